@@ -12,14 +12,11 @@
   restarted is found in the round that restarts it, and not only when it is overdue.
 - The clocks of two processes have different origins in a world. A promise that is longer than the
   policy's delay is therefore a time of another process's clock (D7).
-- The checker keeps a record of its own of who came lately (:class:`Lately`), by the rules in
-  :mod:`holdfast.machine.leader.successors` and by its own clock, which is never behind a member's.
-  So many departed dynamic members, and no more, need not be waited for. A search has no clock:
-  there, members count that the memory names, if each of them came as a newcomer once.
-- A departed member is known if one of its three successors in the ring brings a share of the last
-  round, and what waits is known if the leader of that round or one of its three successors does.
-  Nothing is asked about what is not known. Only if the record came near its limit, so that shares
-  may have been cut, the shares themselves say whom they name.
+- The checker keeps a record of its own of who came lately (:mod:`holdfast.sim.rules.lately`), by
+  its own clock, which is never behind a member's. So many departed dynamic members, and no more,
+  need not be waited for.
+- Nothing is asked about what the members of a round cannot know: whom no carrier of the last round
+  names, and what waits if no carrier of the list is here (:mod:`holdfast.sim.rules.records`).
 
 **Strategy.** One entry per waiting resource. A record is found again by a member and the bytes of
 the share that it was assigned in that round. The bytes alone are not enough in a search: the share
@@ -31,22 +28,36 @@ References: Incremental Cooperative Rebalancing, Design II.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from holdfast.machine.leader.recall import longest_wait_ms
-from holdfast.machine.leader.ring import identity_of, topic_hash
-from holdfast.machine.leader.successors import START_MS
+from holdfast.machine.leader.ring import identity_of
 from holdfast.machine.policy import Policy, When
 from holdfast.model.partitions import Resource
+from holdfast.sim.rules.lately import lately_after, with_successors
+from holdfast.sim.rules.records import (
+    EARLY_MS,
+    Awaited,
+    Lately,
+    Moment,
+    SeenRound,
+    arrived,
+    awaited_now,
+    had_room,
+    name_of,
+    new_members,
+    promised,
+    resources_of,
+    unknown_of,
+)
 from holdfast.sim.rules.seen import Seen, SeenTurn
 from holdfast.sim.world.ledger import Ledger
 from holdfast.wire.layouts.frames import Leaving
-from holdfast.wire.layouts.memory import RememberedMember, Share, read_share
+from holdfast.wire.layouts.memory import read_share
 
 _K = TypeVar("_K")
-EARLY_MS = 1_000  # so long before its deadline a resource may be handed out
 SLACK_MS = 90_000  # one rebalance that waits for a silent member, and detection
 
 
@@ -61,112 +72,8 @@ class Loss:
     first: bool = False  # for the first members of a new group
 
 
-@dataclass(frozen=True, slots=True)
-class Awaited:
-    """The absent member that a resource waits for, and until when; no id: an unknown owner."""
-
-    member_id: str
-    instance_id: str | None
-    identity: bytes
-    deadline_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Lately:
-    """Who came lately and took nobody's place, which places are vacant, when the group grew.
-
-    An arrival is open for the longest delay, and a vacancy is, both by the checker's clock. A
-    growth of None is so long ago that it does not count.
-    """
-
-    came: Mapping[str, int] = field(default_factory=dict)  # member -> when
-    vacant_ms: tuple[int, ...] = ()  # since when
-    grown_ms: int | None = None
-
-    def at(self, now_ms: int, policy: Policy, slack_ms: int) -> Lately:
-        """What counts of it now. Members' ages are never more than the checker's."""
-        lasts_ms = policy.longest_delay_ms
-        grown_ms = self.grown_ms
-        if grown_ms is not None and now_ms - grown_ms >= min(START_MS, lasts_ms) - EARLY_MS:
-            grown_ms = None
-        return Lately(
-            came={n: ms for n, ms in self.came.items() if now_ms - ms <= lasts_ms + slack_ms},
-            vacant_ms=tuple(ms for ms in self.vacant_ms if now_ms - ms < lasts_ms - EARLY_MS),
-            grown_ms=grown_ms,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class SeenRound:
-    """A round as the checker saw it: who was there, who owned what after it, what waited then."""
-
-    generation: int
-    present: frozenset[str]
-    owner: Mapping[Resource, Awaited]  # with the deadline that the resource would have if lost now
-    waiting: Mapping[Resource, Awaited]
-    topics: frozenset[str]  # of which something was owned or waited
-    ring: tuple[tuple[bytes, str], ...]  # identities and ids, in order
-    leader_id: str
-    whole: bool  # whether there was room for all of the memory
-    promised_ms: Mapping[Resource, int]  # what the list of what waits says
-    lately: Lately
-    arrived: tuple[bytes, ...]  # members that came lately, as the memory names them
-
-    def holders(self, at: int) -> frozenset[str]:
-        """Members that carry the facts about the one at this place of the ring."""
-        return frozenset(self.ring[(at + step) % len(self.ring)][1] for step in range(1, 4))
-
-    def carriers(self) -> frozenset[str]:
-        """Members that carry the list of what waits."""
-        ids = [name for _, name in self.ring]
-        first = ids.index(self.leader_id) if self.leader_id in ids else 0
-        return self.holders(first) | {ids[first]}
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """One round beside the last one of which its members can know."""
-
-    turn: SeenTurn
-    policy: Policy
-    past: SeenRound | None
-    owed: Mapping[Resource, Awaited]  # what waited after that round
-    unknown: frozenset[Resource]  # owned by departed members that no share names
-    now_ms: int
-    lately: Lately
-    timed: bool = True
-
-    @property
-    def there(self) -> frozenset[str]:
-        """Members of the last round, without those that were given nothing and know no generation.
-
-        Such a member is a newcomer still, for it and for everybody else.
-        """
-        if self.past is None:
-            return frozenset()
-        had = {w.member_id for w in self.past.owner.values()}
-        new = {
-            s.name
-            for s in self.turn.members
-            if not s.claims and s.subscription.generation < 0 and s.name not in had
-        }
-        return self.past.present - new
-
-    def is_back(self, absent: Awaited) -> bool:
-        """Whether a member of the round is this one, by its member id or its instance id."""
-        turn = self.turn
-        return absent.member_id in turn.present or absent.instance_id in turn.instances
-
-    def left_ms(self, absent: Awaited) -> int:
-        """How long still an absent member is waited for."""
-        return absent.deadline_ms - self.now_ms
-
-
 MANY_ROUNDS = 256
 """Rounds of which records are kept in a run; nobody brings an older share."""
-
-ROOM = 4
-"""A record, or the shares, of less than their limit by this factor are surely whole."""
 
 
 @dataclass(slots=True)
@@ -228,11 +135,11 @@ class WaitingRules:
 
     def _note_newcomers(self, at: Moment) -> None:
         """A static member that comes back under a new id is still the one that came."""
-        self.newcomers |= {identity_of(s.member) for s in _new(at)}
+        self.newcomers |= {identity_of(s.member) for s in new_members(at)}
 
     def _moment(self, turn: SeenTurn, policy: Policy, now_ms: int) -> Moment:
         past = self._past(turn)
-        unknown = frozenset[Resource]() if past is None else _unknown(past, turn)
+        unknown = frozenset[Resource]() if past is None else unknown_of(past, turn)
         owed = {} if past is None else past.waiting
         lately = self._lately(turn, past, now_ms).at(now_ms, policy, self.slack_ms)
         return Moment(turn, policy, past, owed, unknown, now_ms, lately)
@@ -307,10 +214,10 @@ class WaitingRules:
             topics=frozenset(topic for topic, _ in (*owner, *waiting)),
             ring=tuple(sorted((identity_of(s.member), s.name) for s in turn.members)),
             leader_id=turn.leader_id,
-            whole=_had_room(at),
-            promised_ms=_promised(turn),
-            lately=_lately_after(at, waiting),
-            arrived=_arrived(turn),
+            whole=had_room(at),
+            promised_ms=promised(turn),
+            lately=lately_after(at, waiting),
+            arrived=arrived(turn),
         )
         for s in turn.members:
             if s.assignment.memory:
@@ -368,7 +275,7 @@ class WaitingRules:
             return
         owner = {r: s.name for s in turn.members for r in s.after & gone.keys()}
         places = _places_taken(replace(at, owed={**at.owed, **gone}), owner)
-        served = _with_successors(at)
+        served = with_successors(at)
         for resource, absent in sorted(gone.items()):
             receiver = owner.get(resource, "")
             if receiver not in at.there or absent.member_id in served:
@@ -380,8 +287,8 @@ class WaitingRules:
     def _arrivals(self, at: Moment) -> None:
         """Whom the memory names as newcomers came as such (D1)."""
         self._note_newcomers(at)
-        for identity in _arrived(at.turn):
-            name = _name_of(identity, at)
+        for identity in arrived(at.turn):
+            name = name_of(identity, at)
             known = any(each.startswith(identity) for each in self.newcomers)
             if name in at.turn.present and not known:
                 text = f"{name} is to be a successor, and was there or came first"
@@ -413,7 +320,7 @@ class WaitingRules:
         if past is None or not at.policy.defers:
             return
         ages_ms = [s.subscription.memory_age_ms for s in turn.members if self._brought(s) is past]
-        for m, resource in _awaited_now(turn):
+        for m, resource in awaited_now(turn):
             absent = past.waiting.get(resource, past.owner.get(resource))
             if absent is None or resource in at.unknown or not absent.member_id:
                 continue
@@ -459,14 +366,14 @@ class WaitingRules:
         }
         for _, share in sorted(lists.items()):
             for m in share.waiting:
-                name = _name_of(m.identity, at)
+                name = name_of(m.identity, at)
                 if m.delay_ms > (longest_ms := longest_wait_ms(policy, m)):
                     text = f"{m.delay_ms} ms are left of {longest_ms} for {name}"
                     self.ledger.fail("D7", now_ms, text)
                 if name in leaves and at_once:
                     text = f"{name} leaves for good, and {m.delay_ms} ms are waited for it"
                     self.ledger.fail("D8", now_ms, text)
-                for resource in sorted(_resources(m, share, turn)):
+                for resource in sorted(resources_of(m, share, turn)):
                     self._promise(resource, m.delay_ms, at)
 
     def _promise(self, resource: Resource, left_ms: int, at: Moment) -> None:
@@ -538,168 +445,6 @@ def _at_once(resource: Resource, at: Moment) -> str | None:
     if at.unknown or not past.topics or resource in past.owner or resource in past.waiting:
         return None
     return "D4" if resource[0] in past.topics else "D3"
-
-
-def _unknown(past: SeenRound, turn: SeenTurn) -> frozenset[Resource]:
-    """What departed members owned or waited for of which no share of that round can tell."""
-    held = {s.name: read_share(s.subscription.memory) for s in turn.members}
-    told = {
-        name: share
-        for name, share in held.items()
-        if share is not None and share.generation == past.generation
-    }
-    places = {identity: at for at, (identity, _) in enumerate(past.ring)}
-    named = {n.identity for share in told.values() for n in share.neighbours if n.owned is not None}
-    sizes = {len(identity) for identity in named}
-
-    def known(identity: bytes) -> bool:
-        if past.whole:
-            return not told.keys().isdisjoint(past.holders(places[identity]))
-        return any(identity[:size] in named for size in sizes)
-
-    known_of = {w.identity: known(w.identity) for w in past.owner.values()}
-    # Who is here under its old id says what it owned. A static member that was thrown out and is
-    # back under a new one claims nothing, and its own share names its neighbours alone.
-    gone = {r: w.identity for r, w in past.owner.items() if w.member_id not in turn.present}
-    lost = {r for r, identity in gone.items() if not known_of[identity]}
-    if past.whole:
-        lists = not told.keys().isdisjoint(past.carriers())
-    else:
-        lists = any(share.waiting for share in told.values())
-    return frozenset(lost) | (frozenset() if lists else frozenset(past.waiting))
-
-
-def _had_room(at: Moment) -> bool:
-    """Whether a record is so small that nothing was left out of it."""
-    n_shares = sum(len(s.assignment.memory or b"") for s in at.turn.members)
-    n_listed = sum(64 + 32 * len(s.after) + s.member.size_bytes for s in at.turn.members)
-    policy = at.policy
-    return (
-        n_shares * ROOM < policy.memory_limit_bytes
-        and (n_listed + n_shares) * ROOM < policy.record_limit_bytes
-    )
-
-
-def _new(at: Moment) -> list[Seen]:
-    """Members that came with nothing into a group that was there; in later rounds, again."""
-    if at.past is None:
-        return []
-    return [
-        s
-        for s in at.turn.members
-        if not s.claims and s.subscription.generation < 0 and s.name not in at.there
-    ]
-
-
-def _lately_after(at: Moment, waiting: Mapping[Resource, Awaited]) -> Lately:
-    """The arrivals and the vacancies that a round leaves."""
-    if at.past is None or not at.policy.defers:
-        return at.lately
-    served = _with_successors(at)
-    came = {name: ms for name, ms in at.lately.came.items() if name not in served.values()}
-    left = {r: w for r, w in {**at.past.owner, **at.owed}.items() if w.member_id not in served}
-    left = {
-        r: w for r, w in left.items() if r not in at.unknown and w.member_id and not at.is_back(w)
-    }
-    new = {s.name: s for s in _new(at) if s.name not in at.lately.came and s.stays}
-    taken: dict[str, str] = {}  # newcomer -> whose place it took
-    for name, s in new.items():
-        for resource in s.after & left.keys():
-            taken[name] = left[resource].member_id
-    came |= {name: came[absent] for name, absent in taken.items() if absent in came}
-    over = {w.member_id for r, w in left.items() if r in at.owed and r in at.turn.after}
-    over -= {w.member_id for w in waiting.values()} | set(taken.values())
-    vacant_ms = (*at.lately.vacant_ms, *[at.now_ms] * len(over))
-    spare = sorted(new.keys() - taken.keys())
-    filled = min(len(spare), len(vacant_ms))
-    spare, vacant_ms = spare[filled:], vacant_ms[filled:]
-    grown_ms = at.lately.grown_ms
-    if grown_ms is None:
-        came |= dict.fromkeys(spare, at.now_ms)
-    elif spare:
-        grown_ms = at.now_ms
-    return Lately(came, vacant_ms, grown_ms)
-
-
-def _with_successors(at: Moment) -> dict[str, str]:
-    """Absent members that need not be waited for, each with a successor of its own.
-
-    A static member has no successor, nor has one that the memory named as an arrival. Only who is
-    not waited for has used a successor up.
-    """
-    past, turn = at.past, at.turn
-    if past is None:
-        return {}
-    topics: dict[str, set[str]] = {}
-    for r, w in past.owner.items():
-        lost = r not in turn.claimed and r not in at.unknown and turn.exists(r)
-        new = _among(past.arrived, w.identity)
-        alone = w.instance_id is None and not new and not at.is_back(w)
-        if lost and alone:
-            topics.setdefault(w.member_id, set()).add(r[0])
-    for r, w in past.owner.items():
-        if w.member_id in topics and r not in turn.claimed | turn.after and turn.exists(r):
-            del topics[w.member_id]
-    if not topics:
-        return {}
-    came = at.lately.came
-    if not at.timed:  # without a clock, those count that the memory names
-        named = (s for s in turn.members if _among(past.arrived, identity_of(s.member)))
-        came = {s.name: 0 for s in named}
-    here = {s.name: s for s in turn.members if s.stays and s.name in came}
-    order = sorted(here, key=lambda name: (came[name], identity_of(here[name].member)))
-    served: dict[str, str] = {}
-    for absent in sorted(topics):
-        fits = [n for n in order if topics[absent] <= set(here[n].subscription.topics)]
-        if fits:
-            served[absent] = fits[0]
-            order.remove(fits[0])
-    return served
-
-
-def _among(named: Iterable[bytes], identity: bytes) -> bool:
-    """Whether one of these, cut to any size, is this identity."""
-    return any(identity.startswith(each) for each in named)
-
-
-def _arrived(turn: SeenTurn) -> tuple[bytes, ...]:
-    """Identities of members that came lately, by the first list that was assigned."""
-    for s in turn.members:
-        share = read_share(s.assignment.memory)
-        if share is not None and share.waiting:
-            return tuple(m.identity for m in share.waiting if m.owned == () and m.identity)
-    return ()
-
-
-def _promised(turn: SeenTurn) -> dict[Resource, int]:
-    """What the list of what waits says, in ms."""
-    return {resource: m.delay_ms for m, resource in _awaited_now(turn)}
-
-
-def _awaited_now(turn: SeenTurn) -> list[tuple[RememberedMember, Resource]]:
-    """What waits after a round by the first list of it that was assigned."""
-    for s in turn.members:
-        share = read_share(s.assignment.memory)
-        if share is not None and share.waiting:
-            return [(m, r) for m in share.waiting for r in sorted(_resources(m, share, turn))]
-    return []
-
-
-def _name_of(identity: bytes, at: Moment) -> str:
-    """The member id of an identity in the memory."""
-    for s in at.turn.members:
-        if identity and identity_of(s.member).startswith(identity):
-            return s.name
-    known = () if at.past is None else (*at.past.owner.values(), *at.past.waiting.values())
-    found = (w.member_id for w in known if identity and w.identity.startswith(identity))
-    return next(found, identity.hex())
-
-
-def _resources(member: RememberedMember, share: Share, turn: SeenTurn) -> frozenset[Resource]:
-    """What a member owns by the memory, topics by name."""
-    names = {topic_hash(topic, share.topic_bits): topic for topic in sorted(turn.subscribed)}
-    owned = member.owned or ()
-    return frozenset((names[t], p) for t, numbers in owned if t in names for p in numbers)
 
 
 def _places_taken(at: Moment, owner: Mapping[Resource, str]) -> dict[str, frozenset[str]]:

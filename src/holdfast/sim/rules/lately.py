@@ -1,0 +1,84 @@
+"""Who came lately and took nobody's place, after a round: successors by the checker's own clock.
+
+**Rules.** Those of :mod:`holdfast.machine.leader.successors`, written anew: a departed dynamic
+member whose successor came before it departed need not be waited for. A search has no clock: there,
+members count that the memory names, if each of them came as a newcomer once.
+
+**Strategy.** Pure functions of one moment.
+
+References: Incremental Cooperative Rebalancing, Design II.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.machine.leader.ring import identity_of
+from holdfast.model.partitions import Resource
+from holdfast.sim.rules.records import Awaited, Lately, Moment, among, new_members
+
+
+def lately_after(at: Moment, waiting: Mapping[Resource, Awaited]) -> Lately:
+    """The arrivals and the vacancies that a round leaves."""
+    if at.past is None or not at.policy.defers:
+        return at.lately
+    served = with_successors(at)
+    came = {name: ms for name, ms in at.lately.came.items() if name not in served.values()}
+    left = {r: w for r, w in {**at.past.owner, **at.owed}.items() if w.member_id not in served}
+    left = {
+        r: w for r, w in left.items() if r not in at.unknown and w.member_id and not at.is_back(w)
+    }
+    new = {s.name: s for s in new_members(at) if s.name not in at.lately.came and s.stays}
+    taken: dict[str, str] = {}  # newcomer -> whose place it took
+    for name, s in new.items():
+        for resource in s.after & left.keys():
+            taken[name] = left[resource].member_id
+    came |= {name: came[absent] for name, absent in taken.items() if absent in came}
+    over = {w.member_id for r, w in left.items() if r in at.owed and r in at.turn.after}
+    over -= {w.member_id for w in waiting.values()} | set(taken.values())
+    vacant_ms = (*at.lately.vacant_ms, *[at.now_ms] * len(over))
+    spare = sorted(new.keys() - taken.keys())
+    filled = min(len(spare), len(vacant_ms))
+    spare, vacant_ms = spare[filled:], vacant_ms[filled:]
+    grown_ms = at.lately.grown_ms
+    if grown_ms is None:
+        came |= dict.fromkeys(spare, at.now_ms)
+    elif spare:
+        grown_ms = at.now_ms
+    return Lately(came, vacant_ms, grown_ms)
+
+
+def with_successors(at: Moment) -> dict[str, str]:
+    """Absent members that need not be waited for, each with a successor of its own.
+
+    A static member has no successor, nor has one that the memory named as an arrival. Only who is
+    not waited for has used a successor up.
+    """
+    past, turn = at.past, at.turn
+    if past is None:
+        return {}
+    topics: dict[str, set[str]] = {}
+    for r, w in past.owner.items():
+        lost = r not in turn.claimed and r not in at.unknown and turn.exists(r)
+        new = among(past.arrived, w.identity)
+        alone = w.instance_id is None and not new and not at.is_back(w)
+        if lost and alone:
+            topics.setdefault(w.member_id, set()).add(r[0])
+    for r, w in past.owner.items():
+        if w.member_id in topics and r not in turn.claimed | turn.after and turn.exists(r):
+            del topics[w.member_id]
+    if not topics:
+        return {}
+    came = at.lately.came
+    if not at.timed:  # without a clock, those count that the memory names
+        named = (s for s in turn.members if among(past.arrived, identity_of(s.member)))
+        came = {s.name: 0 for s in named}
+    here = {s.name: s for s in turn.members if s.stays and s.name in came}
+    order = sorted(here, key=lambda name: (came[name], identity_of(here[name].member)))
+    served: dict[str, str] = {}
+    for absent in sorted(topics):
+        fits = [n for n in order if topics[absent] <= set(here[n].subscription.topics)]
+        if fits:
+            served[absent] = fits[0]
+            order.remove(fits[0])
+    return served
