@@ -8,17 +8,19 @@ partition, ``--slow`` the time that member 0 works on a batch. ``--static`` give
 ``group.instance.id``; ``--plane`` gives our members another data plane.
 
 Sessions last 10 s, members send a heartbeat every second, Design II's delay is 20 s. A round aligns
-the heartbeats of all members. So the ends are spread evenly over a second: otherwise all six would
-fall at the same moment between two heartbeats.
+the heartbeats of all members, and the others hear of an end at their next heartbeat. So the ends
+are spread evenly over a second, counted from the last assignment: otherwise chance decides how long
+the partitions of a member have no owner, by more than clients differ.
 
 *No progress*: over all partitions, the sum of gaps of more than 0.3 s between two batches, from the
 first bounce to 4 s after all members read again; member 0's work on a batch is progress. *Nothing
 written*: the part of these gaps in which there was nothing to read, because the writer stood still
 too. *Undisturbed*: gaps of partitions that stay with their reader, where no member began, ended,
 gained or gave up anything from a second before the gap to its end: what the machine and the client
-cost without a rebalance. *Survivor gap*: the longest time between two batches of a member that is
-neither away nor slow, without its own restoring. Each process reads the clock itself; all are on
-one machine.
+cost without a rebalance. *Starting*: the part in which partitions wait for the process that had
+them: from its end to the moment when its successor joins, which is Python's start. *Survivor gap*:
+the longest time between two batches of a member that is neither away nor slow, without its own
+restoring. Each process reads the clock itself; all are on one machine.
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ FRESH_SECONDS = 1.0
 LIMIT_SECONDS = 90.0
 SESSION_MS = 10_000
 HEARTBEAT_SECONDS = 1.0
+FIRST_MOMENT = 0.1
+"""So no stop is as long as the shortest that counts."""
 BATCH_EVERY_SECONDS = 0.04
 Line = tuple[float, str, str, list[Any]]
 """Seconds, member, what, more."""
@@ -119,7 +123,7 @@ class Bounce:
             self._await_all_reading()
             self.began = time.time()
             for slot, member in enumerate(members):
-                time.sleep(HEARTBEAT_SECONDS * slot / len(members))
+                self._await_moment(slot)
                 member.send_signal(signal.SIGKILL if self.options.crash else signal.SIGTERM)
                 member.wait(60)
                 gone = time.time()
@@ -161,6 +165,12 @@ class Bounce:
             if time.monotonic() > give_up:
                 raise SystemExit(f"{self.kind}: {len(members)} members read {len(partitions)}")
             time.sleep(0.25)
+
+    def _await_moment(self, slot: int) -> None:
+        """The slot's part of a second since the last assignment, modulo whole heartbeats."""
+        assigned = [at for at, _, what, _ in self._more_lines({}) if what == "assigned"]
+        moment = HEARTBEAT_SECONDS * (slot + FIRST_MOMENT) / self.options.members
+        time.sleep((max(assigned) + moment - time.time()) % HEARTBEAT_SECONDS)
 
     def _more_lines(self, files: dict[Path, int]) -> list[Line]:
         """What the diaries say beyond these positions, which move on."""
@@ -226,6 +236,7 @@ class Bounce:
             "no_progress_partition_seconds": round(no_progress, 1),
             "nothing_written_partition_seconds": round(silent, 1),
             "undisturbed_partition_seconds": round(self._undisturbed(lines), 1),
+            "starting_partition_seconds": round(self._starting(lines), 1),
             "longest_stop_seconds": round(longest, 2),
             "survivor_gap_seconds": round(self._survivor_gap(lines), 2),
             "owner_changes": changes,
@@ -280,6 +291,25 @@ class Bounce:
             is_quiet = i == len(events) or events[i] > at
             if reader == member and stop > NOTICED_SECONDS and is_quiet:
                 total += stop
+        return total
+
+    def _starting(self, lines: list[Line]) -> float:
+        """Over partitions that waited, the time from a member's end to its successor's join."""
+        ended: dict[str, float] = {}
+        joined: dict[str, float] = {}
+        reader: dict[int, str] = {}
+        total = 0.0
+        for at, member, what, more in lines:
+            slot = member.split(".")[0]
+            if what == "closed":
+                ended[slot] = at
+            elif what == "joins":
+                joined[slot] = at
+            elif what == "read":
+                before = reader.get(more[0], member)
+                reader[more[0]] = member
+                if before != member and before.split(".")[0] == slot and at <= self.ended:
+                    total += joined[slot] - ended[slot]
         return total
 
     def _moves(self, lines: list[Line]) -> tuple[int, int]:

@@ -39,7 +39,8 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from holdfast.adapters.broker.broker import Broker
-from holdfast.demo.journal import JournalReader, JournalWriter, holdings, intervals, unowned_seconds
+from holdfast.demo.journal import JournalReader, JournalWriter
+from holdfast.model.journal import holdings, intervals, unowned_seconds
 
 PARTITIONS, REPLICAS = 12, 3
 GRACE_SECONDS, FRESH_SECONDS, QUIET_SECONDS, LIMIT_SECONDS = 15.0, 30.0, 3.0, 180.0

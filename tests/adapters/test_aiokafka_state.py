@@ -1,17 +1,61 @@
-"""What aiokafka's fetcher finds in an assignment that changes while it works."""
+"""What the fetcher behind ``holdfast.aiokafka`` finds in an assignment that changes meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 
-from aiokafka.consumer.fetcher import Fetcher, OffsetResetStrategy
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from holdfast.adapters.drop_in.aiokafka.state import KeepingAssignment
+from holdfast.adapters.drop_in.aiokafka.fetcher import ListFetcher
+from holdfast.adapters.drop_in.aiokafka.state import KeepingAssignment, KeepingSubscriptions
 
-A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+A, B, C = (TopicPartition("t", i) for i in range(3))
+LEADER = 1
 STEPS = 20  # turns of the loop; nothing here waits for anything else
+END = 30
+
+
+class Client:
+    """A broker that answers every fetch with nothing, and every question for an end with one."""
+
+    def __init__(self):
+        self._loop = asyncio.get_running_loop()
+        self._metadata_max_age_ms = 1
+        self.cluster = SimpleNamespace(leader_for_partition=lambda _: LEADER)
+        self.fetched: list[set[int]] = []
+
+    async def send(self, node_id, request):
+        assert node_id == LEADER
+        await asyncio.sleep(0)
+        if type(request).__name__ != "FetchRequest":
+            ends = [(t, [(p, 0, -1, END) for p, _ in parts]) for t, parts in request._topics]
+            return SimpleNamespace(API_VERSION=1, topics=ends)
+        self.fetched.append({p for _, parts in request.topics for p, *_ in parts})
+        nothing = [(t, [(p, 0, 9, 9, [], b"") for p, *_ in parts]) for t, parts in request.topics]
+        return SimpleNamespace(API_VERSION=4, topics=nothing)
+
+
+Scene = Callable[[Client, KeepingSubscriptions, KeepingAssignment], Awaitable[None]]
+
+
+def play(scene: Scene, *first: TopicPartition) -> None:
+    """Play a scene beside a fetcher whose member begins with these partitions."""
+
+    async def run() -> None:
+        client = Client()
+        subscriptions = KeepingSubscriptions(client._loop, cooperative=True)
+        subscriptions.subscribe(topics={"t"})
+        subscriptions.take(first)
+        subscriptions.fetcher = ListFetcher(client, subscriptions, auto_offset_reset="latest")
+        await turns()
+        try:
+            await scene(client, subscriptions, subscriptions.subscription.assignment)
+        finally:
+            await subscriptions.fetcher.close()
+
+    asyncio.run(run())
 
 
 async def turns() -> None:
@@ -20,38 +64,83 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def looking_up(assignment: KeepingAssignment) -> asyncio.Task[bool]:
-    """The fetcher asks for the committed offsets of both partitions."""
-    fetcher = SimpleNamespace(_default_reset_strategy=OffsetResetStrategy.EARLIEST)
-    return asyncio.create_task(Fetcher._update_fetch_positions(fetcher, assignment, 1, [A, B]))
+def committed(assignment: KeepingAssignment, tp: TopicPartition, offset: int) -> None:
+    assignment.state_value(tp).update_committed(OffsetAndMetadata(offset, ""))
 
 
-def test_a_fetcher_that_looks_for_a_start_waits_for_nothing_that_is_gone():
-    async def scene() -> None:
-        assignment = KeepingAssignment([A, B])
-        task = looking_up(assignment)
+def test_what_stays_keeps_flowing_while_nobody_says_where_a_gained_partition_begins():
+    async def scene(client, subscriptions, assignment):
+        committed(assignment, A, 5)
+        await turns()
+        subscriptions.take([B])
+        await turns()
+        assert assignment.requesting_committed() == [B]
+        client.fetched.clear()
+        await turns()
+        assert client.fetched, "the answer to B's question may last until a broker is back"
+        assert all(asked == {A.partition} for asked in client.fetched)
+        committed(assignment, B, 7)
+        await turns()
+        assert client.fetched[-1] == {A.partition, B.partition}
+        assert assignment.state_value(B).position == 7
+
+    play(scene, A)
+
+
+def test_all_that_is_gained_is_asked_for_in_one_question():
+    async def scene(_, subscriptions, assignment):
+        assert set(assignment.requesting_committed()) == {A, B}
+        subscriptions.take([C])
+        await turns()
+        assert set(assignment.requesting_committed()) == {A, B, C}
+        assert len(assignment.state_value(A)._committed_futs) == 1, "each once"
+
+    play(scene, A, B)
+
+
+def test_what_nobody_has_committed_begins_where_the_reset_says():
+    async def scene(client, _, assignment):
+        committed(assignment, A, -1)
+        await turns()
+        assert assignment.state_value(A).position == END
+        assert client.fetched[-1] == {A.partition}
+
+    play(scene, A)
+
+
+def test_a_place_that_the_application_seeks_is_not_taken_back():
+    async def scene(client, _, assignment):
+        assignment.state_value(A).seek(3)
+        committed(assignment, A, 7)
+        await turns()
+        assert assignment.state_value(A).position == 3
+        assert client.fetched[-1] == {A.partition}
+
+    play(scene, A)
+
+
+def test_a_fetcher_waits_for_nothing_that_is_gone():
+    async def scene(client, subscriptions, assignment):
+        subscriptions.drop([A, B])  # the broker was killed, and the member lost everything
+        subscriptions.take([A])
         await turns()
         assert assignment.requesting_committed() == [A]
-        assignment.remove([A, B])  # the broker was killed, and the member lost everything
+        committed(assignment, A, 7)
         await turns()
-        assert task.done(), "all that this broker leads would never be fetched again"
-        assert not assignment.state_value(A).has_valid_position
+        assert client.fetched[-1] == {A.partition}, "all that this broker leads would stand still"
         assert not assignment.state_value(B).has_valid_position
 
-    asyncio.run(scene())
+    play(scene, A, B)
 
 
 def test_a_fetcher_goes_on_with_what_is_left():
-    async def scene() -> None:
-        assignment = KeepingAssignment([A, B])
-        task = looking_up(assignment)
-        await turns()
-        assignment.remove([A])
+    async def scene(client, subscriptions, assignment):
+        subscriptions.drop([A])
         await turns()
         assert assignment.requesting_committed() == [B]
-        assignment.state_value(B).update_committed(OffsetAndMetadata(7, ""))
+        committed(assignment, B, 7)
         await turns()
-        assert task.done()
         assert assignment.state_value(B).position == 7
+        assert client.fetched[-1] == {B.partition}
 
-    asyncio.run(scene())
+    play(scene, A, B)

@@ -7,6 +7,7 @@ import inspect
 import logging
 import threading
 import time
+from uuid import UUID
 
 import confluent_kafka
 import pytest
@@ -143,6 +144,9 @@ def test_a_call_has_the_answer_of_the_original(call):
         {"metadata.broker.list": "PLAINTEXT://localhost:1,other", "client.id": "x"},
         {"topic.metadata.refresh.interval.ms": -1, "bootstrap.servers": "localhost:1"},
         {"logger": logging.getLogger("x")},
+        {"group.id": UUID(int=1)},
+        {"group.id": 5, "client.id": 6},
+        {"max.poll.interval.ms": 300_000.0, "bootstrap.servers": "localhost:1"},
     ],
     ids=str,
 )

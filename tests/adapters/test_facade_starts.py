@@ -15,30 +15,37 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from holdfast.adapters.drop_in.confluent import starts as starts_room
 from holdfast.adapters.drop_in.confluent.routing import route
 from holdfast.adapters.drop_in.confluent.starts import Starts
-from holdfast.errors import AdapterError
+from holdfast.errors import AdapterError, RemoteProtocolError
+from holdfast.machine.codes import ErrorCode
 
 A, B = ("t", 0), ("t", 1)
 
 
 class Group:
-    """A member whose coordinator gives these answers, one after the other."""
+    """A member whose coordinator gives these answers, one after the other; None: not yet."""
 
     def __init__(self, *answers):
         self._answers = list(answers)
         self.asked = []
+        self.futures: list[Future[dict]] = []
         self.parts = SimpleNamespace(link=self)
 
     def committed(self, resources):
         self.asked.append(set(resources))
+        self.futures.append(Future())
         answer = self._answers.pop(0)
-        future: Future[dict] = Future()
         if isinstance(answer, Exception):
-            future.set_exception(answer)
-        else:
-            future.set_result({tp: at for tp, at in answer.items() if tp in resources})
-        return future
+            self.futures[-1].set_exception(answer)
+        elif answer is not None:
+            self.answer(answer)
+        return self.futures[-1]
+
+    def answer(self, offsets):
+        asked = self.asked[-1]
+        self.futures[-1].set_result({tp: at for tp, at in offsets.items() if tp in asked})
 
 
 @pytest.fixture
@@ -68,45 +75,109 @@ def offsets(partitions):
         ("error", OFFSET_INVALID),
     ],
 )
-def test_librdkafka_is_told_every_place_that_it_has_no_error_to_raise_for(reset, begins):
+def test_librdkafka_is_told_every_place_that_it_has_no_error_to_raise_for(consumer, reset, begins):
     given = {"auto.offset.reset": reset} if reset else {}
     starts = Starts(route({"group.id": "g", **given}).reset)
-    group = Group({A: 5, B: -1})
-    assert offsets(starts.fill_in(group, blank(A, B))) == {A: 5, B: begins}
+    starts.assign(consumer, Group({A: 5, B: -1}), blank(A, B))
+    told = OFFSET_STORED if begins == OFFSET_INVALID else begins
+    assert offsets(consumer.assignment()) == {A: 5, B: told}
 
 
-def test_a_place_that_the_application_gives_is_not_looked_up():
+def test_a_place_that_the_application_gives_is_not_looked_up(consumer):
     group = Group({B: 7})
     given = [TopicPartition(*A, 3), TopicPartition(*B, OFFSET_STORED)]
-    assert offsets(Starts(OFFSET_END).fill_in(group, given)) == {A: 3, B: 7}
+    Starts(OFFSET_END).assign(consumer, group, given)
+    assert offsets(consumer.assignment()) == {A: 3, B: 7}
     assert group.asked == [{B}]
 
 
-def test_what_nobody_answered_begins_anew_with_the_answer(consumer):
+def test_a_call_that_assigns_does_not_wait_for_a_coordinator_that_is_away(consumer):
+    starts, group = Starts(OFFSET_BEGINNING), Group(None)
+    starts.assign(consumer, group, [TopicPartition(*A, 3), TopicPartition(*B)])
+    assert offsets(consumer.assignment()) == {A: 3}, "librdkafka may never ask again"
+    assert offsets(starts.hide(consumer.assignment())) == {A: 3, B: OFFSET_STORED}
+    starts.look_again(consumer, group)
+    assert offsets(consumer.assignment()) == {A: 3}
+    group.answer({B: 6})
+    starts.look_again(consumer, group)
+    assert offsets(consumer.assignment()) == {A: 3, B: 6}
+    assert offsets(starts.hide(consumer.assignment())) == {A: 3, B: OFFSET_STORED}
+    starts.look_again(consumer, group)
+    assert group.asked == [{B}]
+
+
+def test_what_nobody_answered_is_asked_again(consumer):
     starts = Starts(OFFSET_BEGINNING)
     group = Group(AdapterError("no answer"), AdapterError("no answer"), {A: 5, B: -1})
-    consumer.incremental_assign(starts.fill_in(group, blank(A, B)))
-    assert offsets(consumer.assignment()) == {A: OFFSET_STORED, B: OFFSET_STORED}
-    starts.look_again(consumer, group)
-    assert offsets(consumer.assignment()) == {A: OFFSET_STORED, B: OFFSET_STORED}
-    starts.look_again(consumer, group)
+    for _ in range(2):
+        starts.assign(consumer, group, blank(A, B) if not group.asked else [])
+        assert consumer.assignment() == []
+        starts.look_again(consumer, group)
     assert offsets(consumer.assignment()) == {A: 5, B: OFFSET_BEGINNING}
-    starts.look_again(consumer, group)
-    assert len(group.asked) == 3
+    assert group.asked == [{A, B}] * 3
+
+
+def test_librdkafka_tells_the_application_of_a_refusal(consumer):
+    starts = Starts(OFFSET_BEGINNING)
+    refusal = RemoteProtocolError("no", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    starts.assign(consumer, Group(refusal), blank(A, B))
+    assert offsets(consumer.assignment()) == {A: OFFSET_STORED, B: OFFSET_STORED}
 
 
 def test_what_is_unassigned_meanwhile_stays_so(consumer):
-    starts = Starts(OFFSET_BEGINNING)
-    group = Group(AdapterError("no answer"), {A: 5, B: 6})
-    consumer.incremental_assign(starts.fill_in(group, blank(A, B)))
-    consumer.incremental_unassign(blank(A))
-    starts.forget([A])
+    starts, group = Starts(OFFSET_BEGINNING), Group(None)
+    starts.assign(consumer, group, blank(A, B))
+    assert starts.without(blank(A)) == []
+    group.answer({A: 5, B: 6})
     starts.look_again(consumer, group)
     assert offsets(consumer.assignment()) == {B: 6}
 
 
-def test_the_assignment_tells_no_place_that_the_application_did_not_give():
+def test_an_answer_from_before_a_loss_counts_no_more(consumer):
+    starts, group = Starts(OFFSET_BEGINNING), Group(None, None)
+    starts.assign(consumer, group, blank(A))
+    starts.forget([A])
+    group.answer({A: 5})
+    starts.assign(consumer, group, blank(A))  # another member may have committed meanwhile
+    assert consumer.assignment() == []
+    group.answer({A: 9})
+    starts.look_again(consumer, group)
+    assert offsets(consumer.assignment()) == {A: 9}
+
+
+def test_what_the_application_pauses_begins_paused(consumer, monkeypatch):
+    paused = []
+    monkeypatch.setattr(starts_room, "_Original", Watched(paused))
+    starts, group = Starts(OFFSET_BEGINNING), Group(None)
+    starts.assign(consumer, group, blank(A, B))
+    starts.pause(blank(A, B), is_paused=True)
+    starts.pause(blank(B), is_paused=False)
+    group.answer({A: 5, B: 6})
+    starts.look_again(consumer, group)
+    assert paused == [A]
+
+
+class Watched:
+    """The original's calls; it does not tell what is paused."""
+
+    incremental_assign = staticmethod(confluent_kafka.Consumer.incremental_assign)
+
+    def __init__(self, paused):
+        self._paused = paused
+
+    def pause(self, consumer, partitions):
+        self._paused += [(p.topic, p.partition) for p in partitions]
+        consumer.pause(partitions)
+
+
+def test_an_offset_that_is_known_late_guards_commits_from_then_on(consumer):
+    starts = Starts(OFFSET_BEGINNING)
+    group = Group(AdapterError("no answer"), {A: 5, B: 6})
+    assert starts.committed(group, {A}) == {}
+    assert starts.assign(consumer, group, blank(A, B)) == {A: 5}
+
+
+def test_the_assignment_tells_no_place_that_the_application_did_not_give(consumer):
     starts = Starts(OFFSET_END)
-    group = Group({A: 5})
-    told = starts.fill_in(group, [TopicPartition(*A), TopicPartition(*B, 3)])
-    assert offsets(starts.hide(told)) == {A: OFFSET_STORED, B: 3}
+    starts.assign(consumer, Group({A: 5}), [TopicPartition(*A), TopicPartition(*B, 3)])
+    assert offsets(starts.hide(consumer.assignment())) == {A: OFFSET_STORED, B: 3}

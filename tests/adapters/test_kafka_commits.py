@@ -191,6 +191,7 @@ def test_start_positions_that_nobody_tells_are_asked_for_again(error, passes):
     """A broker that restarts is no error of the application's poll."""
     fixture = Fixture()
     coordinator = fixture.coordinator
+    coordinator._subscription = missing({PLACE})
     coordinator._asked = Future()
     coordinator._asked.set_exception(error)
     if passes:
@@ -199,3 +200,35 @@ def test_start_positions_that_nobody_tells_are_asked_for_again(error, passes):
         with pytest.raises(GroupAuthorizationFailedError):
             coordinator.refresh_committed_offsets_if_needed(0)
     assert coordinator._asked is None
+
+
+def missing(partitions, *, others=frozenset()):
+    """Partitions without a place, and some with one."""
+    return SimpleNamespace(
+        missing_fetch_positions=lambda: partitions, assigned_partitions=lambda: partitions | others
+    )
+
+
+class Unanswered(Future):
+    """A question that nobody answers; it notes for how long somebody would have waited."""
+
+    def result(self, timeout=None):
+        self.waited_s = timeout
+        raise TimeoutError
+
+
+@pytest.mark.parametrize("timeout_ms", [60_000, None])
+def test_what_stays_is_fetched_while_nobody_tells_where_a_gained_partition_begins(timeout_ms):
+    coordinator = Fixture().coordinator
+    coordinator._subscription = missing({PLACE}, others={TopicPartition("t", 9)})
+    coordinator._asked, coordinator._asked_at = Unanswered(), 0.0
+    coordinator.is_asked_for_place = False
+    assert coordinator.refresh_committed_offsets_if_needed(timeout_ms) is False
+    assert coordinator._asked.waited_s == 0
+    coordinator.is_asked_for_place = True
+    assert coordinator.refresh_committed_offsets_if_needed(timeout_ms) is False
+    assert coordinator._asked.waited_s == (timeout_ms and timeout_ms / 1000)
+    coordinator.is_asked_for_place = False
+    coordinator._subscription = missing({PLACE})
+    assert coordinator.refresh_committed_offsets_if_needed(timeout_ms) is False
+    assert coordinator._asked.waited_s == (timeout_ms and timeout_ms / 1000)

@@ -169,7 +169,9 @@ class OfAiokafka:
             def __init__(self):
                 vars(self).update(vars(journal))
 
-        self._consumer = AIOKafkaConsumer(**keywords(config))
+        # By default aiokafka allows a hand-over a session, and slow callbacks last longer.
+        whole = {"rebalance_timeout_ms": config["max.poll.interval.ms"]}
+        self._consumer = AIOKafkaConsumer(**keywords(config), **whole)
         await self._consumer.start()
         self._consumer.subscribe([topic], listener=Listener())
 

@@ -246,6 +246,25 @@ def test_tells_an_eager_listener_of_every_round(broker, kind, awaits):
     run(work())
 
 
+def test_a_callback_sees_that_the_member_joins_again(broker):
+    """In a private future, but aiokafka's own tests look at it."""
+    topic, group = Topic(broker.bootstrap, 1), fresh("group")
+
+    async def work():
+        seen = []
+
+        async def inside(word):
+            seen.append((word, consumer._coordinator._rejoin_needed_fut.done()))
+
+        async with opened(AIOKafkaConsumer, broker, group=group) as consumer:
+            for n_calls in (2, 4):
+                consumer.subscribe([topic.name], listener=Diary(awaits=True, inside=inside))
+                await until(lambda: len(seen) == n_calls)  # noqa: B023
+        assert seen[:4] == [("revoked", True), ("assigned", False)] * 2
+
+    run(work())
+
+
 @both
 def test_a_callback_commits_and_seeks(broker, kind):
     topic, group = Topic(broker.bootstrap, 1), fresh("group")

@@ -5,6 +5,7 @@ Both classes must pass the first part; the second part is what only ours can do.
 
 import logging
 import threading
+from concurrent.futures import Future
 
 import confluent_kafka
 import pytest
@@ -359,6 +360,42 @@ def test_librdkafka_is_not_left_alone_with_the_question_where_to_start(broker, t
     assert not [line for line in said if "Fetching committed offsets" in line]
 
 
+def test_joining_never_stops_a_poll_however_late_it_is_known_where_to_begin(broker, monkeypatch):
+    topic = Topic(broker.bootstrap, 2)
+    settings = config(broker, partition_assignment_strategy="cooperative-sticky")
+    settings["group.id"] = fresh("facade")
+    read_by = {0: 0, 1: 0}
+    with Consumer(settings) as first:
+        first.subscribe([topic.name])
+        until(lambda: first.poll(0.05) or len(first.assignment()) == 2, "it has both")
+        with Consumer(settings) as second:
+            second.subscribe([topic.name])
+
+            def shared():
+                first.poll(0.05)
+                second.poll(0.05)
+                return len(first.assignment()) == len(second.assignment()) == 1
+
+            until(shared, "each has one")
+            (stays,) = (p.partition for p in first.assignment())
+            link = first._holdfast.group.parts.link
+            answer = Future()
+            monkeypatch.setattr(link, "committed", lambda _: answer)
+        until(lambda: first.poll(0.05) or len(first.assignment()) == 2, "it has both again")
+        topic.produce(5)
+
+        def reads():
+            for message in first.consume(10, 0.05):
+                read_by[message.partition()] += 1
+            return read_by[stays] == 5
+
+        until(reads, "what stays keeps flowing")
+        assert read_by[1 - stays] == 0
+        assert [p.offset for p in first.assignment()] == [OFFSET_STORED] * 2
+        answer.set_result({(topic.name, 1 - stays): 2})
+        until(lambda: reads() and read_by[1 - stays] == 3, "the other one begins where it was told")
+
+
 @KINDS
 def test_a_commit_of_all_tells_what_had_nothing_to_commit(kind, broker, topic):
     with kind(config(broker, enable_auto_commit=False)) as consumer:
@@ -367,6 +404,24 @@ def test_a_commit_of_all_tells_what_had_nothing_to_commit(kind, broker, topic):
         consumer.commit(offsets=[TopicPartition(topic.name, 1, 10)], asynchronous=False)
         told = consumer.commit(asynchronous=False)
     assert {p.partition: p.offset for p in told} == {0: 10, 1: OFFSET_INVALID}
+
+
+@KINDS
+@pytest.mark.parametrize("ends", ["close", "unsubscribe"])
+def test_the_commit_of_the_end_is_told(kind, ends, broker, topic):
+    told = []
+
+    def on_commit(error, partitions):
+        told.append((error, {p.partition: p.offset for p in partitions}))
+
+    settings = config(broker, auto_commit_interval_ms=600_000, on_commit=on_commit)
+    with kind(settings) as consumer:
+        consumer.subscribe([topic.name])
+        read(consumer, 20)
+        if ends == "unsubscribe":
+            consumer.unsubscribe()
+            until(lambda: consumer.poll(0.05) or told, "the commit is told")
+    assert told == [(None, {0: 10, 1: 10})]
 
 
 @KINDS

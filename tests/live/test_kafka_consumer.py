@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import closing
 
 import kafka
@@ -273,6 +274,37 @@ def test_a_poll_never_waits_for_a_round(broker):
         seen = [(r.partition, r.offset) for r in ours.records]
         assert len(seen) == len(set(seen))
         assert not {(r.partition, r.offset) for r in moved} & set(seen)
+
+
+def test_a_poll_never_waits_for_where_a_gained_partition_begins(broker, monkeypatch):
+    topic, group = Topic(broker.bootstrap, 2), fresh("group")
+    options = {"group_id": group, "partition_assignment_strategy": ["cooperative-sticky"]}
+    with made(KafkaConsumer, broker, topic.name, **options) as first:
+        until(lambda: first.poll(50) or len(first.assignment()) == 2, "it has both")
+        with made(KafkaConsumer, broker, topic.name, **options) as second, Polling(second):
+
+            def shared():
+                first.poll(50)
+                return len(first.assignment()) == len(second.assignment()) == 1
+
+            until(shared, "each has one")
+            (stays,) = first.assignment()
+            answer = Future()
+            monkeypatch.setattr(first._coordinator._parts.link, "committed", lambda _: answer)
+        until(lambda: first.poll(50) or len(first.assignment()) == 2, "it has both again")
+        topic.produce(5)
+        found = first.poll(1000 * PATIENCE_SECONDS)
+        assert found.keys() == {stays}, "what stays keeps flowing"
+        (gained,) = first.assignment() - {stays}
+        answer.set_result({tuple(gained): 2})
+        records = {gained: 0, stays: len(found[stays])}
+
+        def read_on():
+            for tp, batch in first.poll(50).items():
+                records[tp] += len(batch)
+            return records == {gained: 3, stays: 5}
+
+        until(read_on, "the other one begins where it was told")
 
 
 def test_a_deferring_group_waits_for_a_member_that_was_bounced(broker):

@@ -272,6 +272,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         again = self._subscription.is_subscribed_again or subscription.topics == self._topics
         if self._parts is None:
             self._leaving = self._has_told = False
+            self.request_rejoin()
             if not self._subscription.is_cooperative:
                 await self._call_listener("on_partitions_revoked", frozenset())
             self._parts = await self._loop.run_in_executor(None, self._open)
@@ -380,7 +381,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         """See :class:`~holdfast.adapters.drop_in.aiokafka.loop_duties.LoopSide`."""
         tps = _partitions(resources)
         self._subscription.hold_back(tps)
-        super().request_rejoin()
+        self.request_rejoin()  # for those who look at aiokafka's future: the member needs no word
         if self._enable_auto_commit:
             self._drains.append((frozenset(tps), drained))
             self._check_drains()
@@ -627,9 +628,6 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
                 refused.add(tp)
         if refused:
             raise _not_ours(refused)
-
-    def request_rejoin(self) -> None:
-        """Leave it to the member, which hears of it by its own heartbeat."""
 
     def reset_generation(self) -> None:
         """Leave it to the member, which is told of a refused commit."""

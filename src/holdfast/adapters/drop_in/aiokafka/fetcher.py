@@ -1,22 +1,59 @@
-"""aiokafka's fetcher, which hands out lists of records faster.
+"""aiokafka's fetcher, which hands out lists of records faster and never waits for a start.
 
 **Rules.** Which records come, in which order and in how many lists, where a position stands after
-an error of a deserializer, and every error are aiokafka's.
+an error of a deserializer, and every error are aiokafka's. A partition whose place is being looked
+up stops no fetch of another one.
 
 **Strategy.** What is there already is taken in one pass of C for each partition. Everything else,
-waiting and raising, is left to aiokafka.
+waiting and raising, is left to aiokafka. aiokafka asks a broker for no records while it looks up
+where a partition of that broker begins, however long the group's coordinator takes to answer. So
+partitions without a place are kept from its eyes, and looked up by tasks of their own.
 
-References: aiokafka, ``Fetcher.fetched_records``.
+References: aiokafka, ``Fetcher.fetched_records``, ``Fetcher._get_actions_per_node``; KIP-429.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Collection, Mapping
 from itertools import islice
 from typing import Any
 
-from aiokafka.consumer.fetcher import Fetcher, FetchResult
+from aiokafka.consumer.fetcher import UNKNOWN_OFFSET, Fetcher, FetchResult, OffsetResetStrategy
+from aiokafka.errors import NoOffsetForPartitionError
 from aiokafka.structs import TopicPartition
+
+
+class StartSearch:
+    """Partitions of one leader whose places are looked up.
+
+    Parameters
+    ----------
+    leader : int
+        Node id.
+    states : mapping of TopicPartition to aiokafka's state
+        In this term of ownership.
+    """
+
+    def __init__(self, leader: int, states: Mapping[TopicPartition, Any]):
+        self.leader = leader
+        self.states = dict(states)
+
+
+class Placed:
+    """The part of an assignment whose places are known.
+
+    Parameters
+    ----------
+    assignment
+        aiokafka's.
+    hidden : collection of TopicPartition
+        The others.
+    """
+
+    def __init__(self, assignment: Any, hidden: Collection[TopicPartition]):
+        self.tps: frozenset[TopicPartition] = assignment.tps.difference(hidden)
+        self.state_value = assignment.state_value
 
 
 class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
@@ -26,6 +63,79 @@ class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
     _records: dict[TopicPartition, Any]
     _subscriptions: Any
     _wait_consume_future: Any
+    _default_reset_strategy: int
+    _in_flight: set[Any]
+    _pending_tasks: set[Any]
+
+    def __init__(self, *arguments: Any, **options: Any):
+        self._sought: set[Any] = set()  # states of partitions whose places are looked up
+        super().__init__(*arguments, **options)
+
+    def _get_actions_per_node(self, assignment: Any) -> Any:
+        """Search for the places of what has none, and fetch the others; see aiokafka."""
+        if len(self._in_flight) > len(self._pending_tasks):
+            # A task has ended, and its node counts as busy until the loop's next turn. Nothing else
+            # would wake aiokafka then, so it would fetch nothing there for 0.2 s.
+            asyncio.get_running_loop().call_soon(self._notify, self._wait_consume_future)
+        blank = {
+            tp: state
+            for tp in assignment.tps
+            if not (state := assignment.state_value(tp)).has_valid_position
+            and tp not in self._records
+        }
+        if not blank:
+            return super()._get_actions_per_node(assignment)
+        requests, _, timeout, is_stale, resumed = super()._get_actions_per_node(
+            Placed(assignment, blank)
+        )
+        by_leader: dict[int, dict[TopicPartition, Any]] = {}
+        for tp, state in blank.items():
+            if state not in self._sought:
+                leader = self._client.cluster.leader_for_partition(tp)
+                by_leader.setdefault(-1 if leader is None else leader, {})[tp] = state
+        is_stale = is_stale or bool(by_leader.pop(-1, ()))
+        searches = {StartSearch(leader, found): list(found) for leader, found in by_leader.items()}
+        self._sought.update(state for search in searches for state in search.states.values())
+        return requests, searches, timeout, is_stale, resumed
+
+    async def _update_fetch_positions(
+        self, assignment: Any, node_id: StartSearch, tps: list[TopicPartition]
+    ) -> bool:
+        """Find the places of these; see aiokafka, which fetches nothing of a node meanwhile."""
+        states = node_id.states
+        try:
+            has_news = await self._use_committed(assignment, states)
+            left = [tp for tp in tps if assignment.state_value(tp).awaiting_reset]
+            if left:
+                await super()._update_fetch_positions(assignment, node_id.leader, left)
+        except asyncio.CancelledError:  # aiokafka's tasks end so
+            return False
+        finally:
+            self._sought.difference_update(states.values())
+        return has_news
+
+    async def _use_committed(self, assignment: Any, states: Mapping[TopicPartition, Any]) -> bool:
+        """Begin at committed offsets, all asked for at once; whether there is an error to raise."""
+        asked = {
+            tp: state.fetch_committed()
+            for tp, state in states.items()
+            if not (state.has_valid_position or state.awaiting_reset)
+        }
+        if asked:
+            await asyncio.wait(asked.values())
+        has_news = False
+        for tp, answer in asked.items():
+            state, offset = states[tp], answer.result().offset
+            if state.has_valid_position or state.awaiting_reset:
+                continue  # the application has sought
+            if offset != UNKNOWN_OFFSET:
+                state.reset_to(offset)
+            elif self._default_reset_strategy != OffsetResetStrategy.NONE:
+                state.await_reset(self._default_reset_strategy)
+            elif assignment.state_value(tp) is state:
+                self._set_error(tp, NoOffsetForPartitionError(tp))
+                has_news = True
+        return has_news
 
     async def fetched_records(
         self,

@@ -71,22 +71,12 @@ class TermState(TopicPartitionState):  # type: ignore[misc]  # aiokafka has no t
 
 
 class GoneState(TopicPartitionState):  # type: ignore[misc]
-    """What is left of a partition that is gone: no position, now or later; nobody waits for one."""
+    """What is left of a partition that is gone: no position, now or later."""
 
     def __init__(self, assignment: Any):
         super().__init__(assignment)
         self._position_fut.set_result(None)
         self.began = None
-
-    def fetch_committed(self) -> Any:
-        """Answer at once: the fetcher would wait for ever, and with it all of that broker.
-
-        It asks for one partition after the other, so the next ones may be gone when it comes to
-        them.
-        """
-        answer = self._assignment.unassign_future.get_loop().create_future()
-        answer.set_result(OffsetAndMetadata(0, ""))
-        return answer
 
     def reset_to(self, position: int) -> None:
         """Stay without a position."""

@@ -16,6 +16,7 @@ References: confluent-kafka-python, ``Consumer``; KIP-429; KIP-447.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
 from typing import Any
 
@@ -25,7 +26,7 @@ from confluent_kafka import Message, TopicPartition
 from holdfast.adapters.consumer_questions import group_metadata
 from holdfast.adapters.drop_in.confluent import codes
 from holdfast.adapters.drop_in.confluent.routing import INSTALLED, route
-from holdfast.adapters.drop_in.confluent.side import LEAVE_S, SLICE_S, GroupSide
+from holdfast.adapters.drop_in.confluent.side import LEAVE_S, SLICE_S, GroupSide, has_gate
 from holdfast.adapters.member.link import NotedOffset
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.readiness import clear_ready_file
@@ -164,6 +165,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
                 return
             side.check_kind("assign", is_step=False)
             side.commit_stored_alone()
+            side.starts.forget(list(side.starts.waiting))
         _Original.assign(self, partitions)
 
     def incremental_assign(self, partitions: Any) -> None:
@@ -174,6 +176,8 @@ class ConfluentConsumer(confluent_kafka.Consumer):
                 return
             side.check_kind("incremental_assign", is_step=True)
         _Original.incremental_assign(self, partitions)
+        if side is not None and side.starts.waiting:
+            side.starts.without(partitions)
 
     def unassign(self) -> None:
         """Assign nothing; inside ``on_revoke`` and ``on_lost``, none of what they were given."""
@@ -184,6 +188,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
                 return
             side.check_kind("unassign", is_step=False)
             side.commit_stored_alone()
+            side.starts.forget(list(side.starts.waiting))
         _Original.unassign(self)
 
     def incremental_unassign(self, partitions: Any) -> None:
@@ -196,7 +201,21 @@ class ConfluentConsumer(confluent_kafka.Consumer):
                 return
             side.check_kind("incremental_unassign", is_step=True)
             side.commit_stored_alone()
+            if side.starts.waiting:
+                partitions = side.starts.without(partitions)
         _Original.incremental_unassign(self, partitions)
+
+    def pause(self, partitions: Any) -> None:
+        """Hand out nothing of these; see the original."""
+        _Original.pause(self, partitions)
+        if self._holdfast is not None:
+            self._holdfast.starts.pause(partitions, is_paused=True)
+
+    def resume(self, partitions: Any) -> None:
+        """Hand out records of these again; see the original."""
+        _Original.resume(self, partitions)
+        if self._holdfast is not None:
+            self._holdfast.starts.pause(partitions, is_paused=False)
 
     # Offsets
 
@@ -221,10 +240,12 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             or what was handed out before a loss; else the original's codes.
         """
         side = self._holdfast
-        group = None if side is None else side.group
-        if side is None or group is None or group.host is None:
+        if side is None:
             return _Original.commit(self, *args, **kwargs)
         with side.turn:
+            group = side.group
+            if group is None or group.host is None:
+                return _Original.commit(self, *args, **kwargs)
             _check_open(self)
             message, offsets, waits = _commit_arguments(*args, **kwargs)
             if message is not None:
@@ -232,6 +253,39 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             elif offsets is not None:
                 _Original.position(self, offsets)  # raises for what is no list of partitions
             return side.commit(group, offsets, waits=waits)
+
+    # Questions. They wait for a call of another thread, as the original's do: between two slices of
+    # a poll librdkafka would let them in by chance.
+
+    def position(self, *args: Any, **kwargs: Any) -> Any:
+        """Return how far the application has come; see the original."""
+        with _turn(self._holdfast):
+            return _Original.position(self, *args, **kwargs)
+
+    def seek(self, *args: Any, **kwargs: Any) -> None:
+        """Go on at another offset; see the original."""
+        with _turn(self._holdfast):
+            _Original.seek(self, *args, **kwargs)
+
+    def committed(self, *args: Any, **kwargs: Any) -> Any:
+        """Return committed offsets; see the original."""
+        with _turn(self._holdfast):
+            return _Original.committed(self, *args, **kwargs)
+
+    def offsets_for_times(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the first offsets from given times on; see the original."""
+        with _turn(self._holdfast):
+            return _Original.offsets_for_times(self, *args, **kwargs)
+
+    def get_watermark_offsets(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the first and the next offset of a partition; see the original."""
+        with _turn(self._holdfast):
+            return _Original.get_watermark_offsets(self, *args, **kwargs)
+
+    def list_topics(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the cluster's topics; see the original."""
+        with _turn(self._holdfast):
+            return _Original.list_topics(self, *args, **kwargs)
 
     # Membership
 
@@ -283,6 +337,10 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
     def __exit__(self, exc_type: Any, exc_value: Any, exc_traceback: Any) -> None:
         self.close()
+
+
+def _turn(side: GroupSide | None) -> AbstractContextManager[None]:
+    return nullcontext() if side is None or not has_gate else side.turn
 
 
 def _check_open(consumer: Any) -> None:

@@ -15,6 +15,7 @@ References: KIP-429; librdkafka, "Rebalancing" (``rebalance_cb``).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -124,11 +125,19 @@ class InPollDuties(TopicDuties):
         lambda _: nullcontext()
     )
     """Within this, no earlier commit of these partitions is tried again, now or later."""
+    tells_commits = False
+    """Whether the application hears of the commit of a hand-over."""
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         """See :class:`Duties`; the commit of a hand-over is the last one of its partitions."""
         with self.overtaking(action.resources):
             super().commit(action, done)
+
+    def _note_hand_over(self, future: Future[int], offsets: Mapping[Resource, int]) -> int:
+        code = super()._note_hand_over(future, offsets)
+        if self.tells_commits:
+            self.delivery.mail.put(lambda side: side.told_of_hand_over(code, offsets))
+        return code
 
     def start(self, resources: tuple[Resource, ...], term: int) -> None:
         """Nothing: the callback of the assignment has assigned them."""

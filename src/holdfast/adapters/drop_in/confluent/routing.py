@@ -191,7 +191,9 @@ def _member(config: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if given in REFUSED and str(value) not in ("default", "Root"):
             raise ConfigError(f"{given}: {REFUSED[given]}")
-        if key in TAKEN or key in SHARED or given in RENAMED or _is_for_us(key):
+        if key in SHARED or given in RENAMED:
+            found[key] = _told(value)
+        elif key in TAKEN or _is_for_us(key):
             found[key] = value
     found["auto.offset.reset"] = "earliest"  # librdkafka looks positions up, with its own value
     found["enable.auto.commit"] = _boolean(config.get("enable.auto.commit", True)) is not False
@@ -204,6 +206,13 @@ def _member(config: Mapping[str, Any]) -> dict[str, Any]:
         provide, said = callback, config.get("sasl.oauthbearer.config", "")
         found.setdefault("holdfast.oauth.token.provider", _provider(provide, said))
     return found
+
+
+def _told(value: Any) -> Any:
+    """What librdkafka reads: the text of whatever a value is, the whole part of a number."""
+    if isinstance(value, bool) or callable(value):
+        return value
+    return str(int(value) if isinstance(value, float) else value)
 
 
 def _is_for_us(key: str) -> bool:

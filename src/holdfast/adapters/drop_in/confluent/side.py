@@ -22,7 +22,7 @@ from threading import get_ident
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import KafkaException, Message, TopicPartition, cimpl
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition, cimpl
 
 from holdfast.adapters.drop_in.confluent import codes
 from holdfast.adapters.drop_in.confluent.routing import Routed
@@ -42,12 +42,14 @@ from holdfast.model.partitions import Resource
 SLICE_S = SLICE_MS / 1000
 _POLLED_EVERY_S = 0.1
 LEAVE_S = 30.0
-_ASKED_S = 1.0
+_ASKED_S = 0.25
 
 _Original: Any = confluent_kafka.Consumer
 _poll = _Original.poll
 _consume = _Original.consume
 _identity = getattr(cimpl, "_reentry_identity_var", None)
+has_gate = _identity is not None
+"""Whether confluent-kafka's own calls wait for each other."""
 
 
 class Turn:
@@ -143,7 +145,9 @@ class GroupSide:
         """Join the group, or change what the member subscribes to."""
         if self.group is not None and (self.group.is_leaving or self.group.is_over()):
             self.finish_leaving(time.monotonic() + LEAVE_S)
-        group = self.group or GroupSubscription(self.settings, self._assignors)
+        group = self.group or GroupSubscription(
+            self.settings, self._assignors, tells_commits=self._on_commit is not None
+        )
         try:
             group.subscribe(topics)
         except ValueError as error:
@@ -219,14 +223,20 @@ class GroupSide:
                 return late
             group.delivery.processed()
             self._do_mail(group)
-            self.starts.look_again(self._consumer, group)
+            self._begin_late(group)
             self._polled_at = time.monotonic()
             self._commit_now_and_then(group, now)
         if group.is_leaving:
             self.due_at = 0.0
             if group.is_over():
+                self._do_last_mail(group)
                 self._forget_group()
         return group.problem()
+
+    def _do_last_mail(self, group: GroupSubscription) -> None:
+        """Call what is still to be called of a member that is out."""
+        if group.host is not None:
+            self._do_mail(group)
 
     def _do_mail(self, group: GroupSubscription) -> None:
         """Do what the member wants done until it wants nothing more; raise a callback's error."""
@@ -302,8 +312,16 @@ class GroupSide:
         self, group: GroupSubscription, resources: Collection[Resource]
     ) -> dict[Resource, int]:
         """Committed offsets of what was assigned here before: a commit may not go behind them."""
-        found = self.starts.committed(group, group.delivery.had_a_term(resources)) or {}
-        return {tp: at for tp, at in found.items() if at >= 0}
+        return self.starts.committed(group, group.delivery.had_a_term(resources))
+
+    def _begin_late(self, group: GroupSubscription) -> None:
+        """Assign what waits for its place, if that is known by now."""
+        self._check_commits(group, self.starts.look_again(self._consumer, group))
+
+    def _check_commits(self, group: GroupSubscription, late: dict[Resource, int]) -> None:
+        """A commit may not go behind these any more."""
+        if late and group.standing is not None:
+            group.delivery.begin(group.standing.terms, late)
 
     def _introduce(self, topics: set[str]) -> None:
         """Ask for new topics: librdkafka fetches a known topic at once, others a second later."""
@@ -315,14 +333,16 @@ class GroupSide:
         except KafkaException:
             return  # it asks again by itself
 
-    def _now(self) -> set[Resource]:
+    def _fetched(self) -> set[Resource]:
         return {(p.topic, p.partition) for p in _Original.assignment(self._consumer)}
 
+    def _now(self) -> set[Resource]:
+        return self._fetched().union(self.starts.waiting)
+
     def _assign_new(self, group: GroupSubscription, partitions: list[Any]) -> None:
-        now = self._now()
+        now = self._fetched()
         new = [part for part in partitions if (part.topic, part.partition) not in now]
-        if new:
-            _Original.incremental_assign(self._consumer, self.starts.fill_in(group, new))
+        self._check_commits(group, self.starts.assign(self._consumer, group, new))
 
     def _unassign(self, resources: Collection[Resource]) -> None:
         group = self.group
@@ -356,7 +376,7 @@ class GroupSide:
         self._take_away(resources)
 
     def _take_away(self, resources: Collection[Resource]) -> None:
-        gone = [TopicPartition(*tp) for tp in sorted(self._now().intersection(resources))]
+        gone = [TopicPartition(*tp) for tp in sorted(self._fetched().intersection(resources))]
         self.starts.forget(resources)
         if gone:
             _Original.incremental_unassign(self._consumer, gone)
@@ -404,7 +424,7 @@ class GroupSide:
         if not self._routed.stores:
             group.delivery.reached(self.stored)
             return
-        held = [TopicPartition(*tp) for tp in sorted(group.delivery.active() & self._now())]
+        held = [TopicPartition(*tp) for tp in sorted(group.delivery.active() & self._fetched())]
         if held:
             group.delivery.reached(_noted(_Original.position(self._consumer, held)))
 
@@ -459,6 +479,11 @@ class GroupSide:
             return raised
         return None
 
+    def told_of_hand_over(self, code: int, offsets: Mapping[Resource, int]) -> BaseException | None:
+        """Call ``on_commit`` for what the member has committed itself; for the mail."""
+        error = None if code == 0 else KafkaError(code if code > 0 else codes.TIMED_OUT)
+        return self.told_of_commit(error, _listed(offsets))
+
     def _commit_now_and_then(self, group: GroupSubscription, now: float) -> None:
         assert self._routed is not None
         if not self._routed.is_automatic or now < self._commit_at or group.is_leaving:
@@ -505,8 +530,7 @@ class GroupSide:
             group.host.over.wait(SLICE_S)
         group.await_commits(deadline)
         try:
-            if group.host is not None:
-                self._do_mail(group)
+            self._do_last_mail(group)
         except BaseException as error:
             raised = raised or error
         self._forget_group()

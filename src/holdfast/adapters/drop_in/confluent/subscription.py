@@ -75,10 +75,19 @@ class GroupSubscription:
         The member's; None if the configuration names no broker.
     assignors : sequence of Assignor
         What it offers.
+    tells_commits : bool
+        Whether the application hears of the commit of a hand-over.
     """
 
-    def __init__(self, settings: Settings | None, assignors: Sequence[Assignor]):
+    def __init__(
+        self,
+        settings: Settings | None,
+        assignors: Sequence[Assignor],
+        *,
+        tells_commits: bool = False,
+    ):
         self._settings = settings
+        self._tells_commits = tells_commits
         self._assignors = assignors
         self.is_cooperative = choose_mode(assignors) is RebalanceMode.COOPERATIVE
         self.delivery = InPollDelivery()
@@ -158,6 +167,7 @@ class GroupSubscription:
             log=parts.log,
         )
         duties.overtaking = self.overtaking
+        duties.tells_commits = self._tells_commits
         return duties
 
     # What the application's calls ask

@@ -115,6 +115,18 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         coordinator: object = self._coordinator
         return isinstance(coordinator, MemberConsumerCoordinator) and bool(coordinator.is_member)
 
+    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int | None:
+        """Offset of the next record; waits until it is known, see kafka-python."""
+        if not self._is_member():
+            found: int | None = super().position(partition, timeout_ms=timeout_ms)
+            return found
+        self._coordinator.is_asked_for_place = True
+        try:
+            found = super().position(partition, timeout_ms=timeout_ms)
+        finally:
+            self._coordinator.is_asked_for_place = False
+        return found
+
     def commit(
         self, offsets: Mapping[TopicPartition, Any] | None = None, timeout_ms: float | None = None
     ) -> None:

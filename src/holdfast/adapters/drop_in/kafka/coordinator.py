@@ -50,6 +50,7 @@ from holdfast.model.partitions import Resource
 _CATCH_UP_S = 0.25
 _LOOK_S = 0.1
 _AGAIN_S = 0.05
+_MOMENT_S = 0.05
 _STABLE = machine_states.MemberState.STABLE
 
 
@@ -124,6 +125,8 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         self._polled_at = 0.0
         self._commits_last = True
         self._asked: concurrent.futures.Future[Any] | None = None  # for start positions
+        self._asked_at = 0.0
+        self.is_asked_for_place = False  # the application waits for the position of a partition
         self._began: dict[
             TopicPartition, int
         ] = {}  # what is committed, of those not committed here
@@ -428,12 +431,17 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         parts = self._parts
         if parts is None:
             return bool(super().refresh_committed_offsets_if_needed(timeout_ms=timeout_ms))
+        missing = self._subscription.missing_fetch_positions()
         if self._asked is None:
-            missing = self._subscription.missing_fetch_positions()
             if not missing:
                 return True
             self._asked = parts.link.committed([tuple(tp) for tp in missing])
+            self._asked_at = time.monotonic()
         wait_s = None if timeout_ms is None else min(timeout_ms / 1000, threading.TIMEOUT_MAX)
+        n_others = len(self._subscription.assigned_partitions()) - len(missing)
+        if n_others and not self.is_asked_for_place:  # what stays keeps flowing
+            left_s = max(0.0, self._asked_at + _MOMENT_S - time.monotonic())
+            wait_s = left_s if wait_s is None else min(wait_s, left_s)
         try:
             found = self._asked.result(wait_s)  # an iteration without an end waits for ever
         except TimeoutError:
