@@ -1,7 +1,7 @@
 """Steps of a run, counted and never timed: lines of holdfast, and elements given to NumPy.
 
 Columns do the work, so lines alone would not see a sort of all members in every step of a loop.
-Every call of a NumPy function by a module of ``holdfast.assign`` or ``holdfast.model`` therefore
+Every call of a NumPy function by a module of ``holdfast.assignors`` or ``holdfast.model`` therefore
 counts the elements of the arrays it is given, or makes if it is given none. Cleared memory that is
 asked for is not counted until something is done with it.
 """
@@ -19,6 +19,8 @@ import pytest
 from holdfast.assignors.claims import normalise
 from holdfast.assignors.registry import ASSIGNORS
 from holdfast.model.group import Group
+
+ROOMS = ("holdfast.assignors.", "holdfast.model.")
 
 
 class Counter:
@@ -53,8 +55,9 @@ class CountingNumpy:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         made = self._real(*args, **kwargs)
-        at = getattr(self._real, "__name__", "") == "at"  # np.add.at reads no more than it changes
-        given = sum(map(_size, args[at:]))
+        # np.add.at reads no more than it changes, and a binary search hardly more than it is asked.
+        first = getattr(self._real, "__name__", "") in ("at", "searchsorted")
+        given = sum(map(_size, args[first:]))
         if self._real not in (np.zeros, np.empty):
             self._counter.elements += given or _size(made)
         return made
@@ -68,13 +71,18 @@ def _size(value: object) -> int:
     return 0
 
 
-def count(work: Callable[[], object], *, lines: bool = True) -> Counter:
-    """Count the steps of ``work``; following lines takes many times as long as the work."""
+def count(
+    work: Callable[[], object], *, lines: bool = True, rooms: tuple[str, ...] = ROOMS
+) -> Counter:
+    """Count the steps of ``work``; following lines takes many times as long as the work.
+
+    ``rooms``: how the names of the modules begin whose calls of NumPy count.
+    """
     counter = Counter()
     modules = [
         module
         for name, module in sorted(sys.modules.items())
-        if name.startswith(("holdfast.assign.", "holdfast.model.")) and hasattr(module, "np")
+        if name.startswith(rooms) and hasattr(module, "np")
     ]
     with pytest.MonkeyPatch.context() as patch:
         for module in modules:

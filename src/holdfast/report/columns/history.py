@@ -10,12 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.model.columns import F64, I64
 from holdfast.report.columns.timeline import Timeline, read_generations
 from holdfast.tables.reading import Tables
 from holdfast.tables.stored import REBALANCES
-from holdfast.tables.values import ArrowTable, codes, floats, ints, times_ms, words
+from holdfast.tables.values import ArrowTable, codes, floats, ints, times_ms
 
 _KINDS = ("moved", "moved_through_gap", "gained", "lost")
 _BOUNDS = ("lower", "upper")
@@ -60,6 +62,11 @@ class Rebalances:
     idle_upper_s: F64
     silent_s: F64
 
+    def caused_by(self, name: str) -> npt.NDArray[np.bool_]:
+        """Which of them have this cause."""
+        found: npt.NDArray[np.bool_] = np.asarray(self.cause, dtype=object) == name
+        return found
+
     def total(self, name: str) -> int | None:
         """Sum of a count; None where no rebalance has it."""
         column = self.counts[name]
@@ -80,7 +87,7 @@ def read_rebalances(tables: Tables, group: str) -> Rebalances:
     return Rebalances(
         generation=ints(table, "generation")[order],
         at_ms=at[order],
-        cause=tuple(causes[i] if i >= 0 else "" for i in cause[order]),
+        cause=tuple(np.asarray([*causes, ""], dtype=object)[cause[order]].tolist()),
         confidence=floats(table, "confidence")[order],
         stated=_stated(table, order),
         counts={
@@ -111,9 +118,10 @@ def stood_still_s(rebalances: ArrowTable) -> tuple[F64, F64]:
 
 
 def _stated(table: ArrowTable, order: I64) -> tuple[str | None, ...]:
-    said = zip(words(table, "cause_basis"), words(table, "stated_reason"), strict=True)
-    found = [reason if basis == "stated" else None for basis, reason in said]
-    return tuple(found[i] for i in order)
+    is_stated = pc.fill_null(pc.equal(table["cause_basis"], "stated"), False)
+    reason = pc.fill_null(table["stated_reason"], "")
+    found = pc.if_else(is_stated, reason, pa.scalar(None, pa.string()))
+    return tuple(found.take(pa.array(order)).to_pylist())
 
 
 def _counted(tables: Tables, group: str) -> Rebalances:

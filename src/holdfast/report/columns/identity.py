@@ -75,24 +75,27 @@ def read_identities(table: ArrowTable) -> Identities:
     client, clients = codes(table, "client_id")
     host, hosts = codes(table, "client_host")
     place = host.astype(np.int64) * len(clients) + client
+    known, first = np.unique(member, return_index=True)
+    first = first[known >= 0]
     if _tells_apart(generation, client.astype(np.int64)):
-        key, labels = client.astype(np.int64), [clients[c] for c in client]
+        key = client.astype(np.int64)
+        labels = {i: clients[client[i]] for i in first}
     elif _tells_apart(generation, place):
         key = place
-        labels = [f"{clients[c]} {hosts[h]}" for c, h in zip(client, host, strict=True)]
+        labels = {i: f"{clients[client[i]]} {hosts[host[i]]}" for i in first}
     else:
-        key, labels = member.astype(np.int64), [members[m] for m in member]
-    first = {int(m): i for i, m in reversed(list(enumerate(member)))}
+        key = member.astype(np.int64)
+        labels = {i: members[member[i]] for i in first}
     seen: dict[tuple[int, int], int] = {}
     names: list[str] = []
     identity = np.zeros(len(members), dtype=np.int32)
-    for row in sorted(first.values()):
+    for row in np.sort(first):
         who = (1, int(static[row])) if static[row] >= 0 else (0, int(key[row]))
         if who not in seen:
             seen[who] = len(names)
             names.append(statics[static[row]] if static[row] >= 0 else labels[row])
         identity[member[row]] = seen[who]
-    hosts_of = np.asarray([host[first[m]] for m in range(len(members))], dtype=np.int32)
+    hosts_of = host[first].astype(np.int32)
     return Identities(
         members=members, names=tuple(names), identity=identity, hosts=hosts, host=hosts_of
     )
@@ -102,6 +105,8 @@ def _tells_apart(generation: I64, key: I64) -> bool:
     """Whether most generations have no two members with the same key."""
     if not len(key):
         return False
-    pairs, counts = np.unique(np.stack([generation, key]), axis=1, return_counts=True)
-    clashes = len(np.unique(pairs[0][counts > 1]))
-    return 2 * clashes < len(np.unique(generation))
+    order = np.lexsort((key, generation))
+    generation, key = generation[order], key[order]
+    new = generation[1:] != generation[:-1]
+    clashes = np.unique(generation[1:][~new & (key[1:] == key[:-1])])
+    return bool(2 * len(clashes) < 1 + new.sum())

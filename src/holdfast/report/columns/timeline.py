@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import I32, I64, NO_OWNER
@@ -80,6 +81,8 @@ class Timeline:
         Member index or NO_OWNER.
     paused : bool[n_segments]
         The owner gave no sign any more before the partition was settled again.
+    place : int64[n_segments]
+        Ascending: ``span_ms`` times the row, and the milliseconds of ``from_ms`` in the window.
     """
 
     group: str
@@ -93,9 +96,22 @@ class Timeline:
     to_ms: I64
     owner: I32
     paused: BOOL
+    place: I64
     generations: Settlements
     first_ms: int
     last_ms: int
+
+    def owner_at(self, at_ms: int) -> I32:
+        """Owner of each row at a moment of the window: member index or NO_OWNER."""
+        row = np.arange(len(self.row_partition))
+        since_ms = at_ms - self.first_ms
+        place = np.searchsorted(self.place, row * self.span_ms + since_ms, side="right")
+        return self.owner[place - 1]
+
+    @property
+    def span_ms(self) -> int:
+        """What a row adds to ``place``: more than any time of the window."""
+        return self.last_ms - self.first_ms + 1
 
 
 def read_generations(table: ArrowTable) -> Settlements:
@@ -104,21 +120,20 @@ def read_generations(table: ArrowTable) -> Settlements:
         (ints(table, "log_offset"), ints(table, "log_partition"), times_ms(table, "timestamp"))
     )
     number = ints(table, "generation")[order]
-    state = np.asarray(table["state"].to_pylist(), dtype=object)[order]
-    dead = state == "Dead"
+    dead = np.asarray(pc.fill_null(pc.equal(table["state"], "Dead"), False), dtype=bool)[order]
     new = np.ones(len(order), dtype=bool)
     new[1:] = (number[1:] != number[:-1]) | (dead[1:] != dead[:-1])
     fresh = np.zeros(len(order), dtype=np.int64)
     fresh[1:] = dead[:-1] | ((number[1:] < number[:-1]) & ~dead[1:])
     kept = np.flatnonzero(new)
-    protocol = np.asarray(table["protocol"].to_pylist(), dtype=object)[order]
+    texts = table.select(["state", "protocol"]).take(pa.array(order[kept]))
     return Settlements(
         number=number[kept],
         at_ms=np.maximum.accumulate(times_ms(table, "timestamp")[order][kept]),
         n_members=ints(table, "n_members")[order][kept],
         era=np.cumsum(fresh)[kept],
-        state=tuple(str(s) for s in state[kept]),
-        protocol=tuple(str(p or "") for p in protocol[kept]),
+        state=words(texts, "state"),
+        protocol=words(texts, "protocol"),
     )
 
 
@@ -162,6 +177,7 @@ def build_timeline(tables: Tables, group: str, last_ms: int | None = None) -> Ti
     pieces = _pieces(flat, rank, generations, first, last)
     cut = _cut_at_pauses(pieces, flat, tables.of_group(group, "pauses"), first)
     start, from_ms, to_ms, owner, paused = _segments(pieces, cut, len(flat.row_partition))
+    row = np.repeat(np.arange(len(start) - 1), np.diff(start))
     return Timeline(
         group=group,
         topics=flat.topics,
@@ -174,6 +190,7 @@ def build_timeline(tables: Tables, group: str, last_ms: int | None = None) -> Ti
         to_ms=to_ms,
         owner=owner,
         paused=paused,
+        place=row * (last - first + 1) + from_ms - first,
         generations=generations,
         first_ms=first,
         last_ms=last,
@@ -201,8 +218,8 @@ class _Pieces:
 
 def _owned_alone(table: ArrowTable) -> ArrowTable:
     """Assignments without copies of tasks, and without what many members read at once."""
-    alone = [role in ("active", "") for role in words(table, "role")]
-    return table if all(alone) else table.filter(alone)
+    alone = pc.is_in(pc.fill_null(table["role"], ""), pa.array(["active", ""]))
+    return table if pc.all(alone).as_py() is not False else table.filter(alone)
 
 
 def _flat_assignments(table: ArrowTable, generations: Settlements) -> _Flat:

@@ -146,7 +146,7 @@ def group_payload(facts: Facts, tables: Tables) -> str:
     t, r = facts.timeline, facts.rebalances
     edges, owner, step, pause, counts = _folded(t)
     cause, moved = _rebalance_of(facts)
-    causes = tuple(dict.fromkeys(("", *(c.replace("_", " ") for c in r.cause))))
+    causes = tuple(c.replace("_", " ") for c in dict.fromkeys(("", *r.cause)))
     columns: dict[str, npt.ArrayLike] = {
         "edge+": edges,
         "row_topic": t.row_topic,
@@ -207,15 +207,15 @@ def _folded(t: Timeline) -> tuple[I64, I64, I64, I64, I64]:
     return edges, owner, step, pause, np.bincount(row, minlength=len(t.row_partition))
 
 
-def _rebalance_of(facts: Facts) -> tuple[list[str], list[int]]:
+def _rebalance_of(facts: Facts) -> tuple[list[str], I64]:
     """Cause and moved partitions of each generation; "" and 0 where it has no rebalance."""
-    r = facts.rebalances
-    of = {int(g): i for i, g in enumerate(facts.rebalance_index) if g >= 0}
-    places = [of.get(g, -1) for g in range(len(facts.generations.number))]
-    cause = [r.cause[i].replace("_", " ") if i >= 0 else "" for i in places]
+    r, index = facts.rebalances, facts.rebalance_index
+    places = np.full(len(facts.generations.number), -1)
+    places[index[index >= 0]] = np.flatnonzero(index >= 0)
     gap = np.maximum(r.counts["n_moved_through_gap"], 0)
-    moved = np.maximum(r.counts["n_moved"], 0) + gap
-    return cause, [int(moved[i]) if i >= 0 else 0 for i in places]
+    moved = np.append(np.maximum(r.counts["n_moved"], 0) + gap, 0)
+    words = np.asarray([*r.cause, ""], dtype=object)[places].tolist()
+    return [cause.replace("_", " ") for cause in words], moved[places]
 
 
 def report_policy(frame: ServedFrame | None = None) -> str:

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.command_lines import NOT_KNOWN, GivenSource
-from holdfast.model.columns import F64, I32, I64, NO_OWNER
+from holdfast.model.columns import F64, I32, I64
 from holdfast.report.columns.given import count_roles
 from holdfast.report.columns.history import Rebalances, read_rebalances
 from holdfast.report.columns.timeline import Settlements, Timeline, build_timeline
@@ -34,26 +36,37 @@ class Presence:
         Index into the generations.
     member, identity : int32[n]
         Member id and process (:class:`holdfast.report.columns.identity.Identities`).
-    static : tuple of (str or None)
-        ``group.instance.id`` of each row.
     n_partitions : int64[n]
         Partitions given to it.
     n_copies : int64[n]
         Tasks of which it keeps the state for others.
     session_timeout_ms : int64[n]
         -1 where unknown.
-    topics : tuple of tuple of str
-        Subscribed topics.
+    rows : Table
+        The rows as they are stored, for what is asked of a few of them only.
     """
 
     generation: I64
     member: I32
     identity: I32
-    static: tuple[str | None, ...]
     n_partitions: I64
     n_copies: I64
     session_timeout_ms: I64
-    topics: tuple[tuple[str, ...], ...]
+    rows: ArrowTable
+
+    def members_of(self, generation: int) -> I32:
+        """Member of each row of a generation."""
+        low, high = np.searchsorted(self.generation, [generation, generation + 1])
+        return self.member[low:high]
+
+    def static_name(self, row: int) -> str | None:
+        """``group.instance.id`` of a row."""
+        name: str | None = self.rows["group_instance_id"][row].as_py()
+        return name
+
+    def topics(self, row: int) -> tuple[str, ...]:
+        """Subscribed topics of a row, sorted."""
+        return tuple(sorted(self.rows["subscribed_topics"][row].as_py() or ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,6 +114,34 @@ class Anomaly:
     partition: int
     members: tuple[str, ...]
     detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Anomalies:
+    """What the table ``anomalies`` has of one group, as it is stored."""
+
+    rows: ArrowTable
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    def of_kind(self, start: str) -> list[Anomaly]:
+        """Those whose kind begins so, in the order of the table."""
+        rows = self.rows.filter(pc.starts_with(self.rows["kind"], start))
+        return [
+            Anomaly(
+                kind=row["kind"],
+                generation=row["generation"],
+                at_ms=at_ms,
+                topic=row["topic"],
+                partition=-1 if row["partition"] is None else row["partition"],
+                members=tuple(row["member_ids"] or ()),
+                detail=row["detail"],
+            )
+            for row, at_ms in zip(
+                rows.to_pylist(), times_ms(rows, "timestamp").tolist(), strict=True
+            )
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -184,7 +225,7 @@ class Facts:
     presence: Presence
     absences: tuple[Absence, ...]
     lag: LagRows
-    anomalies: tuple[Anomaly, ...]
+    anomalies: Anomalies
     record_bytes: I64
     group_type: tuple[str, ...]
     rebalance_index: I64
@@ -227,7 +268,7 @@ class Facts:
     @property
     def n_rebalances(self) -> int:
         """Rebalances; the first generation that the records show is none."""
-        return sum(cause != "first_seen" for cause in self.rebalances.cause)
+        return int((~self.rebalances.caused_by("first_seen")).sum())
 
     @property
     def cost(self) -> tuple[float, int]:
@@ -252,12 +293,7 @@ class Facts:
     def owner_at(self, generation: int) -> I32:
         """Owner of each timeline row when a generation was settled: member index or negative."""
         t = self.timeline
-        at = t.generations.at_ms[generation]
-        inside = (t.from_ms <= at) & (at < t.to_ms)
-        owner = np.full(len(t.row_partition), NO_OWNER, dtype=np.int32)
-        row = np.searchsorted(t.start, np.flatnonzero(inside), side="right") - 1
-        owner[row] = t.owner[inside]
-        return owner
+        return t.owner_at(int(t.generations.at_ms[generation]))
 
 
 def read_facts(
@@ -283,7 +319,7 @@ def read_facts(
         presence=presence,
         absences=_absences(presence, timeline.generations),
         lag=_lag(tables, group),
-        anomalies=_anomalies(tables, group),
+        anomalies=Anomalies(rows=tables.of_group(group, "anomalies")),
         record_bytes=_record_bytes(generations, timeline.generations),
         group_type=tuple(names[k] for k in np.unique(kinds) if k >= 0),
         kind=_kind(generations),
@@ -296,28 +332,23 @@ def read_facts(
 
 
 def _n_shared(generations: ArrowTable) -> int:
-    shared = np.array([kind == "share" for kind in generations["group_type"].to_pylist()], bool)
-    return int(ints(generations, "n_partitions")[shared].max(initial=0))
+    shared = generations.filter(pc.equal(generations["group_type"], "share"))
+    return int(ints(shared, "n_partitions").max(initial=0))
 
 
 def _kind(generations: ArrowTable) -> str:
     """Kind of the group by its last generation with members."""
-    found: str = "consumer"
-    names = ("group_type", "protocol_type", "protocol", "n_members")
-    columns = (generations[name].to_pylist() for name in names)
-    for group_type, protocol_type, protocol, n_members in zip(*columns, strict=True):
-        if not n_members:
-            continue
-        found = "consumer"
-        if group_type in ("share", "streams"):
-            found = str(group_type)
-        elif protocol_type == "connect":
-            found = "connect"
-        elif protocol_type == "holdfast":
-            found = "worker"
-        elif protocol == "stream":
-            found = "stream"
-    return found
+    peopled = np.flatnonzero(ints(generations, "n_members", 0))
+    if not len(peopled):
+        return "consumer"
+    row = generations.slice(int(peopled[-1]), 1).to_pylist()[0]
+    if row["group_type"] in ("share", "streams"):
+        return str(row["group_type"])
+    if row["protocol_type"] == "connect":
+        return "connect"
+    if row["protocol_type"] == "holdfast":
+        return "worker"
+    return "stream" if row["protocol"] == "stream" else "consumer"
 
 
 def _record_bytes(table: ArrowTable, generations: Settlements) -> I64:
@@ -336,18 +367,15 @@ def _presence(tables: Tables, timeline: Timeline) -> Presence:
     member = np.asarray([place[name] for name in names], dtype=np.int32)
     order = np.lexsort((rank, index))
     order = order[index[order] >= 0]
-    static = table["group_instance_id"].to_pylist()
-    topics = table["subscribed_topics"].to_pylist()
     members = member[rank[order]] if len(names) else np.zeros(0, dtype=np.int32)
     return Presence(
         generation=index[order],
         member=members,
         identity=timeline.identities.identity[members],
-        static=tuple(static[i] for i in order),
         n_partitions=ints(table, "n_partitions")[order],
         n_copies=(ints(table, "n_standby", 0) + ints(table, "n_warmup", 0))[order],
         session_timeout_ms=ints(table, "session_timeout_ms")[order],
-        topics=tuple(tuple(sorted(topics[i] or ())) for i in order),
+        rows=table.select(["group_instance_id", "subscribed_topics"]).take(pa.array(order)),
     )
 
 
@@ -357,15 +385,15 @@ def _absences(presence: Presence, generations: Settlements) -> tuple[Absence, ..
     order = np.lexsort((presence.generation, presence.identity))
     identity, generation = presence.identity[order], presence.generation[order]
     member = presence.member[order]
-    for i in range(1, len(order)):
-        if identity[i] != identity[i - 1] or generation[i] == generation[i - 1]:
-            continue
+    n_empty = np.append(0, np.cumsum(generations.n_members == 0))  # before each generation
+    same = identity[1:] == identity[:-1]
+    step = np.diff(generation)
+    other = member[1:] != member[:-1]
+    for i in np.flatnonzero(same & ((step > 1) | ((step == 1) & other))) + 1:
         before, back = int(generation[i - 1]), int(generation[i])
         gap = back > before + 1
-        if not gap and member[i] == member[i - 1]:
-            continue
         first = before + 1
-        if (generations.n_members[first:back] == 0).any():
+        if n_empty[back] > n_empty[first]:
             continue  # the whole group was stopped: no member waited for this one
         since = generations.at_ms[first] if gap else generations.at_ms[before]
         found.append(
@@ -399,22 +427,4 @@ def _lag(tables: Tables, group: str) -> LagRows:
         member=tuple(table["member_id"].to_pylist()),
         status=words(table, "status"),
         clamped=words(table, "clamped"),
-    )
-
-
-def _anomalies(tables: Tables, group: str) -> tuple[Anomaly, ...]:
-    table = tables.of_group(group, "anomalies")
-    at = times_ms(table, "timestamp")
-    rows = table.to_pylist()
-    return tuple(
-        Anomaly(
-            kind=row["kind"],
-            generation=row["generation"],
-            at_ms=int(at[i]),
-            topic=row["topic"],
-            partition=-1 if row["partition"] is None else row["partition"],
-            members=tuple(row["member_ids"] or ()),
-            detail=row["detail"],
-        )
-        for i, row in enumerate(rows)
     )

@@ -91,6 +91,8 @@ def more(number: int) -> str:
 
 def few(values: Iterable[Item]) -> Few[Item]:
     """The first ``MAX_EVIDENCE`` of some values, and how many there are."""
+    if isinstance(values, list):
+        return Few(tuple(values[:MAX_EVIDENCE]), len(values))
     rest = iter(values)
     shown = tuple(islice(rest, MAX_EVIDENCE))
     return Few(shown, len(shown) + sum(1 for _ in rest))

@@ -178,7 +178,7 @@ def unowned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     t = facts.timeline
     owner = facts.owner_at(facts.last)
     subscribed = {
-        topic for i in np.flatnonzero(facts.members_now) for topic in facts.presence.topics[i]
+        topic for i in np.flatnonzero(facts.members_now) for topic in facts.presence.topics(int(i))
     }
     rows = [
         r

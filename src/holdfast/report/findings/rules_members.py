@@ -77,7 +77,7 @@ def _static_names(facts: Facts) -> dict[str, str]:
     p = facts.presence
     rows = np.flatnonzero(facts.members_now)
     names = facts.timeline.members
-    return {names[p.member[i]]: name for i in rows if (name := p.static[i]) is not None}
+    return {names[p.member[i]]: name for i in rows if (name := p.static_name(int(i))) is not None}
 
 
 def _silent(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]:
@@ -125,9 +125,7 @@ def _thrown_out(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         after = int(facts.rebalance_index[i])
         if after < 1:
             continue
-        present = [
-            set(facts.presence.member[facts.presence.generation == g]) for g in (after - 1, after)
-        ]
+        present = [set(facts.presence.members_of(g)) for g in (after - 1, after)]
         gone = sorted(present[0] - present[1])
         owner = facts.owner_at(after - 1)
         rows = np.flatnonzero(np.isin(owner, gone))
@@ -259,7 +257,7 @@ def silent(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 def double_owner(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Partitions that one generation gave to two members."""
     del limits
-    rows = [a for a in facts.anomalies if a.kind == "double_owner"]
+    rows = facts.anomalies.of_kind("double_owner")
     if not rows:
         return
     g = facts.generations
@@ -291,7 +289,7 @@ def double_owner(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 def unreadable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Members whose subscription or assignment could not be read."""
     del limits
-    rows = [a for a in facts.anomalies if a.kind.startswith("unreadable")]
+    rows = facts.anomalies.of_kind("unreadable")
     if not rows:
         return
     times = count(len(rows), "time")
@@ -300,20 +298,12 @@ def unreadable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 
 def _unread(facts: Facts) -> BOOL:
     """Members whose assignment could not be read: nobody knows how many partitions they hold."""
-    unread = {
-        (a.generation, m)
-        for a in facts.anomalies
-        if a.kind == "unreadable_assignment"
-        for m in a.members
-    }
-    p, g, names = facts.presence, facts.generations, facts.timeline.members
-    return np.asarray(
-        [
-            (int(g.number[at]), names[m]) in unread
-            for at, m in zip(p.generation, p.member, strict=True)
-        ],
-        dtype=bool,
-    )
+    p, g, known = facts.presence, facts.generations, facts.timeline.members
+    found = np.zeros(len(p.generation), dtype=bool)
+    for anomaly in facts.anomalies.of_kind("unreadable_assignment"):
+        members = np.asarray([name in anomaly.members for name in known], dtype=bool)
+        found |= (g.number[p.generation] == anomaly.generation) & members[p.member]
+    return found
 
 
 def _stated(
@@ -394,7 +384,7 @@ def uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     rows = np.flatnonzero(facts.members_now & ~_unread(facts))
     if not facts.takes_assignors:
         return  # tasks are not alike, and a share group's members read together
-    if len(rows) < 2 or len({p.topics[i] for i in rows}) > 1:
+    if len(rows) < 2 or len({p.topics(int(i)) for i in rows}) > 1:
         return
     loads = p.n_partitions[rows]
     spread = int(loads.max() - loads.min())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -78,7 +79,7 @@ def _real(facts: Facts) -> BOOL:
     """Rebalances of a living group: not the first one seen, not one that left it empty."""
     r = facts.rebalances
     real: BOOL = r.counts["n_members"] != 0
-    real &= np.asarray([cause != "first_seen" for cause in r.cause], dtype=bool)
+    real &= ~r.caused_by("first_seen")
     real[:1] = False
     return real
 
@@ -122,16 +123,18 @@ def _announced(facts: Facts, limits: Limits) -> BOOL:
     A member of ours announces that it will not return; in the next round it is gone.
     """
     r, p, index = facts.rebalances, facts.presence, facts.rebalance_index
-    people: dict[int, dict[int, int]] = {}
-    for generation, member, n in zip(
-        p.generation.tolist(), p.member.tolist(), p.n_partitions.tolist(), strict=True
-    ):
-        people.setdefault(generation, {})[member] = n
     found = np.zeros(len(r.at_ms), dtype=bool)
-    for i in range(len(r.at_ms) - 1):
-        soon = r.at_ms[i + 1] - r.at_ms[i] <= limits.drained_s * 1000
-        now, then = people.get(int(index[i]), {}), people.get(int(index[i + 1]), {})
-        found[i] = soon and any(n == 0 and m not in then for m, n in now.items())
+    n_members = np.int64(len(facts.timeline.members) + 1)
+    people = p.generation * n_members + p.member  # ascending
+    last = np.append(people[1:] != people[:-1], True)[: len(people)]
+    idle = np.flatnonzero(last & (p.n_partitions == 0))
+    soon = np.flatnonzero(np.diff(r.at_ms) <= limits.drained_s * 1000)
+    first = np.searchsorted(p.generation[idle], index[soon])
+    n_idle = np.searchsorted(p.generation[idle], index[soon], side="right") - first
+    at = np.repeat(soon, n_idle)
+    which = np.arange(len(at)) - np.repeat(np.cumsum(n_idle) - n_idle - first, n_idle)
+    then = index[at + 1] * n_members + p.member[idle[which]]
+    found[at[~np.isin(then, people)]] = True
     return found
 
 
@@ -175,8 +178,9 @@ def storm(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         return
     worst = int(np.argmax(inside))
     chosen = np.zeros(len(facts.rebalances.at_ms), dtype=bool)
-    for first in np.flatnonzero(inside >= limits.storm_rebalances):
-        chosen[counted[first : end[first]]] = True
+    first = np.flatnonzero(inside >= limits.storm_rebalances)
+    begun, ended = (np.bincount(edge, minlength=len(at) + 1) for edge in (first, end[first]))
+    chosen[counted[np.cumsum(begun - ended)[:-1] > 0]] = True
     minutes = limits.storm_window_s / 60
     yield _symptom(
         facts,
@@ -205,7 +209,7 @@ def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Rebalances per restarted member, deploy by deploy."""
     g = facts.generations
     looping = _crash_loops(facts, limits)
-    harmless = _costless(facts, limits)
+    harmless = set(_costless(facts, limits))
     restarts = [
         a
         for a in facts.absences
@@ -213,18 +217,19 @@ def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     ]
     if len(restarts) < 2:
         return
-    times = np.asarray(sorted(int(g.at_ms[a.back]) for a in restarts))
+    times = g.at_ms[[a.back for a in restarts]]  # ascending, as the absences are
     cuts = np.flatnonzero(np.diff(times) > limits.deploy_gap_s * 1000) + 1
-    chosen = np.zeros(len(facts.rebalances.at_ms), dtype=bool)
+    at, real = facts.rebalances.at_ms, _real(facts)
+    chosen = np.zeros(len(at), dtype=bool)
     worst, n_restarts, processes = 0.0, 0, set[int]()
-    for part in np.split(times, cuts):
-        mine = [a for a in restarts if part[0] <= g.at_ms[a.back] <= part[-1]]
-        begin = min(int(g.at_ms[a.first_without]) for a in mine)
-        at = facts.rebalances.at_ms
-        inside = (at >= begin) & (at <= part[-1] + _FOLLOW_UP_MS) & _real(facts)
-        ratio = inside.sum() / len(mine)
+    for low, high in pairwise([0, *cuts.tolist(), len(restarts)]):
+        mine = restarts[low:high]
+        begin = g.at_ms[min(a.first_without for a in mine)]
+        end = times[high - 1] + _FOLLOW_UP_MS
+        inside = slice(np.searchsorted(at, begin), np.searchsorted(at, end, side="right"))
+        ratio = real[inside].sum() / len(mine)
         if len(mine) >= 2 and ratio > limits.churn_per_restart:
-            chosen |= inside
+            chosen[inside] |= real[inside]
             worst, n_restarts = max(worst, ratio), n_restarts + len(mine)
             processes |= {a.identity for a in mine}
     if not chosen.any():
@@ -383,8 +388,7 @@ def delay_long(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 )
 def spurious(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Rebalances after which nothing differs."""
-    chosen = np.asarray([c == "spurious" for c in facts.rebalances.cause], dtype=bool)
-    chosen &= ~_before_a_leave(facts, limits)
+    chosen = facts.rebalances.caused_by("spurious") & ~_before_a_leave(facts, limits)
     if chosen.sum() < limits.spurious:
         return
     text = f"{chosen.sum()} rebalances changed nobody and nothing that can be seen"
