@@ -295,7 +295,7 @@ def test_a_file_above_the_project_sets_no_server_and_no_credentials_in_silence(
     assert "sets the credentials (--command-config c)\n" in run("lag").err
 
 
-READ_ONLY = {"input", "broker-log", "replay", "scenario"}
+READ_ONLY = {"input", "broker-log", "journal", "replay", "scenario"}
 """Options with a path that a command reads, and that name no place to write to."""
 
 

@@ -5,18 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.demo.journal import (
-    ComparedPauses,
-    Entry,
-    Interval,
-    JournalReader,
-    PauseBounds,
-    compare_pauses,
-    holdings,
-    intervals,
-    overlaps,
-    unowned_seconds,
-)
+from holdfast.demo.journal import ComparedPauses, JournalReader, PauseBounds, compare_pauses
+from holdfast.model.journal import Entry, Interval, holdings, intervals, overlaps, unowned_seconds
 
 
 def entry(time_seconds: float, member: str, event: str, *partitions: int, **offsets: int) -> Entry:

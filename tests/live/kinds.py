@@ -78,11 +78,11 @@ class Members:
         given = [f"{key.replace('_', '.')}={value}" for key, value in settings.items()]
         state = str(self.folder / f"{name}-state")
         source = str(JAVA / "LiveStreams.java")
-        self._start(name, java(source, self.bootstrap, topic, group, name, state, *given))
+        self.launch(name, java(source, self.bootstrap, topic, group, name, state, *given))
 
     def share(self, name: str, group: str, topic: str) -> None:
         """Start a member of a share group."""
-        self._start(name, java(str(JAVA / "LiveShare.java"), self.bootstrap, topic, group, name))
+        self.launch(name, java(str(JAVA / "LiveShare.java"), self.bootstrap, topic, group, name))
 
     def consumer(self, name: str, group: str, topic: str, **settings: str) -> None:
         """Start Java's consumer, which reads from the start and commits as it goes."""
@@ -94,7 +94,7 @@ class Members:
         }
         where = ("--bootstrap-server", self.bootstrap, "--topic", topic, "--group", group)
         file = self._properties(name, config)
-        self._start(name, java(CONSUMER, *where, "--command-config", file))
+        self.launch(name, java(CONSUMER, *where, "--command-config", file))
 
     def connect(self, name: str, group: str, **settings: str) -> None:
         """Start a distributed Connect worker, and wait until it answers."""
@@ -119,7 +119,7 @@ class Members:
             "session.timeout.ms": "6000",
             **{key.replace("_", "."): value for key, value in settings.items()},
         }
-        self._start(name, java(CONNECT, self._properties(name, config), heap_mb=192))
+        self.launch(name, java(CONNECT, self._properties(name, config), heap_mb=192))
         until(lambda: self._answers(name), lambda: f"{name} does not answer: {self.said(name)}")
 
     def request(self, worker: str, path: str, body: object = None) -> Any:
@@ -149,12 +149,16 @@ class Members:
         process = self.running.pop(name)
         process.terminate()
         process.wait(60)
+        if process.stdin is not None:
+            process.stdin.close()
 
     def kill(self, name: str) -> None:
         """SIGKILL."""
         process = self.running.pop(name)
         process.kill()
         process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
 
     def said(self, name: str, last: int = 3000) -> str:
         """What a process printed, its last characters."""
@@ -165,9 +169,13 @@ class Members:
         for name in list(self.running):
             self.kill(name)
 
-    def _start(self, name: str, command: Sequence[str]) -> None:
+    def launch(self, name: str, command: Sequence[str], *, lifeline: bool = False) -> None:
+        """Start a process of any kind; one with a lifeline ends when this process does."""
+        stdin = subprocess.PIPE if lifeline else subprocess.DEVNULL
         with (self.folder / f"{name}.out").open("ab") as out:
-            self.running[name] = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+            self.running[name] = subprocess.Popen(
+                command, stdin=stdin, stdout=out, stderr=subprocess.STDOUT
+            )
 
 
 PARTS = ("config", "offset", "status")

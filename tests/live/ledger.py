@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from tests.live.offsets_log import Commit, Generation
 
-from holdfast.demo.journal import Entry, intervals, overlaps
+from holdfast.model.journal import Entry, intervals, overlaps
 
 
 class Ledger:

@@ -16,9 +16,10 @@ import confluent_kafka
 from kafka import KafkaAdminClient
 from tests.live.waiting import PATIENCE_SECONDS, until
 
-from holdfast.demo.journal import JournalReader, holdings, intervals, overlaps
+from holdfast.demo.journal import JournalReader
 from holdfast.jvm.jars import broker_jars
 from holdfast.jvm.java import find_java
+from holdfast.model.journal import holdings, intervals, overlaps
 
 HERE = Path(__file__).parent
 JAVA_MEMBER = HERE.parent / "java" / "LiveMember.java"

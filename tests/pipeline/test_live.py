@@ -88,6 +88,7 @@ def test_a_command_on_a_small_cluster_is_one_job_of_one_stage(spark, lived, tmp_
     """Its time goes into Spark's start and the reading, and into nothing else."""
     cluster, _, group = lived
     for command in (
+        ("lag",),
         ("lag", "--group", group),
         ("history",),
         ("doctor",),

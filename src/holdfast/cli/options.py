@@ -130,6 +130,13 @@ BrokerLogs = Annotated[
         help="A broker's server.log (.gz too), oldest first; repeatable: states causes.",
     ),
 ]
+Journals = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--journal",
+        help="Journals of members, a file or a folder of *.jsonl; repeatable: corrects pauses.",
+    ),
+]
 CommandConfig = Annotated[
     Path | None, typer.Option("--command-config", help="Kafka client properties (security, ...).")
 ]

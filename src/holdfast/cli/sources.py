@@ -16,11 +16,19 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli import options
 from holdfast.cli.commands.history import make_history
-from holdfast.cli.kept_tables import is_dump, open_kept, refuse_logs, refuse_past
+from holdfast.cli.kept_tables import (
+    allow_for,
+    is_dump,
+    open_kept,
+    read_journal_lines,
+    refuse_logs,
+    refuse_past,
+)
 from holdfast.cli.moments import read_window
 from holdfast.cli.output import notes
 from holdfast.command_lines import GivenSource
 from holdfast.errors import ConfigError
+from holdfast.tables.stored import NOT_SHOWN
 from holdfast.tables.window import within
 
 if TYPE_CHECKING:
@@ -50,6 +58,11 @@ class OpenedTables:
     groups: tuple[str, ...] | None
     given: GivenSource
 
+    def shown(self, groups: Sequence[str] | None) -> tuple[tuple[str, ...] | None, Tables]:
+        """The chosen groups, and what pages and findings show of them, read now."""
+        chosen = self.tables.choose(groups)
+        return chosen, self.tables.hold(chosen, without=NOT_SHOWN)
+
 
 @contextmanager
 def open_source(
@@ -61,6 +74,7 @@ def open_source(
     spark_groups: bool = False,
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] | None = None,
+    journals: Sequence[Path] | None = None,
     at: str | None = None,
     since: str | None = None,
     until: str | None = None,
@@ -85,6 +99,8 @@ def open_source(
         What the lag of a partition without a commit is, for a dump or a cluster.
     broker_logs : sequence of Path, optional
         Logs of brokers that state causes, for a dump or a cluster.
+    journals : sequence of Path, optional
+        Journals of members: pauses allow for what they show.
     at : str, optional
         Which batch of the tables, as ``--at`` has it; the newest by default.
     since, until : str, optional
@@ -105,13 +121,14 @@ def open_source(
     if (source is None) == (bootstrap is None):
         raise ConfigError("give either --input PATH or --bootstrap-server HOST:PORT")
     window = read_window(since, until)
+    lines = read_journal_lines(journals)
     given = GivenSource(
         path=str(source or ""), servers=bootstrap or "", command_config=str(command_config or "")
     )
     if source is not None and not is_dump(source):
         refuse_logs(source, broker_logs or ())
         kept = open_kept(source, at)
-        cut = within(kept, *window)
+        cut = within(allow_for(lines, kept, notes(quiet)), *window)
         yield OpenedTables(tables=cut, topics={}, groups=kept.choose(groups), given=given)
         return
     refuse_past(at)
@@ -130,5 +147,5 @@ def open_source(
             quiet=quiet,
         )
         topics = made.dump.partition_counts()
-        cut = within(made.tables, *window)
+        cut = within(allow_for(lines, made.tables, notes(quiet)), *window)
         yield OpenedTables(tables=cut, topics=topics, groups=None, given=given)

@@ -15,8 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from holdfast.demo.journal import JournalReader, holdings
+from holdfast.demo.journal import JournalReader
 from holdfast.errors import AdapterError
+from holdfast.model.journal import holdings
 
 PATIENCE_SECONDS = 120.0
 _GRACE_SECONDS = 60.0

@@ -1,65 +1,18 @@
-"""The journal of a demo member, and the intervals of ownership computed from all journals.
+"""Journals of the demo's members as they are written and read, and pauses compared with them.
 
-**Rules.** A journal has one JSON line an event, with the time first. Readers sort the lines of all
-journals by time; the processes run on one machine, so they share a clock.
-
-**Strategy.** ``assigned`` opens an interval of ownership of each partition, ``revoked`` and
-``lost`` close it, and so does the ``end`` of the process for all that it still held.
+**Rules.** A journal has the lines of :mod:`holdfast.model.journal`. The processes run on one
+machine, so they share a clock.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One line: when (seconds since the epoch), which process, what, and of which partitions.
-
-    ``event`` is ``assigned``, ``revoked``, ``lost``, ``batch`` or ``end``. A batch has one
-    partition and the offsets ``first`` to ``last`` that were read.
-    """
-
-    time_seconds: float
-    member: str
-    event: str
-    partitions: tuple[int, ...] = ()
-    first: int = -1
-    last: int = -1
-
-    def to_line(self) -> str:
-        """Write it as one line of JSON."""
-        return json.dumps(
-            [self.time_seconds, self.member, self.event, self.partitions, self.first, self.last]
-        )
-
-    @classmethod
-    def from_line(cls, line: str) -> Entry:
-        """Read what :meth:`to_line` wrote."""
-        time_seconds, member, event, partitions, first, last = json.loads(line)
-        return cls(
-            time_seconds=time_seconds,
-            member=member,
-            event=event,
-            partitions=tuple(partitions),
-            first=first,
-            last=last,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
-    """One member owned one partition from ``start`` until ``stop`` (seconds since the epoch)."""
-
-    partition: int
-    member: str
-    start: float
-    stop: float
+from holdfast.model.journal import Entry, Interval, gaps
 
 
 class JournalWriter:
@@ -71,11 +24,14 @@ class JournalWriter:
         Of the process.
     file : text file
         The journal, open for appending; the caller closes it.
+    group, topic : str
+        What every line is about.
     """
 
-    def __init__(self, name: str, file: TextIO):
+    def __init__(self, name: str, file: TextIO, *, group: str = "", topic: str = ""):
         self._name = name
         self._file = file
+        self._group, self._topic = group, topic
 
     def write(
         self, event: str, partitions: Iterable[int] = (), *, first: int = -1, last: int = -1
@@ -88,6 +44,8 @@ class JournalWriter:
             partitions=tuple(sorted(partitions)),
             first=first,
             last=last,
+            group=self._group,
+            topic=self._topic,
         )
         self._file.write(entry.to_line() + "\n")
         self._file.flush()
@@ -113,72 +71,6 @@ class JournalReader:
             self.entries.extend(Entry.from_line(line) for line in lines if line)
         self.entries.sort(key=lambda entry: entry.time_seconds)
         return self.entries
-
-
-def holdings(entries: Iterable[Entry]) -> dict[str, set[int]]:
-    """What every running process owns after these entries; an ended process is left out."""
-    held: dict[str, set[int]] = {}
-    for entry in entries:
-        if entry.event == "end":
-            held.pop(entry.member, None)
-        elif entry.event == "assigned":
-            held.setdefault(entry.member, set()).update(entry.partitions)
-        elif entry.event in ("revoked", "lost"):
-            held.setdefault(entry.member, set()).difference_update(entry.partitions)
-    return held
-
-
-def intervals(entries: Iterable[Entry], end_seconds: float) -> list[Interval]:
-    """Ownership of every partition, by partition and start; open intervals stop at ``end``."""
-    opened: dict[tuple[int, str], float] = {}
-    found: list[Interval] = []
-
-    def close(partition: int, member: str, stop: float) -> None:
-        start = opened.pop((partition, member), None)
-        if start is not None:
-            found.append(Interval(partition=partition, member=member, start=start, stop=stop))
-
-    for entry in entries:
-        if entry.event == "assigned":
-            for partition in entry.partitions:
-                opened.setdefault((partition, entry.member), entry.time_seconds)
-        elif entry.event in ("revoked", "lost"):
-            for partition in entry.partitions:
-                close(partition, entry.member, entry.time_seconds)
-        elif entry.event == "end":
-            for partition, member in [key for key in opened if key[1] == entry.member]:
-                close(partition, member, entry.time_seconds)
-    for partition, member in list(opened):
-        close(partition, member, end_seconds)
-    return sorted(found, key=lambda i: (i.partition, i.start, i.stop))
-
-
-def overlaps(found: Sequence[Interval]) -> list[tuple[Interval, Interval]]:
-    """Pairs of intervals in which one partition had two owners at once."""
-    pairs = []
-    for partition in _partitions(found):
-        latest = partition[0]
-        for interval in partition[1:]:
-            if interval.start < latest.stop and interval.member != latest.member:
-                pairs.append((latest, interval))
-            if interval.stop > latest.stop:
-                latest = interval
-    return pairs
-
-
-def unowned_seconds(
-    found: Sequence[Interval], n_partitions: int, start: float, stop: float
-) -> list[float]:
-    """Seconds in which each partition had no owner between two moments."""
-    free = [stop - start] * n_partitions
-    for partition in _partitions(found):
-        covered = start
-        for interval in partition:
-            first, last = max(interval.start, covered), min(interval.stop, stop)
-            if last > first:
-                free[interval.partition] -= last - first
-                covered = last
-    return free
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,28 +111,16 @@ def compare_pauses(found: Sequence[Interval], pauses: Iterable[PauseBounds]) -> 
     A gap of a partition is the one of a pause if it ends nearest to the pause's end, and began
     before that. A pause without such a gap is left out.
     """
-    gaps: dict[int, list[tuple[float, float]]] = {}
-    for partition in _partitions(found):
-        stop = partition[0].stop
-        for interval in partition[1:]:
-            gaps.setdefault(interval.partition, []).append((stop, max(stop, interval.start)))
-            stop = max(stop, interval.stop)
+    between = gaps(found)
     outside = []
     for pause in pauses:
-        near = [gap for gap in gaps.get(pause.partition, ()) if gap[0] <= pause.end_seconds]
+        near = [gap for gap in between.get(pause.partition, ()) if gap.start <= pause.end_seconds]
         if near:
-            start, end = min(near, key=lambda gap: abs(gap[1] - pause.end_seconds))
-            true = end - start
+            gap = min(near, key=lambda gap: abs(gap.end - pause.end_seconds))
+            true = gap.end - gap.start
             outside.append(max(pause.lower_seconds - true, true - pause.upper_seconds, 0.0))
     return ComparedPauses(
         n_pauses=len(outside),
         n_outside=sum(seconds > ROUNDED_SECONDS for seconds in outside),
         most_seconds=max(outside, default=0.0),
     )
-
-
-def _partitions(found: Sequence[Interval]) -> Iterator[list[Interval]]:
-    rows: dict[int, list[Interval]] = {}
-    for interval in sorted(found, key=lambda i: (i.partition, i.start, i.stop)):
-        rows.setdefault(interval.partition, []).append(interval)
-    yield from rows.values()

@@ -48,7 +48,7 @@ def codes(table: ArrowTable, name: str) -> tuple[I32, tuple[str, ...]]:
 
 def words(table: ArrowTable, name: str) -> tuple[str, ...]:
     """A string column as it stands; null is empty."""
-    return tuple(str(word or "") for word in table[name].to_pylist())
+    return tuple(pc.fill_null(table[name], "").to_pylist())
 
 
 def lists(table: ArrowTable, name: str) -> tuple[I64, I64]:

@@ -78,6 +78,7 @@ def run(
         bool, typer.Option("--schema", help="Print the JSON schema of --format json and stop.")
     ] = False,
     broker_log: options.BrokerLogs = None,
+    journal: options.Journals = None,
     at: options.At = None,
     since: options.Since = None,
     until: options.Until = None,
@@ -87,10 +88,8 @@ def run(
     """Look at groups, the worst first: what is wrong, how it is known, what it cost, what helps.
 
     Every finding has a stable code; ``holdfast explain HF104`` tells more about one.
-
     """
     from holdfast.report.findings import doctor
-    from holdfast.tables.stored import NOT_SHOWN
 
     if schema:
         write_text(doctor.schema_text(), output)
@@ -104,21 +103,27 @@ def run(
         group,
         spark_groups=True,
         broker_logs=broker_log,
+        journals=journal,
         at=at,
         since=since,
         until=until,
         timeout=timeout,
         quiet=quiet,
     ) as opened:
-        groups = opened.tables.choose(group)
+        groups, tables = opened.shown(group)
         found = doctor.examine_fleet(
-            opened.tables.hold(groups, without=NOT_SHOWN),
+            tables,
             groups,
             track=lambda names: track(names, len(names), "groups", quiet=quiet),
             source=opened.given,
             now_ms=time.time_ns() // 1_000_000,
         )
     _print(found, fmt, output, every=bool(all_groups or group), quiet=quiet)
+    _fail(found, fail_on)
+
+
+def _fail(found: list[Examination], fail_on: FailOn) -> None:
+    """Exit 1 if a finding is as bad as ``--fail-on`` says, or worse."""
     worst = max((f.severity.rank for e in found for f in e.findings), default=-1)
     if fail_on is not FailOn.NEVER and worst >= list(FailOn).index(fail_on) - 1:
         raise typer.Exit(1)

@@ -11,7 +11,14 @@ import typer
 
 from holdfast.cli import options
 from holdfast.cli.durations import parse_duration_ms
-from holdfast.cli.kept_tables import holds_tables, open_kept, refuse_logs, refuse_past
+from holdfast.cli.kept_tables import (
+    allow_for,
+    holds_tables,
+    open_kept,
+    read_journal_lines,
+    refuse_logs,
+    refuse_past,
+)
 from holdfast.cli.moments import read_window
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
@@ -22,6 +29,7 @@ from holdfast.pipeline.command_session import open_session
 
 if TYPE_CHECKING:
     from holdfast.adapters.cluster.cluster import LiveCluster
+    from holdfast.model.journal import Entry
     from holdfast.pipeline.history.history import History
     from holdfast.pipeline.ingest.selection import Selection
     from holdfast.tables.places import Place
@@ -46,6 +54,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     group: options.Groups = None,
     all_groups: options.SparkGroups = False,
     broker_log: options.BrokerLogs = None,
+    journal: options.Journals = None,
     at: options.At = None,
     overwrite: options.Overwrite = False,
     command_config: options.CommandConfig = None,
@@ -66,12 +75,18 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     window = read_window(since, until)
     if window != (None, None) and output is not None:
         raise ConfigError("--since and --until choose what is printed; -o keeps whole tables")
+    if journal and output is not None:
+        raise ConfigError(
+            "--journal corrects what is printed; -o keeps what the broker saw: give --journal "
+            "beside --input later"
+        )
+    lines = read_journal_lines(journal)
     if window != (None, None) and "timestamp" not in definition.names:
         raise ConfigError(f"--since and --until: {table} is of one moment")
     if source is not None and holds_tables(source):
         refuse_logs(source, broker_log or ())
-        kept = rows_kept(source, table, group, output, window, at=at)
-        _print_table(kept, definition, fmt)
+        kept = rows_kept(source, table, group, output, window, at=at, lines=lines, note=note)
+        _print_table(kept, definition, fmt, journaled=bool(lines))
         return
     refuse_past(at)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
@@ -91,7 +106,8 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
         )
         if output is not None:
             note(f"tables are in {output}")
-        _print_table(rows_of(_happened(made.table(table), window)), definition, fmt)
+        shown = allow_for(lines, made.tables, note).table(table)
+        _print_table(rows_of(_happened(shown, window)), definition, fmt, journaled=bool(lines))
 
 
 def _happened(rows: Any, window: tuple[int | None, int | None]) -> Any:
@@ -114,6 +130,8 @@ def rows_kept(
     window: tuple[int | None, int | None] = (None, None),
     *,
     at: str | None,
+    lines: Sequence[Entry] = (),
+    note: Any = None,
 ) -> list[dict[str, Any]]:
     """Rows of a table that an earlier command has made, for people and programs.
 
@@ -124,21 +142,24 @@ def rows_kept(
     """
     if output is not None:
         raise ConfigError(f"{source} holds tables: -o writes those of a dump or of a cluster")
-    kept = open_kept(source, at)
+    kept = allow_for(lines, open_kept(source, at), note)
     return rows_of(_happened(kept.table(table, groups=kept.choose(groups)), window))
 
 
-def _print_table(rows: list[dict[str, Any]], definition: Any, fmt: Format) -> None:
+def _print_table(
+    rows: list[dict[str, Any]], definition: Any, fmt: Format, *, journaled: bool
+) -> None:
     columns: Sequence[str] = definition.flat_names
     if fmt is Format.TABLE:
         rows, columns = for_people(definition, rows)
-    write_rows(rows, columns, fmt, title=_title(definition))
+    write_rows(rows, columns, fmt, title=_title(definition, journaled=journaled))
 
 
-def _title(definition: Any) -> str:
+def _title(definition: Any, *, journaled: bool) -> str:
     """A table's name, and whose view its pauses are: members' own journals may say otherwise."""
     has_pauses = any(name.startswith("pause_") for name in definition.flat_names)
-    return f"{definition.name}; pauses as the broker saw them" if has_pauses else definition.name
+    seen = "as the broker and journals saw them" if journaled else "as the broker saw them"
+    return f"{definition.name}; pauses {seen}" if has_pauses else definition.name
 
 
 def tell_unread(made: History, note: Any) -> None:

@@ -39,6 +39,7 @@ def run(
         typer.Option("--replay", help="JSON of holdfast replay: adds the policy comparison."),
     ] = None,
     broker_log: options.BrokerLogs = None,
+    journal: options.Journals = None,
     at: options.At = None,
     since: options.Since = None,
     until: options.Until = None,
@@ -48,12 +49,10 @@ def run(
     """Write one HTML file that shows who owned what, when, and what every rebalance cost.
 
     The file is complete: it asks for nothing from the network.
-
     """
     from holdfast.report.drawing.policies import read_policies
     from holdfast.report.drawing.writing import write
     from holdfast.report.trace import write_trace
-    from holdfast.tables.stored import NOT_SHOWN
 
     _check_folders(output, trace)
     policies = read_policies(replay) if replay is not None else []
@@ -64,14 +63,14 @@ def run(
         group,
         spark_groups=True,
         broker_logs=broker_log,
+        journals=journal,
         at=at,
         since=since,
         until=until,
         timeout=timeout,
         quiet=quiet,
     ) as opened:
-        groups = opened.tables.choose(group)
-        tables = opened.tables.hold(groups, without=NOT_SHOWN)
+        groups, tables = opened.shown(group)
         write(
             tables,
             output,
@@ -83,8 +82,7 @@ def run(
         )
         if trace is not None:
             write_trace(tables, trace, groups=groups)
-    if not quiet:
-        _tell_files(output, trace)
+    _tell_files(output, trace, quiet=quiet)
 
 
 def _check_folders(*targets: Path | None) -> None:
@@ -93,7 +91,9 @@ def _check_folders(*targets: Path | None) -> None:
             raise ConfigError(f"{target}: its folder {target.parent} does not exist")
 
 
-def _tell_files(output: Path, trace: Path | None) -> None:
+def _tell_files(output: Path, trace: Path | None, *, quiet: bool) -> None:
+    if quiet:
+        return
     size = output.stat().st_size
     print_note(f"wrote {output} ({size / 1000:,.0f} kB); open it in any browser")
     if trace is not None:

@@ -1,0 +1,231 @@
+"""Groups of all kinds, at random, against the broker's own words and the members' diaries.
+
+``python -m pytest -m slow tests/live/test_wild_groups.py``; a seed chooses the groups and what is
+done to them.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka import Producer
+from tests.live.kinds import ask, members
+from tests.live.processes import create_topic
+from tests.live.test_more_kinds import admin_view, assigned, described, lags, our_lags
+from tests.live.waiting import until
+from tests.live.wild import GROUPS, SESSION_MS, WildGroup, in_turn, is_within
+from tests.pipeline import local
+from tests.pipeline.kinds import printed
+from tests.wire.capture import read_all
+
+from holdfast.adapters.broker import broker as brokers
+from holdfast.adapters.cluster.cluster import LiveCluster
+from holdfast.pipeline.history.broker_log import CONTRADICTED
+from holdfast.pipeline.ingest.dump import write_log
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+N_GROUPS, PARTITIONS, ACTS = 5, 6, 5
+LOGGERS = """logger.groups.name = org.apache.kafka.coordinator.group
+logger.groups.level = info
+"""
+SESSIONS = {
+    f"group.{kind}.{name}.ms": str(value)
+    for kind in ("consumer", "share", "streams")
+    for name, value in (
+        ("session.timeout", SESSION_MS),
+        ("min.session.timeout", 6_000),
+        ("heartbeat.interval", 1_000),
+        ("min.heartbeat.interval", 500),
+    )
+}
+
+
+@pytest.fixture
+def logged(monkeypatch):
+    """A broker of its own, which logs what its coordinator does, with short sessions."""
+    monkeypatch.setattr(brokers, "_LOG4J2", brokers._LOG4J2 + LOGGERS)
+    own = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5"}
+    settings = brokers.BrokerSettings(properties=own | SESSIONS)
+    with brokers.Broker.start(settings=settings) as broker:
+        yield broker
+
+
+class Writer(threading.Thread):
+    """Writes to every partition of these topics until it is halted."""
+
+    def __init__(self, bootstrap, topics):
+        super().__init__(daemon=True)
+        self.producer = Producer({"bootstrap.servers": bootstrap})
+        self.topics, self.over = topics, threading.Event()
+
+    def run(self):
+        n = 0
+        while not self.over.wait(0.2):
+            n += 1
+            for topic in self.topics:
+                for partition in range(PARTITIONS):
+                    self.producer.produce(topic, b"x", key=str(n % 7), partition=partition)
+            self.producer.poll(0)
+
+    def halt(self):
+        self.over.set()
+        self.join()
+        self.producer.flush(60)
+
+
+def tables_of(broker, folder, log):
+    """Tables of what the broker has now, with the causes that its log states."""
+    found = read_all(broker.bootstrap)
+    columns = {name: [row[name] for row in found] for name in ("partition", "offset")}
+    columns["timestamp"] = [row["timestamp_ms"] * 1000 for row in found]
+    for name in ("key", "value"):
+        columns[name] = [row[name] and bytes.fromhex(row[name]) for row in found]
+    write_log(folder / "dump", columns, LiveCluster(bootstrap=broker.bootstrap).snapshot())
+    return local.run(folder / "dump", folder / "out", batch_rows=5_000, logs=[log])
+
+
+def streams_tasks(bootstrap, group):
+    """{member: active tasks} of a streams group; none while it changes."""
+    own = ("--describe", "--group", group, "--members", "--verbose")
+    found = {}
+    for row in printed(ask("streams", bootstrap, *own)):
+        now, target = (
+            re.findall(rf"(?:^|; ){name}: ((?:\w+:\[[\d,]+\]; )+)", row.get("ASSIGNMENTS", ""))
+            for name in ("ACTIVE", "TARGET-ACTIVE")
+        )
+        if now != target:
+            return {}
+        found[row["MEMBER"]] = {
+            (place, int(number))
+            for place, numbers in re.findall(r"(\w+):\[([\d,]+)\]", "".join(now))
+            for number in numbers.split(",")
+        }
+    return found
+
+
+def shared(bootstrap, group):
+    """{member: partitions} of a share group."""
+    own = ("--describe", "--group", group, "--members", "--verbose")
+    return {
+        row["CONSUMER-ID"]: {
+            (topic, int(number))
+            for topic, numbers in re.findall(r"([\w.-]+):([\d,]+)", row["ASSIGNMENT"])
+            for number in numbers.split(",")
+        }
+        for row in printed(ask("share", bootstrap, *own))
+    }
+
+
+def view(bootstrap, wild):
+    """What the broker says of a group's members: {member: what it has}."""
+    if wild.kind == "share":
+        return shared(bootstrap, wild.name)
+    if wild.kind == "streams":
+        return streams_tasks(bootstrap, wild.name)
+    if wild.kind == "workers":
+        return dict.fromkeys(admin_view(bootstrap, wild.name)[3])
+    return described(bootstrap, wild.name)
+
+
+def is_still(bootstrap, wild):
+    """Whether every slot has its member, and nothing has changed for a while."""
+    before = view(bootstrap, wild)
+    if len(before) != len(wild.slots) or not all(v is None or v for v in before.values()):
+        return False
+    if wild.kind == "workers" and admin_view(bootstrap, wild.name)[2] != "Stable":
+        return False
+    time.sleep(SESSION_MS / 1000)
+    if wild.kind not in ("workers", "share", "streams") and any(
+        lag for lag, _ in lags(bootstrap, wild.name).values()
+    ):
+        return False
+    return view(bootstrap, wild) == before
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_told_of_random_groups_is_what_the_broker_and_the_members_say(
+    logged, tmp_path, seed
+):
+    chance = random.Random(seed)
+    bootstrap = logged.bootstrap
+    kinds = chance.sample(sorted(GROUPS), N_GROUPS)
+    with members(bootstrap, tmp_path) as crew:
+        groups = []
+        for kind in kinds:
+            topic = create_topic(bootstrap, PARTITIONS, kind)
+            own = random.Random(chance.random())
+            groups.append(WildGroup(kind, f"g-{topic}", topic, crew, own))
+        writer = Writer(bootstrap, [group.topic for group in groups])
+        writer.start()
+        for group in groups:
+            group.fill()
+        with ThreadPoolExecutor(len(groups)) as pool:
+            list(pool.map(live, groups))
+        for group in groups:
+            group.fill()
+        writer.halt()
+        for group in groups:
+            until(
+                lambda group=group: is_still(bootstrap, group),
+                lambda group=group: f"{group.name} is still: {view(bootstrap, group)}",
+                240,
+            )
+        said = {group.name: view(bootstrap, group) for group in groups}
+        lag = {g.name: lags(bootstrap, g.name) for g in groups if g.kind in PLAIN}
+        tables = tables_of(logged, tmp_path, logged.folder / "node-1" / "server.log")
+        assert {group.name: view(bootstrap, group) for group in groups} == said
+    for group in groups:
+        check_members(tables, group, said[group.name])
+        if group.kind in PLAIN:
+            assert our_lags(tables, group.name) == lag[group.name], group.done
+        if group.has_diaries:
+            check_owners(tables, group)
+    wrong = [r for r in tables.table("anomalies").to_pylist() if r["kind"] in ODD]
+    assert wrong == [], [group.done for group in groups]
+
+
+PLAIN = ("mixed", "eager", "deferred", "next", "migrating")
+ODD = ("double_owner", "unreadable_assignment", CONTRADICTED)
+
+
+def live(group):
+    """Act at random moments."""
+    for _ in range(ACTS):
+        time.sleep(group.chance.uniform(3, SESSION_MS / 1000 + 4))
+        group.act()
+
+
+def check_members(tables, group, said):
+    """The last generation has the members of the broker, and what they have."""
+    rows = [r for r in tables.table("generations").to_pylist() if r["group"] == group.name]
+    generation = max(rows, key=lambda row: row["log_offset"])
+    found = assigned(tables, generation, "shared" if group.kind == "share" else "active")
+    assert generation["n_members"] == len(said), group.done
+    if group.kind == "workers":
+        assert found.keys() == said.keys()
+    elif group.kind == "tasks":  # the tools name partitions, the tables tasks
+        assert {m: {n for _, n in tasks} for m, tasks in found.items()} == {
+            m: {n for _, n in tps} for m, tps in said.items()
+        }
+    else:
+        assert found == said, group.done
+
+
+def check_owners(tables, group):
+    """Whoever said that it got a partition was its owner then, by the tables."""
+    rows = [r for r in tables.table("members").to_pylist() if r["group"] == group.name]
+    client = {row["member_id"]: row["client_id"] for row in rows}
+    owned = sorted(
+        (row["timestamp"], row["partition"], client[row["member_id"]])
+        for row in tables.table("assignments").to_pylist()
+        if row["group"] == group.name
+    )
+    recorded = in_turn((partition, name) for _, partition, name in owned)
+    for partition, names in group.owners().items():
+        assert is_within(names, recorded[partition]), (partition, names, recorded[partition])
