@@ -7,13 +7,17 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.cli.running import run, write_tables
 
 from holdfast.errors import SourceError
-from holdfast.model.journal import Entry
-from holdfast.tables.journals import corrected, journaled, read_journals
-from holdfast.tables.reading import read_tables
+from holdfast.model.journal import Entry, gaps, intervals
+from holdfast.tables.journals import SLACK_SECONDS, corrected, journaled, read_journals
+from holdfast.tables.manifest import Batch
+from holdfast.tables.reading import Tables, read_tables
 from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.window import within
 
 
 def at(seconds):
@@ -102,6 +106,45 @@ def test_each_pause_has_the_gap_that_is_nearest_and_no_other():
     assert bounds(corrected(only, lines)[0])[0] == {}
 
 
+MOMENTS = st.lists(st.integers(1, 60), min_size=1, max_size=12, unique=True)
+
+
+@given(MOMENTS, MOMENTS, st.randoms(use_true_random=False))
+def test_gaps_and_pauses_are_matched_as_by_looking_at_all_of_them(ends, starts, random):
+    """Each gap against each pause, at seconds of which no two are equally far from a third."""
+    shown = [pause(t, t - random.choice([0.1, 0.9, 5]), 0) for t in (m + 0.37 for m in ends)]
+    lines = []
+    for number, start in enumerate(sorted(starts)):
+        lines.append(line(start, f"m{number}", "assigned", 0))
+        lines.append(line(start + random.choice([0.2, 0.7]), f"m{number}", "revoked", 0))
+    between = gaps(intervals(lines)).get(0, [])
+
+    def far(row, gap):
+        return abs(row["timestamp"].timestamp() - gap.end)
+
+    def belongs(row, gap):
+        first = row["last_seen"].timestamp() - SLACK_SECONDS
+        last = row["timestamp"].timestamp() + SLACK_SECONDS
+        return gap.end >= first and gap.start <= last
+
+    expected = set()
+    for gap in between:
+        row = min(shown, key=lambda r: far(r, gap))
+        own = [g for g in between if belongs(row, g)]
+        if gap in own and gap == min(own, key=lambda g: far(row, g)):
+            expected.add((row["timestamp"].timestamp(), round(gap.end - gap.start, 6)))
+    found = bounds(corrected(pauses(*shown), lines)[0])[0]
+    assert {(time, upper) for (time, _), (_, upper) in found.items()} == expected
+
+
+def test_what_a_job_noted_is_still_known(tmp_path):
+    """When log ends were read, for one: lags of a stream that died are no lags of now."""
+    kept = Tables(tmp_path)
+    kept.commit(Batch(id=0, notes={"taken_at": "2025-11-21T09:00:00+00:00"}))
+    for changed in (journaled(kept, HANDED_OVER).tables, within(kept, 0, None)):
+        assert changed.newest_notes() == kept.newest_notes() != {}
+
+
 @pytest.mark.parametrize("other", [{"group": "h"}, {"topic": "u"}])
 def test_journals_of_other_groups_and_topics_tell_nothing(other):
     table, change, n = corrected(pauses(pause(10.0, 9.2, 0, **other)), HANDED_OVER)
@@ -130,6 +173,19 @@ REBALANCES = pa.Table.from_pylist(
         }
     ],
     schema=arrow_schema("rebalances"),
+)
+
+
+GENERATIONS = pa.Table.from_pylist(
+    [
+        {
+            **dict.fromkeys(arrow_schema("generations").names),
+            "group": "g",
+            "generation": 10,
+            "timestamp": at(10.0),
+        }
+    ],
+    schema=arrow_schema("generations"),
 )
 
 
@@ -178,6 +234,7 @@ def test_a_folder_without_journals_is_refused(tmp_path):
 def test_history_doctor_and_report_take_journals(tmp_path):
     """The tables stay as they are; what is printed allows for the journal."""
     held = {"pauses": pauses(pause(10.0, 9.2, 0, 1)), "rebalances": REBALANCES}
+    held["generations"] = GENERATIONS
     (tmp_path / "tables").mkdir()
     tables = write_tables(held, tmp_path / "tables")
     folder = write(tmp_path / "j", HANDED_OVER)
@@ -195,6 +252,12 @@ def test_history_doctor_and_report_take_journals(tmp_path):
     for command in (("doctor",), ("report", "-o", tmp_path / "report.html")):
         done = run(*command, "--input", tables, "--journal", folder)
         assert (done.code, "journals show 1 of 2" in done.err) == (0, True), done.err
+    assert "as the broker and journals saw it" in (tmp_path / "report.html").read_text()
+    for more, seen in (
+        ((), "the broker saw"),
+        (("--journal", folder), "the broker and journals saw"),
+    ):
+        assert seen in " ".join(run("doctor", "--input", tables, *more).out.split())
     refused = run("history", "--input", tables, "--journal", folder, "-o", tmp_path / "new")
     assert refused.code == 2
     assert "-o keeps what the broker saw" in refused.err

@@ -8,7 +8,7 @@ Spark is imported then and not before.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +78,7 @@ def open_source(
     at: str | None = None,
     since: str | None = None,
     until: str | None = None,
+    without: Collection[str] = (),
     timeout: str = options.TIMEOUT,
     quiet: bool = False,
 ) -> Iterator[OpenedTables]:
@@ -105,6 +106,8 @@ def open_source(
         Which batch of the tables, as ``--at`` has it; the newest by default.
     since, until : str, optional
         Only what happened between these moments (:mod:`holdfast.tables.window`).
+    without : collection of str
+        Tables of which the command uses only when their newest row was, so no more is read.
     timeout : str
         Wait so long for an answer of a cluster.
     quiet : bool
@@ -128,8 +131,13 @@ def open_source(
     if source is not None and not is_dump(source):
         refuse_logs(source, broker_logs or ())
         kept = open_kept(source, at)
+        chosen = kept.choose(groups)
+        if window != (None, None):
+            kept = kept.hold(chosen)
+        elif lines:
+            kept = kept.hold(chosen, without=without)
         cut = within(allow_for(lines, kept, notes(quiet)), *window)
-        yield OpenedTables(tables=cut, topics={}, groups=kept.choose(groups), given=given)
+        yield OpenedTables(tables=cut, topics={}, groups=chosen, given=given)
         return
     refuse_past(at)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:

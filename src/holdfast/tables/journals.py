@@ -19,6 +19,7 @@ nor begin after the record, but for :data:`SLACK_SECONDS`.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,7 +32,7 @@ from holdfast.errors import ModelError, SourceError
 from holdfast.model.journal import Entry, Gap, gaps, intervals
 from holdfast.tables.arrow_rows import conform
 from holdfast.tables.pause_sums import add_pauses
-from holdfast.tables.reading import Tables, read_tables
+from holdfast.tables.reading import Tables
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.stored import TABLES
 
@@ -88,13 +89,12 @@ def _entries(file: Path) -> Iterator[Entry]:
 
 def journaled(tables: Tables, entries: Sequence[Entry]) -> Journaled:
     """The same tables, held in memory; bounds of pauses allow for what journals show."""
-    held = {name: tables.stored(name) for name in TABLES}
-    old = conform(held["pauses"], TABLES["pauses"], "pauses")
+    held = tables.hold()
+    old = conform(held.stored("pauses"), TABLES["pauses"], "pauses")
     new, change, n_journaled = corrected(old, entries)
-    rebalances = held["rebalances"]
-    held["pauses"], held["rebalances"] = new, add_pauses(rebalances, change)
+    sums = add_pauses(held.stored("rebalances"), change)
     n_pauses = int(pc.sum(pc.list_value_length(old["partitions"])).as_py() or 0)
-    return Journaled(read_tables(held), n_journaled, n_pauses)
+    return Journaled(held.holding({"pauses": new, "rebalances": sums}), n_journaled, n_pauses)
 
 
 def corrected(pauses: pa.Table, entries: Sequence[Entry]) -> tuple[pa.Table, pa.Table, int]:
@@ -168,24 +168,33 @@ def _matched(
     for at, row in enumerate(rows):
         for partition in row["partitions"]:
             pauses[row["group"], row["topic"], partition].append(at)
+    ends = [row["timestamp"].timestamp() for row in rows]
+    signs = [row["last_seen"].timestamp() for row in rows]
     found = {}
-    for place, indices in pauses.items():
-        for gap in between.get(place, ()):
-            at = min(indices, key=lambda index: _far(rows[index], gap))
-            near = [g for g in between[place] if _belongs(rows[at], g)]
-            if _belongs(rows[at], gap) and gap == min(near, key=lambda g: _far(rows[at], g)):
-                found[at, place[2]] = gap
+    for place, own in pauses.items():
+        if place not in between:
+            continue
+        gaps_there = between[place]
+        by_end = sorted(own, key=lambda at: ends[at])
+        pause_ends = [ends[at] for at in by_end]
+        gap_starts = [gap.start for gap in gaps_there]
+        gap_ends = [gap.end for gap in gaps_there]
+        for number, at in enumerate(by_end):
+            first = bisect_left(gap_ends, signs[at] - SLACK_SECONDS)
+            stop = bisect_right(gap_starts, ends[at] + SLACK_SECONDS)
+            if first < stop:
+                nearest = _nearest(gap_ends, ends[at], first, stop)
+                if _nearest(pause_ends, gap_ends[nearest], 0, len(pause_ends)) == number:
+                    found[at, place[2]] = gaps_there[nearest]
     return found
 
 
-def _far(row: dict[str, Any], gap: Gap) -> float:
-    return abs(float(row["timestamp"].timestamp()) - gap.end)
-
-
-def _belongs(row: dict[str, Any], gap: Gap) -> bool:
-    first = row["last_seen"].timestamp() - SLACK_SECONDS
-    last = row["timestamp"].timestamp() + SLACK_SECONDS
-    return bool(gap.start <= last and gap.end >= first)
+def _nearest(times: Sequence[float], time: float, first: int, stop: int) -> int:
+    """Where in ``times[first:stop]``, which rise, the one nearest to ``time`` stands."""
+    after = min(bisect_left(times, time, first, stop), stop - 1)
+    before = max(after - 1, first)
+    nearer = before if time - times[before] <= times[after] - time else after
+    return bisect_left(times, times[nearer], first, stop)
 
 
 def _bounds(row: dict[str, Any], gap: Gap) -> tuple[float, float]:

@@ -199,6 +199,14 @@ class Tables:
 
         return once_more(read)
 
+    def holding(self, rows: Mapping[str, pa.Table]) -> Tables:
+        """The same tables, read now, with these rows as they would be stored in place of theirs."""
+        whole = self.hold()
+        newest = {name: time for name, time in whole._newest.items() if name not in rows}
+        return Tables(
+            self.root, {**(whole._held or {}), **rows}, pinned=self._pinned, newest=newest
+        )
+
     def pinned(self) -> Tables:
         """The same tables as they are now; what is committed later is not seen.
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from holdfast.tables.reading import Tables, read_tables
+from holdfast.tables.reading import Tables
 from holdfast.tables.stored import TABLES
 from holdfast.tables.values import codes, ints
 
@@ -30,6 +30,7 @@ def within(tables: Tables, since_us: int | None, until_us: int | None) -> Tables
     """
     if since_us is None and until_us is None:
         return tables
+    tables = tables.hold()
     held = {name: tables.stored(name) for name in TABLES}
     low = -1 if since_us is None else since_us
     high = np.iinfo(np.int64).max if until_us is None else until_us
@@ -42,7 +43,7 @@ def within(tables: Tables, since_us: int | None, until_us: int | None) -> Tables
     }
     if until_us is not None:
         found["lag"] = held["lag"].slice(0, 0)
-    return read_tables(found)
+    return tables.holding(found)
 
 
 Settled = tuple[str, int, int]

@@ -20,7 +20,7 @@ from holdfast.cli.kept_tables import (
     refuse_past,
 )
 from holdfast.cli.moments import read_window
-from holdfast.cli.output import Format, notes, write_rows
+from holdfast.cli.output import Format, notes, print_note, write_rows
 from holdfast.cli.people import for_people
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.errors import ConfigError, SourceError, nearest, suggest
@@ -131,7 +131,7 @@ def rows_kept(
     *,
     at: str | None,
     lines: Sequence[Entry] = (),
-    note: Any = None,
+    note: Callable[[str], None] = print_note,
 ) -> list[dict[str, Any]]:
     """Rows of a table that an earlier command has made, for people and programs.
 
@@ -142,8 +142,11 @@ def rows_kept(
     """
     if output is not None:
         raise ConfigError(f"{source} holds tables: -o writes those of a dump or of a cluster")
-    kept = allow_for(lines, open_kept(source, at), note)
-    return rows_of(_happened(kept.table(table, groups=kept.choose(groups)), window))
+    kept = open_kept(source, at)
+    chosen = kept.choose(groups)
+    if lines:
+        kept = allow_for(lines, kept.hold(chosen), note)
+    return rows_of(_happened(kept.table(table, groups=chosen), window))
 
 
 def _print_table(

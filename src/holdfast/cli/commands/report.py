@@ -11,6 +11,7 @@ from holdfast.cli import options
 from holdfast.cli.output import print_note, track
 from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError
+from holdfast.tables.stored import NOT_SHOWN
 
 EXAMPLES = """\b
 Examples:
@@ -67,6 +68,7 @@ def run(
         at=at,
         since=since,
         until=until,
+        without=NOT_SHOWN,
         timeout=timeout,
         quiet=quiet,
     ) as opened:
