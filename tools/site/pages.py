@@ -23,6 +23,7 @@ LEFT_OUT = ("holdfast.__main__", "holdfast.cli.commands")
 """Modules that the reference leaves out: ``holdfast --help`` describes the commands."""
 PUBLIC = ("holdfast.confluent", "holdfast.aiokafka", "holdfast.kafka")
 STYLE = """\
+.md-grid { max-width: 76rem; }
 .md-typeset table:not([class]) { display: block; overflow-x: auto; }
 .md-typeset .doc-heading code { overflow-wrap: anywhere; }
 """
