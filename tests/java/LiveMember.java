@@ -95,7 +95,9 @@ public final class LiveMember {
         }
         double seconds = System.currentTimeMillis() / 1000.0;
         synchronized (journal) {
-            journal.printf("[%.3f, \"%s\", \"%s\", %s, %d, %d]%n", seconds, name, event, numbers, first, last);
+            journal.printf(
+                    "{\"time\": %.3f, \"member\": \"%s\", \"event\": \"%s\", \"partitions\": %s, \"first\": %d, \"last\": %d}%n",
+                    seconds, name, event, numbers, first, last);
         }
     }
 }
