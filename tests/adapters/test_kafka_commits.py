@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from kafka.errors import (
     CommitFailedError,
+    FencedInstanceIdError,
     GroupAuthorizationFailedError,
     KafkaConnectionError,
     KafkaTimeoutError,
@@ -27,8 +28,8 @@ from holdfast.machine.states import MemberState
 PLACE = TopicPartition("t", 0)
 
 
-def identity(generation):
-    return Identity(generation=generation, member_id="m", instance_id=None)
+def identity(generation, member_id="m"):
+    return Identity(generation=generation, member_id=member_id, instance_id=None)
 
 
 class Fixture:
@@ -65,9 +66,9 @@ class Fixture:
         )
         self.coordinator = coordinator
 
-    def is_now(self, generation, state=MemberState.STABLE):
+    def is_now(self, generation, state=MemberState.STABLE, member_id="m"):
         self.host.standing = SimpleNamespace(
-            identity=identity(generation), state=state, owned={tuple(PLACE)}
+            identity=identity(generation, member_id), state=state, owned={tuple(PLACE)}
         )
 
     def _commit(self, offsets, *, generation, member_id, instance_id):
@@ -95,6 +96,18 @@ def test_a_commit_that_a_round_overtook_costs_no_partitions():
     _, offsets, error = fixture.coordinator.completed_offset_commits.pop()
     assert isinstance(error, CommitFailedError)
     assert offsets == {PLACE: OffsetAndMetadata(5, "", -1)}
+
+
+@pytest.mark.parametrize("member_id", ["m", "the next"])
+def test_only_another_process_fences_a_consumer(member_id):
+    """A commit of this process's last member id may come after its join with the next one."""
+    fixture, is_other = Fixture(), member_id == "m"
+    fixture.coordinator._do_auto_commit_offsets_async()
+    fixture.is_now(4, member_id=member_id)
+    fixture.open.set_result(ErrorCode.FENCED_INSTANCE_ID)
+    assert fixture.coordinator._async_commit_fenced is is_other
+    _, _, error = fixture.coordinator.completed_offset_commits.pop()
+    assert isinstance(error, FencedInstanceIdError if is_other else CommitFailedError)
 
 
 def test_the_commit_of_a_hand_over_follows_the_automatic_one_on_the_same_way():

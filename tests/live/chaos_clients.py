@@ -252,3 +252,25 @@ def sign_commits(name: str, note) -> None:
         return future
 
     link._commit_topics, link.GroupLink.commit = signed, noted
+
+
+def note_drops(note) -> None:
+    """Tell ``note`` of every loss, on the member's thread, once nothing more is handed out of it.
+
+    ``note`` takes the partitions. ``on_partitions_lost`` runs later, in the application's poll.
+    """
+    from holdfast.adapters.member.host import MemberHost
+
+    start = MemberHost.start
+
+    def noting(self, link):
+        drop = self._duties.drop
+
+        def dropped(resources, lost):
+            drop(resources, lost)
+            note(sorted(partition for _, partition in resources))
+
+        self._duties.drop = dropped
+        start(self, link)
+
+    MemberHost.start = noting

@@ -8,7 +8,9 @@ and SIGQUIT what its threads do (on stderr). A line of the journal is
 
 ====================================  ==========================================================
 ``assigned|revoked|lost, [p, ...]``   a callback
-``batch, p, first, last``             these records are processed (written before the next poll)
+``dropped, [p, ...]``                 lost: nothing of these is handed out from now on
+``batch, p, first, last, begin``      these records are processed (written before the next poll),
+                                      which a poll that began then has handed out
 ``commit, {p: offset}``               the broker has acknowledged this
 ``end`` / ``failed, text``            closed in order / the group refused this member for good
 ``stands, {question: answer}``        what its client answers when it is asked where it stands
@@ -29,7 +31,7 @@ import threading
 import time
 from itertools import groupby
 
-from tests.live.chaos_clients import CLIENTS, RefusedError, sign_commits
+from tests.live.chaos_clients import CLIENTS, RefusedError, note_drops, sign_commits
 
 from holdfast.demo.lifeline import watch
 
@@ -67,13 +69,13 @@ class Journal:
         self.listen("lost", partitions)
 
 
-def runs(places):
+def runs(places, begin):
     """Partition, first and last offset of every run of records without a hole."""
     for (partition, _), run in groupby(
         enumerate(sorted(places)), lambda e: (e[1][0], e[1][1] - e[0])
     ):
         offsets = [place[1] for _, place in run]
-        yield "batch", partition, offsets[0], offsets[-1]
+        yield "batch", partition, offsets[0], offsets[-1], begin
 
 
 def stalling() -> threading.Event:
@@ -97,18 +99,20 @@ def main(text: str) -> int:
     stop, stalls, question = watch(), stalling(), asked()
     journal = Journal(spec["journal"], spec["callback_s"])
     sign_commits(spec["name"], lambda offsets: journal.write(("commit", offsets)))
+    note_drops(lambda partitions: journal.write(("dropped", partitions)))
     consumer = CLIENTS[spec["client"]](
         {**spec["config"], "client.id": spec["name"]}, spec["topic"], journal
     )
     code = 0
     try:
         while not stop.is_set():
+            begin = time.time()
             places = consumer.poll()
             consumer.rest(spec["work_s"])
             while stalls.is_set() and not stop.is_set():
                 consumer.rest(0.02)
             if places:
-                journal.write(*runs(places))
+                journal.write(*runs(places, begin))
             if question.is_set():
                 question.clear()
                 journal.write(("stands", consumer.stands()))

@@ -6,6 +6,7 @@ each partition is held once, loads are within one, and everything written by the
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -100,6 +101,17 @@ def crash_broker(herd: Herd) -> None:
     herd.await_settled()
 
 
+def pause_broker(herd: Herd) -> None:
+    """The broker stands still for about a session, with all connections open."""
+    for n_sessions in (0.95, 1.0, 1.05):
+        for pid in herd.broker.process_ids():
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(n_sessions * herd.session_s)
+        for pid in herd.broker.process_ids():
+            os.kill(pid, signal.SIGCONT)
+        herd.await_settled()
+
+
 def cut_silently(herd: Herd) -> None:
     """Three members hear nothing for so long that they are out; then the late bytes arrive."""
     herd.cut.hold()
@@ -177,6 +189,7 @@ ONE_BROKER: dict[str, Fault] = {
     "twin static ids": twin,
     "broker restart": restart_broker,
     "broker kill -9": crash_broker,
+    "broker SIGSTOP, SIGCONT": pause_broker,
 }
 THREE_BROKERS: dict[str, Fault] = {
     "coordinator stops": move_coordinator,

@@ -306,6 +306,7 @@ class Herd:
         log = read_group(self.broker.bootstrap, self.group, self.topic)
         wrong += ledger.unread(produced)
         wrong += ledger.read_too_often()
+        wrong += ledger.handed_out_late()
         wrong += ledger.two_owners(self.allowed_overlaps)
         wrong += ledger.wrong_commits(log, produced, self._seats)
         return produced, wrong

@@ -2,7 +2,8 @@
 
 **Rules.** A *tenure* is one member's time with one partition. What a member processed in a tenure
 beyond its last acknowledged commit was *in flight* when the tenure ended: the next owner may read
-exactly that again, and nothing else.
+exactly that again, and nothing else. A tenure that is lost ends when the member hands out nothing
+more of it, not when its callback says so: the callback waits for the application's poll.
 
 **Strategy.** Journals (see :mod:`tests.live.chaos_member`) are read as they grow. Who committed is
 read from the offsets topic, where the coordinator has put commits and rounds into one order.
@@ -40,6 +41,8 @@ class Ledger:
         self._acked: dict[tuple[str, int], int] = {}
         self.furthest: Counter[tuple[str, int]] = Counter()
         self._entries: list[Entry] = []
+        self._dropped: dict[tuple[str, int], float] = {}
+        self._late: list[str] = []
 
     def read(self) -> Ledger:
         """Take in what was added."""
@@ -57,13 +60,18 @@ class Ledger:
             case "assigned", (partitions,):
                 for partition in partitions:
                     self._end_tenure(name, partition)
+                    self._dropped.pop((name, partition), None)
                 self.held[name] |= set(partitions)
                 self.note(name, when, event, partitions)
             case (("revoked" | "lost"), (partitions,)):
                 self.held[name] -= set(partitions)
                 self.note(name, when, event, partitions)
-            case "batch", (partition, first, last):
+            case "dropped", (partitions,):
+                self._dropped.update(dict.fromkeys([(name, p) for p in partitions], when))
+                self.note(name, when, "lost", partitions)
+            case "batch", (partition, first, last, *began):
                 self._count(name, when, partition, first, last)
+                self._look(name, partition, first, *began)
             case "commit", (offsets,):
                 for partition, offset in offsets.items():
                     self._acked[name, int(partition)] = offset
@@ -93,6 +101,13 @@ class Ledger:
         self._acked.setdefault(key, first)
         self._reached[key] = max(last + 1, self._reached.get(key, 0))
         self.furthest[key] = max(last + 1, self.furthest[key])
+
+    def _look(self, name: str, partition: int, first: int, began: float = 0.0) -> None:
+        """Was it handed out by a poll that began after the partition was lost?"""
+        dropped = self._dropped.get((name, partition))
+        if dropped is not None and began > dropped:
+            text = f"{name} was handed {first} {began - dropped:.3f} s after it had lost it"
+            self._late.append(f"partition {partition}: {text}")
 
     def _end_tenure(self, name: str, partition: int) -> None:
         reached = self._reached.pop((name, partition), 0)
@@ -145,6 +160,10 @@ class Ledger:
             for p, n in sorted(self.duplicates().items())
             if n > self.in_flight[p]
         ]
+
+    def handed_out_late(self) -> list[str]:
+        """Batches of a partition that their member had lost, and not been assigned again."""
+        return self._late
 
     def two_owners(self, allowed: set[tuple[str, str]]) -> list[str]:
         """Partitions that two members held at once by their own journals."""

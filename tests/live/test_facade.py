@@ -5,6 +5,7 @@ Both classes must pass the first part; the second part is what only ours can do.
 
 import logging
 import threading
+import time
 from concurrent.futures import Future
 
 import confluent_kafka
@@ -21,6 +22,7 @@ from confluent_kafka import (
 from tests.live.crew import Topic, fresh
 from tests.live.waiting import until
 
+from holdfast.adapters.drop_in.confluent.side import GroupSide
 from holdfast.confluent import Consumer
 
 pytestmark = pytest.mark.broker
@@ -433,3 +435,42 @@ def test_an_eager_member_changes_its_assignment_as_a_whole(kind, broker, topic):
             with pytest.raises(KafkaException) as raised:
                 change([TopicPartition(topic.name, 0)])
             assert raised.value.args[0].code() == KafkaError._STATE
+
+
+QUESTIONS = {
+    "position": lambda consumer, at: consumer.position([at]),
+    "list_topics": lambda consumer, at: consumer.list_topics(at.topic, 10),
+    "commit": lambda consumer, at: consumer.commit(offsets=[at], asynchronous=False),
+    "committed": lambda consumer, at: consumer.committed([at], 10),
+    "watermarks": lambda consumer, at: consumer.get_watermark_offsets(at, 10),
+}
+
+
+@KINDS
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_waits_for_the_poll_of_another_thread(
+    kind, question, broker, topic, monkeypatch
+):
+    serve, polled, begun = GroupSide.serve, [], threading.Event()
+
+    def serve_slowly(side):
+        time.sleep(0.02)  # between two slices librdkafka would let others in
+        return serve(side)
+
+    with kind(config(broker, enable_auto_commit=False)) as consumer:
+        consumer.subscribe([topic.name])
+        read(consumer, 20)
+        monkeypatch.setattr(GroupSide, "serve", serve_slowly)
+
+        def poll():
+            begun.set()
+            polled.append(consumer.poll(2))
+
+        thread = threading.Thread(target=poll)
+        thread.start()
+        begun.wait(10)
+        time.sleep(0.3)  # the poll is under way
+        assert polled == []
+        QUESTIONS[question](consumer, TopicPartition(topic.name, 0, 10))
+        assert polled == [None]
+        thread.join()

@@ -71,6 +71,31 @@ def test_a_hole_and_an_end_that_was_not_read_are_found(tmp_path):
     assert len(ledger.unread([5, 1])) == 2
 
 
+def write(folder, name, *lines):
+    (folder / f"{name}.journal").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_loss_counts_from_when_nothing_more_is_handed_out(tmp_path):
+    write(tmp_path, "a", (1.0, "assigned", [0]), (2.0, "dropped", [0]), (2.2, "lost", [0]))
+    write(tmp_path, "b", (2.1, "assigned", [0]), (3.0, "revoked", [0]))
+    assert Ledger(tmp_path, 2).read().two_owners(set()) == []
+    write(tmp_path, "a", (1.0, "assigned", [0]), (2.2, "lost", [0]))
+    assert len(Ledger(tmp_path, 2).read().two_owners(set())) == 1
+
+
+def test_what_a_poll_hands_out_after_a_loss_is_found(tmp_path):
+    held = [(1.0, "assigned", [0]), (2.0, "dropped", [0])]
+    in_hand = (2.2, "batch", 0, 0, 4, 1.9)
+    write(tmp_path, "a", *held, in_hand)
+    assert Ledger(tmp_path, 2).read().handed_out_late() == []
+    back = [(2.3, "lost", [0]), (2.4, "assigned", [0]), (2.5, "batch", 0, 0, 4, 2.1)]
+    write(tmp_path, "a", *held, in_hand, *back)
+    assert Ledger(tmp_path, 2).read().handed_out_late() == []
+    write(tmp_path, "a", *held, (2.2, "batch", 0, 5, 9, 2.1))
+    late = "partition 0: a was handed 5 0.100 s after it had lost it"
+    assert Ledger(tmp_path, 2).read().handed_out_late() == [late]
+
+
 def test_two_owners_are_found_unless_allowed(tmp_path):
     a = [("assigned", [0]), ("end",)]
     ledger = ledger_of(tmp_path, a=a, b=[("assigned", [0])])

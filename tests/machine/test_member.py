@@ -260,6 +260,24 @@ def test_scenario_11_a_fenced_member_stops_and_says_why():
     assert play.callback() == ()
 
 
+@pytest.mark.parametrize("error", [ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNKNOWN_MEMBER_ID])
+def test_a_static_member_is_not_fenced_by_its_own_next_member_id(error):
+    """A broker that stood still may take the last commit of an old id after the join of the new."""
+    play = Player(instance_id="i").stable(T0)
+    before = play.member.generation
+    play(Tick(play.member.data.session_ends_ms))
+    play.join(error=ErrorCode.UNKNOWN_MEMBER_ID)
+    assert play(CommitRefused(before, error)) == ()
+    play(Tick(play.member.deadline_ms))
+    play.join(before + 1)
+    play.sync(T0)
+    assert play(CommitRefused(before, error)) == ()
+    assert play.member.state is MemberState.STABLE
+    assert play.member.owned == (T0,)
+    assert play(CommitRefused(before + 1, error))
+    assert play.member.owned == ()
+
+
 def test_scenario_29_a_missed_sync_keeps_the_claims_of_the_old_generation():
     play = Player().stable(T0)
     play(RejoinRequested())

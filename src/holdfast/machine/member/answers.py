@@ -287,6 +287,8 @@ def on_refusal(member: MemberData, error: int, generation: int) -> Actions:
         if generation == member.generation and generation >= 0:
             reset_id = error == ErrorCode.UNKNOWN_MEMBER_ID
             return lose(member, reset_id=reset_id, reason=describe(error))
+    elif error == ErrorCode.FENCED_INSTANCE_ID and generation != member.generation:
+        return ()  # by this process itself, which has joined again since, with a new member id
     elif error in FATAL:
         return fail(member, error)
     return ()

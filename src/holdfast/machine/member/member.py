@@ -23,8 +23,9 @@ SyncGroup go over one connection, heartbeats, commits and LeaveGroup over anothe
   (:mod:`holdfast.machine.member.holdings`). The join waits for the hand-over; heartbeats do not.
 - When the generation is reset, everything that is owned is lost before anything else happens
   (KAFKA-12983, KAFKA-9851). ILLEGAL_GENERATION keeps the member id (KAFKA-13419).
-- An error for an older generation is ignored (KAFKA-9823). A retriable error resets nothing
-  (KAFKA-13214). A sync that failed keeps the claims of the old generation (KAFKA-14016).
+- An error for an older generation is ignored, a fence of an older member id of this process as well
+  (KAFKA-9823). A retriable error resets nothing (KAFKA-13214). A sync that failed keeps the claims
+  of the old generation (KAFKA-14016).
 - The member drops everything a session timeout after it *sent* the last heartbeat that the
   coordinator acknowledged. The coordinator's own timeout began later, so it cannot have given the
   resources to another member yet (KAFKA-9184).

@@ -74,6 +74,9 @@ def send(
     def note(done: concurrent.futures.Future[int]) -> None:
         error = concurrent.futures.CancelledError() if done.cancelled() else done.exception()
         code = done.result() if error is None else -1
+        now = parts.host.standing.identity.member_id
+        if code == ErrorCode.FENCED_INSTANCE_ID and identity.member_id != now:
+            code = ErrorCode.UNKNOWN_MEMBER_ID  # this process has joined again, with another id
         parts.counters.add("commit" if code == 0 else "commit_failed")
         if code > 0:
             parts.host.post(events.CommitRefused(identity.generation, code))
