@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from concurrent.futures import Future
 from dataclasses import replace
@@ -99,10 +100,18 @@ class Counters:
 
 
 class Log:
+    def __init__(self):
+        self.warned = []
+
     def debug(self, *words):
         pass
 
-    warning = debug
+    def warning(self, text, *words):
+        self.warned.append(text % words)
+
+    def log(self, level, text, *words):
+        if level >= logging.WARNING:
+            self.warning(text, *words)
 
 
 class Listener:
@@ -120,7 +129,7 @@ def duties(request):
     reset = getattr(request, "param", "earliest")
     brokers, failures = Brokers(), []
     made = TopicDuties(
-        {"auto.offset.reset": reset, "retry.backoff.max.ms": 10},
+        {"auto.offset.reset": reset, "retry.backoff.ms": 1, "retry.backoff.max.ms": 10},
         Records(),
         brokers,
         brokers,
@@ -447,6 +456,22 @@ def test_only_an_eager_members_fetched_records_wait_for_its_next_assignment(duti
     duties.completed(completed(owned=(A,)))
     assert duties.delivery.kept_at_stop == [keeps]
     assert duties.delivery.notes == ([("release", [A])] if keeps else [])
+
+
+@pytest.mark.parametrize(("n_without", "n_warnings"), [(2, 0), (4, 0), (6, 2)])
+def test_a_leader_that_is_late_is_told_of_once_it_stays_away(duties, n_without, n_warnings):
+    """A topic that was created just now has no leader for a moment, which is no news."""
+    asked = []
+
+    def list_offsets(partitions, at):
+        asked.append(partitions)
+        return answered({} if len(asked) <= n_without else dict.fromkeys(partitions, 0))
+
+    duties.brokers.list_offsets = list_offsets
+    duties.start((A,), 0)
+    assert ("start", {A: 0}, [], [A]) in settled(duties)
+    text = "t-0 has no leader that answers yet: it starts later"
+    assert duties._log.warned == [text] * n_warnings
 
 
 def test_a_partition_without_a_leader_keeps_no_other_one_waiting(duties):

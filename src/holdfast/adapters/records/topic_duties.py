@@ -15,6 +15,7 @@ References: KIP-429 (callbacks), KIP-447 (stable offsets), KAFKA-14024 (bounded 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,6 +35,8 @@ from holdfast.machine.actions import ListenerCall
 from holdfast.machine.codes import ErrorCode
 from holdfast.model.partitions import Resource
 
+_PASSING_PAUSES = 4  # so often in a row a leader may be missing without a warning
+_MOST_PAUSES = 20  # more are not counted
 LOST_MEMBERSHIP = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
 )
@@ -123,6 +126,7 @@ class TopicDuties:
         self.listener: Any = None
         self.calls: Mailbox[PendingCall] = Mailbox()
         self._reset: str = settings["auto.offset.reset"]
+        self._first_pause_s: float = settings["retry.backoff.ms"] / 1000
         self._pause_s: float = settings["retry.backoff.max.ms"] / 1000
         self._keeps_fetched = keeps_fetched
         self._link = link
@@ -305,7 +309,7 @@ class TopicDuties:
             del self._terms[job]
 
     def _begin_term(self, job: int, resources: tuple[Resource, ...]) -> None:
-        left = resources
+        left, n_pauses = resources, 0
         while not self._closed.is_set():
             with self._lock:
                 missing = [tp for tp in left if self._wanted.get(tp) == job]
@@ -327,8 +331,12 @@ class TopicDuties:
             self._start_those_still_wanted(job, found)
             left = tuple(tp for tp in missing if tp not in found)
             if left:
-                self._log.warning("%s-%s has no leader that answers yet: it starts later", *left[0])
-                self._closed.wait(self._pause_s)
+                # A topic that was created just now, or moves: its leader is there in a moment.
+                level = logging.INFO if n_pauses < _PASSING_PAUSES else logging.WARNING
+                text = "%s-%s has no leader that answers yet: it starts later"
+                self._log.log(level, text, *left[0])
+                self._closed.wait(min(self._first_pause_s * 2**n_pauses, self._pause_s))
+                n_pauses = min(n_pauses + 1, _MOST_PAUSES)
 
     def _start_those_still_wanted(self, job: int, found: Mapping[Resource, _Start]) -> None:
         with self._lock:
