@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import time
@@ -20,9 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.live.waiting import until
+from tests.pipeline import local
+from tests.pipeline.kinds import printed
+from tests.wire.capture import read_all
 
+from holdfast.adapters.cluster.cluster import LiveCluster
 from holdfast.jvm.jars import KAFKA, LOGGING, resolve
 from holdfast.jvm.java import find_java
+from holdfast.pipeline.ingest.dump import write_log
+from holdfast.tables.reading import Tables
 
 JAVA = Path(__file__).parent.parent / "java"
 VERSION = "4.3.1"
@@ -62,6 +69,36 @@ def ask(tool: str, bootstrap: str, *arguments: str) -> str:
     said = done.stdout + done.stderr
     assert done.returncode == 0 or "GroupIdNotFoundException" in said, said
     return done.stdout
+
+
+def streams_tasks(bootstrap: str, group: str) -> dict[str, set[tuple[str, int]]]:
+    """{member: active tasks} of a streams group; none while it changes."""
+    own = ("--describe", "--group", group, "--members", "--verbose")
+    found = {}
+    for row in printed(ask("streams", bootstrap, *own)):
+        now, target = (
+            re.findall(rf"(?:^|; ){name}: ((?:\w+:\[[\d,]+\]; )+)", row.get("ASSIGNMENTS", ""))
+            for name in ("ACTIVE", "TARGET-ACTIVE")
+        )
+        if now != target:
+            return {}
+        found[row["MEMBER"]] = {
+            (place, int(number))
+            for place, numbers in re.findall(r"(\w+):\[([\d,]+)\]", "".join(now))
+            for number in numbers.split(",")
+        }
+    return found
+
+
+def tables_of(bootstrap: str, folder: Path, logs: Sequence[Path] = ()) -> Tables:
+    """Tables of everything that a broker has now; ``logs``: what its coordinators logged."""
+    found = read_all(bootstrap)
+    columns = {name: [row[name] for row in found] for name in ("partition", "offset")}
+    columns["timestamp"] = [row["timestamp_ms"] * 1000 for row in found]
+    for name in ("key", "value"):
+        columns[name] = [row[name] and bytes.fromhex(row[name]) for row in found]
+    write_log(folder / "dump", columns, LiveCluster(bootstrap=bootstrap).snapshot())
+    return local.run(folder / "dump", folder / "out", batch_rows=5_000, logs=list(logs))
 
 
 class Members:

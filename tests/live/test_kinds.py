@@ -5,19 +5,12 @@ What the tables say is compared with what Kafka's tools say of the same group.
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from confluent_kafka import Producer
-from tests.live.kinds import ask, members
+from tests.live.kinds import ask, members, streams_tasks, tables_of
 from tests.live.processes import create_topic
 from tests.live.waiting import until
-from tests.pipeline import local
 from tests.pipeline.kinds import printed
-from tests.wire.capture import read_all
-
-from holdfast.adapters.cluster.cluster import LiveCluster
-from holdfast.pipeline.ingest.dump import write_log
 
 pytestmark = pytest.mark.broker
 
@@ -27,17 +20,6 @@ def produce(bootstrap, topic, n):
     for i in range(n):
         producer.produce(topic, key=str(i), value=str(i % 7))
     producer.flush(60)
-
-
-def tables_of(bootstrap, folder):
-    """Tables of everything that the broker has now."""
-    found = read_all(bootstrap)
-    columns = {name: [row[name] for row in found] for name in ("partition", "offset")}
-    columns["timestamp"] = [row["timestamp_ms"] * 1000 for row in found]
-    for name in ("key", "value"):
-        columns[name] = [row[name] and bytes.fromhex(row[name]) for row in found]
-    write_log(folder / "dump", columns, LiveCluster(bootstrap=bootstrap).snapshot())
-    return local.run(folder / "dump", folder / "out", batch_rows=5_000)
 
 
 def last(tables, group):
@@ -98,25 +80,9 @@ def test_a_streams_group(broker, tmp_path):
     topic = create_topic(bootstrap, 2)
     group = f"streams-{topic}"
     produce(bootstrap, topic, 100)
-    own = ("--describe", "--group", group)
 
     def active():
-        """{member: tasks} where what the members have is what they shall have."""
-        said = printed(ask("streams", bootstrap, *own, "--members", "--verbose"))
-        found = {}
-        for row in said:
-            now, target = (
-                re.findall(rf"(?:^|; ){name}: ((?:\w+:\[[\d,]+\]; )+)", row.get("ASSIGNMENTS", ""))
-                for name in ("ACTIVE", "TARGET-ACTIVE")
-            )
-            if now != target:
-                return {}
-            found[row["MEMBER"]] = {
-                (place, int(number))
-                for place, numbers in re.findall(r"(\w+):\[([\d,]+)\]", "".join(now))
-                for number in numbers.split(",")
-            }
-        return found
+        return streams_tasks(bootstrap, group)
 
     with members(bootstrap, tmp_path) as crew:
         for name in ("a", "b"):

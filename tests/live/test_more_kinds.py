@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import pytest
 from kafka import KafkaAdminClient
-from tests.live.kinds import ask, members
+from tests.live.kinds import ask, members, tables_of
 from tests.live.processes import create_topic
-from tests.live.test_kinds import last, produce, tables_of
+from tests.live.test_kinds import last, produce
 from tests.live.test_worker import Desk, close_all, shared
 from tests.live.waiting import until
 from tests.pipeline.kinds import printed
 from tests.pipeline.test_kinds import said_partitions
+
+from holdfast.report.drawing.writing import render
+from holdfast.report.findings.examination import examine
+from holdfast.report.findings.facts import read_facts
 
 pytestmark = pytest.mark.broker
 
@@ -267,3 +271,10 @@ def test_a_group_of_our_own_workers(broker, tmp_path):
     rows = [row for row in tables.table("rebalances").to_pylist() if row["group"] == group]
     assert {row["cooperative"] for row in rows if row["n_members"]} == {True}
     assert sum(row["n_left"] for row in rows) == 1
+    facts = read_facts(tables, group)
+    assert (facts.kind, facts.takes_assignors) == ("worker", False)
+    assert {finding.code for finding in examine(facts).findings} <= {"HF101"}  # many rounds at once
+    rows = {facts.partition_name(row) for row in range(len(facts.timeline.row_partition))}
+    assert rows == {f"{kind}-{n}" for kind, count in kinds.items() for n in range(count)}
+    page = render(tables, group)
+    assert all(name in page for name in rows)

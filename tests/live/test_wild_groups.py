@@ -14,19 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import Producer
-from tests.live.kinds import ask, members
+from tests.live.kinds import ask, members, streams_tasks, tables_of
 from tests.live.processes import create_topic
 from tests.live.test_more_kinds import admin_view, assigned, described, lags, our_lags
 from tests.live.waiting import until
 from tests.live.wild import GROUPS, SESSION_MS, WildGroup, in_turn, is_within
-from tests.pipeline import local
 from tests.pipeline.kinds import printed
-from tests.wire.capture import read_all
 
 from holdfast.adapters.broker import broker as brokers
-from holdfast.adapters.cluster.cluster import LiveCluster
 from holdfast.pipeline.history.broker_log import CONTRADICTED
-from holdfast.pipeline.ingest.dump import write_log
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -79,36 +75,6 @@ class Writer(threading.Thread):
         self.producer.flush(60)
 
 
-def tables_of(broker, folder, log):
-    """Tables of what the broker has now, with the causes that its log states."""
-    found = read_all(broker.bootstrap)
-    columns = {name: [row[name] for row in found] for name in ("partition", "offset")}
-    columns["timestamp"] = [row["timestamp_ms"] * 1000 for row in found]
-    for name in ("key", "value"):
-        columns[name] = [row[name] and bytes.fromhex(row[name]) for row in found]
-    write_log(folder / "dump", columns, LiveCluster(bootstrap=broker.bootstrap).snapshot())
-    return local.run(folder / "dump", folder / "out", batch_rows=5_000, logs=[log])
-
-
-def streams_tasks(bootstrap, group):
-    """{member: active tasks} of a streams group; none while it changes."""
-    own = ("--describe", "--group", group, "--members", "--verbose")
-    found = {}
-    for row in printed(ask("streams", bootstrap, *own)):
-        now, target = (
-            re.findall(rf"(?:^|; ){name}: ((?:\w+:\[[\d,]+\]; )+)", row.get("ASSIGNMENTS", ""))
-            for name in ("ACTIVE", "TARGET-ACTIVE")
-        )
-        if now != target:
-            return {}
-        found[row["MEMBER"]] = {
-            (place, int(number))
-            for place, numbers in re.findall(r"(\w+):\[([\d,]+)\]", "".join(now))
-            for number in numbers.split(",")
-        }
-    return found
-
-
 def shared(bootstrap, group):
     """{member: partitions} of a share group."""
     own = ("--describe", "--group", group, "--members", "--verbose")
@@ -135,6 +101,7 @@ def view(bootstrap, wild):
 
 def is_still(bootstrap, wild):
     """Whether every slot has its member, and nothing has changed for a while."""
+    wild.fill()
     before = view(bootstrap, wild)
     if len(before) != len(wild.slots) or not all(v is None or v for v in before.values()):
         return False
@@ -154,7 +121,7 @@ def test_what_is_told_of_random_groups_is_what_the_broker_and_the_members_say(
 ):
     chance = random.Random(seed)
     bootstrap = logged.bootstrap
-    kinds = chance.sample(sorted(GROUPS), N_GROUPS)
+    kinds = ["share", *chance.sample(sorted(GROUPS.keys() - {"share"}), N_GROUPS - 1)]
     with members(bootstrap, tmp_path) as crew:
         groups = []
         for kind in kinds:
@@ -173,25 +140,42 @@ def test_what_is_told_of_random_groups_is_what_the_broker_and_the_members_say(
         for group in groups:
             until(
                 lambda group=group: is_still(bootstrap, group),
-                lambda group=group: f"{group.name} is still: {view(bootstrap, group)}",
+                lambda group=group: (
+                    f"{group.name} is still: {view(bootstrap, group)}; {group.done}; {said(group)}"
+                ),
                 240,
             )
-        said = {group.name: view(bootstrap, group) for group in groups}
+        seen = {group.name: view(bootstrap, group) for group in groups}
         lag = {g.name: lags(bootstrap, g.name) for g in groups if g.kind in PLAIN}
-        tables = tables_of(logged, tmp_path, logged.folder / "node-1" / "server.log")
-        assert {group.name: view(bootstrap, group) for group in groups} == said
+        tables = tables_of(bootstrap, tmp_path, [logged.folder / "node-1" / "server.log"])
+        assert {group.name: view(bootstrap, group) for group in groups} == seen
     for group in groups:
-        check_members(tables, group, said[group.name])
+        check_members(tables, group, seen[group.name])
         if group.kind in PLAIN:
             assert our_lags(tables, group.name) == lag[group.name], group.done
         if group.has_diaries:
             check_owners(tables, group)
+        check_causes(tables, group)
     wrong = [r for r in tables.table("anomalies").to_pylist() if r["kind"] in ODD]
     assert wrong == [], [group.done for group in groups]
 
 
+def said(group):
+    """What the members of a group printed last."""
+    return {name: group.crew.said(name, 300) for name in group.slots.values()}
+
+
 PLAIN = ("mixed", "eager", "deferred", "next", "migrating")
 ODD = ("double_owner", "unreadable_assignment", CONTRADICTED)
+
+
+ENDED = {
+    "leave": {"leave"},
+    "session_timeout": {"kill", "stop"},
+    "rebalance_timeout": {"kill", "stop"},
+    "leave_and_timeout": {"leave", "kill", "stop"},
+}
+"""Cause -> what was done to the members that went."""
 
 
 def live(group):
@@ -229,3 +213,24 @@ def check_owners(tables, group):
     recorded = in_turn((partition, name) for _, partition, name in owned)
     for partition, names in group.owners().items():
         assert is_within(names, recorded[partition]), (partition, names, recorded[partition])
+
+
+def check_causes(tables, group):
+    """Whoever went with a leave was told to end, and whoever ran out of time was not."""
+    clients = {}
+    for row in tables.table("members").to_pylist():
+        if row["group"] == group.name:
+            key = (row["generation"], row["timestamp"])
+            clients.setdefault(key, {})[row["member_id"]] = row["client_id"]
+    rows = [r for r in tables.table("generations").to_pylist() if r["group"] == group.name]
+    rows.sort(key=lambda row: row["log_offset"])
+    keys = [(row["generation"], row["timestamp"]) for row in rows]
+    before = dict(zip(keys[1:], keys, strict=False))
+    for row in tables.table("rebalances").to_pylist():
+        key = (row["generation"], row["timestamp"])
+        if row["group"] != group.name or row["cause"] not in ENDED or key not in before:
+            continue
+        now = clients.get(key, {})
+        for member, client in clients.get(before[key], {}).items():
+            deed = group.last_deed(client, row["timestamp"].timestamp())
+            assert member in now or deed in ENDED[row["cause"]], (row, client, group.done)

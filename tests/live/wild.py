@@ -37,6 +37,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 """Group -> what the member of each slot is."""
 
+ENDS = ("leave", "kill", "stop")
+
 PYTHON = {
     "simple",
     "deferred",
@@ -149,13 +151,28 @@ class WildGroup:
         self.crew.running[name].send_signal(signal.SIGCONT)
 
     def fill(self) -> None:
-        """Start every slot that is empty."""
-        for slot in range(len(GROUPS[self.kind])):
+        """Start every slot that is empty, or whose process of Kafka's own client has given up."""
+        for slot, kind in enumerate(GROUPS[self.kind]):
+            name = self.slots.get(slot, "")
+            if name and self.crew.running[name].poll() is not None:
+                assert kind.startswith("java-"), (name, self.crew.said(name))
+                self._note(name, f"gave up: {self.crew.said(name, 500)}")
+                self.crew.running.pop(name)
+                del self.slots[slot]
             if slot not in self.slots:
                 self.start(slot)
 
     def _note(self, name: str, what: str) -> None:
         self.done.append((time.time(), name, what))
+
+    def last_deed(self, client: str, before: float) -> str:
+        """What was done last to a member by that time; its client id begins with its name."""
+        found = [
+            (at, what)
+            for at, name, what in self.done
+            if f"{client}-".startswith(f"{name}-") and what in ENDS and at <= before
+        ]
+        return max(found)[1] if found else ""
 
     @property
     def has_diaries(self) -> bool:

@@ -74,7 +74,7 @@ def classic(g):
                 "groupInstanceId": extra.get("group_instance_id"),
                 "clientId": extra.get("client_id", member_id.split("-")[0]),
                 "clientHost": extra.get("client_host", "/10.0.0.1"),
-                "rebalanceTimeout": 60_000,
+                "rebalanceTimeout": extra.get("rebalance_timeout_ms", 60_000),
                 "sessionTimeout": 10_000,
                 "subscription": encode_subscription(asked),
                 "assignment": encode_assignment(given),

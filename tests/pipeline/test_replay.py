@@ -95,7 +95,8 @@ def test_the_replay_stops_partitions_about_as_long_as_the_simulation_did(runs, a
         if "process-death" in group or row["fidelity_rebalances"] < 1:
             continue  # without a commit before it, a crash looks like a goodbye
         truth = runs[group].report.partition_seconds_stopped
-        assert row["partition_seconds_stopped"] == pytest.approx(truth, rel=0.35, abs=5), group
+        told = worlds.middle(row, "partition_seconds_stopped")
+        assert told == pytest.approx(truth, rel=0.35, abs=5), group
 
 
 def test_another_policy_does_what_the_simulation_of_it_does(runs, fleet):
@@ -107,7 +108,8 @@ def test_another_policy_does_what_the_simulation_of_it_does(runs, fleet):
     truth = runs["deferred rolling-bounce dynamic"].report
     assert (deferred["rebalances"], deferred["moved_to_third"]) == (truth.rounds, 0)
     assert deferred["moved"] == truth.moved == 0
-    assert deferred["partition_seconds_stopped"] < eager["partition_seconds_stopped"] / 2
+    stopped = [worlds.middle(row, "partition_seconds_stopped") for row in (deferred, eager)]
+    assert stopped[0] < stopped[1] / 2
     assert 0 < simple["moved"] < eager["moved"]
     assert {row["fidelity"] for row in rows} == {eager["fidelity"]}
     assert [row["actual"] for row in rows] == [True, False, False]
@@ -124,7 +126,8 @@ def test_members_are_as_quick_as_their_follow_up_rounds_show(tmp_path):
     (row,) = replay(None, [story], Request(given=frozenset())).to_pylist()
     (slow,) = replay(None, [story], Request()).to_pylist()
     truth = run.report.partition_seconds_unowned
-    off = [abs(r["partition_seconds_unowned"] - truth) for r in (row, slow)]
+    name = "partition_seconds_unowned"
+    off = [abs(worlds.middle(r, name) - truth) for r in (row, slow)]
     assert off[0] < off[1] / 2
 
 
@@ -153,7 +156,7 @@ def test_happenings_keep_their_distance_while_state_is_still_rebuilt():
     (row,) = replay(None, [told(history)], Request(costs=worlds.COSTS)).to_pylist()
     assert (row["rebalances"], row["recorded_rebalances"]) == (4, 4)
     assert row["fidelity_rebalances"] == 1
-    assert row["partition_seconds_stopped"] > 60 * 20
+    assert worlds.middle(row, "partition_seconds_stopped") > 60 * 20
 
 
 def test_a_replay_is_the_same_every_time(fleet):

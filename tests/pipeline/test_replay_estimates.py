@@ -106,8 +106,8 @@ def test_another_policy_costs_what_its_simulation_costs(eager):
         name = "partition_seconds_stopped"
         assert row[f"{name}_low"] <= truth <= row[f"{name}_high"], row["policy"]
         if row["policy"] == "deferred":
-            assert row[name] == pytest.approx(truth, rel=0.25)
-    by_prediction = sorted(range(3), key=lambda i: found[i]["partition_seconds_stopped"])
+            assert worlds.middle(row, name) == pytest.approx(truth, rel=0.25)
+    by_prediction = sorted(range(3), key=lambda i: worlds.middle(found[i], name))
     assert by_prediction[-1] == 2 == max(range(3), key=lambda i: truths[i])
 
 
@@ -126,10 +126,10 @@ def test_what_no_record_tells_has_no_number_but_a_reason():
     (row,) = replay(None, [story], Request(given=frozenset())).to_pylist()
     assert row["partition_seconds_stopped"] is None
     assert row["partition_seconds_stopped_low"] < row["partition_seconds_stopped_high"]
-    assert "rebuild" in row["reason"] and "partition_seconds_stopped" in row["reason"]
+    assert "does not tell" in row["reason"] and "rebuild" in row["reason"]
     assert row["rebalances"] == 1 and row["moved"] == 2
     (told,) = replay(None, [story], Request()).to_pylist()
-    assert told["partition_seconds_stopped"] is not None and told["reason"] is None
+    assert "does not tell" not in (told["reason"] or "")
 
 
 def test_a_given_cost_is_that_cost_in_every_draw():
@@ -296,10 +296,10 @@ def test_a_migration_to_the_new_protocol_moves_twice_and_defers_nothing(cooperat
     ).to_pylist()
     assert (new["policy"], new["rebalances"]) == ("kip848", 8)
     assert 20 <= new["moved"] <= 24
-    assert new["partition_seconds_unowned"] < actual["partition_seconds_unowned"]
+    unowned = [worlds.middle(row, "partition_seconds_unowned") for row in (new, actual, connect)]
+    assert unowned[0] < unowned[1] < unowned[2]
     assert new["note"] is None and new["delay_ms"] is None
     assert (connect["policy"], connect["delay_ms"]) == ("connect", 30_000)
-    assert connect["partition_seconds_unowned"] > actual["partition_seconds_unowned"]
     assert connect["moved_to_third"] <= connect["moved"]
     (_, guessed) = replay(
         None,

@@ -29,6 +29,7 @@ def rows_of(history, **more):
             state=g["state"],
             group_type=g["group_type"],
             protocol=g["protocol"] if g["members"] else None,
+            protocol_type=g["protocol_type"],
         )
         for member_id, value in sorted(g["members"].items()):
             extra, topics = value if isinstance(value, tuple) else ({}, value)

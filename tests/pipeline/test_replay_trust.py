@@ -9,9 +9,9 @@ from tests.cli.running import run
 from tests.pipeline import fleet, local, worlds
 from tests.pipeline.histories import generation
 
-from holdfast.model.fidelity import LOW_FIDELITY
+from holdfast.model.fidelity import LOW_FIDELITY, SURE_FIDELITY
 from holdfast.pipeline.replay import replay_rows
-from holdfast.pipeline.replay.replay import Request, replay
+from holdfast.pipeline.replay.replay import SECONDS, Request, replay
 from holdfast.pipeline.replay.replay_mends import with_mends
 from holdfast.pipeline.replay.replay_rows import group_rows
 from holdfast.pipeline.replay.replay_story import story_of
@@ -34,9 +34,12 @@ LIVED = Costs(
 @pytest.fixture(scope="module")
 def bounced(tmp_path_factory):
     """Tables of four eager members, bounced one after the other."""
-    folder = tmp_path_factory.mktemp("bounced")
+    return tables_of("eager", tmp_path_factory.mktemp("bounced"))
+
+
+def tables_of(policy, folder):
     setup = {"scenario": "rolling-bounce", "members": 4, "partitions": 12, "seed": 3}
-    played = worlds.play("g", policy="eager", costs=LIVED, **setup)
+    played = worlds.play("g", policy=policy, costs=LIVED, **setup)
     return local.run(worlds.write(folder / "dump", [played], topics=[("topic", 12)]), folder / "t")
 
 
@@ -75,6 +78,24 @@ def test_the_command_marks_what_is_not_to_be_trusted_and_names_the_cost(bounced)
     assert all("--cost " in row["caution"] and "agree with the" in row["caution"] for row in rows)
     assert "is low: moves differ" in done.err
     assert " low" in run(*words, width=250).out
+
+
+def test_below_a_fidelity_of_nine_tenths_seconds_are_bounds_alone(tmp_path):
+    """However narrow they are; and wider by what the replay of the group's own setting is off."""
+    (rows,) = group_rows(tables_of("cooperative-sticky", tmp_path))
+    low, sure = (
+        replay(None, [story_of(rows, {"topic": 12}, costs)], Request(costs=costs)).to_pylist()[0]
+        for costs in (Costs(), LIVED)
+    )
+    assert low["fidelity"] < SURE_FIDELITY <= sure["fidelity"]
+    assert all(low[name] is None and sure[name] is not None for name in SECONDS)
+    worst = min(low[f"fidelity_{name}"] for name in ("rebalances", "moves", "pause"))
+    for name in SECONDS:  # every cost is given: one draw, and no spread
+        assert sure[f"{name}_low"] == sure[f"{name}_high"] == sure[name]
+        bounds = [low[f"{name}_{end}"] for end in ("low", "high")]
+        assert bounds[0] == pytest.approx(bounds[1] * worst**2, abs=0.01)
+    assert f"below {SURE_FIDELITY}" in low["reason"] and sure["reason"] is None
+    assert None not in (low["rebalances"], low["moved"])
 
 
 def test_a_good_fidelity_says_nothing():

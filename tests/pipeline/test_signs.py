@@ -53,6 +53,17 @@ def test_the_last_commit_tells(tmp_path, protocol, seconds, cause):
     assert went(tmp_path, (2, 105), (3, 130 - seconds), protocol=protocol) == cause
 
 
+@pytest.mark.parametrize(
+    ("seconds", "cause"), [(11.999, "session_timeout"), (12, "leave_or_timeout")]
+)
+def test_a_member_that_may_have_been_too_late_for_its_poll_or_a_round_tells_nothing(
+    tmp_path, seconds, cause
+):
+    """Its client says goodbye, or its broker removes it, when that time is over."""
+    members = {"a": A, "b": ({"rebalance_timeout_ms": 12_000}, B)}
+    assert went(tmp_path, (2, 105), (3, 130 - seconds), members=members) == cause
+
+
 def test_nobodys_commit_and_a_commit_of_another_tell_nothing(tmp_path):
     assert went(tmp_path / "none") == "leave_or_timeout"
     assert went(tmp_path / "other", (0, 129)) == "leave_or_timeout"

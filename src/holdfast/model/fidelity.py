@@ -12,6 +12,9 @@ from typing import Final
 
 LOW_FIDELITY: Final = 0.8
 """Below this agreement, numbers of a replay are not to be trusted."""
+SURE_FIDELITY: Final = 0.9
+"""From this fidelity on, nine of ten predictions of seconds shall lie within a quarter of the
+truth; below it no seconds are told, but for their bounds."""
 
 
 def agreement_of_counts(left: float, right: float) -> float:

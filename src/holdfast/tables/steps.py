@@ -151,7 +151,7 @@ PAUSE_INPUT = Table(
         Column("basis", _S, "as in pauses; commit; open: no owner yet; left; or idle"),
         Column("log_offset", _L, "a commit counts for a pause only before this place"),
         Column("member", _I, "a number for the member that went", nullable=True),
-        *MEMBERS.pick("session_timeout_ms"),
+        *MEMBERS.pick("session_timeout_ms", "rebalance_timeout_ms"),
         Column("reads", _STRINGS, "what its tasks read; null: the topic", nullable=True),
     ),
 )

@@ -49,7 +49,8 @@ Examples:
 \b
 The first row of a group is its actual policy. At a fidelity of 0.9 and above
 nine of ten predictions shall lie within 25 %; docs/metrics.md has the truth.
-A number that the history does not tell is a dash, and stderr says why.
+Below it seconds are bounds alone. What the history does not tell is a dash,
+and stderr says why.
 """
 
 
@@ -176,9 +177,14 @@ def _fail_below(rows: Any, least: float, note: Any) -> None:
 
 def _tell(rows: Any, least: float, note: Any) -> None:
     """Say what numbers are missing, and what is not to be trusted; exit 1 below ``least``."""
-    for row in rows.to_pylist():
+    listed = rows.to_pylist()
+    reasons: dict[tuple[str, str], dict[str, None]] = {}
+    for row in listed:
         if row["reason"]:
-            note(f"{visible(row['group'])} under {row['policy']}: {row['reason']}")
+            reasons.setdefault((row["group"], row["reason"]), {})[row["policy"]] = None
+    for (group, reason), policies in reasons.items():
+        note(f"{visible(group)} under {', '.join(policies)}: {reason}")
+    for row in listed:
         if row["caution"] and row["actual"]:
             told = f"fidelity {row['fidelity']:.2f} is low: {row['caution']}"
             note(f"{visible(row['group'])}: {told}")

@@ -8,6 +8,8 @@ context. :mod:`holdfast.pipeline.history.signs` says how it went.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +30,8 @@ from holdfast.pipeline.history.signs import LEFT
 from holdfast.pipeline.ingest.arrow_columns import filled_table
 from holdfast.tables.schemas import TIMESTAMP
 from holdfast.tables.values import ints
+
+TIMEOUTS: Final = ("session_timeout_ms", "rebalance_timeout_ms")
 
 
 def members_that_went(gens: Generations, layout: Dense, events: Events) -> I64:
@@ -70,6 +74,6 @@ def departure_rows(
         "basis": pa.repeat(LEFT, len(place)),
         "last_seen": pa.array(np.where(classic, time[before[place]], 0)).cast(TIMESTAMP),
         "member": pa.array(member[place].astype(np.int32)),
-        "session_timeout_ms": gens.members["session_timeout_ms"].take(pa.array(member[place])),
+        **{name: gens.members[name].take(pa.array(member[place])) for name in TIMEOUTS},
     }
     return filled_table(columns, STAGED, len(place))

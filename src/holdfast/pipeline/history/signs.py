@@ -10,7 +10,8 @@ cause               where members went and none came
 leave               every member that went gave a sign less than a session before the record: its
                     session could not have ended
 session_timeout     the last sign of every one of them is a commit, a session to a session and
-                    ``AFTER_SESSION_MS`` before the record
+                    ``AFTER_SESSION_MS`` before the record, and less than its rebalance timeout:
+                    clients say goodbye, and brokers remove a member, when it is so long too late
 leave_or_timeout    anything else
 ==================  ==============================================================================
 
@@ -124,6 +125,8 @@ def _told(members: pa.Table, commit: I64) -> I64:
     spoke = (record - commit < session) & (commit > 0)
     spoke |= (record - joined < session - JOIN_MS * 1000) & (joined > 0)
     silent = known & (commit > joined) & (record - commit <= session + AFTER_SESSION_MS * 1000)
+    patient = members["rebalance_timeout_ms"].is_valid().to_numpy()
+    silent &= ~patient | (record - commit < ints(members, "rebalance_timeout_ms") * 1000)
     return np.select([spoke, silent], [0, 1], len(TOLD)).astype(np.int64)
 
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 from holdfast.errors import HoldfastError
 from holdfast.machine.policies import DEFAULTS
 from holdfast.model.fidelity import (
+    SURE_FIDELITY,
     agreement_of_counts,
     agreement_of_sequences,
     agreement_with_bounds,
@@ -75,11 +76,17 @@ SECONDS: Final = (
 WIDE: Final = 0.5
 """A number may be off by a factor of 1.5: where a bound is further away, there is no number."""
 
+ANYWHERE: Final = " lies anywhere from "
+LEAST_AGREEMENT: Final = 0.01
+"""Bounds are wider by a factor of 100 at most."""
+
 NO_CLASSIC: Final = (
     "the records of a KIP-848 group have neither heartbeat nor session of classic members: "
     "give them with --cost heartbeat=DURATION and --cost session=DURATION"
 )
 """Why such a group has no seconds under a policy of classic groups."""
+
+NO_848: Final = "KIP-848 is for consumers of topics: a group of workers cannot migrate to it"
 
 _WHEN: Final = "when it happened"
 
@@ -134,8 +141,9 @@ def replay_rows(story: Story, setting: ReplaySettings, request: Request) -> dict
         "recorded_pause_lower_seconds": story.pause_lower_seconds,
         "recorded_pause_upper_seconds": story.pause_upper_seconds,
     }
-    if story.refused:
-        return row | {"note": story.refused}
+    refused = story.refused or (NO_848 if story.workers and setting.policy == "kip848" else "")
+    if refused:
+        return row | {"note": refused, "reason": refused}
     row["costs"] = _costs(story, request)
     seed = request.seed + zlib.crc32(story.group.encode())
     try:
@@ -225,7 +233,7 @@ def _numbers(done: Sequence[ReplayCost], story: Story, request: Request) -> dict
             f"{name}_high": round(found.high, 3),
         }
         if not told:
-            wide.append(f"{name} lies anywhere from {found.low:.3g} to {found.high:.3g}")
+            wide.append(f"{name}{ANYWHERE}{found.low:.3g} to {found.high:.3g}")
     if wide:
         untold = _untold(story, request.given or frozenset())
         if spread == BUSY_SPREAD:
@@ -399,7 +407,7 @@ def _ordered(done: pa.Table, pairs: Sequence[Pair]) -> pa.Table:
     found = []
     for story, setting in pairs:
         row = rows[story.group, *_key(setting), setting.actual]
-        found.append(row | faith[story.group])
+        found.append(_believed(row | faith[story.group]))
     return pa.Table.from_pylist(found, schema=REPLAY)
 
 
@@ -415,6 +423,32 @@ def _faith(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     agreements.append(_share_within(rows))
     faith = dict(zip(FIDELITY, (fidelity(agreements), *agreements), strict=True))
     return {**faith, "caution": caution(faith, actual["caution"] or "")}
+
+
+def _believed(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of a group whose fidelity is too low for seconds has their bounds alone.
+
+    Whatever the replay of the group's own setting is off by, another one may be off by too: the
+    bounds are wider by the worst of the agreements.
+    """
+    fidelity = row["fidelity"]
+    if fidelity is None or fidelity >= SURE_FIDELITY:
+        return row
+    agreements = (row[name] for name in FIDELITY[1:4] if row[name] is not None)
+    worst = max(LEAST_AGREEMENT, min(agreements))
+    wider = {
+        f"{name}_{end}": round(row[f"{name}_{end}"] * by, 3)
+        for name in SECONDS
+        for end, by in (("low", worst), ("high", 1 / worst))
+        if row[f"{name}_{end}"] is not None
+    }
+    told = f"its fidelity of {fidelity:.2f} is below {SURE_FIDELITY}, so seconds are bounds alone"
+    open_costs, found, _ = (row["reason"] or "").partition(ANYWHERE)
+    if found:  # its bounds are those of before
+        told = f"{open_costs.rpartition(': ')[0]}; {told}"
+    elif row["reason"]:
+        told = row["reason"]
+    return row | wider | dict.fromkeys(SECONDS) | {"reason": told}
 
 
 def _row_key(row: dict[str, Any]) -> tuple[str | int | bool, ...]:

@@ -106,6 +106,9 @@ class Story:
         Its last generation is that of a KIP-848 group.
     refused : str
         Why the group has no replay; empty where it has one.
+    workers : str
+        Protocol type of a group of workers (Connect's, or of ``Worker``), whose connectors, tasks
+        and resources stand for partitions, and their kinds for topics; empty for any other group.
     n_unread_commits : int
         Commits that memory does not hold: the costs are told without them.
     blind : bool
@@ -137,6 +140,7 @@ class Story:
     pause_least_seconds: float = 0.0
     kip848: bool = False
     refused: str = ""
+    workers: str = ""
     n_unread_commits: int = 0
 
     @property

@@ -2,7 +2,7 @@
 
 **Rules.** All rows of a group are read, and nothing is guessed; commits that memory cannot hold are
 counted in their stead. A member belongs to the generation
-with its number and time; partition ids below 0 are left out.
+with its number and time; partition ids below 0 are left out, but for the -1 of a connector itself.
 
 **Strategy.** Each table is sorted by group once, so a group is a slice; only slices become Python.
 """
@@ -17,6 +17,7 @@ from typing import Any, Final, TypedDict
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.pipeline.history.generations import CONNECT
 from holdfast.pipeline.replay.replay_commits import CommitTimes
 from holdfast.tables.groups import GroupedTable
 from holdfast.tables.reading import Tables
@@ -284,8 +285,10 @@ def _generations(rows: dict[str, list[dict[str, Any]]]) -> list[RecordedGenerati
         if row["role"] not in ("active", None):
             continue
         key = (row["generation"], row["timestamp"], row["member_id"])
+        at = place.get(key[:2])
+        least = -1 if at is not None and at.protocol_type == CONNECT else 0
         topic = row["topic"]
-        own.setdefault(key, []).extend((topic, p) for p in row["partitions"] if p >= 0)
+        own.setdefault(key, []).extend((topic, p) for p in row["partitions"] if p >= least)
     for row in rows["members"]:
         at = place.get((row["generation"], row["timestamp"]))
         if at is None:

@@ -92,7 +92,7 @@ class ReplayedSession:
 
     def new_world(self, seed: int) -> Any:
         """A world of the machines, or what stands for one."""
-        assignors = offered(self.setting, self.story.lags)
+        assignors = offered(self.setting, self.story.lags, workers=bool(self.story.workers))
         return World(
             WorldOptions(
                 assignors=lambda slot: assignors,

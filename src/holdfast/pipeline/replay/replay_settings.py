@@ -22,6 +22,7 @@ from holdfast.machine.policies import (
 )
 from holdfast.machine.policy import Policy
 from holdfast.model.limits import INT32_MAX
+from holdfast.pipeline.history.generations import CONNECT
 from holdfast.pipeline.replay.replay_happenings import Story
 from holdfast.sim.baselines import BASELINES
 from holdfast.sim.baselines.connect import ConnectAssignor
@@ -92,8 +93,10 @@ class KnowsLags:
         return self.inner.stay(turn)
 
 
-def offered(setting: ReplaySettings, lags: Mapping[str, Sequence[int]]) -> tuple[Assignor, ...]:
-    """What members offer under these settings.
+def offered(
+    setting: ReplaySettings, lags: Mapping[str, Sequence[int]], *, workers: bool = False
+) -> tuple[Assignor, ...]:
+    """What members offer under these settings; ``workers``: topics stand for kinds of resources.
 
     Raises
     ------
@@ -101,7 +104,7 @@ def offered(setting: ReplaySettings, lags: Mapping[str, Sequence[int]]) -> tuple
         There is no such policy or assignor, or they do not go together.
     """
     if setting.policy in BASELINES:
-        return (ConnectAssignor(delay_ms=setting.delay_ms),)
+        return (ConnectAssignor(delay_ms=setting.delay_ms, by_kind=workers),)
     row = find_policy(setting.policy)
     name: str | None = setting.assignor
     if row.design is None:
@@ -120,12 +123,25 @@ def actual_setting(story: Story, default_delay_ms: int) -> tuple[ReplaySettings,
     protocol, note = story.protocol or "", ""
     if story.kip848:
         return ReplaySettings(policy="kip848", assignor=protocol or "uniform", actual=True), ""
+    if story.refused:
+        name = "simple" if story.cooperative else "eager"
+        return ReplaySettings(policy=name, assignor=protocol, actual=True), ""
+    if story.workers == CONNECT:
+        made = ReplaySettings(policy="connect", assignor="connect", actual=True)
+        return _with_delay(made, story, default_delay_ms, note)
     row = policy_of_protocol(protocol)
     if row is None:
         row = POLICIES["simple" if story.cooperative else "eager"]
         note = f"the assignor {protocol!r} is not known here: replayed as the nearest one"
     assignor = protocol if protocol in ASSIGNORS else row.assignors[0]
     made = ReplaySettings(policy=row.name, assignor=assignor, actual=True)
+    return _with_delay(made, story, default_delay_ms, note)
+
+
+def _with_delay(
+    made: ReplaySettings, story: Story, default_delay_ms: int, note: str
+) -> tuple[ReplaySettings, str]:
+    """The settings with the delay that the group's assignments name, or a guess."""
     if not made.defers:
         return made, note
     if story.delay_ms < 0:

@@ -44,7 +44,13 @@ from typing import Any, Final
 import numpy as np
 
 from holdfast.model.limits import believed_size
-from holdfast.pipeline.history.generations import CONSUMER, STABLE, own_assignment
+from holdfast.pipeline.history.generations import (
+    CONNECT,
+    CONSUMER,
+    STABLE,
+    STREAMS_PROTOCOL,
+    own_assignment,
+)
 from holdfast.pipeline.history.movements import COOPERATIVE_PROTOCOLS, RESTART_WINDOW_SECONDS
 from holdfast.pipeline.replay.replay_estimates import GOODBYE, HOPS, estimate
 from holdfast.pipeline.replay.replay_happenings import (
@@ -52,6 +58,12 @@ from holdfast.pipeline.replay.replay_happenings import (
     Happening,
     RecordedSession,
     Story,
+)
+from holdfast.pipeline.replay.replay_resources import (
+    EAGER_CONNECT,
+    WORKERS,
+    as_kinds,
+    workers_of,
 )
 from holdfast.pipeline.replay.replay_rows import (
     GroupRows,
@@ -65,6 +77,10 @@ from holdfast.tables.reading import Tables
 
 MAX_GENERATIONS: Final = 1_000
 """A story has only so many generations, the newest; a note says how many are left out."""
+
+
+GROWTH: Final = ("partition_count_change", "configuration_change")
+"""Causes of a rebalance that may bring partitions, or connectors and tasks."""
 
 
 def stories(
@@ -100,7 +116,8 @@ def story_of(rows: GroupRows, topics: Mapping[str, int], costs: Costs) -> Story 
     """One group's story; None if it never had members that can be read."""
     if not any(row.state == STABLE and row.members for row in rows.generations):
         return None
-    return _StoryBuilder(rows, topics, costs).story()
+    workers = workers_of(rows)
+    return _StoryBuilder(as_kinds(rows), {} if workers else topics, costs, workers).story()
 
 
 @dataclass(slots=True)
@@ -130,15 +147,21 @@ def _name(member: RecordedMember, *, static: bool) -> str:
 
 def _refused(rows: Sequence[RecordedGeneration]) -> str:
     """Why a group has no replay: the last of its generations that takes no assignor of ours."""
-    said = [own_assignment(row.group_type, row.protocol_type, row.protocol) for row in rows]
+    if any(row.protocol_type == CONNECT and row.protocol == EAGER_CONNECT for row in rows):
+        return "Kafka Connect's eager protocol has no replay"
+    said = [
+        own_assignment(row.group_type, row.protocol_type, row.protocol)
+        for row in rows
+        if row.protocol_type not in WORKERS
+    ]
     return next((text for text in reversed(said) if text), "")
 
 
 class _StoryBuilder:
     """Walks through one group's generations."""
 
-    def __init__(self, rows: GroupRows, topics: Mapping[str, int], costs: Costs):
-        self.rows, self.note = rows, ""
+    def __init__(self, rows: GroupRows, topics: Mapping[str, int], costs: Costs, workers: str):
+        self.rows, self.note, self.workers = rows, "", workers
         n_rows = len(rows.generations)
         if n_rows > MAX_GENERATIONS:
             self.note = f"the newest {MAX_GENERATIONS} of {n_rows} generations"
@@ -164,15 +187,19 @@ class _StoryBuilder:
         self.moved = 0
         self.pause = [0.0, 0.0]
         self.away = False
+        self.n_configured = 0
 
     def story(self) -> Story:
         rows = self.rows.generations
         for run in _runs(rows):
             self._add_session(run)
+        if self.n_configured:
+            left = f"{self.n_configured} rounds of other configurations, which every policy has"
+            self.note = "; ".join(filter(None, (self.note, f"without {left}")))
         members = [m for row in rows for m in row.members]
         protocol = _most([row.protocol for row in rows if row.protocol])
-        modern = any(row.group_type != "classic" for row in rows)
-        cooperative = modern or protocol in COOPERATIVE_PROTOCOLS
+        modern = self.workers == CONNECT or any(row.group_type != "classic" for row in rows)
+        cooperative = modern or protocol in (*COOPERATIVE_PROTOCOLS, STREAMS_PROTOCOL)
         return Story(
             group=self.rows.group,
             protocol=protocol,
@@ -199,6 +226,7 @@ class _StoryBuilder:
             pause_least_seconds=self._least_pause(),
             kip848=self.kip848,
             refused=_refused(rows),
+            workers=self.workers,
         )
 
     def _lead(self) -> int:
@@ -260,10 +288,14 @@ class _StoryBuilder:
         last = self._owners(first)
         for before, index in itertools.pairwise(run):
             row = self.rows.generations[index]
-            happenings += self._between(before, index, begin_ms)
+            found = self._between(before, index, begin_ms)
+            happenings += found
             if row.number == self.rows.generations[before].number:
                 continue
-            generations.append(tuple(sorted(self._place_of(m) for m in row.members)))
+            if not found and self.rows.cause_of(row) == "configuration_change":
+                self.n_configured += 1  # nobody came or went, and nothing is new to be divided
+            else:
+                generations.append(tuple(sorted(self._place_of(m) for m in row.members)))
             now = self._owners(row)
             self.moved += sum(last.get(tp, place) != place for tp, place in now.items())
             last |= now
@@ -499,14 +531,14 @@ def _lag_columns(
 def _first_counts(rows: GroupRows, sizes: Mapping[str, int]) -> dict[str, int]:
     """Partitions of each topic at the start: those of the end, where they never grew.
 
-    A topic has grown where a rebalance has that cause and brought numbers not seen before.
+    A topic has grown where a rebalance has such a cause and brought numbers not seen before.
     """
     seen: dict[str, int] = {}
     grew: dict[str, int] = {}
     for row in rows.generations:
         for topic, count in row.counts.items():
             known = seen.get(topic, 0)
-            if known and count > known and rows.cause_of(row) == "partition_count_change":
+            if known and count > known and rows.cause_of(row) in GROWTH:
                 grew.setdefault(topic, known)
             seen[topic] = max(known, count)
     return {topic: min(grew.get(topic, size), size) for topic, size in sizes.items()}

@@ -42,9 +42,13 @@ class Past:
 
 @dataclass(slots=True)
 class ConnectAssignor:
-    """Connect's leader; the age of its own memory is the part of the delay that has passed."""
+    """Connect's leader; the age of its own memory is the part of the delay that has passed.
+
+    ``by_kind``: topics stand for kinds (connectors, tasks), each of which is balanced by itself.
+    """
 
     delay_ms: int
+    by_kind: bool = False
     name: str = "connect"
     modes: frozenset[RebalanceMode] = frozenset({RebalanceMode.COOPERATIVE})
     inner: DesignAssignor = field(
@@ -65,7 +69,7 @@ class ConnectAssignor:
         return self.inner.stay(turn)
 
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:
-        """One round of Connect's algorithm over one kind of resource."""
+        """One round of Connect's algorithm."""
         past = self.pasts.setdefault(turn.leader_id, Past())
         members = sorted(
             (read_subscribed_member(m.member_id, m.instance_id, m.metadata) for m in turn.members),
@@ -86,10 +90,14 @@ class ConnectAssignor:
         else:
             handed, rest = now_given
             placed = created | rest
-        _spread(sorted(placed), own, handed)
+        parts = [configured]
+        if self.by_kind:
+            parts = [{r for r in configured if r[0] == topic} for topic in sorted(turn.partitions)]
+        for part in parts:
+            _spread(placed & part, own, handed, part)
         revoked: dict[str, set[Resource]] = {m: set() for m in own}
         if past.remaining_ms is None:
-            revoked = self._balance(past, own, handed, len(configured))
+            revoked = self._balance(past, own, handed, parts)
         return self._answer(past, turn, own, handed, revoked)
 
     def _handle_lost(
@@ -129,19 +137,20 @@ class ConnectAssignor:
         past: Past,
         own: Mapping[str, set[Resource]],
         handed: Mapping[str, set[Resource]],
-        total: int,
+        parts: Sequence[Set[Resource]],
     ) -> dict[str, set[Resource]]:
         """Revoke every member's surplus at once, unless the last round revoked as well."""
-        loads = {m: len(own[m] | handed[m]) for m in sorted(own)}
-        floor, extra = divmod(total, len(loads))
         surplus: dict[str, set[Resource]] = {m: set() for m in own}
-        for member in sorted(loads, key=lambda m: (-loads[m], m)):
-            quota = floor + (extra > 0)
-            if loads[member] >= quota and extra > 0:
-                extra -= 1
-            over = loads[member] - quota
-            if over > 0:
-                surplus[member] = set(sorted(own[member])[-over:])
+        for part in parts:
+            loads = _loads(own, handed, part)
+            floor, extra = divmod(len(part), len(loads))
+            for member in sorted(loads, key=lambda m: (-loads[m], m)):
+                quota = floor + (extra > 0)
+                if loads[member] >= quota and extra > 0:
+                    extra -= 1
+                over = loads[member] - quota
+                if over > 0:
+                    surplus[member] |= set(sorted(own[member] & part)[-over:])
         if not any(surplus.values()):
             past.revoked, past.successive = False, 0
             return surplus
@@ -179,12 +188,22 @@ class ConnectAssignor:
         }
 
 
+def _loads(
+    own: Mapping[str, set[Resource]], handed: Mapping[str, set[Resource]], part: Set[Resource]
+) -> dict[str, int]:
+    """How many of these resources each member has, with what it is given; ascending by member."""
+    return {m: len((own[m] | handed[m]) & part) for m in sorted(own)}
+
+
 def _spread(
-    resources: Sequence[Resource],
+    resources: Set[Resource],
     own: Mapping[str, set[Resource]],
     handed: Mapping[str, set[Resource]],
+    part: Set[Resource],
 ) -> None:
-    """Give each resource to the member with the fewest."""
-    for resource in resources:
-        taker = min(sorted(own), key=lambda m: len(own[m]) + len(handed[m]))
+    """Give each resource to the member with the fewest of that part."""
+    loads = _loads(own, handed, part)
+    for resource in sorted(resources):
+        taker = min(loads, key=lambda m: loads[m])
         handed[taker].add(resource)
+        loads[taker] += 1

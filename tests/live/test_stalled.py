@@ -1,0 +1,94 @@
+"""Members that are alive and too late: in their work, and in giving partitions up.
+
+Java's consumer says goodbye when it has not polled for ``max.poll.interval.ms``; a broker removes a
+member that does not come to a round, or gives nothing up, within its rebalance timeout. Neither is
+the end of a session, for heartbeats come all the time.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.live.kinds import JAVA, java, members, tables_of
+from tests.live.processes import create_topic
+from tests.live.test_kinds import produce
+from tests.live.test_more_kinds import described, spread
+from tests.live.test_wild_groups import LOGGERS, SESSIONS
+from tests.live.waiting import until
+
+from holdfast.adapters.broker import broker as brokers
+
+pytestmark = pytest.mark.broker
+
+LATE_MS = 9_000
+TIMES = {"max.poll.interval.ms": LATE_MS, "auto.commit.interval.ms": 500}
+CLASSIC = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
+RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
+
+
+@pytest.fixture(scope="module")
+def logged():
+    """A broker of its own that logs what its coordinator does."""
+    own = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(brokers, "_LOG4J2", brokers._LOG4J2 + LOGGERS)
+        settings = brokers.BrokerSettings(properties=own | SESSIONS)
+        with brokers.Broker.start(settings=settings) as broker:
+            yield broker
+
+
+def departure(tables, group):
+    """The first rebalance after which a member is missing."""
+    rows = [r for r in tables.table("rebalances").to_pylist() if r["group"] == group]
+    return next(row for row in rows if row["n_left"])
+
+
+@pytest.mark.parametrize(
+    ("protocol", "stalls", "cause", "words"),
+    [
+        ("classic", "work", "leave", "explicit `LeaveGroup` request"),
+        ("consumer", "work", "leave", "left the consumer group"),
+        ("classic", "revoke", "join_and_leave", "haven't joined"),
+        ("consumer", "revoke", "rebalance_timeout", "failed to transition from epoch"),
+    ],
+)
+def test_a_member_that_stalls_has_not_lost_its_session(
+    logged, tmp_path, protocol, stalls, cause, words
+):
+    bootstrap = logged.bootstrap
+    topic = create_topic(bootstrap, 4)
+    produce(bootstrap, topic, 100)  # so that the member that stalls has committed something
+    group = f"stalled-{protocol}-{stalls}-{topic}"
+    settings = {**TIMES, "group.protocol": protocol}
+    if protocol == "classic":
+        settings |= {**CLASSIC, "partition.assignment.strategy": RANGE}
+    given = {key.replace(".", "_"): str(value) for key, value in settings.items()}
+    seen = {}
+
+    def steady(*counts):
+        seen["said"] = described(bootstrap, group)
+        return spread(seen["said"], list(counts), 4)
+
+    with members(bootstrap, tmp_path) as crew:
+        words_of = [bootstrap, topic, group, "late", stalls]
+        words_of += [f"{key}={value}" for key, value in settings.items()]
+        crew.launch("late", java(str(JAVA / "LiveStalled.java"), *words_of))
+        until(lambda: steady(4), lambda: f"one member has all: {seen}; {crew.said('late', 500)}")
+        first = seen["said"].keys()
+        crew.consumer("other", group, topic, **given)
+        if stalls == "work":
+            until(lambda: steady(2, 2), lambda: f"two members: {seen}; {crew.said('other', 500)}")
+            produce(bootstrap, topic, 100)
+        until(lambda: "stalls" in crew.said("late"), lambda: crew.said("late"))
+        until(
+            lambda: steady(4) and not first & seen["said"].keys(),
+            lambda: f"the other one has all: {seen}; {crew.said('other', 500)}",
+        )
+        log = logged.folder / "node-1" / "server.log"
+        stated = departure(tables_of(bootstrap, tmp_path / "stated", [log]), group)
+        inferred = departure(tables_of(bootstrap, tmp_path / "inferred"), group)
+    assert (stated["cause"], stated["cause_basis"]) == (cause, "stated"), stated
+    assert words in stated["stated_reason"], stated
+    assert stated["n_left"] == 1
+    assert inferred["cause_basis"] == "inferred" and inferred["cause"] != "session_timeout", (
+        inferred
+    )

@@ -1,0 +1,105 @@
+"""Replays of groups of workers: connectors, tasks and resources are what moves."""
+
+from __future__ import annotations
+
+import pytest
+from tests.cli.running import run
+from tests.pipeline import local
+from tests.pipeline.histories import generation
+from tests.pipeline.kinds import kind
+from tests.pipeline.test_replay_story import told
+
+from holdfast.pipeline.replay.replay import NO_848, Request, replay
+from holdfast.pipeline.replay.replay_settings import ReplaySettings
+from holdfast.pipeline.replay.replay_story import stories
+from holdfast.sim.baselines.connect import ConnectAssignor
+from holdfast.sim.world.costs import Costs
+from holdfast.sim.world.world import World, WorldOptions
+
+SETTINGS = (
+    ReplaySettings(policy="connect", assignor="connect", delay_ms=300_000),
+    ReplaySettings(policy="deferred", assignor="cooperative-sticky", delay_ms=300_000),
+    ReplaySettings(policy="simple", assignor="cooperative-sticky"),
+    ReplaySettings(policy="kip848", assignor="uniform"),
+)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Tables of the captured groups, by kind."""
+    found = {}
+    for name in ("connect", "worker", "streams_classic"):
+        folder = tmp_path_factory.mktemp(name)
+        found[name] = local.run(kind(name).write_dump(folder / "dump"), folder / "tables")
+    return found
+
+
+def replayed(tables):
+    (story,) = stories(tables)
+    request = Request(settings=SETTINGS, given=frozenset(), costs=Costs(slow_members=0))
+    rows = replay(None, [story], request).to_pylist()
+    return story, {(row["policy"], row["actual"]): row for row in rows}
+
+
+def test_a_connect_group_is_replayed_by_connectors_and_tasks(tables):
+    story, rows = replayed(tables["connect"])
+    assert (story.workers, story.n_partitions) == ("connect", 7)  # two connectors, five tasks
+    own = rows["connect", True]
+    assert own["delay_ms"] == 12_000  # as its own assignments say
+    assert own["fidelity_rebalances"] == own["fidelity_moves"] == own["fidelity_pause"] == 1
+    assert own["moved"] == own["recorded_moved"] > 0
+    assert own["rebalances"] == own["recorded_rebalances"] == 8
+    assert own["note"] == "without 2 rounds of other configurations, which every policy has"
+    bounds = [own[f"partition_seconds_unowned_{end}"] for end in ("low", "high")]
+    assert own["recorded_pause_lower_seconds"] < sum(bounds) / 2
+    longer, simple = rows["connect", False], rows["simple", False]
+    name = "partition_seconds_unowned_low"
+    assert longer[name] > 10 * own[name]  # 300 s and 12 s
+    assert own[name] > 3 * simple[name]  # which never waits
+
+
+def test_a_group_of_workers_is_replayed_by_its_resources(tables):
+    story, rows = replayed(tables["worker"])
+    assert (story.workers, story.n_partitions) == ("holdfast", 8)
+    own = rows["deferred", True]
+    assert own["delay_ms"] == 5_000
+    assert own["moved"] == own["recorded_moved"] == 12
+    assert min(own["fidelity_rebalances"], own["fidelity_moves"], own["fidelity_pause"]) > 0.9
+    assert rows["simple", False]["rebalances"] < own["rebalances"]
+
+
+@pytest.mark.parametrize("name", ["connect", "worker"])
+def test_workers_have_no_new_protocol_to_migrate_to(tables, name):
+    row = replayed(tables[name])[1]["kip848", False]
+    assert row["reason"] == NO_848 and row["rebalances"] is None
+
+
+def test_what_has_no_replay_says_why_once(tables):
+    path = tables["streams_classic"].root
+    done = run("replay", "--input", path, "--policy", "simple", "--policy", "kip848")
+    (said,) = [line for line in done.err.splitlines() if "assigns tasks" in line]
+    assert "under simple, kip848: Kafka Streams" in said
+
+
+def test_eager_connect_has_no_replay():
+    two = {"a": {"t": [0]}, "b": {"t": [1]}}
+    history = [
+        generation("g", n, owned, at=10 * n, protocol="default") | {"protocol_type": "connect"}
+        for n, owned in enumerate(({"a": {"t": [0, 1]}}, two), 1)
+    ]
+    row = replay(None, [told(history)], Request()).to_pylist()[0]
+    assert "eager" in row["reason"] and row["moved"] is None
+
+
+@pytest.mark.parametrize(("by_kind", "loads"), [(True, {(1, 2)}), (False, {(0, 3), (2, 1)})])
+def test_connectors_and_tasks_are_balanced_each_by_itself(by_kind, loads):
+    assignors = (ConnectAssignor(delay_ms=0, by_kind=by_kind),)
+    world = World(
+        WorldOptions(assignors=lambda slot: assignors, partitions={"connector": 2, "task": 4}), 1
+    )
+    for slot in range(2):
+        world.subscriptions[slot] = ("connector", "task")
+        world.start(slot)
+        world.run(60_000 * (slot + 1))
+    found = [sorted(topic for topic, _ in process.running) for process in world.living()]
+    assert {(own.count("connector"), own.count("task")) for own in found} == loads
