@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from tests.cluster import standalone
+from tests.cluster.orphans import orphans
 from tests.pipeline.test_kill import everything, lived
-from tests.stores import servers
 from tests.stores.conftest import forget, new_bucket
 from tests.stores.test_dumps import copied
 
-from holdfast.tables.names import batch_folder
-from holdfast.tables.places import StorePath, place_of, readable
+from holdfast.tables.places import place_of, readable
 from holdfast.tables.reading import Tables
-from holdfast.tables.stored import TABLES
 
 pytestmark = pytest.mark.slow
 
@@ -31,25 +28,6 @@ SPECULATION = {
     "spark.speculation.multiplier": "1.01",
     "spark.speculation.minTaskRuntime": "1ms",
 }
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    """Environment of an S3 server."""
-    with servers.s3s(tmp_path_factory.mktemp("s3s") / "kept") as environment:
-        yield environment
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory, store):
-    folder = tmp_path_factory.mktemp("cluster")
-    mark = {"KILL_EXECUTOR_ONCE": str(folder / "killed")}
-    with standalone.standalone(folder, {**store, **mark}) as running:
-        for home in running.environments:
-            (site,) = home.glob("lib/python*/site-packages")
-            shutil.copy(HERE / "killer.py", site / "sitecustomize.py")
-        Path(mark["KILL_EXECUTOR_ONCE"]).touch()  # nothing is killed before a test wants it
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -83,23 +61,6 @@ def answers(out):
             row.pop("seconds", None)
         found[name] = sorted(map(repr, rows))
     return found
-
-
-def orphans(out):
-    """Files of batches before the newest one that no version of a table has ever named."""
-    root = place_of(str(out))
-    newest = batch_folder(Tables(root).next_batch() - 1)
-    if isinstance(root, StorePath):
-        files = [file for file, _ in root.files_below()]
-    else:
-        files = [file for file in root.rglob("*") if file.is_file()]
-    logs = [file.read_text() for file in files if file.name.endswith(".json")]
-    entries = [json.loads(line) for log in logs for line in log.splitlines() if '"add"' in line]
-    named = {entry["add"]["path"].rpartition("/")[2] for entry in entries}
-    assert named, "no entry names a file"
-    found = [f for f in files if f.name.endswith(".parquet") and f.parent.name != newest]
-    tables = {file for file in found if file.parent.parent.name in TABLES}
-    return {str(file) for file in tables if file.name not in named}
 
 
 def test_all_jobs_on_two_workers(cluster, dump, store, expected, tmp_path):

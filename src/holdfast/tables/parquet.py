@@ -132,13 +132,19 @@ def _longest(path: Place | str, columns: Sequence[str], groups: Sequence[int]) -
     for group in groups:
         about = opened.metadata.row_group(group)
         listed = (about.column(i) for i in range(about.num_columns))
-        if not any(c.has_dictionary_page and c.path_in_schema in columns for c in listed):
+        # A number in a dictionary is as long as any other: only bytes are looked at.
+        coded = [
+            chunk.path_in_schema
+            for chunk in listed
+            if chunk.has_dictionary_page
+            and chunk.physical_type == "BYTE_ARRAY"
+            and chunk.path_in_schema in columns
+        ]
+        if not coded:
             continue
-        for rows in opened.iter_batches(
-            1, row_groups=[group], columns=list(columns), use_threads=False
-        ):
-            coded = [column for column in rows.columns if pa.types.is_dictionary(column.type)]
-            lengths = (_lengths(column.dictionary) for column in coded)
+        for rows in opened.iter_batches(1, row_groups=[group], columns=coded, use_threads=False):
+            found = [column for column in rows.columns if pa.types.is_dictionary(column.type)]
+            lengths = (_lengths(column.dictionary) for column in found)
             longest = max(longest, *(int(length.max(initial=0)) for length in lengths), 0)
             break
     return longest
