@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from tests.pipeline import fleet
 
+from holdfast.adapters.cluster.cluster import LiveCluster
 from holdfast.errors import ConfigError, SourceError
 from holdfast.pipeline.ingest import dump as dump_module
 from holdfast.pipeline.ingest.dump import _check_counts, _write_records, collected, gathered
 from holdfast.pipeline.ingest.pieces import named, pieces, read_pieces
-from holdfast.pipeline.ingest.source import Dump, _deepest
+from holdfast.pipeline.ingest.source import Dump, _deepest, kafka_options
 from holdfast.pipeline.session import local_cores, parse_defaults
 from holdfast.tables.lease import COMMITS
 from holdfast.tables.manifest import MANIFEST, Batch
@@ -189,6 +190,14 @@ def test_a_properties_file(tmp_path):
         read_properties(file)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_properties(tmp_path / "none")
+
+
+def test_a_read_of_many_partitions_does_not_wait_at_each_end():
+    """Half a second each, by Kafka's default; who sets another one has it."""
+    plain = LiveCluster(bootstrap="h:1")
+    assert int(kafka_options(plain, [0])["kafka.fetch.max.wait.ms"]) <= 20
+    own = LiveCluster(bootstrap="h:1", config={"fetch.max.wait.ms": "300"})
+    assert kafka_options(own, [0])["kafka.fetch.max.wait.ms"] == "300"
 
 
 @pytest.mark.parametrize(("n_parts", "expected"), [(1, 1), (4, 4), (99, 12)])
