@@ -8,13 +8,15 @@ import pytest
 from tests.pipeline import local
 from tests.pipeline.kinds import kind, printed
 from tests.pipeline.test_kinds import said_partitions, said_tasks
+from tests.report.browser import Opened
 
-from holdfast.report.drawing.writing import render
+from holdfast.report.drawing.writing import render, write
 from holdfast.report.findings.doctor import examine_fleet, summary
 from holdfast.report.findings.examination import examine
 from holdfast.report.findings.facts import read_facts
 from holdfast.report.findings.finding import describe
 from holdfast.report.metrics import exposition
+from holdfast.report.trace import trace_events
 
 TOOLS = {
     "share": ("share", "kafka-share-groups.sh"),
@@ -27,11 +29,17 @@ TOOLS = {
 
 
 @pytest.fixture(params=TOOLS, scope="module")
-def captured(request, tmp_path_factory):
+def made(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
-    made = kind(request.param)
-    tables = local.run(made.write_dump(folder / "dump"), folder / "out")
-    return request.param, read_facts(tables, made.group)
+    found = kind(request.param)
+    tables = local.run(found.write_dump(folder / "dump"), folder / "out")
+    return request.param, tables, found.group
+
+
+@pytest.fixture(scope="module")
+def captured(made):
+    name, tables, group = made
+    return name, read_facts(tables, group)
 
 
 def test_only_what_is_true_is_found(captured):
@@ -81,6 +89,30 @@ def test_rows_are_what_one_member_alone_owns(captured):
             "worker": {*(f"connector-{n}" for n in range(2)), *(f"task-{n}" for n in range(6))},
         }[name]
     )
+
+
+@pytest.mark.browser
+def test_the_page_names_rows_as_the_groups_own_tools_do(made, captured, chromium, tmp_path):
+    (name, tables, _), (_, facts) = made, captured
+    page = write(tables, tmp_path / "report.html")
+    wanted = [facts.partition_name(row) for row in range(len(facts.timeline.row_partition))]
+    if not wanted:
+        assert name == "share"  # nobody owns anything alone, so nothing is drawn
+        return
+    opened = Opened(chromium, page)
+    opened.page.click("#moment-box summary")
+    names = opened.page.eval_on_selector_all(
+        "#moment tbody tr", "rows => rows.map((row) => row.querySelector('bdi').textContent)"
+    )
+    assert (names, opened.said) == (wanted, [])
+    opened.close()
+
+
+def test_a_connector_itself_has_no_number_in_a_trace(captured):
+    name, facts = captured
+    events = trace_events(facts.timeline, 1)
+    rows = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert {"sink", "source"} & rows == ({"sink", "source"} if name == "connect" else set())
 
 
 def at_moment(name, what, folder):

@@ -43,8 +43,8 @@ def trace_events(timeline: Timeline, process: int) -> Iterator[dict[str, Any]]:
     """Events of one group, as process number ``process``."""
     yield _meta("process_name", process, 0, name=visible(timeline.group))
     for row in range(len(timeline.row_partition)):
-        topic = timeline.topics[timeline.row_topic[row]]
-        name = f"{visible(topic)}-{timeline.row_partition[row]}"
+        topic, partition = timeline.topics[timeline.row_topic[row]], timeline.row_partition[row]
+        name = visible(topic) if partition < 0 else f"{visible(topic)}-{partition}"  # a connector
         yield _meta("thread_name", process, row + 1, name=name)
         yield _meta("thread_sort_index", process, row + 1, sort_index=row + 1)
         for i in range(int(timeline.start[row]), int(timeline.start[row + 1])):

@@ -150,7 +150,7 @@ def group_payload(facts: Facts, tables: Tables) -> str:
     columns: dict[str, npt.ArrayLike] = {
         "edge+": edges,
         "row_topic": t.row_topic,
-        "row_partition": t.row_partition,
+        "row_number": t.row_partition + 1,  # 0: a connector itself
         "row_segments": counts,
         "seg_owner": owner,
         "seg_step": step,
@@ -166,6 +166,7 @@ def group_payload(facts: Facts, tables: Tables) -> str:
     values = {
         "t0": t.first_ms,
         "topics": t.topics,
+        "joint": facts.joint,
         "members": t.members,
         "identities": t.identities.names,
         "hosts": t.identities.hosts,

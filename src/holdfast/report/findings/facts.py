@@ -282,13 +282,16 @@ class Facts:
         now: BOOL = self.presence.generation == self.last
         return now
 
+    @property
+    def joint(self) -> str:
+        """What stands between topic and partition, or between the parts of a task's name."""
+        return "_" if self.kind in ("stream", "streams") else "-"
+
     def partition_name(self, row: int) -> str:
         """``topic-partition`` of a timeline row; a task or a connector as its own tools name it."""
         t = self.timeline
         topic, partition = t.topics[t.row_topic[row]], int(t.row_partition[row])
-        if partition < 0:
-            return str(topic)  # a connector itself
-        return f"{topic}{'_' if self.kind in ('stream', 'streams') else '-'}{partition}"
+        return f"{topic}{self.joint}{partition}" if partition >= 0 else str(topic)
 
     def owner_at(self, generation: int) -> I32:
         """Owner of each timeline row when a generation was settled: member index or negative."""

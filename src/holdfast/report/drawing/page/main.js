@@ -37,7 +37,7 @@ const start = async () => {
     const ms = cursor ? cursor.ms : (timeline.a + timeline.b) / 2;
     words.set("t", instant(data.t0 + ms));
     words.set("w", String(Math.round(timeline.b - timeline.a) / 1e3));
-    if (cursor && cursor.row >= 0) words.set("p", `${data.topics[data.row_topic[cursor.row]]}-${data.row_partition[cursor.row]}`);
+    if (cursor && cursor.row >= 0) words.set("p", timeline.plainName(cursor.row));
     written = `#${words}`;
     history.replaceState(null, "", written);
   };
@@ -125,7 +125,7 @@ const start = async () => {
     }
     const ms = wanted.ms - data.t0, wide = wanted.wide ?? (timeline.b - timeline.a);
     let row = 0;
-    while (row < timeline.rows && `${data.topics[data.row_topic[row]]}-${data.row_partition[row]}` !== wanted.row) row++;
+    while (row < timeline.rows && timeline.plainName(row) !== wanted.row) row++;
     if (ms < 0 || ms > data.span) { say("The link points outside the time that this report covers."); return; }
     hands.moveTo(ms - wide / 2, ms + wide / 2);
     hands.set(ms, row < timeline.rows ? row : timeline.firstRow());

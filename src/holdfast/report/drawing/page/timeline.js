@@ -43,7 +43,7 @@ class Timeline {
 
   show(data, colours) {
     this.data = data;
-    this.rows = data.row_partition.length;
+    this.rows = data.row_number.length;
     this.rowNames = new Array(this.rows);
     this.marks.clear();
     this.only = -1;
@@ -53,8 +53,14 @@ class Timeline {
     this.measure();
   }
 
+  // As the group's own tools name it; a connector itself has no number.
+  plainName(row) {
+    const data = this.data, topic = data.topics[data.row_topic[row]], number = data.row_number[row];
+    return number ? `${topic}${data.joint}${number - 1}` : topic;
+  }
+
   rowName(row) {
-    return this.rowNames[row] ??= `${visible(this.data.topics[this.data.row_topic[row]])}-${this.data.row_partition[row]}`;
+    return this.rowNames[row] ??= visible(this.plainName(row));
   }
 
   // Sizes of everything; called when the window or the row height changes.
