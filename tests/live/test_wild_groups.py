@@ -81,7 +81,7 @@ def shared(bootstrap, group):
     return {
         row["CONSUMER-ID"]: {
             (topic, int(number))
-            for topic, numbers in re.findall(r"([\w.-]+):([\d,]+)", row["ASSIGNMENT"])
+            for topic, numbers in re.findall(r"([\w.-]+):([\d,]+)", row.get("ASSIGNMENT", ""))
             for number in numbers.split(",")
         }
         for row in printed(ask("share", bootstrap, *own))
