@@ -8,7 +8,7 @@ Spark is imported then and not before.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +78,6 @@ def open_source(
     at: str | None = None,
     since: str | None = None,
     until: str | None = None,
-    without: Collection[str] = (),
     timeout: str = options.TIMEOUT,
     quiet: bool = False,
 ) -> Iterator[OpenedTables]:
@@ -101,13 +100,12 @@ def open_source(
     broker_logs : sequence of Path, optional
         Logs of brokers that state causes, for a dump or a cluster.
     journals : sequence of Path, optional
-        Journals of members: pauses allow for what they show.
+        Journals of members: pauses allow for what they show. For pages and findings, so the tables
+        of ``NOT_SHOWN`` are not read then.
     at : str, optional
         Which batch of the tables, as ``--at`` has it; the newest by default.
     since, until : str, optional
         Only what happened between these moments (:mod:`holdfast.tables.window`).
-    without : collection of str
-        Tables of which the command uses only when their newest row was, so no more is read.
     timeout : str
         Wait so long for an answer of a cluster.
     quiet : bool
@@ -135,7 +133,7 @@ def open_source(
         if window != (None, None):
             kept = kept.hold(chosen)
         elif lines:
-            kept = kept.hold(chosen, without=without)
+            kept = kept.hold(chosen, without=NOT_SHOWN)
         cut = within(allow_for(lines, kept, notes(quiet)), *window)
         yield OpenedTables(tables=cut, topics={}, groups=chosen, given=given)
         return

@@ -20,7 +20,6 @@ from holdfast.cli.output import (
 from holdfast.cli.screen import print_screens
 from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError
-from holdfast.tables.stored import NOT_SHOWN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,7 +107,6 @@ def run(
         at=at,
         since=since,
         until=until,
-        without=NOT_SHOWN,
         timeout=timeout,
         quiet=quiet,
     ) as opened:

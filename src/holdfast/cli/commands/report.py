@@ -11,7 +11,6 @@ from holdfast.cli import options
 from holdfast.cli.output import print_note, track
 from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError
-from holdfast.tables.stored import NOT_SHOWN
 
 EXAMPLES = """\b
 Examples:
@@ -68,7 +67,6 @@ def run(
         at=at,
         since=since,
         until=until,
-        without=NOT_SHOWN,
         timeout=timeout,
         quiet=quiet,
     ) as opened:
