@@ -182,8 +182,11 @@ class KafkaPythonPlane:
     def __init__(self, settings: Settings):
         import kafka
 
+        from holdfast.adapters.kafka_python_fetches import fetch_what_is_there
+
         self._part = kafka.TopicPartition
         self._consumer = kafka.KafkaConsumer(**render.kafka_python_fetch(settings))
+        fetch_what_is_there(self._consumer)
         self._next: dict[TopicPartition, int] = {}
         self._returned: set[TopicPartition] = set()
 

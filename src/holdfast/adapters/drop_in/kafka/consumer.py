@@ -26,6 +26,7 @@ from holdfast.adapters.drop_in.kafka.coordinator import MemberConsumerCoordinato
 from holdfast.adapters.drop_in.kafka.settings import network_of, settings_of
 from holdfast.adapters.drop_in.keywords import is_ours
 from holdfast.adapters.kafka_python_attach import TESTED
+from holdfast.adapters.kafka_python_fetches import fetch_what_is_there
 from holdfast.adapters.login_log import hide_logins
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.readiness import clear_ready_file
@@ -83,6 +84,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
                 names = ", ".join(sorted(ours))
                 raise KafkaConfigurationError(f"{names}: without a group_id there is no group")
             super().__init__(*topics, **configs)
+            fetch_what_is_there(self)
             return
         whole = {**self.DEFAULT_CONFIG, **configs}
         settings = settings_of(whole, ours, strategies=strategies)
@@ -95,6 +97,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         configs[_STRATEGY] = (RangePartitionAssignor,)
         super().__init__(**configs)
         self.config[_STRATEGY] = whole[_STRATEGY]
+        fetch_what_is_there(self)
         stock = self._coordinator
         self._cluster.remove_listener(WeakMethod(stock._handle_metadata_update))
         self._coordinator = MemberConsumerCoordinator(
