@@ -16,6 +16,7 @@ PRIVATE_ON_PURPOSE = {
     "holdfast.adapters.drop_in.aiokafka.state": "aiokafka forgets what stays",
     "holdfast.adapters.drop_in.kafka.consumer": "kafka-python makes its coordinator itself",
     "holdfast.adapters.kafka_python_attach": "the table of repairs for kafka-python's coordinator",
+    "holdfast.adapters.kafka_python_fetches": "kafka-python makes its fetcher itself",
     "holdfast.adapters.aiokafka_assignor": "aiokafka has no public way to its assignors",
     "holdfast.adapters.records.data_plane_aiokafka": "aiokafka's assign() drops what it fetched",
     "holdfast.adapters.cluster.connections": "kafka-python keeps the reason of a refused login",
