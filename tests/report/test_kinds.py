@@ -10,6 +10,7 @@ from tests.pipeline.kinds import kind, printed
 from tests.pipeline.test_kinds import said_partitions, said_tasks
 from tests.report.browser import Opened
 
+from holdfast.report.drawing.sections import group_figures
 from holdfast.report.drawing.writing import render, write
 from holdfast.report.findings.doctor import examine_fleet, summary
 from holdfast.report.findings.examination import examine
@@ -70,6 +71,21 @@ def test_the_heading_counts_what_the_group_divides_or_shares(captured):
         "worker": 8,
     }
     assert summary(facts)["partitions"] == wanted[name]
+
+
+def test_the_page_counts_rows_by_their_own_word(captured):
+    name, facts = captured
+    tasks = ["Tasks", "8", "2 subtopologies", "Tasks moved"]
+    wanted = {
+        "share": ["Partitions", "2", "Members now", "Partitions moved"],
+        "streams": tasks,
+        "streams_classic": tasks,
+        "migrated": ["Partitions", "6", "1 topic", "Partitions moved"],
+        "connect": ["Connectors and tasks", "7", "2 connectors", "Connectors and tasks moved"],
+        "worker": ["Resources", "8", "2 kinds", "Resources moved"],
+    }[name]
+    shown = re.findall(r">([^<]+)<", str(group_figures(facts)))
+    assert (shown[:3], wanted[3] in shown) == (wanted[:3], True)
 
 
 def test_rows_are_what_one_member_alone_owns(captured):

@@ -148,17 +148,18 @@ def group_figures(facts: Facts) -> Markup:
     avoidable = rebalances.total("n_avoidable_moves")
     span = (timeline.last_ms - timeline.first_ms) / 1000
     members = int(generations.n_members[-1]) if len(generations.n_members) else 0
+    rows, *of_what = facts.row_words
     return figures(
         [
             (
-                "Partitions",
+                rows.capitalize(),
                 number(facts.n_partitions),
-                counted(len(timeline.topics), "topic"),
+                counted(len(timeline.topics), *of_what) if timeline.topics else "",
             ),
             ("Members now", number(members), f"{number(len(timeline.members))} ids were seen"),
             ("Generations", number(len(generations.number)), f"in {_span(span)}"),
             (
-                "Partitions moved",
+                f"{rows.capitalize()} moved",
                 number(None if moved[0] is None else sum(m or 0 for m in moved)),
                 "" if avoidable is None else f"{number(avoidable)} of them avoidable",
             ),

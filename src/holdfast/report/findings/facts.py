@@ -207,6 +207,15 @@ def read_age(tables: Tables, now_ms: int) -> Age:
     )
 
 
+_ROW_WORDS = {
+    "connect": ("connectors and tasks", "connector", ""),
+    "worker": ("resources", "kind", ""),
+    "stream": ("tasks", "subtopology", "subtopologies"),
+    "streams": ("tasks", "subtopology", "subtopologies"),
+}
+"""Of groups that divide something else than partitions of topics."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Facts:
     """Everything known about one group.
@@ -281,6 +290,11 @@ class Facts:
         """Rows of presence that belong to the last generation."""
         now: BOOL = self.presence.generation == self.last
         return now
+
+    @property
+    def row_words(self) -> tuple[str, str, str]:
+        """What its rows are; what they are of, one and many ("" with an s)."""
+        return _ROW_WORDS.get(self.kind, ("partitions", "topic", ""))
 
     @property
     def joint(self) -> str:

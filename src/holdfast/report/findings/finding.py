@@ -350,6 +350,6 @@ def describe(facts: Facts, *words: str) -> str:
     return kafka_line(tool, facts.source, "--describe", *option("--group", facts.group), *words)
 
 
-def count(number: int, noun: str) -> str:
+def count(number: int, noun: str, plural: str = "") -> str:
     """A number and what it counts: ``1 member``, ``1,200 members``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
