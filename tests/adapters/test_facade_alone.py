@@ -346,6 +346,8 @@ def test_a_close_without_a_broker_ends_at_once_and_leaves_no_thread():
         ({"holdfast.policy": "nonsense"}, "nonsense"),
         ({"holdfast.policy": "deferred", "partition.assignment.strategy": "range,sticky"}, "range"),
         ({"ssl.crl.location": "x"}, "revoked"),
+        ({"holdfast.handle.signals": True}, "the program handles SIGTERM"),
+        ({"holdfast.data.plane": "aiokafka"}, "whose place it takes"),
         ({"sasl.oauthbearer.method": "oidc"}, "oauth_cb"),
         ({"enable.ssl.certificate.verification": False}, "always checked"),
     ],

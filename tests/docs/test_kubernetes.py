@@ -1,6 +1,6 @@
 """docs/tutorials/kubernetes.md: its manifests are valid, its program and its probe do what it says.
 
-``bench/rollout.py`` plays the rollouts; the slow test runs it and holds it to what the page says.
+``bench/rollout.py`` plays the rollouts; the slow tests run it and hold it to what the page says.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
+from bench import rollout
 from tests.live.crew import Topic, fresh
 from tests.live.waiting import until
 from tools.pages.rollouts import kept
@@ -159,8 +160,6 @@ def sound(line):
 
 
 def test_the_kept_figures_are_sound():
-    from bench import rollout
-
     assert sorted(line["scenario"] for line in kept()) == sorted(rollout.SCENARIOS)
     for line in kept():
         sound(line)
@@ -168,8 +167,7 @@ def test_the_kept_figures_are_sound():
 
 @pytest.mark.slow
 @pytest.mark.broker
-def test_the_rollouts_are_played(broker):
-    from bench import rollout
-
-    for scenario in rollout.SCENARIOS:
-        sound(rollout.run(broker.bootstrap, scenario))
+@pytest.mark.parametrize("scenario", rollout.SCENARIOS)
+def test_a_rollout_is_played(scenario, broker):
+    """Each lasts one to two minutes."""
+    sound(rollout.run(broker.bootstrap, scenario))

@@ -328,6 +328,46 @@ def test_what_stays_keeps_flowing_and_a_stale_commit_is_refused(broker):
         assert committed(first, topic)[mine.partition()] == mine.offset() + 1
 
 
+@pytest.mark.parametrize("stores", [True, False])
+def test_a_partition_that_came_back_is_committed_as_far_as_it_was_handed_out(broker, stores):
+    """Also where the program commits offsets itself and stores none, and after it seeks back."""
+    topic = Topic(broker.bootstrap, 2)
+    topic.produce(5)
+    settings = config(
+        broker,
+        partition_assignment_strategy="cooperative-sticky",
+        enable_auto_commit=False,
+        enable_auto_offset_store=stores,
+    )
+    with Consumer(settings) as first:
+        first.subscribe([topic.name])
+        for message in read(first, 10):
+            first.commit(message, asynchronous=False)
+        with Consumer(settings) as second:
+            second.subscribe([topic.name])
+
+            def spread():
+                first.poll(0.05)
+                second.poll(0.05)
+                return len(first.assignment()) == len(second.assignment()) == 1
+
+            until(spread, "the two share")
+            (away,) = {0, 1} - {p.partition for p in first.assignment()}
+        until(lambda: first.poll(0.05) or len(first.assignment()) == 2, "it came back")
+        topic.produce(5)
+        last = [m for m in read(first, 10) if m.partition() == away][-1]
+        beyond = TopicPartition(topic.name, away, 11)
+        with pytest.raises(KafkaException) as raised:
+            first.commit(offsets=[beyond], asynchronous=False)
+        assert raised.value.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID
+        first.commit(last, asynchronous=False)
+        assert committed(first, topic)[away] == 10
+
+        first.seek(TopicPartition(topic.name, away, 0))
+        first.commit(read(first, 1)[0], asynchronous=False)
+        assert committed(first, topic)[away] == 1
+
+
 def test_a_topic_that_does_not_exist_is_a_message_with_the_original_code(broker):
     with Consumer(config(broker)) as consumer:
         consumer.subscribe([fresh("nowhere")])

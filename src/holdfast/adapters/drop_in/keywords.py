@@ -1,13 +1,16 @@
 """What the keywords of aiokafka's and of kafka-python's consumer have in common.
 
 **Rules.** A keyword of the client keeps its meaning. Ours begin with ``holdfast_`` and are the
-``holdfast.*`` keys with underscores; :data:`DELAY` is the one more.
+``holdfast.*`` keys with underscores; :data:`DELAY` is the one more. A key that a drop-in cannot
+honour is refused (:data:`NOT_OURS`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from holdfast.errors import ConfigError
 
 DELAY = "scheduled_rebalance_max_delay_ms"
 SAME = {
@@ -26,6 +29,12 @@ SAME = {
 }
 """Keyword of both clients -> key of our member."""
 
+NOT_OURS = {
+    "holdfast.handle.signals": "as with the original, the program handles SIGTERM and closes",
+    "holdfast.data.plane": "this consumer fetches with the client whose place it takes",
+}
+"""Keys of ``holdfast.Consumer`` that no drop-in can honour, and why."""
+
 
 def is_ours(keyword: str) -> bool:
     """Whether a keyword is one that neither client has."""
@@ -42,5 +51,14 @@ def client_keys(options: Mapping[str, Any], same: Mapping[str, str]) -> dict[str
 
 
 def our_keys(ours: Mapping[str, Any]) -> dict[str, Any]:
-    """The member's keys for the keywords of :func:`is_ours`."""
-    return {word.replace("_", "."): value for word, value in ours.items()}
+    """The member's keys for the keywords of :func:`is_ours`.
+
+    Raises
+    ------
+    ConfigError
+        For one of :data:`NOT_OURS`.
+    """
+    keys = {word.replace("_", "."): value for word, value in ours.items()}
+    for key in keys.keys() & NOT_OURS.keys():
+        raise ConfigError(f"{key}: {NOT_OURS[key]}")
+    return keys

@@ -82,9 +82,8 @@ def settings_of(
         config["partition.assignment.strategy"] = [_assignor(one, cluster) for one in strategies]
     rebalance_ms = options["rebalance_timeout_ms"] or options["session_timeout_ms"]
     config["holdfast.drain.timeout.ms"] = min(_DRAIN_MS, rebalance_ms)
-    config |= our_keys(ours)
     try:
-        return Settings.parse(config)
+        return Settings.parse(config | our_keys(ours))
     except ConfigError as error:
         raise ValueError(str(error)) from error
 

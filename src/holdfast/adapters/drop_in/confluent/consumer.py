@@ -266,6 +266,8 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         """Go on at another offset; see the original."""
         with _turn(self._holdfast):
             _Original.seek(self, *args, **kwargs)
+            if self._holdfast is not None:
+                self._holdfast.sought(*args, *kwargs.values())
 
     def committed(self, *args: Any, **kwargs: Any) -> Any:
         """Return committed offsets; see the original."""

@@ -38,6 +38,7 @@ class InPollDelivery(Delivery):
         super().__init__(nothing, nothing, nothing)
         self.mail: Mailbox[Work] = Mailbox()
         self.leaving: set[Resource] = set()  # stopped or lost; unassigned after their callback
+        self._handed_out: dict[Resource, int] = {}  # processed is less where offsets are stored
 
     # The application's thread
 
@@ -48,8 +49,8 @@ class InPollDelivery(Delivery):
                 self._active.add(tp)
                 if tp in terms:
                     self._terms.start(tp, terms[tp], offset)
-                self._processed.pop(tp, None)
-                self._committed.pop(tp, None)
+                for noted in (self._processed, self._committed, self._handed_out):
+                    noted.pop(tp, None)
 
     def had_a_term(self, partitions: Iterable[Resource]) -> list[Resource]:
         """Those that were assigned here before."""
@@ -62,6 +63,37 @@ class InPollDelivery(Delivery):
             for tp, offset in positions.items():
                 if tp in self._active:
                     self._processed[tp] = offset
+
+    def handed_out(self, positions: Mapping[Resource, int]) -> None:
+        """Note how far librdkafka has handed these out, whatever of it is processed."""
+        with self._lock:
+            self._handed_out.update(positions)
+
+    def seek(self, partition: Resource, offset: int) -> None:
+        """The application goes on there; it may commit from there on."""
+        with self._lock:
+            if partition in self._active and self._terms.has_begun(partition):
+                self._terms.seek(partition, offset)
+
+    def refused(
+        self,
+        terms: Mapping[Resource, int],
+        offsets: Mapping[Resource, int],
+        begins: Collection[Resource] = (),
+    ) -> set[Resource]:
+        """See :class:`Delivery`; what was handed out may be committed, also if it is not stored."""
+        with self._lock:
+            reached = {**self._processed}
+            for tp, offset in self._handed_out.items():
+                reached[tp] = max(offset, reached.get(tp, offset))
+            return self._terms.refused(terms, offsets, reached, begins)
+
+    def forget(self, partitions: Collection[Resource]) -> None:
+        """See :class:`Delivery`."""
+        super().forget(partitions)
+        with self._lock:
+            for tp in partitions:
+                self._handed_out.pop(tp, None)
 
     def finish(self, partitions: Collection[Resource]) -> None:
         """These are unassigned; how far they have come stays known for their last commit."""

@@ -26,6 +26,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
 from holdfast.adapters import credentials
 from holdfast.adapters.drop_in.in_place import InPlace
+from holdfast.adapters.drop_in.keywords import NOT_OURS
 from holdfast.adapters.settings import KEYS, Settings
 from holdfast.errors import ConfigError
 
@@ -70,8 +71,9 @@ REFUSED = {
     "ssl.crl.location": "the member's connections do not read lists of revoked certificates",
     "sasl.oauthbearer.method": "give a function as oauth_cb, or holdfast.oauth.token.provider",
     "group.remote.assignor": "a broker's assignor needs group.protocol=consumer",
+    **NOT_OURS,
 }
-"""Keys of librdkafka that the member cannot honour, and what to do instead."""
+"""Keys that the member cannot honour, and what to do instead."""
 
 _RESETS = {
     **dict.fromkeys(("smallest", "earliest", "beginning"), OFFSET_BEGINNING),

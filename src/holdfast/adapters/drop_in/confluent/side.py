@@ -22,7 +22,14 @@ from threading import get_ident
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition, cimpl
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+    cimpl,
+)
 
 from holdfast.adapters.drop_in.confluent import codes
 from holdfast.adapters.drop_in.confluent.routing import Routed
@@ -421,12 +428,16 @@ class GroupSide:
         group = self.group
         if group is None:
             return
-        if not self._routed.stores:
-            group.delivery.reached(self.stored)
-            return
         held = [TopicPartition(*tp) for tp in sorted(group.delivery.active() & self._fetched())]
-        if held:
-            group.delivery.reached(_noted(_Original.position(self._consumer, held)))
+        positions = _noted(_Original.position(self._consumer, held)) if held else {}
+        group.delivery.handed_out(positions)
+        group.delivery.reached(positions if self._routed.stores else self.stored)
+
+    def sought(self, part: Any) -> None:
+        """The application goes on there, and may commit from there on."""
+        offset = 0 if part.offset == OFFSET_BEGINNING else part.offset
+        if self.group is not None and offset >= 0:
+            self.group.delivery.seek((part.topic, part.partition), offset)
 
     def commit(
         self, group: GroupSubscription, offsets: list[Any] | None, *, waits: bool

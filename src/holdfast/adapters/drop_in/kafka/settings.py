@@ -64,9 +64,8 @@ def settings_of(
     }
     if strategies is not None:
         config["partition.assignment.strategy"] = list(map(_assignor, strategies))
-    config |= our_keys(ours)
     try:
-        return Settings.parse(config)
+        return Settings.parse(config | our_keys(ours))
     except ConfigError as error:
         raise KafkaConfigurationError(str(error)) from error
 
