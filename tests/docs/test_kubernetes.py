@@ -18,6 +18,8 @@ import kubernetes_validate
 import pytest
 import yaml
 from bench import rollout
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
 from tests.live.crew import Topic, fresh
 from tests.live.waiting import until
 from tools.pages.rollouts import kept
@@ -31,6 +33,8 @@ MANIFESTS = {name: yaml.safe_load(text) for name, text in FILES.items() if name.
 OWN = sorted(set(MANIFESTS) - {"scale.yaml"})  # of Kubernetes itself
 VERSIONS = ("1.29", "1.37")
 PODS = ("deployment.yaml", "statefulset.yaml")
+CODES = {"pod.py": 128 + signal.SIGTERM, "drop_in.py": 0}
+"""Program -> what it exits with at SIGTERM."""
 
 
 def refused(manifest, version):
@@ -61,10 +65,12 @@ def container(name):
     return MANIFESTS[name]["spec"]["template"]["spec"]["containers"][0]
 
 
+@pytest.mark.parametrize("program", CODES)
 @pytest.mark.parametrize("name", PODS)
-def test_a_pod_has_what_its_program_reads(name):
+def test_a_pod_has_what_its_program_reads(name, program):
     given = {one["name"] for one in container(name)["env"]}
-    needed = set(re.findall(r'os\.environ\["(\w+)"\]', FILES["pod.py"]))
+    needed = set(re.findall(r'os\.environ\["(\w+)"\]', FILES[program]))
+    assert needed
     assert needed - {"INSTANCE_ID"} <= given
     assert ("INSTANCE_ID" in given) == (name == "statefulset.yaml")
     template = MANIFESTS[name]["spec"]
@@ -112,11 +118,13 @@ def test_keda_takes_its_manifest(tmp_path):
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize("program", CODES)
 @pytest.mark.parametrize("name", PODS)
-def test_the_program_runs_as_its_manifest_says(broker, tmp_path, name):
-    topic, ready = Topic(broker.bootstrap, 3), tmp_path / "ready"
-    text = FILES["pod.py"].replace('"orders"', repr(topic.name)).replace('"etl"', repr(fresh("g")))
-    (tmp_path / "pod.py").write_text(text, encoding="utf-8")
+def test_a_program_runs_as_its_manifest_says(broker, tmp_path, name, program):
+    """And what it has read when SIGTERM comes is committed."""
+    topic, group, ready = Topic(broker.bootstrap, 3), fresh("g"), tmp_path / "ready"
+    text = FILES[program].replace('"orders"', repr(topic.name)).replace('"etl"', repr(group))
+    (tmp_path / program).write_text(text, encoding="utf-8")
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     for one in container(name)["env"]:
         env[one["name"]] = one.get("value", "etl-0")
@@ -131,20 +139,28 @@ def test_the_program_runs_as_its_manifest_says(broker, tmp_path, name):
     with (
         (tmp_path / "log").open("w") as log,
         subprocess.Popen(
-            [sys.executable, "pod.py"], cwd=tmp_path, env=env, stdout=log, stderr=log
+            [sys.executable, program], cwd=tmp_path, env=env, stdout=log, stderr=log
         ) as pod,
     ):
         try:
             until(lambda: is_ready() or pod.poll() is not None, "the pod is ready")
             topic.produce(5)
-            until(lambda: "records" in (tmp_path / "log").read_text(), "the pod reads")
+            until(lambda: "record" in (tmp_path / "log").read_text(), "the pod reads")
             os.utime(ready, (1, 1))  # a member that hangs
             assert not is_ready() or ready.stat().st_mtime > 1
             pod.send_signal(signal.SIGTERM)
-            assert pod.wait(120) == 128 + signal.SIGTERM
+            assert pod.wait(120) == CODES[program]
         finally:
             pod.kill()
     assert not ready.exists()
+    assert sum(committed_of(broker.bootstrap, group)) > 0
+
+
+def committed_of(bootstrap, group):
+    """The committed offsets of a group."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    return [at.offset for at in asked[group].result(60).topic_partitions]
 
 
 def sound(line):
