@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import aiokafka
 import pytest
 from aiokafka import ConsumerRebalanceListener, TopicPartition
+from aiokafka.consumer.fetcher import PartitionRecords
 from aiokafka.errors import (
     CommitFailedError,
     ConsumerStoppedError,
@@ -134,6 +135,58 @@ def test_reads_commits_seeks_and_looks_things_up(broker, kind):
         # What was read counts as processed at the end.
         async with opened(kind, broker, topic.name, **manual) as consumer:
             assert await consumer.committed(second) == 5
+
+    run(work())
+
+
+@both
+def test_a_program_may_put_a_step_of_its_own_into_aiokafkas_fetcher(broker, kind, monkeypatch):
+    topic = Topic(broker.bootstrap, 1)
+    topic.produce(10)
+
+    def only_even(fetched):
+        while (record := next(fetched._records_iterator, None)) is not None:
+            if record.offset % 2 == 0:
+                return record
+        fetched._records_iterator = None
+        raise StopIteration
+
+    async def work():
+        async with opened(kind, broker, topic.name, group=fresh("steps")) as consumer:
+            await until(lambda: consumer._fetcher._records, "the first records")
+            monkeypatch.setattr(PartitionRecords, "__next__", only_even)
+            assert [r.offset for r in await read(consumer, 5)] == [0, 2, 4, 6, 8]
+            assert await consumer.position(TopicPartition(topic.name, 0)) == 10
+
+    run(work())
+
+
+@both
+def test_goes_back_to_what_is_committed(broker, kind):
+    topic = Topic(broker.bootstrap, 2)
+    topic.produce(5)
+    first, second = TopicPartition(topic.name, 0), TopicPartition(topic.name, 1)
+
+    async def work():
+        async with opened(kind, broker, topic.name, group=fresh("back")) as consumer:
+            await read(consumer, 10)
+            await consumer.commit({first: 3})
+            questions = []
+            ask = consumer._coordinator.fetch_committed_offsets
+
+            async def counted(partitions):
+                questions.append(partitions)
+                return await ask(partitions)
+
+            consumer._coordinator.fetch_committed_offsets = counted
+            assert await consumer.seek_to_committed() == {first: 3, second: None}
+            assert len(questions) == (1 if kind is AIOKafkaConsumer else 2)
+            assert await consumer.position(first) == 3
+            assert await consumer.position(second) == 5, "nothing is committed: it stays"
+            assert [r.offset for r in await read(consumer, 2)] == [3, 4]
+            for odd, error in ((1, TypeError), (TopicPartition("other", 0), IllegalStateError)):
+                with pytest.raises(error):
+                    await consumer.seek_to_committed(odd)
 
     run(work())
 

@@ -235,6 +235,27 @@ def test_a_manual_assignment_is_the_originals(broker, topic, kind):
 
 
 @KINDS
+def test_a_note_beside_an_offset_is_read_as_it_was_written(broker, topic, kind):
+    told = []
+    settings = config(
+        broker,
+        enable_auto_commit=False,
+        on_commit=lambda error, partitions: told.append((error, partitions[0].metadata)),
+    )
+    with kind(settings) as consumer, confluent_kafka.Consumer(settings) as reader:
+        consumer.subscribe([topic.name])
+        read(consumer, 20)
+        for note in (None, "", "x", "a longer note", "mit Umlaut: \u00fc"):
+            noted = TopicPartition(topic.name, 0, 3, *([] if note is None else [note]))
+            done = consumer.commit(offsets=[noted], asynchronous=False)
+            assert (done[0].metadata or "") == (note or "")
+            assert reader.committed([noted], 10)[0].metadata == note
+        consumer.commit(offsets=[noted])
+        until(lambda: consumer.poll(0.1) is None and told, "on_commit is called")
+        assert told == [(None, note)]
+
+
+@KINDS
 def test_a_transaction_takes_the_group_of_its_consumer(broker, topic, kind):
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": fresh("t")})
     producer.init_transactions(20)

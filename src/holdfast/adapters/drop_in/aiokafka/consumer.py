@@ -256,8 +256,18 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         return await self._seek_to(super().seek_to_end, partitions)
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> Any:
-        """Continue at the committed offset; see aiokafka."""
-        return await self._seek_to(super().seek_to_committed, partitions)
+        """Continue at the committed offset; see aiokafka, which asks once for each partition."""
+        wanted = partitions or self.assignment()
+        is_for_aiokafka = self._member_settings is None or not wanted
+        if is_for_aiokafka or not all(map(self._subscription.is_assigned, wanted)):
+            return await self._seek_to(super().seek_to_committed, partitions)
+        found = await self._coordinator.fetch_committed_offsets(list(wanted))
+        places = {tp: found[tp].offset if tp in found else None for tp in wanted}
+        for tp, offset in places.items():
+            if offset:
+                self._fetcher.seek_to(tp, offset)
+        self._coordinator.note_seek(wanted)
+        return places
 
     async def _seek_to(
         self, seek: Callable[..., Awaitable[Any]], partitions: tuple[TopicPartition, ...]

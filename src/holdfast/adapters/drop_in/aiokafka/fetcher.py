@@ -19,9 +19,17 @@ from collections.abc import Collection, Mapping
 from itertools import islice
 from typing import Any
 
-from aiokafka.consumer.fetcher import UNKNOWN_OFFSET, Fetcher, FetchResult, OffsetResetStrategy
+from aiokafka.consumer.fetcher import (
+    UNKNOWN_OFFSET,
+    Fetcher,
+    FetchResult,
+    OffsetResetStrategy,
+    PartitionRecords,
+)
 from aiokafka.errors import NoOffsetForPartitionError
 from aiokafka.structs import TopicPartition
+
+_NEXT = PartitionRecords.__next__
 
 
 class StartSearch:
@@ -144,7 +152,8 @@ class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
         max_records: int | None = None,
     ) -> dict[TopicPartition, list[Any]]:
         """Return the next records by partition; see aiokafka."""
-        if not self._subscriptions.reassignment_in_progress:
+        # A program may have put a step of its own in the place of aiokafka's.
+        if not self._subscriptions.reassignment_in_progress and PartitionRecords.__next__ is _NEXT:
             found = self._take(partitions, max_records)
             if found:
                 return found

@@ -26,8 +26,13 @@ from confluent_kafka import Message, TopicPartition
 from holdfast.adapters.consumer_questions import group_metadata
 from holdfast.adapters.drop_in.confluent import codes
 from holdfast.adapters.drop_in.confluent.routing import INSTALLED, route
-from holdfast.adapters.drop_in.confluent.side import LEAVE_S, SLICE_S, GroupSide, has_gate
-from holdfast.adapters.member.link import NotedOffset
+from holdfast.adapters.drop_in.confluent.side import (
+    LEAVE_S,
+    SLICE_S,
+    GroupSide,
+    has_gate,
+    noted_offset,
+)
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.readiness import clear_ready_file
 from holdfast.adapters.settings import Settings
@@ -227,8 +232,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         message, offsets = (*args, None, None)[:2]
         message, offsets = kwargs.get("message", message), kwargs.get("offsets", offsets)
         for part in [_after(message)] if offsets is None else offsets:
-            at = NotedOffset.of(part.offset, part.metadata, part.leader_epoch)
-            self._holdfast.stored[part.topic, part.partition] = at
+            self._holdfast.stored[part.topic, part.partition] = noted_offset(part)
 
     def commit(self, *args: Any, **kwargs: Any) -> Any:
         """Commit a message, offsets, or what is stored; see the original.

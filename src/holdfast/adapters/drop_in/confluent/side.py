@@ -578,11 +578,18 @@ class Deadline:
 
 def _noted(offsets: Sequence[Any]) -> dict[Resource, int]:
     """Offsets of confluent-kafka's partitions, with what is committed beside them."""
-    return {
-        (p.topic, p.partition): NotedOffset.of(p.offset, p.metadata, p.leader_epoch)
-        for p in offsets
-        if p.offset >= 0
-    }
+    return {(p.topic, p.partition): noted_offset(p) for p in offsets if p.offset >= 0}
+
+
+def noted_offset(partition: Any) -> NotedOffset:
+    """An offset, with its metadata as confluent-kafka writes them: a byte of 0 ends them.
+
+    confluent-kafka reads until that byte, so what another client writes without one is followed by
+    whatever lies behind it in memory.
+    """
+    said = partition.metadata
+    ended = None if said is None else f"{said}\0"
+    return NotedOffset.of(partition.offset, ended, partition.leader_epoch)
 
 
 def _listed(offsets: Mapping[Resource, int]) -> list[Any]:
@@ -593,4 +600,4 @@ def _beside(offset: int) -> dict[str, Any]:
     if not isinstance(offset, NotedOffset):
         return {}
     epoch = {"leader_epoch": offset.leader_epoch} if offset.leader_epoch >= 0 else {}
-    return epoch | ({"metadata": offset.metadata} if offset.metadata else {})
+    return epoch | ({"metadata": offset.metadata.removesuffix("\0")} if offset.metadata else {})
