@@ -1,6 +1,7 @@
 """The deserializing class and the asyncio class; without a broker."""
 
 import asyncio
+from unittest.mock import patch
 
 import confluent_kafka
 import pytest
@@ -34,6 +35,46 @@ def public(kind):
 def test_every_public_name_of_the_original_is_there(original, ours):
     assert public(original) == public(ours)
     assert issubclass(ours, original)
+    assert hasattr(original, "__class_getitem__") == hasattr(ours, "__class_getitem__")
+
+
+def test_the_asyncio_deserializing_class_is_an_asyncio_consumer():
+    assert issubclass(aio.AsyncDeserializingConsumer, aio.AIOConsumer)
+    assert issubclass(AsyncDeserializingConsumer, AIOConsumer)
+
+
+@pytest.mark.parametrize("kind", [confluent_kafka.DeserializingConsumer, DeserializingConsumer])
+def test_types_of_keys_and_values_may_be_named(kind):
+    class Named(kind[str, dict]):
+        pass
+
+    for made in (kind[str, dict](QUICK), Named(QUICK)):
+        with made as consumer:
+            assert isinstance(consumer, kind)
+
+
+@pytest.mark.parametrize("kind", [aio.AsyncDeserializingConsumer, AsyncDeserializingConsumer])
+def test_types_of_keys_and_values_may_be_named_for_asyncio(kind):
+    async def program():
+        consumer = await kind[str, dict](dict(QUICK))
+        assert isinstance(consumer, kind)
+        await consumer.close()
+
+    asyncio.run(program())
+
+
+@pytest.mark.parametrize("kind", [aio.AIOConsumer, AIOConsumer])
+def test_a_mock_of_confluent_kafkas_class_stays_below_an_asyncio_consumer(kind):
+    async def program():
+        with patch("confluent_kafka.Consumer") as mock:
+            consumer = kind(dict(QUICK), max_workers=2)
+            mock.assert_called_once_with(QUICK)
+            mock.return_value.poll.return_value = "a message"
+            assert await consumer.poll(timeout=1) == "a message"
+            await consumer.close()
+            mock.return_value.close.assert_called_once_with()
+
+    asyncio.run(program())
 
 
 @pytest.mark.parametrize("kind", [confluent_kafka.DeserializingConsumer, DeserializingConsumer])

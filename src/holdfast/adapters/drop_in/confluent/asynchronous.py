@@ -2,9 +2,10 @@
 
 **Rules.** What confluent-kafka's classes do stays their own; only the consumer below them is ours.
 
-**Strategy.** The original makes its consumer itself, so ours takes its place. The deserializing
-class, which newer versions have, calls the constructor of the original by name: so ours builds the
-deserializers itself, with confluent-kafka's own functions.
+**Strategy.** The original makes its consumer itself, so ours takes its place. What a test has put
+in the place of ``confluent_kafka.Consumer`` stays there. The deserializing class, which newer
+versions have, calls the constructor of the original by name: so ours builds the deserializers
+itself, with confluent-kafka's own functions.
 
 References: confluent-kafka-python, ``aio.AIOConsumer``, ``aio.AsyncDeserializingConsumer``.
 """
@@ -13,8 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+from contextlib import suppress
+from types import GenericAlias
 from typing import Any
 
+import confluent_kafka
 from confluent_kafka.aio import AIOConsumer as OriginalAIOConsumer
 from confluent_kafka.aio._common import AsyncLogger
 
@@ -22,6 +26,7 @@ from holdfast.adapters.drop_in.confluent.consumer import ConfluentConsumer
 
 __all__ = ["ConfluentAIOConsumer", "OriginalAIOConsumer"]
 
+_Original: type = confluent_kafka.cimpl.Consumer
 _CALLBACKS = ("error_cb", "throttle_cb", "stats_cb", "on_commit")
 
 
@@ -44,6 +49,10 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
         max_workers: int = 100,
         executor: concurrent.futures.Executor | None = None,
     ):
+        kind: object = confluent_kafka.Consumer
+        if not (isinstance(kind, type) and issubclass(kind, _Original)):  # a mock, say
+            OriginalAIOConsumer.__init__(self, consumer_conf, max_workers, executor)
+            return
         OriginalAIOConsumer.__init__(self, {"group.id": "replaced"}, max_workers, executor)
         unused = self._consumer
         loop = asyncio.get_running_loop()
@@ -65,7 +74,9 @@ except ImportError:  # confluent-kafka has it since 2.16
 else:
     __all__ += ["ConfluentAsyncDeserializingConsumer", "OriginalDeserializing"]
 
-    class ConfluentAsyncDeserializingConsumer(OriginalDeserializing[Any, Any]):
+    class ConfluentAsyncDeserializingConsumer(
+        OriginalDeserializing[Any, Any], ConfluentAIOConsumer
+    ):
         """A drop-in for ``confluent_kafka.aio.AsyncDeserializingConsumer``; await it.
 
         Parameters
@@ -76,6 +87,9 @@ else:
             As for :class:`ConfluentAIOConsumer`.
         """
 
+        # As the original's: ``ConfluentAsyncDeserializingConsumer[str, dict]``.
+        __class_getitem__: Any = classmethod(GenericAlias)
+
         async def __init__(  # type: ignore[misc]  # confluent-kafka makes it a coroutine
             self, conf: dict[str, Any], **kwargs: Any
         ):
@@ -84,9 +98,11 @@ else:
             self._owned_serdes = owned
             self._key_deserializer, self._value_deserializer = built
             try:
-                ConfluentAIOConsumer.__init__(self, config, **kwargs)  # type: ignore[arg-type]
+                ConfluentAIOConsumer.__init__(self, config, **kwargs)
                 resolver = _serdes.AsyncSharedClusterIdResolver(self.cluster_id)
                 _serdes.propagate_async_cluster_id_resolver(resolver, built)
             except BaseException:
-                await _serdes.async_close_serdes(owned)
+                self._owned_serdes = []
+                with suppress(Exception):  # the first error is the one to raise
+                    await _serdes.async_close_serdes(owned)
                 raise

@@ -11,6 +11,7 @@ References: confluent-kafka-python, ``DeserializingConsumer``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import GenericAlias
 from typing import Any
 
 import confluent_kafka
@@ -24,6 +25,9 @@ class ConfluentDeserializingConsumer(  # type: ignore[misc]
     confluent_kafka.DeserializingConsumer, ConfluentConsumer
 ):
     """A drop-in for ``confluent_kafka.DeserializingConsumer``."""
+
+    # As the original's, which is generic since 2.16: ``DeserializingConsumer[str, dict]``.
+    __class_getitem__: Any = classmethod(GenericAlias)
 
 
 _IN_PLACE_OF: dict[type, type] = {
