@@ -67,13 +67,15 @@ class InPollDelivery(Delivery):
     def handed_out(self, positions: Mapping[Resource, int]) -> None:
         """Note how far librdkafka has handed these out, whatever of it is processed."""
         with self._lock:
-            self._handed_out.update(positions)
+            for tp, offset in positions.items():
+                self._handed_out[tp] = max(offset, self._handed_out.get(tp, offset))
 
     def seek(self, partition: Resource, offset: int) -> None:
-        """The application goes on there; it may commit from there on."""
+        """The application goes on there: it may commit from there on, and there at once."""
         with self._lock:
             if partition in self._active and self._terms.has_begun(partition):
                 self._terms.seek(partition, offset)
+        self.handed_out({partition: offset})
 
     def refused(
         self,
