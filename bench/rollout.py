@@ -2,7 +2,8 @@
 
 ``python bench/rollout.py [SCENARIO...]``. Three pods share 12 partitions, and a producer writes all
 the time. A pod is a process with the loop of the README and ``holdfast.ready.file``. To end one is
-SIGTERM, the grace period, and SIGKILL for one that still runs. Sessions last 10 s, heartbeats come
+SIGTERM, the grace period, and SIGKILL for one that still runs. A new pod's process starts 3 s after
+it is asked for, as if it were scheduled and its container made. Sessions last 10 s, heartbeats come
 every second, Design II's delay is 20 s, the grace period is 15 s.
 
 ``surge-POLICY``: a Deployment with ``maxSurge: 1`` and ``maxUnavailable: 0``. The next new pod
@@ -44,7 +45,7 @@ from holdfast.model.journal import holdings, intervals, unowned_seconds
 
 PARTITIONS, REPLICAS = 12, 3
 GRACE_SECONDS, FRESH_SECONDS, QUIET_SECONDS, LIMIT_SECONDS = 15.0, 60.0, 3.0, 180.0
-OLD_SECONDS = 25.0
+OLD_SECONDS, START_SECONDS = 25.0, 3.0
 TIMES = {
     "session.timeout.ms": 10_000,
     "heartbeat.interval.ms": 1_000,
@@ -89,6 +90,11 @@ class Play:
                 stderr=log,
             )
         return name
+
+    def replace(self, name: str) -> str:
+        """Start a pod as a controller does: it is scheduled and its container made meanwhile."""
+        time.sleep(START_SECONDS)
+        return self.start(name)
 
     def await_ready(self, name: str) -> None:
         """Wait until the probe of a pod says yes."""
@@ -178,7 +184,7 @@ def surge(play: Play, old: list[str]) -> None:
     """A Deployment with one pod more for a while."""
     ending = []
     for name in old:
-        play.await_ready(play.start(f"{name}-new"))
+        play.await_ready(play.replace(f"{name}-new"))
         ending.append(play.end(name))
     for done in ending:
         done.result()
@@ -188,14 +194,14 @@ def swap(play: Play, old: list[str]) -> None:
     """A Deployment with one pod less for a while."""
     for name in old:
         play.end(name).result()
-        play.await_ready(play.start(f"{name}-new"))
+        play.await_ready(play.replace(f"{name}-new"))
 
 
 def static(play: Play, old: list[str]) -> None:
     """A StatefulSet, from the last pod to the first."""
     for name in reversed(old):
         play.end(name).result()
-        play.await_ready(play.start(name))
+        play.await_ready(play.replace(name))
 
 
 def hang(play: Play, old: list[str]) -> None:
@@ -203,7 +209,7 @@ def hang(play: Play, old: list[str]) -> None:
     (play.folder / f"{old[0]}.hang").touch()
     play.until((play.folder / f"{old[0]}.hangs").exists, "the pod hangs")
     ending = play.end(old[0])
-    play.await_ready(play.start(f"{old[0]}-new"))
+    play.await_ready(play.replace(f"{old[0]}-new"))
     ending.result()
 
 
