@@ -13,6 +13,8 @@ from aiokafka.cluster import ClusterMetadata
 from aiokafka.protocol.fetch import FetchResponse_v4
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from holdfast.adapters import kafka_python_fetches
+from holdfast.adapters.records import silence
 from holdfast.adapters.records.data_plane import (
     MOST_INTRODUCED,
     ConfluentPlane,
@@ -70,6 +72,70 @@ def test_many_topics_are_not_asked_for_one_by_one(made):
     plane.start({(f"t{i:02}", 0): 0 for i in range(MOST_INTRODUCED + 5)})
     assert client.asked[:-1] == [f"t{i:02}" for i in range(MOST_INTRODUCED)]
     assert len(client.asked[-1]) == MOST_INTRODUCED + 5
+
+
+class DeafClient(Client):
+    """One that has lost its brokers."""
+
+    def list_topics(self, topic, timeout):
+        super().list_topics(topic, timeout)
+        raise confluent_kafka.KafkaException(confluent_kafka.KafkaError(self.code))
+
+    code = confluent_kafka.KafkaError._TRANSPORT
+
+    def consume(self, n, timeout):
+        return self.asked.append("consume") or []
+
+    def close(self):
+        self.asked.append("close")
+
+
+@pytest.fixture
+def deaf(monkeypatch):
+    """A plane whose questions are due in every poll, its clients, and the coordinator's times."""
+    clients, times = [], iter(range(1, 100))
+
+    def make(config, logger):
+        clients.append(DeafClient())
+        return clients[-1]
+
+    monkeypatch.setattr(confluent_kafka, "Consumer", make)
+    monkeypatch.setattr(silence, "ASK_EVERY_S", 0.0)
+    monkeypatch.setattr(silence.time, "monotonic", lambda: next(times))
+    contact = [1000.0]
+    config = {"bootstrap.servers": "h:1", "group.id": "of no use"}
+    return ConfluentPlane(Settings.parse(config), lambda: contact[0]), clients, contact
+
+
+def test_a_deaf_librdkafka_is_made_anew_and_starts_from_nothing(deaf):
+    plane, clients, _ = deaf
+    plane.start({("a", 0): 5})
+    for _ in range(3):
+        assert plane.poll(0, 10) == []
+    with pytest.raises(ConnectionError, match="5301"):
+        plane.poll(0, 10)
+    assert clients[0].asked[-3:] == ["consume", "a", "close"]
+    plane.stop([("a", 0)])
+    plane.start({("a", 0): 7})
+    assert clients[1].asked == ["a", [("a", 0, 7)]]
+
+
+def test_a_librdkafka_that_is_silent_while_the_coordinator_is_too_stays(deaf):
+    plane, clients, contact = deaf
+    contact[0] = 0.0
+    plane.start({("a", 0): 5})
+    for _ in range(20):
+        assert plane.poll(0, 10) == []
+    assert len(clients) == 1
+
+
+def test_an_answer_that_is_another_error_is_an_answer(deaf, monkeypatch):
+    plane, clients, _ = deaf
+    monkeypatch.setattr(DeafClient, "code", confluent_kafka.KafkaError._TIMED_OUT)
+    plane.start({("a", 0): 5})
+    for _ in range(20):
+        assert plane.poll(0, 10) == []
+    assert len(clients) == 1
 
 
 class Fetches:
@@ -210,6 +276,7 @@ class Seeks:
 
 def test_kafka_python_seeks_only_what_starts(monkeypatch):
     monkeypatch.setattr(kafka, "KafkaConsumer", Seeks)
+    monkeypatch.setattr(kafka_python_fetches, "fetch_what_is_there", lambda consumer: None)
     settings = Settings.parse({"bootstrap.servers": "h:1", "group.id": "of no use"})
     plane = KafkaPythonPlane(settings)
     plane.start({("t", 0): 5})

@@ -212,7 +212,7 @@ class Assembly(MemberParts[TopicDuties]):
         def make(parts: MemberParts[TopicDuties]) -> TopicDuties:
             return TopicDuties(
                 settings,
-                _delivery(settings),
+                _delivery(settings, lambda: parts.host.answered_at),
                 parts.link,
                 parts.lookup,
                 fail=parts.fail,
@@ -259,11 +259,11 @@ def _name(settings: Settings) -> str:
     return f"holdfast-{settings['group.id']}-{settings['client.id']}"
 
 
-def _delivery(settings: Settings) -> Delivery:
+def _delivery(settings: Settings, answered_at: Callable[[], float]) -> Delivery:
     kind = settings["holdfast.data.plane"]
     plane: DataPlane
     if kind == "confluent":
-        plane = ConfluentPlane(settings)
+        plane = ConfluentPlane(settings, answered_at)
         return Delivery(plane, lambda m: (m.topic(), m.partition()), lambda m: m.offset())
     plane = KafkaPythonPlane(settings) if kind == "kafka-python" else AiokafkaPlane(settings)
     return Delivery(plane, lambda m: (m.topic, m.partition), lambda m: m.offset)

@@ -16,10 +16,11 @@ KIP-429 (partitions that stay keep flowing); the Incremental Cooperative Rebalan
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from holdfast.adapters.cluster import render
+from holdfast.adapters.records.silence import ASK_S, DEAF, NO_BROKER, Silence
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, RemoteProtocolError
 from holdfast.machine.codes import ErrorCode, describe
@@ -59,9 +60,18 @@ class DataPlane(Protocol):
 
 
 class ConfluentPlane:
-    """librdkafka through confluent-kafka."""
+    """librdkafka through confluent-kafka.
 
-    def __init__(self, settings: Settings):
+    Parameters
+    ----------
+    settings : Settings
+        The consumer's configuration.
+    answered_at : callable
+        When the coordinator last acknowledged a heartbeat. A librdkafka that is deaf is made anew
+        (:mod:`holdfast.adapters.records.silence`), by default never.
+    """
+
+    def __init__(self, settings: Settings, answered_at: Callable[[], float] = lambda: 0.0):
         try:
             import confluent_kafka
         except ImportError:
@@ -69,8 +79,9 @@ class ConfluentPlane:
                 "confluent-kafka is not installed: pip install 'holdfast[confluent]'"
             ) from None
         self._lib = confluent_kafka
-        config = render.librdkafka_fetch(settings)
-        self._consumer: Any = confluent_kafka.Consumer(config, logger=_library_log)
+        self._config = render.librdkafka_fetch(settings)
+        self._consumer: Any = confluent_kafka.Consumer(self._config, logger=_library_log)
+        self._silence = Silence(answered_at)
         self._assigned: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
         self._known: set[str] = set()
@@ -110,7 +121,34 @@ class ConfluentPlane:
         messages: list[Any] = self._consumer.consume(max_records, timeout_ms / 1000)
         if any(map(self._lib.Message.error, messages)):
             messages = [message for message in messages if not self._failed(message)]
+        if messages:
+            self._silence.end()
+        elif self._silence.is_due() and self._assigned:
+            self._listen()
         return messages
+
+    def _listen(self) -> None:
+        """Make a deaf librdkafka anew, and raise: everything has to be started again."""
+        if self._is_heard():
+            self._silence.end()
+        elif self._silence.found_none():
+            self._renew()
+            raise ConnectionError(f"{DEAF}: it is made anew")
+
+    def _is_heard(self) -> bool:
+        """Ask for a topic; return whether there is a broker to ask."""
+        try:
+            self._consumer.list_topics(min(self._assigned)[0], ASK_S)
+        except self._lib.KafkaException as error:
+            return bool(error.args[0].code() != NO_BROKER)
+        return True
+
+    def _renew(self) -> None:
+        deaf, self._consumer = self._consumer, self._lib.Consumer(self._config, logger=_library_log)
+        deaf.close()
+        self._assigned.clear()
+        self._paused.clear()
+        self._known.clear()
 
     def _failed(self, message: Any) -> bool:
         error = message.error()

@@ -1,8 +1,8 @@
 """``confluent_kafka.Consumer`` with a member of ours behind it.
 
 ``consumer`` is the class, ``side`` is what it does for its group on the application's thread,
-``subscription`` is one membership of a group, ``in_poll`` are the member's duties, and ``starts``
-looks up where partitions begin. ``routing`` sends each configuration key where it belongs,
-``codes`` are librdkafka's own error codes, ``kinds`` is the deserializing class and the patch for
-frameworks, and ``asynchronous`` the asyncio class.
+``subscription`` is one membership of a group, ``in_poll`` are the member's duties, ``starts`` looks
+up where partitions begin, and ``renewal`` makes a deaf librdkafka anew. ``routing`` sends each
+configuration key where it belongs, ``codes`` are librdkafka's own error codes, ``kinds`` is the
+deserializing class and the patch for frameworks, and ``asynchronous`` the asyncio class.
 """

@@ -171,6 +171,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             side.check_kind("assign", is_step=False)
             side.commit_stored_alone()
             side.starts.forget(list(side.starts.waiting))
+            side.renewal.forget()
         _Original.assign(self, partitions)
 
     def incremental_assign(self, partitions: Any) -> None:
@@ -194,6 +195,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             side.check_kind("unassign", is_step=False)
             side.commit_stored_alone()
             side.starts.forget(list(side.starts.waiting))
+            side.renewal.forget()
         _Original.unassign(self)
 
     def incremental_unassign(self, partitions: Any) -> None:
@@ -209,18 +211,22 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             if side.starts.waiting:
                 partitions = side.starts.without(partitions)
         _Original.incremental_unassign(self, partitions)
+        if side is not None:
+            side.renewal.forget([(p.topic, p.partition) for p in partitions])
 
     def pause(self, partitions: Any) -> None:
         """Hand out nothing of these; see the original."""
         _Original.pause(self, partitions)
         if self._holdfast is not None:
             self._holdfast.starts.pause(partitions, is_paused=True)
+            self._holdfast.renewal.pause(partitions, is_paused=True)
 
     def resume(self, partitions: Any) -> None:
         """Hand out records of these again; see the original."""
         _Original.resume(self, partitions)
         if self._holdfast is not None:
             self._holdfast.starts.pause(partitions, is_paused=False)
+            self._holdfast.renewal.pause(partitions, is_paused=False)
 
     # Offsets
 
@@ -268,10 +274,11 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
     def seek(self, *args: Any, **kwargs: Any) -> None:
         """Go on at another offset; see the original."""
-        with _turn(self._holdfast):
+        side = self._holdfast
+        with _turn(side):
             _Original.seek(self, *args, **kwargs)
-            if self._holdfast is not None:
-                self._holdfast.sought(*args, *kwargs.values())
+            if side is not None:
+                side.sought(*args, *kwargs.values())
 
     def committed(self, *args: Any, **kwargs: Any) -> Any:
         """Return committed offsets; see the original."""

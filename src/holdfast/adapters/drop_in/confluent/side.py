@@ -32,6 +32,7 @@ from confluent_kafka import (
 )
 
 from holdfast.adapters.drop_in.confluent import codes
+from holdfast.adapters.drop_in.confluent.renewal import Renewal
 from holdfast.adapters.drop_in.confluent.routing import Routed
 from holdfast.adapters.drop_in.confluent.starts import Starts
 from holdfast.adapters.drop_in.confluent.subscription import GroupSubscription
@@ -39,6 +40,7 @@ from holdfast.adapters.member.commits import CATCH_UP_S
 from holdfast.adapters.member.link import NotedOffset
 from holdfast.adapters.records.data_plane import MOST_INTRODUCED
 from holdfast.adapters.records.delivery import SLICE_MS
+from holdfast.adapters.records.silence import DEAF, Silence
 from holdfast.adapters.settings import Settings
 from holdfast.errors import HoldfastError
 from holdfast.machine import events
@@ -127,6 +129,8 @@ class GroupSide:
         self.settings = settings
         self.turn = Turn()
         self.starts = Starts(routed.reset)
+        self.renewal = Renewal(routed.plane)
+        self._silence = Silence(self._answered_at)
         self.group: GroupSubscription | None = None
         self.callbacks: tuple[Any, Any, Any] = (None, None, None)
         self.running: Rebalance | None = None
@@ -169,6 +173,7 @@ class GroupSide:
 
     def log_in_as(self, username: str, password: str) -> None:
         """Log in with these from the next connection of a member on."""
+        self.renewal.log_in_as(username, password)
         if self.settings is not None:
             self.settings = self.settings.with_login(username, password)
         if self.group is not None:
@@ -231,6 +236,7 @@ class GroupSide:
             group.delivery.processed()
             self._do_mail(group)
             self._begin_late(group)
+            self._listen(group)
             self._polled_at = time.monotonic()
             self._commit_now_and_then(group, now)
         if group.is_leaving:
@@ -330,6 +336,23 @@ class GroupSide:
         if late and group.standing is not None:
             group.delivery.begin(group.standing.terms, late)
 
+    def _answered_at(self) -> float:
+        host = self.group.host if self.group is not None else None
+        return 0.0 if host is None else host.answered_at
+
+    def _listen(self, group: GroupSubscription) -> None:
+        """Make librdkafka anew if it is deaf."""
+        if not self.renewal.is_deaf(self._consumer, self._silence):
+            return
+        assert group.parts is not None
+        if not has_gate:
+            group.parts.log.warning("%s: this process reads nothing until it is restarted", DEAF)
+            return
+        group.parts.log.warning("%s: it is made anew", DEAF)
+        self.note_positions()
+        self._known.clear()
+        self.renewal.renew(self._consumer)
+
     def _introduce(self, topics: set[str]) -> None:
         """Ask for new topics: librdkafka fetches a known topic at once, others a second later."""
         new = sorted(topics - self._known)
@@ -385,6 +408,7 @@ class GroupSide:
     def _take_away(self, resources: Collection[Resource]) -> None:
         gone = [TopicPartition(*tp) for tp in sorted(self._fetched().intersection(resources))]
         self.starts.forget(resources)
+        self.renewal.forget(resources)
         if gone:
             _Original.incremental_unassign(self._consumer, gone)
 
@@ -435,6 +459,7 @@ class GroupSide:
 
     def sought(self, part: Any) -> None:
         """The application goes on there, and may commit from there on."""
+        self.renewal.seek(self._consumer, part)
         offset = 0 if part.offset == OFFSET_BEGINNING else part.offset
         if self.group is not None and offset >= 0:
             self.group.delivery.seek((part.topic, part.partition), offset)

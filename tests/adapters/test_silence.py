@@ -1,0 +1,65 @@
+"""When a client that fetches counts as deaf."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.adapters.records import silence
+from holdfast.adapters.records.silence import ASK_EVERY_S, Silence
+
+
+class World:
+    """A clock, and a coordinator that has answered at some time."""
+
+    def __init__(self):
+        self.now = 100.0
+        self.answered_at = 0.0
+
+    def wait(self, *, answers):
+        self.now += ASK_EVERY_S
+        if answers:
+            self.answered_at = self.now - 1
+
+
+@pytest.fixture
+def world(monkeypatch):
+    made = World()
+    monkeypatch.setattr(silence.time, "monotonic", lambda: made.now)
+    return made
+
+
+def questions(world, ended, n, *, answers=True):
+    """What comes of so many questions that find no broker."""
+    found = []
+    for _ in range(n):
+        world.wait(answers=answers)
+        assert ended.is_due()
+        found.append(ended.found_none())
+        assert not ended.is_due()
+    return found
+
+
+def test_four_questions_in_vain_while_the_coordinator_answers(world):
+    ended = Silence(lambda: world.answered_at)
+    assert not ended.is_due()
+    assert questions(world, ended, 4) == [False, False, False, True]
+
+
+def test_nobody_is_deaf_while_the_coordinator_is_silent(world):
+    ended = Silence(lambda: world.answered_at)
+    assert questions(world, ended, 50, answers=False) == [False] * 50
+    # The broker is back: librdkafka has some seconds to find it.
+    assert questions(world, ended, 3) == [False] * 3
+
+
+def test_what_comes_ends_the_silence(world):
+    ended = Silence(lambda: world.answered_at)
+    assert not any(questions(world, ended, 3))
+    ended.end()
+    assert questions(world, ended, 4) == [False, False, False, True]
+
+
+def test_where_it_does_not_help_it_is_done_less_and_less_often(world):
+    ended = Silence(lambda: world.answered_at)
+    found = questions(world, ended, 4 + 8 + 16 + 32 + 64 + 64)
+    assert [n for n, deaf in enumerate(found, 1) if deaf] == [4, 12, 28, 60, 124, 188]

@@ -1,0 +1,195 @@
+"""Metadata answers that name no broker: ``python -m tests.live.no_brokers --client confluent``.
+
+A broker that has just started may answer so (librdkafka issue 5301). Twelve consumers read all the
+time, through a proxy. It refuses connections for six seconds, then lets them through for twelve and
+takes the brokers out of every Metadata answer, for librdkafka alone or with ``--all`` for the
+member's own connections as well. Then it is honest. One JSON line a client tells how many consumers
+read nothing in seconds 12 to 20 after that, and how many still do after two minutes. The exit code
+is 1 if those are ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import confluent_kafka
+from tests.live.crew import Topic, fresh
+
+import holdfast
+import holdfast.confluent
+from holdfast.adapters.broker.broker import Broker, BrokerSettings
+
+N_CONSUMERS = 12
+REFUSED_S, LIES_S, PASSES_S, LOOKED_AT_S, LATE_S = 6, 12, 12, 8, 100
+METADATA, API_VERSIONS, FIRST_FLEXIBLE = 3, 18, 9
+
+
+class Forgetful:
+    """A proxy before one broker, which it leaves out of Metadata answers while ``lies`` is set."""
+
+    def __init__(self) -> None:
+        self.target = ("127.0.0.1", 0)
+        self.lies = self.refuses = False
+        self.to_all = False
+        self.n_lies = 0
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        self._sockets: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def reset(self) -> None:
+        """Break every connection."""
+        self._shut(*list(self._sockets))
+
+    def _shut(self, *sockets: socket.socket) -> None:
+        for one in sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            self._sockets.discard(one)
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._server.accept()
+            if self.refuses:
+                client.close()
+                continue
+            server = socket.create_connection(self.target)
+            self._sockets |= {client, server}
+            asked: dict[int | str, object] = {}
+            for work in (self._ask, self._answer):
+                threading.Thread(target=work, args=(client, server, asked), daemon=True).start()
+
+    def _ask(self, client: socket.socket, server: socket.socket, asked: dict) -> None:
+        with contextlib.suppress(OSError):
+            for frame in _frames(client):
+                key, version, number = struct.unpack(">hhi", frame[:8])
+                asked[number] = key, version
+                if key == API_VERSIONS and b"confluent" in frame:
+                    asked["fetches"] = True
+                server.sendall(struct.pack(">i", len(frame)) + frame)
+        self._shut(client, server)
+
+    def _answer(self, client: socket.socket, server: socket.socket, asked: dict) -> None:
+        with contextlib.suppress(OSError):
+            for frame in _frames(server):
+                key, version = asked.pop(struct.unpack(">i", frame[:4])[0])
+                is_meant = self.lies and (self.to_all or "fetches" in asked)
+                is_lie = is_meant and key == METADATA and version >= FIRST_FLEXIBLE
+                self.n_lies += is_lie
+                told = _without_brokers(frame) if is_lie else frame
+                client.sendall(struct.pack(">i", len(told)) + told)
+        self._shut(client, server)
+
+
+def _frames(source: socket.socket) -> Iterator[bytes]:
+    left = b""
+    while got := source.recv(65_536):
+        left += got
+        while len(left) >= 4 and len(left) >= 4 + (size := struct.unpack(">i", left[:4])[0]):
+            yield left[4 : 4 + size]
+            left = left[4 + size :]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    found = shift = 0
+    while True:
+        found |= (data[at] & 127) << shift
+        shift, at = shift + 7, at + 1
+        if data[at - 1] < 128:
+            return found, at
+
+
+def _without_brokers(answer: bytes) -> bytes:
+    """A Metadata answer from version 9 on: number, tags, throttle time, brokers, and the rest."""
+    n_brokers, at = _varint(answer, 9)
+    for _ in range(n_brokers - 1):
+        host, at = _varint(answer, at + 4)
+        rack, at = _varint(answer, at + host - 1 + 4)
+        _, at = _varint(answer, at + max(0, rack - 1))
+    return answer[:9] + b"\1" + answer[at:]
+
+
+def make(kind: str, port: int, topic: str):
+    """One consumer; returns what polls it, and what closes it."""
+    config = {
+        "bootstrap.servers": f"127.0.0.1:{port}",
+        "group.id": fresh("lied-to"),
+        "auto.offset.reset": "latest",
+        "session.timeout.ms": 20_000,
+    }
+    if kind == "holdfast":
+        ours = holdfast.Consumer(config)
+        ours.subscribe([topic])
+        return lambda: len(ours.poll(0.02)), ours.close
+    kinds = {"original": confluent_kafka.Consumer, "confluent": holdfast.confluent.Consumer}
+    made = kinds[kind]({**config, "log_level": 0, "error_cb": lambda error: None})
+    if kind == "original":
+        made.assign([confluent_kafka.TopicPartition(topic, p) for p in range(4)])
+    else:
+        made.subscribe([topic])
+    return lambda: sum(m.error() is None for m in made.consume(100, 0.02)), made.close
+
+
+def run(kind: str, proxy: Forgetful, topic: Topic) -> dict[str, object]:
+    """Lie to twelve consumers of a kind."""
+    crew = [make(kind, proxy.port, topic.name) for _ in range(N_CONSUMERS)]
+
+    def read(seconds: float) -> list[int]:
+        found, end = [0] * N_CONSUMERS, time.monotonic() + seconds
+        while time.monotonic() < end:
+            topic.produce(1)
+            for n, (poll, _) in enumerate(crew):
+                found[n] += poll()
+        return found
+
+    assert all(read(10)), "everybody reads"
+    proxy.n_lies = 0
+    proxy.lies = proxy.refuses = True
+    proxy.reset()
+    read(REFUSED_S)
+    proxy.refuses = False
+    read(LIES_S)
+    proxy.lies = False
+    read(PASSES_S)
+    deaf = read(LOOKED_AT_S).count(0)
+    late = 0
+    if deaf:
+        read(LATE_S - 10)
+        late = read(10).count(0)
+    for _, close in crew:
+        close()
+    return {"client": kind, "lies": proxy.n_lies, "silent": deaf, "silent_after_120_s": late}
+
+
+def main() -> int:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    kinds = ("original", "confluent", "holdfast")
+    parser.add_argument("--client", choices=kinds, action="append")
+    parser.add_argument("--all", action="store_true")
+    options = parser.parse_args()
+    proxy = Forgetful()
+    proxy.to_all = options.all
+    settings = BrokerSettings(listeners={"L": "PLAINTEXT"}, advertised={"L": (proxy.port,)})
+    wrong = False
+    with Broker.start(settings=settings) as broker:
+        host, port = broker.bootstrap_of("L").split(":")
+        proxy.target = (host, int(port))
+        topic = Topic(broker.bootstrap, 4)
+        for kind in options.client or kinds:
+            found = run(kind, proxy, topic)
+            print(json.dumps(found), flush=True)
+            wrong = wrong or (kind != "original" and bool(found["silent_after_120_s"]))
+    return int(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

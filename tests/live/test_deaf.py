@@ -1,0 +1,119 @@
+"""A librdkafka that has lost its brokers for good, on a real broker; only its answers are played.
+
+``python -m tests.live.no_brokers`` makes real ones deaf, which is a matter of chance.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from tests.live.crew import Topic, fresh
+from tests.live.waiting import until
+
+import holdfast
+from holdfast.adapters.drop_in.confluent import renewal
+from holdfast.adapters.member.member_log import NAME
+from holdfast.adapters.records import data_plane, silence
+from holdfast.confluent import Consumer
+
+pytestmark = pytest.mark.broker
+
+
+class Deaf(confluent_kafka.Consumer):
+    """Finds no broker when it is asked for a topic."""
+
+    n_asked = 0
+
+    def list_topics(self, *args):
+        Deaf.n_asked += 1
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+
+@pytest.fixture
+def deaf(monkeypatch):
+    monkeypatch.setattr(silence, "ASK_EVERY_S", 0.4)
+    monkeypatch.setattr(renewal, "_Original", Deaf)
+    monkeypatch.setattr(Deaf, "n_asked", 0)
+
+
+def config(broker):
+    return {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": fresh("deaf"),
+        "auto.offset.reset": "earliest",
+        "heartbeat.interval.ms": 100,
+        "session.timeout.ms": 6_000,
+    }
+
+
+def read(consumer, n):
+    found = []
+    until(lambda: found.extend(consumer.consume(100, 0.1)) or len(found) >= n, "records")
+    found += consumer.consume(100, 0.5)
+    assert not any(message.error() for message in found)
+    return sorted((m.partition(), m.offset()) for m in found)
+
+
+def numbers(partition, first, last):
+    return [(partition, offset) for offset in range(first, last)]
+
+
+@pytest.fixture
+def topic(broker):
+    made = Topic(broker.bootstrap, 2)
+    made.produce(10)
+    return made
+
+
+def test_a_drop_in_goes_on_with_a_new_one_where_it_was(broker, topic, deaf, caplog):
+    consumer = Consumer({**config(broker), "log_level": 0})
+    consumer.subscribe([topic.name])
+    assert read(consumer, 20) == numbers(0, 0, 10) + numbers(1, 0, 10)
+    held_back = TopicPartition(topic.name, 1)
+    consumer.pause([held_back])
+    with caplog.at_level(logging.WARNING, NAME):
+        until(lambda: consumer.poll(0.05) is None and "made anew" in caplog.text, "a new one")
+    assert Deaf.n_asked >= 4
+    topic.produce(10)
+    assert read(consumer, 10) == numbers(0, 10, 20)
+    consumer.resume([held_back])
+    assert read(consumer, 10) == numbers(1, 10, 20)
+    consumer.commit(asynchronous=False)
+    assert [p.offset for p in consumer.committed(consumer.assignment(), 10)] == [20, 20]
+    consumer.close()
+
+
+def test_a_renewal_keeps_a_seek_that_has_moved_nothing_yet(broker, topic):
+    consumer = Consumer({**config(broker), "log_level": 0})
+    consumer.subscribe([topic.name])
+    read(consumer, 20)
+    consumer.seek(TopicPartition(topic.name, 0, 7))
+    side = consumer._holdfast
+    side.renewal.renew(consumer)
+    assert read(consumer, 3) == numbers(0, 7, 10)
+    side.renewal.renew(consumer)  # it has moved since, and is not at 7
+    topic.produce(1)
+    assert read(consumer, 2) == numbers(0, 10, 11) + numbers(1, 10, 11)
+    consumer.close()
+
+
+def test_our_consumer_goes_on_with_a_new_one_where_it_was(broker, topic, monkeypatch, caplog):
+    monkeypatch.setattr(silence, "ASK_EVERY_S", 0.4)
+    with holdfast.Consumer(config(broker)) as consumer:
+        consumer.subscribe([topic.name])
+        found = []
+
+        def take():
+            found.extend((m.partition(), m.offset()) for m in consumer.poll(0.1))
+            return len(found)
+
+        until(lambda: take() == 20, "what is there")
+        monkeypatch.setattr(data_plane.ConfluentPlane, "_is_heard", lambda plane: False)
+        with caplog.at_level(logging.WARNING, NAME):
+            until(lambda: take() and "made anew" in caplog.text, "a new one")
+        topic.produce(10)
+        until(lambda: take() == 40, "what came since")
+    assert sorted(found) == numbers(0, 0, 20) + numbers(1, 0, 20)
