@@ -32,6 +32,7 @@ QUICK = {
     "retry_backoff_ms": 50,
     "metadata_max_age_ms": 500,
 }
+LONGEST_CALL_S = 10  # where the connections would wait 30 s for a broker
 both = pytest.mark.parametrize("kind", [aiokafka.AIOKafkaConsumer, AIOKafkaConsumer])
 PLAIN = (ConsumerRebalanceListener,)
 
@@ -187,6 +188,32 @@ def test_goes_back_to_what_is_committed(broker, kind):
             for odd, error in ((1, TypeError), (TopicPartition("other", 0), IllegalStateError)):
                 with pytest.raises(error):
                     await consumer.seek_to_committed(odd)
+
+    run(work())
+
+
+@both
+def test_begins_once_a_broker_is_back(broker, cut, kind):
+    topic = Topic(broker.bootstrap, 1)
+    topic.produce(1)
+    options = {**QUICK, "bootstrap_servers": f"127.0.0.1:{cut.port}"}
+
+    async def work():
+        one, other = (kind(group_id=fresh("cut"), **options) for _ in range(2))
+        await one.start()
+        await other.start()
+        cut.reset()
+        try:
+            for consumer in (one, other):
+                consumer.subscribe([topic.name])
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(one.getone(), 1)
+            async with asyncio.timeout(LONGEST_CALL_S):
+                await other.stop()
+        finally:
+            cut.mend()
+        assert len(await read(one, 1)) == 1
+        await one.stop()
 
     run(work())
 

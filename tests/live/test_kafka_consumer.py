@@ -26,6 +26,7 @@ QUICK = {
     "auto_commit_interval_ms": 200,
     "metadata_max_age_ms": 500,
 }
+LONGEST_CALL_S = 10  # where the connections would wait 30 s for a broker
 both = pytest.mark.parametrize("kind", [kafka.KafkaConsumer, KafkaConsumer])
 
 
@@ -148,6 +149,22 @@ def test_iterates_and_resumes_behind_what_was_read(broker, kind):
         assert [next(consumer).offset for _ in range(4)] == list(range(6, 10))
         consumer.config["consumer_timeout_ms"] = 200
         assert list(consumer) == []
+
+
+def test_begins_once_a_broker_is_back(broker, cut):
+    topic = Topic(broker.bootstrap, 1)
+    topic.produce(1)
+    options = {**QUICK, "bootstrap_servers": f"127.0.0.1:{cut.port}", "group_id": fresh("cut")}
+    with closing(KafkaConsumer(**options)) as consumer:
+        cut.reset()
+        try:
+            consumer.subscribe([topic.name])
+            began = time.monotonic()
+            assert consumer.poll(300) == {}
+            assert time.monotonic() - began < LONGEST_CALL_S
+        finally:
+            cut.mend()
+        assert len(read(consumer, 1)) == 1
 
 
 @both

@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast.errors import ConfigError
 
+_PORT = 9092
 DELAY = "scheduled_rebalance_max_delay_ms"
 SAME = {
     "group_id": "group.id",
@@ -62,3 +63,17 @@ def our_keys(ours: Mapping[str, Any]) -> dict[str, Any]:
     for key in keys.keys() & NOT_OURS.keys():
         raise ConfigError(f"{key}: {NOT_OURS[key]}")
     return keys
+
+
+def servers(given: Any) -> list[str]:
+    """Addresses with a port, from what both clients take: a text, a list, pairs, a protocol."""
+    parts = given.split(",") if isinstance(given, str) else given
+    return [_server(part if isinstance(part, str) else ":".join(map(str, part))) for part in parts]
+
+
+def _server(given: str) -> str:
+    address = given.strip().rpartition("://")[2]
+    if address.count(":") > 1 and not address.startswith("["):
+        return f"[{address}]:{_PORT}"
+    has_port = ":" in address.rpartition("]")[2]
+    return address if has_port else f"{address}:{_PORT}"

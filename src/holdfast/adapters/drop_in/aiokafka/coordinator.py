@@ -29,6 +29,7 @@ from aiokafka.client import CoordinationType
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
+from holdfast.adapters.cluster.connections import Connections
 from holdfast.adapters.drop_in import client_errors
 from holdfast.adapters.drop_in.aiokafka.loop_duties import LoopDuties
 from holdfast.adapters.drop_in.aiokafka.state import KeepingAssignment, KeepingSubscriptions
@@ -36,7 +37,7 @@ from holdfast.adapters.member.assembly import MemberParts
 from holdfast.adapters.member.host import Standing
 from holdfast.adapters.member.link import NotedOffset
 from holdfast.adapters.settings import Settings
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, SourceError
 from holdfast.machine import actions, events
 from holdfast.machine.actions import ListenerCall
 from holdfast.machine.codes import ErrorCode, describe
@@ -97,6 +98,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         self._offered = tuple(offered)
         self._loop: asyncio.AbstractEventLoop = client._loop
         self._parts: MemberParts[LoopDuties] | None = None
+        self._connecting: Connections | None = None  # what becomes the parts'
         self._topics: frozenset[str] = frozenset()  # as last told to the member
         self._last: KeepingAssignment | None = None  # a hand-over commits from it
         self._wants_leave = False
@@ -270,12 +272,15 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     async def _tell_member(self, subscription: Any) -> None:
         """Begin to be a member, or tell it what is subscribed to now."""
         again = self._subscription.is_subscribed_again or subscription.topics == self._topics
-        if self._parts is None:
+        parts = self._parts
+        if parts is None:
             self._leaving = self._has_told = False
             self.request_rejoin()
+            parts = self._parts = await self._connect()
+            if parts is None:
+                return
             if not self._subscription.is_cooperative:
                 await self._call_listener("on_partitions_revoked", frozenset())
-            self._parts = await self._loop.run_in_executor(None, self._open)
             self._topics = frozenset()
             again = False
         elif self._told is subscription and not self._subscription.is_subscribed_again:
@@ -286,19 +291,36 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         self._group_subscription = subscription.topics
         self._metadata_snapshot = self._get_metadata_snapshot()
         if again:
-            self._parts.host.post(events.RejoinRequested("subscribed again"))
+            parts.host.post(events.RejoinRequested("subscribed again"))
         else:
-            self._parts.subscribe(tuple(sorted(subscription.topics)), None, None)
+            parts.subscribe(tuple(sorted(subscription.topics)), None, None)
 
     _told: Any = None  # the subscription that the member knows
 
-    def _open(self) -> MemberParts[LoopDuties]:
+    async def _connect(self) -> MemberParts[LoopDuties] | None:
+        """Open the member's connections; None if no broker answers, which is no error here."""
+        connections = self._connecting = Connections(self._settings)
         try:
-            return MemberParts(
-                self._settings, self._offered, lambda _: LoopDuties(self._loop, self)
-            )
+            return await self._loop.run_in_executor(None, self._open, connections)
+        except SourceError as error:
+            if not self._closing.done():
+                log.warning("group %s: %s", self.group_id, error)
+                await asyncio.sleep(self._retry_backoff_ms / 1000)
+            return None
         except HoldfastError as error:
             raise theirs(error) from error
+        finally:
+            self._connecting = None
+
+    def _open(self, connections: Connections) -> MemberParts[LoopDuties]:
+        return MemberParts(
+            self._settings, self._offered, lambda _: LoopDuties(self._loop, self), connections
+        )
+
+    def _stop_connecting(self) -> None:
+        """Nobody wants the member that waits for a broker."""
+        if self._connecting is not None:
+            self._loop.run_in_executor(None, self._connecting.close)
 
     def _on_metadata_change(self) -> None:
         if self._parts is not None:
@@ -365,6 +387,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         if self._closing.done():
             return
         self._closing.set_result(None)
+        self._stop_connecting()
         if not self._coordination_task.done():
             await self._coordination_task
         await self._stop_commit_offsets_refresh_task()
@@ -374,6 +397,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     def maybe_leave_group(self) -> Any:
         """Leave soon: the application has unsubscribed."""
         self._wants_leave = True
+        self._stop_connecting()
 
     # The member's duties, on the loop
 

@@ -26,7 +26,7 @@ from aiokafka.coordinator.protocol import ConsumerProtocol
 
 from holdfast.adapters.aiokafka_assignor import AiokafkaAssignor
 from holdfast.adapters.drop_in.aiokafka.foreign import ForeignAssignor, pairs
-from holdfast.adapters.drop_in.keywords import SAME, client_keys, our_keys
+from holdfast.adapters.drop_in.keywords import SAME, client_keys, our_keys, servers
 from holdfast.adapters.settings import Settings
 from holdfast.errors import ConfigError
 
@@ -72,9 +72,8 @@ def settings_of(
     ValueError
         For a keyword that is unknown, out of range, or at odds with another.
     """
-    servers = options["bootstrap_servers"]
     config: dict[str, Any] = {
-        "bootstrap.servers": servers if isinstance(servers, str) else list(servers),
+        "bootstrap.servers": servers(options["bootstrap_servers"]),
         **client_keys(options, _SAME),
         **_login(options, loop),
     }

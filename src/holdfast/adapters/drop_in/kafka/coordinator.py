@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import inspect
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -34,6 +35,7 @@ from holdfast.adapters.cluster.connections import Connections
 from holdfast.adapters.drop_in import client_errors
 from holdfast.adapters.drop_in.kafka import commits
 from holdfast.adapters.drop_in.kafka.commits import theirs
+from holdfast.adapters.drop_in.kafka.opening import Opening
 from holdfast.adapters.drop_in.kafka.poll_duties import PollDuties
 from holdfast.adapters.member.assembly import MemberParts
 from holdfast.adapters.settings import Settings
@@ -51,6 +53,7 @@ _CATCH_UP_S = 0.25
 _LOOK_S = 0.1
 _AGAIN_S = 0.05
 _MOMENT_S = 0.05
+_CONNECT_S = 0.1  # a poll that begins to be a member waits so long for a broker
 _STABLE = machine_states.MemberState.STABLE
 
 
@@ -118,6 +121,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         self._is_cooperative = choose_mode(self._offered) is RebalanceMode.COOPERATIVE
         self._network = network
         self._parts: MemberParts[PollDuties] | None = None
+        self._opening: Opening | None = None  # what becomes the parts
         self._told: tuple[str, ...] = ()  # topics that the member knows
         self._given_up: dict[TopicPartition, Any] = {}  # where each was
         self._lost: set[TopicPartition] = set()  # hidden, and to be forgotten by the next poll
@@ -206,7 +210,10 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
             return bool(super().poll(timeout_ms=timeout_ms))
         self._invoke_completed_offset_commit_callbacks()
         self._in_hand.clear()
-        parts = self._tell_member()
+        parts = self._tell_member(math.inf if timeout_ms is None else timeout_ms / 1000)
+        if parts is None:  # no broker has answered yet
+            self.heartbeat.poll()
+            return True
         self._raise_failure(parts)
         self.heartbeat.poll()
         now = time.monotonic()
@@ -239,19 +246,14 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
             self._close_parts()
             raise theirs(failure)
 
-    def _tell_member(self) -> MemberParts[PollDuties]:
+    def _tell_member(self, wait_s: float) -> MemberParts[PollDuties] | None:
+        """Begin to be a member, or tell it what is subscribed to; None while no broker answers."""
         topics = tuple(sorted(self._subscription.subscription or ()))
         if self._parts is None:
+            self._parts = self._opened(wait_s)
+            if self._parts is None:
+                return None
             self._told = ()
-            try:
-                self._parts = MemberParts(
-                    self._settings,
-                    self._offered,
-                    lambda _: PollDuties(self),
-                    Connections(self._settings, self._network),
-                )
-            except HoldfastError as error:
-                raise theirs(error) from error
             self.heartbeat.parts = self._parts
             if not self._is_cooperative and self._subscription.rebalance_listener is not None:
                 self._call_listener("on_partitions_revoked", set())
@@ -261,6 +263,22 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
             self._told = topics
             self._parts.subscribe(topics, None, None)
         return self._parts
+
+    def _opened(self, wait_s: float) -> MemberParts[PollDuties] | None:
+        is_new = self._opening is None
+        if self._opening is None:
+            self._opening = Opening(self._settings, self._network, self._open)
+        try:
+            parts = self._opening.take(min(wait_s, _CONNECT_S) if is_new else 0.0)
+        except HoldfastError as error:
+            self._opening = None
+            raise theirs(error) from error
+        if parts is not None:
+            self._opening = None
+        return parts
+
+    def _open(self, connections: Connections) -> MemberParts[PollDuties]:
+        return MemberParts(self._settings, self._offered, lambda _: PollDuties(self), connections)
 
     def _handle_metadata_update(self, cluster: Any) -> None:
         before = self._metadata_snapshot
@@ -366,6 +384,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
 
     def maybe_leave_group(self, reason: str | None = None, timeout_ms: float | None = None) -> None:
         """Hand everything over and leave; what was polled counts as processed."""
+        self._stop_opening()
         if self._parts is not None:
             self._leave(timeout_ms)
         else:  # kafka-python's own, which refuses a consumer that is closed
@@ -400,6 +419,11 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         if raised is not None:
             raise kafka_errors.KafkaError("User rebalance callback throws an error") from raised
 
+    def _stop_opening(self) -> None:
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.close()
+
     def _close_parts(self) -> None:
         parts, self._parts = self._parts, None
         self.heartbeat.parts = None
@@ -414,6 +438,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
         """Hand over and leave; see kafka-python."""
+        self._stop_opening()
         if self._parts is None:
             super().close(autocommit=autocommit, timeout_ms=timeout_ms)
             return

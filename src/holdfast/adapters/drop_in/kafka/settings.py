@@ -25,7 +25,7 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.errors import KafkaConfigurationError
 
-from holdfast.adapters.drop_in.keywords import SAME, client_keys, our_keys
+from holdfast.adapters.drop_in.keywords import SAME, client_keys, our_keys, servers
 from holdfast.adapters.settings import Settings
 from holdfast.errors import ConfigError
 
@@ -57,9 +57,8 @@ def settings_of(
     KafkaConfigurationError
         For a keyword that is unknown, out of range, or at odds with another.
     """
-    servers = options["bootstrap_servers"]
     config: dict[str, Any] = {
-        "bootstrap.servers": servers if isinstance(servers, str) else list(map(_server, servers)),
+        "bootstrap.servers": servers(options["bootstrap_servers"]),
         **client_keys(options, SAME),
     }
     if strategies is not None:
@@ -68,10 +67,6 @@ def settings_of(
         return Settings.parse(config | our_keys(ours))
     except ConfigError as error:
         raise KafkaConfigurationError(str(error)) from error
-
-
-def _server(given: Any) -> str:
-    return given if isinstance(given, str) else ":".join(map(str, given))
 
 
 def network_of(options: Mapping[str, Any]) -> dict[str, Any]:

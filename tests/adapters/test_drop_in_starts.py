@@ -1,0 +1,103 @@
+"""How the drop-ins of aiokafka and kafka-python reach a broker, or do not."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import closing
+
+import kafka
+import pytest
+from kafka.errors import KafkaError
+from tests.live.crew import fresh
+from tests.live.waiting import until
+
+from holdfast.adapters.cluster.refused import mend_connects
+from holdfast.adapters.drop_in.kafka import opening
+from holdfast.adapters.drop_in.keywords import servers
+from holdfast.errors import ConfigError, SourceError
+from holdfast.kafka import KafkaConsumer
+
+NOWHERE = "127.0.0.1:1"
+KINDS = pytest.mark.parametrize("kind", [kafka.KafkaConsumer, KafkaConsumer])
+LONGEST_POLL_S = 10  # of 0.2 s; the connections wait 30 s for a broker
+
+
+@pytest.fixture(autouse=True)
+def _sockets():
+    mend_connects()  # kafka-python's own leaves those open that are refused
+
+
+def begun(kind=KafkaConsumer, at=NOWHERE):
+    """A consumer that has subscribed; with a version it asks no broker for one."""
+    return kind("orders", bootstrap_servers=at, api_version=(2, 6), group_id=fresh("starts"))
+
+
+def connecting():
+    return [t for t in threading.enumerate() if t.name == "holdfast-connect"]
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("localhost", ["localhost:9092"]),
+        ("a:1, b", ["a:1", "b:9092"]),
+        (["a", ("b", 2)], ["a:9092", "b:2"]),
+        ("SASL_SSL://a:1", ["a:1"]),
+        ("::1", ["[::1]:9092"]),
+        ("[::1]", ["[::1]:9092"]),
+        ("[::1]:1", ["[::1]:1"]),
+    ],
+)
+def test_an_address_without_a_port_has_kafkas(given, found):
+    assert servers(given) == found
+
+
+@KINDS
+@pytest.mark.parametrize("at", [NOWHERE, "127.0.0.1"])
+def test_a_poll_waits_for_no_broker(kind, at, caplog):
+    with caplog.at_level(logging.CRITICAL), closing(begun(kind, at)) as consumer:
+        begins = time.monotonic()
+        assert [consumer.poll(200) for _ in range(2)] == [{}, {}]
+        assert consumer.assignment() == set()
+        assert time.monotonic() - begins < LONGEST_POLL_S
+        begins = time.monotonic()
+    assert time.monotonic() - begins < LONGEST_POLL_S
+    until(lambda: not connecting(), "nobody waits for a broker any more")
+
+
+def test_unsubscribing_ends_the_wait_for_a_broker():
+    with closing(begun()) as consumer:
+        assert consumer.poll(0) == {}
+        assert connecting()
+        consumer.unsubscribe()
+        until(lambda: not connecting(), "nobody waits for a broker any more")
+        consumer.subscribe(["orders"])
+        assert consumer.poll(0) == {}
+        assert connecting()
+
+
+def test_a_consumer_that_is_forgotten_waits_for_no_broker(monkeypatch):
+    class Owner:
+        def make(self, _):
+            raise SourceError("nobody answers")
+
+    monkeypatch.setattr(opening, "Connections", lambda *_: None)
+    owner = Owner()
+    opened = opening.Opening({"group.id": "etl"}, {}, owner.make)
+    assert opened.take(0.2) is None
+    assert connecting()
+    owner = None
+    until(lambda: not connecting(), "its thread has ended")
+
+
+def test_what_no_later_attempt_can_mend_is_raised(monkeypatch):
+    def refused(*_):
+        raise ConfigError("no such file")
+
+    monkeypatch.setattr(opening, "Connections", refused)
+    with closing(begun()) as consumer:
+        for _ in range(2):
+            with pytest.raises(KafkaError, match="no such file"):
+                consumer.poll(500)
