@@ -73,3 +73,26 @@ def test_what_is_asked_after_the_end_fails_at_once(connections):
     said = []
     connections.submit(answer(), said.append, said.append)
     assert [type(error) for error in said] == [AdapterError]
+
+
+def test_two_closes_at_once_leave_no_socket_open(monkeypatch):
+    """An application closes while the thread that connects finds out that it has to end."""
+    made = Connections(Settings.parse({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}))
+    first, run, order = threading.Event(), made._net.run, []
+
+    def slow(work):
+        order.append("begins")
+        first.set()
+        threading.Event().wait(0.05)  # the other one gets as far as it can
+        order.append("ends")
+        return run(work)
+
+    monkeypatch.setattr(made._net, "run", slow)
+    other = threading.Thread(target=made.close)
+    other.start()
+    first.wait()
+    made.close()
+    other.join()
+    # Two threads in kafka-python's loop: it raises on one of them, and is not closed to the end.
+    assert order == ["begins", "ends"] * 2
+    assert made._net._wakeup_r.fileno() == -1

@@ -106,6 +106,7 @@ class Connections:
         self._open_questions: set[concurrent.futures.Future[Any]] = set()
         self._is_closed = False
         self._starting = threading.Lock()  # an IO thread is not begun after the end
+        self._closing = threading.Lock()  # kafka-python's loop ends on one thread at a time
 
     @property
     def cluster(self) -> Any:
@@ -133,14 +134,18 @@ class Connections:
             raise SourceError(_why_unreachable(servers, self.settings, refused or error)) from None
 
     def close(self) -> None:
-        """Close every connection, end the IO thread and fail what is open; safe to call twice."""
+        """Close every connection, end the IO thread and fail what is open; safe to call twice.
+
+        Also on two threads at once: the second one waits for the first.
+        """
         with self._starting:
             self._is_closed = True
-        with contextlib.suppress(Exception):  # the loop may be gone already
-            self._net.run(self._close_all)
-        self._net.stop(5_000)
-        with contextlib.suppress(Exception):
-            self._net.close()
+        with self._closing:
+            with contextlib.suppress(Exception):  # the loop may be gone already
+                self._net.run(self._close_all)
+            self._net.stop(5_000)
+            with contextlib.suppress(Exception):
+                self._net.close()
         for question in list(self._open_questions):
             _fail(question, AdapterError(_CLOSED))
 
