@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from holdfast.adapters.drop_in.confluent.routing import route
+from holdfast.adapters.drop_in.confluent.side import GroupSide
 from holdfast.adapters.drop_in.confluent.subscription import GroupSubscription
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.settings import Settings
@@ -81,6 +83,26 @@ def test_an_attempt_leaves_out_what_was_overtaken_since_the_one_before(group):
     group._committer.shutdown(wait=True)
     assert [offsets for offsets, _ in parts.sent] == [{TP: 10, OTHER: 5}] * 2 + [{TP: 10}]
     assert told == [None]
+
+
+def test_a_hand_over_waits_for_the_commits_that_are_on_their_way(group, monkeypatch):
+    """Else the member joins without the partitions, and the commits are refused."""
+    side = GroupSide(SimpleNamespace, route({}), None, (), None)
+    side.group, events = group, []
+    monkeypatch.setattr(side, "note_positions", lambda: events.append("positions"))
+    group.send({TP: 10}, lambda _: events.append("committed"))
+    group.delivery.stop([TP], lambda: events.append("drained"))
+    answer = threading.Timer(0.05, group.parts.sent[0][1].set_result, [0])
+    answer.start()
+    group.mail.get(0)(side)
+    answer.join()
+    assert events == ["positions", "committed", "drained"]
+
+    monkeypatch.setattr("holdfast.adapters.drop_in.confluent.side._COMMITS_S", 0.01)
+    group.send({OTHER: 5}, lambda _: events.append("too late"))
+    group.delivery.stop([OTHER], lambda: events.append("drained"))
+    group.mail.get(0)(side)  # nobody answers: it goes on
+    assert events[3:] == ["positions", "drained"]
 
 
 def test_no_attempt_comes_after_the_commit_of_a_hand_over(group):

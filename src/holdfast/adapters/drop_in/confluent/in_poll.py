@@ -125,10 +125,15 @@ class InPollDelivery(Delivery):
         *,
         keeps: bool = False,
     ) -> None:
-        """Hand out no more of these as soon as the application comes back."""
+        """Hand out no more of these as soon as the application comes back.
+
+        Its own commits that are on their way come first, for a moment: the member would join
+        without these partitions, and what comes later is refused.
+        """
 
         def work(side: Any) -> None:
             side.note_positions()
+            side.await_commits()
             self.leaving.update(partitions)
             drained()
 

@@ -51,6 +51,7 @@ from holdfast.model.partitions import Resource
 SLICE_S = SLICE_MS / 1000
 _POLLED_EVERY_S = 0.1
 LEAVE_S = 30.0
+_COMMITS_S, _LAST_COMMITS_S = 1.0, 5.0
 _ASKED_S = 0.25
 
 _Original: Any = confluent_kafka.Consumer
@@ -456,6 +457,12 @@ class GroupSide:
         positions = _noted(_Original.position(self._consumer, held)) if held else {}
         group.delivery.handed_out(positions)
         group.delivery.reached(positions if self._routed.stores else self.stored)
+
+    def await_commits(self) -> None:
+        """Wait for the commits that are under way; not for long while records may be polled."""
+        if (group := self.group) is not None:
+            most_s = _LAST_COMMITS_S if group.is_leaving else _COMMITS_S
+            group.await_commits(time.monotonic() + most_s)
 
     def sought(self, part: Any) -> None:
         """The application goes on there, and may commit from there on."""

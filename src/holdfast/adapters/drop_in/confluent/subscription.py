@@ -16,7 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -280,6 +280,8 @@ class GroupSubscription:
         for future in list(self._open_commits):
             try:
                 future.exception(max(0.0, deadline - time.monotonic()))
+            except CancelledError:
+                continue
             except TimeoutError:
                 return
 
