@@ -399,6 +399,33 @@ def test_follows_a_pattern(broker, kind):
 
 
 @both
+def test_a_round_for_a_new_topic_finds_it_known_to_all(broker, kind):
+    prefix, group = fresh("found"), fresh("pattern")
+
+    async def work():
+        seldom = {**QUICK, "metadata_max_age_ms": 300_000}
+        consumers = []
+        for options in (QUICK, seldom):
+            consumer = kind(bootstrap_servers=broker.bootstrap, group_id=group, **options)
+            consumer.subscribe(pattern=f"^{prefix}.*")
+            await consumer.start()
+            consumers.append(consumer)
+        for name in ("first", "second"):
+            Topic(broker.bootstrap, 2, f"{prefix}-{name}")
+            await until(
+                lambda name=name: all(
+                    any(tp.topic.endswith(name) for tp in consumer.assignment())
+                    for consumer in consumers
+                ),
+                f"a partition of the {name} topic at both",
+            )
+        for consumer in consumers:
+            await consumer.stop()
+
+    run(work())
+
+
+@both
 def test_leaves_when_nobody_polls_and_comes_back(broker, kind):
     topic, group = Topic(broker.bootstrap, 2), fresh("group")
     topic.produce(5)

@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 LOOK_S = 0.1
 _LEAVE_S = 30.0
 _AGAIN_S = 0.05
+_TOPICS_S = 1.0
 _OVERTAKEN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION})
 _REFUSED = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
@@ -469,9 +470,24 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         try:
             if not self._leaving:
                 await self._call_listener(name, await self._to_tell(call, tps))
+            if call is ListenerCall.REVOKED:
+                await self._look_for_topics()
         finally:
             self._begins = set()
             done(None)
+
+    async def _look_for_topics(self) -> None:
+        """Look for topics that match a pattern before a round: its cause may be a new one."""
+        if self._leaving or self._subscription.subscribed_pattern is None:
+            return
+        try:
+            async with asyncio.timeout(_TOPICS_S):
+                await self._client.force_metadata_update()
+        except TimeoutError:
+            return
+        subscription = self._subscription.subscription
+        if self._parts is not None and subscription is not None and subscription.active:
+            await self._tell_member(subscription)
 
     def _is_news(self, resources: Collection[Resource]) -> bool:
         """Whether the listener hears of an assignment: a cooperative round may change nothing."""
