@@ -6,6 +6,7 @@ import sys
 import tomllib
 import types
 import warnings
+from contextlib import closing
 from pathlib import Path
 
 import aiokafka
@@ -19,6 +20,8 @@ from confluent_kafka import KafkaException, aio
 import holdfast.aiokafka
 import holdfast.confluent
 import holdfast.kafka
+from holdfast.adapters.records.data_plane import ConfluentPlane, clients_own
+from holdfast.adapters.settings import Settings
 
 QUICK = {"group.id": "alone", "session.timeout.ms": 100, "socket.timeout.ms": 100, "log_level": 0}
 
@@ -198,6 +201,20 @@ assert not hasattr(holdfast.confluent, "AIOConsumer")
 undo()
 assert confluent_kafka.Consumer is not holdfast.confluent.Consumer
 """
+
+
+@EACH
+def test_a_data_plane_fetches_with_the_clients_own_class_all_the_same(client):
+    module, classes, _ = CLIENTS[client]
+    undo = module.install()
+    try:
+        assert {clients_own(ours) for ours in classes.values()} == set(classes)
+        if module is holdfast.confluent:
+            config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "alone"}
+            with closing(ConfluentPlane(Settings.parse(config))) as plane:
+                assert type(plane._consumer) in classes
+    finally:
+        undo()
 
 
 def test_a_confluent_kafka_without_the_asyncio_consumer_has_the_others():

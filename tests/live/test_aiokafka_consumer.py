@@ -169,7 +169,8 @@ def test_goes_back_to_what_is_committed(broker, kind):
     first, second = TopicPartition(topic.name, 0), TopicPartition(topic.name, 1)
 
     async def work():
-        async with opened(kind, broker, topic.name, group=fresh("back")) as consumer:
+        alone = {"group": fresh("back"), "enable_auto_commit": False}
+        async with opened(kind, broker, topic.name, **alone) as consumer:
             await read(consumer, 10)
             await consumer.commit({first: 3})
             questions = []

@@ -244,7 +244,8 @@ def test_tells_an_eager_listener_of_every_round(broker):
 @both
 def test_follows_a_pattern(broker, kind):
     prefix = fresh("pattern")
-    with made(kind, broker, group_id=fresh("group")) as consumer:
+    # It reads the metadata of every topic of the broker each time.
+    with made(kind, broker, group_id=fresh("group"), metadata_max_age_ms=3_000) as consumer:
         consumer.subscribe(pattern=f"^{prefix}-.*")
         for name in (f"{prefix}-a", f"{prefix}-b"):
             Topic(broker.bootstrap, 1, name).produce(1)

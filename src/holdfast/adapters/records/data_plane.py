@@ -59,6 +59,12 @@ class DataPlane(Protocol):
         """Release connections and buffers."""
 
 
+def clients_own(kind: Any) -> Any:
+    """The client's own class, also where ``install()`` has put one of ours in its place."""
+    line = getattr(kind, "__mro__", (kind,))
+    return next(one for one in line if not one.__module__.startswith("holdfast."))
+
+
 class ConfluentPlane:
     """librdkafka through confluent-kafka.
 
@@ -80,7 +86,8 @@ class ConfluentPlane:
             ) from None
         self._lib = confluent_kafka
         self._config = render.librdkafka_fetch(settings)
-        self._consumer: Any = confluent_kafka.Consumer(self._config, logger=_library_log)
+        self._make = clients_own(confluent_kafka.Consumer)
+        self._consumer: Any = self._make(self._config, logger=_library_log)
         self._silence = Silence(answered_at)
         self._assigned: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
@@ -144,7 +151,7 @@ class ConfluentPlane:
         return True
 
     def _renew(self) -> None:
-        deaf, self._consumer = self._consumer, self._lib.Consumer(self._config, logger=_library_log)
+        deaf, self._consumer = self._consumer, self._make(self._config, logger=_library_log)
         deaf.close()
         self._assigned.clear()
         self._paused.clear()
@@ -223,7 +230,7 @@ class KafkaPythonPlane:
         from holdfast.adapters.kafka_python_fetches import fetch_what_is_there
 
         self._part = kafka.TopicPartition
-        self._consumer = kafka.KafkaConsumer(**render.kafka_python_fetch(settings))
+        self._consumer = clients_own(kafka.KafkaConsumer)(**render.kafka_python_fetch(settings))
         fetch_what_is_there(self._consumer)
         self._next: dict[TopicPartition, int] = {}
         self._returned: set[TopicPartition] = set()

@@ -21,7 +21,7 @@ from collections.abc import Collection, Coroutine, Mapping
 from typing import Any
 
 from holdfast.adapters.cluster import render
-from holdfast.adapters.records.data_plane import TopicPartition, taken
+from holdfast.adapters.records.data_plane import TopicPartition, clients_own, taken
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError
 
@@ -48,7 +48,7 @@ class AiokafkaPlane:
         self._consumer: Any = self._wait(self._open(aiokafka, settings))
 
     async def _open(self, library: Any, settings: Settings) -> Any:
-        consumer = library.AIOKafkaConsumer(**render.aiokafka_fetch(settings))
+        consumer = clients_own(library.AIOKafkaConsumer)(**render.aiokafka_fetch(settings))
         await consumer.start()
         return consumer
 
