@@ -177,6 +177,13 @@ def test_a_constructor_without_arguments_asks_for_a_configuration(kind):
         kind()
 
 
+@pytest.mark.parametrize("group", ["", " ", None])
+def test_an_empty_group_is_no_group(group):
+    # The original's own code aborts the process.
+    with pytest.raises(ValueError, match=r"group\.id must be set"):
+        Consumer({**QUICK, "group.id": group})
+
+
 @KINDS
 def test_an_object_is_initialised_once(kind):
     with kind(QUICK) as consumer, pytest.raises(RuntimeError, match="already initialized"):

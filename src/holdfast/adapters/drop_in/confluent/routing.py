@@ -142,6 +142,8 @@ def route(config: Mapping[Any, Any]) -> Routed:
         for key, value in config.items()
         if not (key in TAKEN or str(key).startswith("holdfast."))
     }
+    if plane.get("group.id") is None or not str(plane["group.id"]).strip():
+        plane.pop("group.id", None)  # confluent-kafka refuses none, and aborts at an empty one
     flag = config.get("enable.auto.commit", True)
     automatic = _boolean(flag)
     # librdkafka refuses what is no boolean in its own words
