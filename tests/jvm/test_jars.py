@@ -123,9 +123,14 @@ def test_a_download_that_is_another_file_is_refused(ivy, other, own_cache, monke
     assert list((own_cache / "jars").iterdir()) == []
 
 
+SERVERS = {"2.8.2": 38, "3.3.2": 42, "3.6.2": 55, "3.9.1": 57, "4.0.2": 44, "4.3.1": 46}
+"""Jars of each version of Kafka that is pinned."""
+
+
 def test_every_version_that_we_bring_is_pinned():
     held = jars.pinned()
-    assert len(held["kafka_2.13-4.3.1-log4j"]) == 46
+    servers = {version: len(held[jars.broker_folder(version)]) for version in SERVERS}
+    assert servers == SERVERS
     assert set(held["spark-sql-kafka-0-10_2.13-4.0.0"]) >= {"spark-sql-kafka-0-10_2.13-4.0.0.jar"}
     assert all(re.fullmatch("[0-9a-f]{64}", d) for jar in held.values() for d in jar.values())
 
@@ -263,6 +268,19 @@ def test_without_pyspark_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(jars, "find_spec", lambda name: None)
     with pytest.raises(AdapterError, match=r"holdfast\[spark\]"):
         jars._ivy_jar()
+
+
+@pytest.mark.parametrize(
+    ("version", "text"),
+    [
+        ("2.7.2", "Kafka 2.7.2 needs a ZooKeeper.* 2.8 is the oldest"),
+        ("0.10.2.1", "'0.10.2.1' is not a version of Kafka"),
+        ("newest", "'newest' is not a version of Kafka"),
+    ],
+)
+def test_a_version_that_cannot_run_is_refused(version, text):
+    with pytest.raises(ConfigError, match=text):
+        jars.broker_jars(version)
 
 
 @pytest.mark.broker

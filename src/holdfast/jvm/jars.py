@@ -36,11 +36,17 @@ from xml.sax.saxutils import quoteattr
 from holdfast.errors import AdapterError, ConfigError
 from holdfast.jvm.java import Java, find_java
 
-KAFKA = "org.apache.kafka:kafka_2.13:4.3.1"
+KAFKA = "org.apache.kafka:kafka_2.13"
 """Kafka's server, with its clients, tools and their dependencies."""
 
-LOGGING = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
-"""What joins Kafka's logging calls to the log4j it depends on; Kafka's own release adds it too."""
+KAFKA_VERSION = "4.3.1"
+"""The server that is run where nobody asks for another."""
+
+OLDEST_KAFKA = (2, 8)
+"""The first with KRaft. A server before it needs a ZooKeeper, which is not brought."""
+
+_LOG4J_2 = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
+_LOG4J_1 = "org.slf4j:slf4j-reload4j:1.7.36"
 
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 
@@ -54,9 +60,46 @@ _LIST = "jars.json"
 _PINNED = Path(__file__).with_name("jars.sha256")
 
 
-def broker_jars(*, note: Note | None = None) -> list[Path]:
-    """Jars of a whole Kafka server; see :func:`resolve`."""
-    return resolve([KAFKA, LOGGING], "kafka_2.13-4.3.1-log4j", note=note)
+def broker_jars(version: str = KAFKA_VERSION, *, note: Note | None = None) -> list[Path]:
+    """Jars of a whole Kafka server; see :func:`resolve`.
+
+    With them comes what joins Kafka's logging calls to its log4j: version 2 since Kafka 4.0, the
+    mended version 1 (reload4j) before. Kafka's own releases add it too.
+
+    Raises
+    ------
+    ConfigError
+        For what is no version, or one before :data:`OLDEST_KAFKA`.
+    AdapterError
+        As of :func:`resolve`.
+    """
+    logging = _LOG4J_2 if kafka_release(version) >= (4, 0) else _LOG4J_1
+    return resolve([f"{KAFKA}:{version}", logging], broker_folder(version), note=note)
+
+
+def broker_folder(version: str) -> str:
+    """Name of the folder with the jars of a Kafka server."""
+    return f"kafka_2.13-{version}-log4j"
+
+
+def kafka_release(version: str) -> tuple[int, int]:
+    """``3.6.2`` -> (3, 6).
+
+    Raises
+    ------
+    ConfigError
+        For what is no version, or one before :data:`OLDEST_KAFKA`.
+    """
+    match = re.fullmatch(r"(\d+)\.(\d+)\.\d+", version)
+    if match is None:
+        raise ConfigError(f"{version!r} is not a version of Kafka (such as {KAFKA_VERSION})")
+    release = int(match.group(1)), int(match.group(2))
+    if release < OLDEST_KAFKA:
+        raise ConfigError(
+            f"Kafka {version} needs a ZooKeeper, which holdfast does not start: "
+            f"{'.'.join(map(str, OLDEST_KAFKA))} is the oldest that runs without one"
+        )
+    return release
 
 
 def connector_jars(

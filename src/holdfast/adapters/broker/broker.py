@@ -1,4 +1,4 @@
-"""A real Apache Kafka 4.3 on this machine: KRaft, free loopback ports, data in a temporary folder.
+"""A real Apache Kafka on this machine: KRaft, free loopback ports, data in a temporary folder.
 
 **Rules.** Nothing outlives the caller: not after exit, exception, Ctrl-C or SIGTERM, and not if the
 caller is killed. A cluster is ready when :meth:`Broker.start` returns: every node has logged that
@@ -7,6 +7,9 @@ it started, after the controller let it in.
 **Strategy.** One :mod:`~holdfast.adapters.broker.broker_guard` per node holds the Java process and
 watches a pipe from this process. Ports are drawn below the range from which the system takes client
 ports, so a node finds its port free again after a restart.
+
+Versions from 2.8 on run; each gets the logging that its jars have (log4j 2 since 4.0). Properties
+that a version does not know are ignored by it, so all get the same.
 
 Not obvious: :meth:`Broker.stop` kills the nodes unless the folder is kept, because their data are
 removed anyway; :meth:`Broker.stop_node` stops a node in order.
@@ -31,7 +34,7 @@ from typing import Self
 import numpy as np
 
 from holdfast.errors import AdapterError, ConfigError
-from holdfast.jvm.jars import Note, broker_jars
+from holdfast.jvm.jars import KAFKA_VERSION, Note, broker_jars, kafka_release
 from holdfast.jvm.java import find_java
 
 _CLUSTER_ID = "holdfastLocalClusterId"  # 22 characters of base64: a UUID, as Kafka writes one
@@ -40,7 +43,7 @@ _READY = "Kafka Server started"
 _START_SECONDS = 300.0
 _STOP_SECONDS = 40.0
 _ATTEMPTS = 4
-_LOG4J2 = """\
+_LOG4J_2 = """\
 status = error
 appender.console.type = Console
 appender.console.name = console
@@ -50,6 +53,13 @@ rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
 logger.server.name = kafka.server.KafkaRaftServer
 logger.server.level = info
+"""
+_LOG4J_1 = """\
+log4j.rootLogger=WARN, console
+log4j.appender.console=org.apache.log4j.ConsoleAppender
+log4j.appender.console.layout=org.apache.log4j.PatternLayout
+log4j.appender.console.layout.ConversionPattern=[%d] %p %m (%c)%n
+log4j.logger.kafka.server.KafkaRaftServer=INFO
 """
 
 
@@ -65,6 +75,8 @@ class BrokerSettings:
     ----------
     brokers : int
         1 or 3 nodes, each broker and controller; three are in racks ``rack-1`` to ``rack-3``.
+    kafka : str
+        Version of the server, 2.8.0 or newer.
     port : int, optional
         Port of the first node, the next ones follow; free ports by default.
     properties : mapping of str to str
@@ -82,6 +94,7 @@ class BrokerSettings:
     """
 
     brokers: int = 1
+    kafka: str = KAFKA_VERSION
     port: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     listeners: Mapping[str, str] = field(default_factory=dict)
@@ -94,8 +107,9 @@ class BrokerSettings:
 class _Server:
     """One server process with its guard."""
 
-    def __init__(self, node_id: int, folder: Path, ports: Mapping[str, int]):
+    def __init__(self, node_id: int, folder: Path, ports: Mapping[str, int], kafka: str):
         self.node_id = node_id
+        self.kafka = kafka
         self.folder = folder
         self.ports = ports
         self.guard: subprocess.Popen[bytes] | None = None
@@ -108,6 +122,10 @@ class _Server:
     @property
     def log(self) -> Path:
         return self.folder / "server.log"
+
+    @property
+    def logging(self) -> Path:
+        return self.folder / "log4j.properties"
 
     def launch(self, command: Sequence[str]) -> None:
         """Start the server under a new guard."""
@@ -184,7 +202,9 @@ class Broker:
         _check(settings)
         self.settings = settings
         self._java = str(find_java().executable)
-        self._jars = os.pathsep.join(map(str, broker_jars(note=note)))
+        self._note = note
+        self._class_paths: dict[str, str] = {}
+        self._class_path(settings.kafka)  # what cannot be had is told before a folder is made
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-broker-"))
         self._nodes: list[_Server] = []
         self.start_seconds = 0.0
@@ -238,9 +258,17 @@ class Broker:
         """Stop one node (1, 2, ...); not in order means SIGKILL."""
         self._node(node_id).stop(orderly=orderly)
 
-    def start_node(self, node_id: int) -> None:
-        """Start one node again on its data and ports, and wait until it is ready."""
+    def start_node(self, node_id: int, *, kafka: str | None = None) -> None:
+        """Start one node again on its data and ports, and wait until it is ready.
+
+        Parameters
+        ----------
+        kafka : str, optional
+            Another version from now on: how a cluster is upgraded, node by node.
+        """
         node = self._node(node_id)
+        node.kafka = kafka or node.kafka
+        self._write_logging(node)
         node.launch(self._server_command(node))
         self._await_ready([node])
 
@@ -302,11 +330,12 @@ class Broker:
             if self.settings.port is not None:
                 ports["PLAINTEXT"] = self.settings.port + i
                 _check_free(ports["PLAINTEXT"])
-            nodes.append(_Server(i + 1, self.folder / f"node-{i + 1}", ports))
+            folder = self.folder / f"node-{i + 1}"
+            nodes.append(_Server(i + 1, folder, ports, self.settings.kafka))
         voters = ",".join(f"{node.node_id}@127.0.0.1:{node.ports['CONTROLLER']}" for node in nodes)
         for node in nodes:
             node.folder.mkdir(parents=True)
-            (node.folder / "log4j2.properties").write_text(_LOG4J2, encoding="utf-8")
+            self._write_logging(node)
             lines = [f"{key}={value}" for key, value in self._properties(node, voters).items()]
             node.config.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return nodes
@@ -373,15 +402,28 @@ class Broker:
                     f"{said[0] if said else f'exit code {run.returncode}'}"
                 )
 
+    def _write_logging(self, node: _Server) -> None:
+        is_log4j_2 = kafka_release(node.kafka) >= (4, 0)
+        text = _LOG4J_2 if is_log4j_2 else _LOG4J_1
+        node.logging.write_text(text, encoding="utf-8")
+
     def _java_command(self, node: _Server, *, heap_mb: int) -> list[str]:
         return [
             self._java,
             f"-Xmx{heap_mb}m",
             "-XX:+UseSerialGC",
             "-Xshare:auto",
-            f"-Dlog4j2.configurationFile={node.folder / 'log4j2.properties'}",
-            *("-cp", self._jars),
+            f"-Dlog4j2.configurationFile={node.logging}",
+            f"-Dlog4j.configuration={node.logging.as_uri()}",  # log4j 1 wants a URL
+            *("-cp", self._class_path(node.kafka)),
         ]
+
+    def _class_path(self, kafka: str) -> str:
+        """Jars of one version, hashed once."""
+        if kafka not in self._class_paths:
+            jars = broker_jars(kafka, note=self._note)
+            self._class_paths[kafka] = os.pathsep.join(map(str, jars))
+        return self._class_paths[kafka]
 
     def _server_command(self, node: _Server) -> list[str]:
         java = self._java_command(node, heap_mb=self.settings.heap_mb)

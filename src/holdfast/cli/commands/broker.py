@@ -18,12 +18,19 @@ EXAMPLES = """\b
 Examples:
   holdfast broker --port 9092
   holdfast broker --brokers 3 --keep
+  holdfast broker --kafka 3.6.2
   holdfast broker --property group.initial.rebalance.delay.ms=3000
 """
 
 
 def run(  # noqa: PLR0917 - typer passes every option by name
     brokers: Annotated[int, typer.Option("--brokers", help="Nodes: 1 or 3.")] = 1,
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            "--kafka", metavar="VERSION", help="Version of Kafka, 2.8.0 or newer; 4.3.1 by default."
+        ),
+    ] = None,
     port: Annotated[
         int | None,
         typer.Option("--port", help="Port of the first node; a free one by default."),
@@ -41,10 +48,12 @@ def run(  # noqa: PLR0917 - typer passes every option by name
     Prints the bootstrap address on stdout. The data live in a temporary folder and go with it.
     """
     from holdfast.adapters.broker.broker import Broker, BrokerSettings
+    from holdfast.jvm.jars import KAFKA_VERSION
 
     note = notes(quiet)
     settings = BrokerSettings(
         brokers=brokers,
+        kafka=kafka or KAFKA_VERSION,
         port=port,
         properties=dict(_split(item) for item in properties or ()),
         heap_mb=heap_mb,
