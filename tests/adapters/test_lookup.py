@@ -20,6 +20,7 @@ class Answers:
     """Stands for Connections: partition 1 has no leader, partition 2 has one that knows nothing."""
 
     settings = {"isolation.level": "read_uncommitted"}  # noqa: RUF012 - a stand-in
+    timeout_ms = 1000
 
     async def send(self, request, node=None):
         if node is None:
@@ -36,6 +37,7 @@ class Answers:
                 partition_index=p.partition_index,
                 error_code=NOT_LEADER if p.partition_index == 2 else 0,
                 offset=at,
+                timestamp=-1,
             )
             for p in topic.partitions
         ]

@@ -123,7 +123,15 @@ def test_a_download_that_is_another_file_is_refused(ivy, other, own_cache, monke
     assert list((own_cache / "jars").iterdir()) == []
 
 
-SERVERS = {"2.8.2": 38, "3.3.2": 42, "3.6.2": 55, "3.9.1": 57, "4.0.2": 44, "4.3.1": 46}
+SERVERS = {
+    "2.5.1": 35,
+    "2.8.2": 38,
+    "3.3.2": 42,
+    "3.6.2": 55,
+    "3.9.1": 57,
+    "4.0.2": 44,
+    "4.3.1": 46,
+}
 """Jars of each version of Kafka that is pinned."""
 
 
@@ -273,7 +281,7 @@ def test_without_pyspark_the_extra_is_named(monkeypatch):
 @pytest.mark.parametrize(
     ("version", "text"),
     [
-        ("2.7.2", "Kafka 2.7.2 needs a ZooKeeper.* 2.8 is the oldest"),
+        ("2.4.1", "Kafka 2.4.1 is older than 2.5, the first release that holdfast works with"),
         ("0.10.2.1", "'0.10.2.1' is not a version of Kafka"),
         ("newest", "'newest' is not a version of Kafka"),
     ],

@@ -1,15 +1,17 @@
-"""Write ``captured/offsets_topic.jsonl``: what a real broker wrote to ``__consumer_offsets``.
+"""Write ``captured/offsets_topic-VERSION.jsonl``: what a real broker wrote to its offsets topic.
 
-    python tests/wire/capture.py
+    python tests/wire/capture.py 2.8.2 3.6.2 4.3.1
 
-Starts a broker and lets groups of every kind that Python clients can join come and go: a classic
-group with a static member (kafka-python), a classic cooperative group and a KIP-848 group
-(librdkafka), plain commits, transactional commits, one of them aborted, and deletions.
+Starts a broker of each version, and lets groups of every kind that Python clients can join come and
+go: a classic group with a static member (kafka-python), a classic cooperative group and, since
+Kafka 4.0, a KIP-848 group (librdkafka), plain commits, transactional commits, one of them aborted,
+and deletions.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonTopicPartition
+from kafka.errors import RebalanceInProgressError
 
-from holdfast.adapters.broker.broker import Broker
+from holdfast.adapters.broker.broker import Broker, BrokerSettings
+from holdfast.jvm.jars import kafka_release
 
-TARGET = Path(__file__).parent / "captured" / "offsets_topic.jsonl"
+CAPTURED = Path(__file__).parent / "captured"
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
@@ -48,6 +52,15 @@ def poll_until_assigned(*members: Consumer, seconds: float = 60) -> None:
             raise TimeoutError("no assignment")
 
 
+def commit_between_rounds(member: KafkaConsumer) -> None:
+    """Commit, once no round is under way."""
+    while True:
+        try:
+            return member.commit()
+        except RebalanceInProgressError:
+            member.poll(200)
+
+
 def classic_group(bootstrap: str) -> None:
     """A static and a dynamic member of kafka-python; both commit."""
     options = {
@@ -64,7 +77,7 @@ def classic_group(bootstrap: str) -> None:
     while not second.assignment():
         first.poll(200)
         second.poll(200)
-    first.commit()
+    commit_between_rounds(first)
     second.close()
     first.close()
 
@@ -149,20 +162,29 @@ def read_all(bootstrap: str) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
 
 
-def main() -> None:
-    """Capture."""
-    with Broker.start() as broker:
+def capture(version: str) -> list[dict[str, Any]]:
+    """Let the groups come and go on a broker of this version."""
+    steps = [classic_group, cooperative_group, new_group, transactions]
+    if kafka_release(version) < (4, 0):
+        steps.remove(new_group)
+    with Broker.start(settings=BrokerSettings(kafka=version)) as broker:
         bootstrap = broker.bootstrap
         admin = AdminClient({"bootstrap.servers": bootstrap})
         topics = [NewTopic("orders", 6, 1), NewTopic("clicks", 2, 1)]
         for future in admin.create_topics(topics).values():
             future.result(60)
-        for step in (classic_group, cooperative_group, new_group, transactions):
+        for step in steps:
             step(bootstrap)
         simple_commits_and_deletions(bootstrap, admin)
-        rows = read_all(bootstrap)
-    TARGET.parent.mkdir(exist_ok=True)
-    TARGET.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return read_all(bootstrap)
+
+
+def main() -> None:
+    """Capture."""
+    for version in sys.argv[1:]:
+        rows = capture(version)
+        target = CAPTURED / f"offsets_topic-{version}.jsonl"
+        target.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 if __name__ == "__main__":

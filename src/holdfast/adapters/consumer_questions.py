@@ -117,17 +117,15 @@ class ConsumerQuestions:
         LocalProtocolError
             If a time is negative.
         """
-        by_time: dict[int, list[tuple[str, int]]] = {}
         for tp, time_ms in times.items():
             if time_ms < 0:
                 raise LocalProtocolError(
                     f"{tp[0]}-{tp[1]}: a time is not negative, found {time_ms}"
                 )
-            by_time.setdefault(time_ms, []).append(tp)
-        lookup = self._running().lookup
-        asked = [lookup.list_offsets(parts, time_ms) for time_ms, parts in by_time.items()]
-        found = {tp: offset for one in asked for tp, offset in one.result().items()}
-        return {TopicPartition(*tp): at if at >= 0 else None for tp, at in found.items()}
+        if not times:
+            return {}
+        found = self._running().lookup.offsets_at(times).result()
+        return {TopicPartition(*tp): at if at >= 0 else None for tp, (at, _) in found.items()}
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
         """Continue these at their first records; everything that is owned where none is named."""

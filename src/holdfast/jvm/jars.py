@@ -42,8 +42,8 @@ KAFKA = "org.apache.kafka:kafka_2.13"
 KAFKA_VERSION = "4.3.1"
 """The server that is run where nobody asks for another."""
 
-OLDEST_KAFKA = (2, 8)
-"""The first with KRaft. A server before it needs a ZooKeeper, which is not brought."""
+OLDEST_KAFKA = (2, 5)
+"""The first that answers every request of ours (:mod:`holdfast.adapters.cluster.versions`)."""
 
 _LOG4J_2 = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
 _LOG4J_1 = "org.slf4j:slf4j-reload4j:1.7.36"
@@ -96,8 +96,8 @@ def kafka_release(version: str) -> tuple[int, int]:
     release = int(match.group(1)), int(match.group(2))
     if release < OLDEST_KAFKA:
         raise ConfigError(
-            f"Kafka {version} needs a ZooKeeper, which holdfast does not start: "
-            f"{'.'.join(map(str, OLDEST_KAFKA))} is the oldest that runs without one"
+            f"Kafka {version} is older than {'.'.join(map(str, OLDEST_KAFKA))}, the first release "
+            "that holdfast works with"
         )
     return release
 

@@ -4,12 +4,14 @@
 :meth:`LiveCluster.snapshot`, because a lag could be negative otherwise. A partition without a
 leader is left out; nothing waits for it.
 
-**Strategy.** kafka-python's admin client reads metadata. A consumer without a group reads offsets,
-with one request per leader for any number of partitions.
+**Strategy.** The questions of a member serve here, too (:mod:`~holdfast.adapters.cluster.lookup`):
+offsets take one request per leader for any number of partitions. Only the records of a small topic
+are read by a consumer, one without a group.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,17 +24,25 @@ from holdfast.adapters.cluster import render
 from holdfast.adapters.cluster.diagnosis import why_no_answer
 from holdfast.adapters.cluster.record_times import Place, record_times
 from holdfast.adapters.settings import Settings
-from holdfast.errors import ConfigError, SourceError
-from holdfast.wire.one.topic_ids import read_topic_id, topic_id_text
+from holdfast.errors import ConfigError, RemoteProtocolError, SourceError
+from holdfast.machine.codes import ErrorCode
+from holdfast.wire.one.topic_ids import topic_id_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from holdfast.adapters.cluster.lookup import Lookup, Topic
+
+Asked = Callable[[str, Callable[["Lookup"], "concurrent.futures.Future[Any]"]], Any]
+"""Takes the name of a request and what asks it, and returns the answer."""
 
 TIMEOUT_MS = 30_000
 BOOTSTRAP_TIMEOUT_MS = 5_000
 _WAITS = ("request.timeout.ms", "default.api.timeout.ms")
 """Java's names of what Spark's client waits."""
 SHARE_TOPIC = "__share_group_state"
+_NO_RIGHT = {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED, 31}
+"""31: CLUSTER_AUTHORIZATION_FAILED, which no member meets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,32 +99,19 @@ class LiveCluster:
             **credentials.java(client_settings(self.bootstrap, found).values),
         }
 
-    def _client(self) -> dict[str, Any]:
-        """Keywords of kafka-python's clients."""
-        settings = client_settings(self.bootstrap, self.config)
-        return {
-            **render.kafka_python_connection(settings),
-            "request_timeout_ms": self.timeout_ms,
-            "bootstrap_timeout_ms": min(BOOTSTRAP_TIMEOUT_MS, self.timeout_ms),
-        }
-
     def check(self) -> None:
         """Ask the cluster for a sign of life.
 
         Raises
         ------
         SourceError
-            It cannot be reached.
+            It cannot be reached, or is too old.
         ConfigError
             The address is not HOST:PORT.
         """
-        settings = client_settings(self.bootstrap, self.config)
         _ = self.spark_options  # what Java's client cannot honour is told now
-        why = why_no_answer(settings)
-        if why is not None:
-            raise SourceError(f"cannot read from the cluster: {why}")
-        with self._admin() as admin:
-            admin.describe_cluster()
+        with self._asking():
+            pass
 
     def partition_ends(
         self, topic: str, only: Callable[[int], Container[int] | None] | None = None
@@ -132,24 +129,29 @@ class LiveCluster:
             The cluster cannot be reached, has no such topic, or a partition that is wanted by
             itself has no leader.
         """
-        with self._admin() as admin:
-            found = [t for t in admin.describe_topics() if t["name"] == topic]
-        if not found:
-            raise SourceError(
-                f"{self.bootstrap} has no topic {topic!r}: nothing was ever committed"
-            )
-        partitions = _led(found[0])
-        wanted = None if only is None else only(len(found[0]["partitions"]))
-        if wanted is not None:
-            listed = [p for p in range(len(found[0]["partitions"])) if p in wanted]
-            gone = [p for p in listed if p not in partitions]
-            if gone:
-                raise SourceError(
-                    f"partition {gone[0]} of {topic}, which holds what was asked for, has no leader"
-                )
-            partitions = listed
-        rows = self._offsets({topic: partitions}, isolation="read_committed")
+        with self._asking("read_committed") as asked:
+            answer = asked("Metadata", lambda lookup: lookup.topics([topic]))
+            if not answer.found:
+                raise self._not_found(topic, answer.refused.get(topic, 0))
+            (found,) = answer.found
+            partitions = _led(found)
+            wanted = None if only is None else only(len(found.leaders))
+            if wanted is not None:
+                listed = [p for p in range(len(found.leaders)) if p in wanted]
+                gone = [p for p in listed if p not in partitions]
+                if gone:
+                    raise SourceError(
+                        f"partition {gone[0]} of {topic}, which holds what was asked for, has no "
+                        "leader"
+                    )
+                partitions = listed
+            rows = _offsets(asked, {topic: partitions})
         return {partition: (begin, end) for _, partition, begin, end in rows}
+
+    def _not_found(self, topic: str, code: int) -> SourceError:
+        if code in _NO_RIGHT:
+            return self._no_right(f"topic {topic!r}: {ErrorCode(code).name}")
+        return SourceError(f"{self.bootstrap} has no topic {topic!r}: nothing was ever committed")
 
     def group_names(self) -> set[str]:
         """Groups that the brokers know.
@@ -159,8 +161,9 @@ class LiveCluster:
         SourceError
             The cluster cannot be reached.
         """
-        with self._admin() as admin:
-            return {str(group["group_id"]) for group in admin.list_groups()}
+        with self._asking() as asked:
+            found: set[str] = asked("ListGroups", lambda lookup: lookup.groups())
+            return found
 
     def snapshot(self) -> ClusterSnapshot:
         """Every topic with its id, and the begin and end offset of each partition.
@@ -170,42 +173,18 @@ class LiveCluster:
         SourceError
             The cluster cannot be reached.
         """
-        with self._admin() as admin:
-            described = sorted(admin.describe_topics(), key=lambda t: str(t["name"]))
-            cluster_id = str(admin.describe_cluster().get("cluster_id") or "")
-        offsets = self._offsets(
-            {t["name"]: _led(t) for t in described}, isolation="read_uncommitted"
-        )
-        share = [t for t in described if t["name"] == SHARE_TOPIC]
+        with self._asking() as asked:
+            answer = asked("Metadata", lambda lookup: lookup.topics())
+            offsets = _offsets(asked, {topic.name: _led(topic) for topic in answer.found})
+        taken_at = datetime.now(UTC).isoformat()
+        share = [topic for topic in answer.found if topic.name == SHARE_TOPIC]
         return ClusterSnapshot(
             share_state=self._records(SHARE_TOPIC, _led(share[0])) if share else (),
-            cluster_id=cluster_id,
-            topics=topic_rows(described),
+            cluster_id=answer.cluster_id,
+            topics=topic_rows(answer.found),
             offsets=offsets,
-            taken_at=datetime.now(UTC).isoformat(),
+            taken_at=taken_at,
         )
-
-    def _offsets(
-        self, partitions: Mapping[str, Sequence[int]], *, isolation: str
-    ) -> list[tuple[str, int, int, int]]:
-        from kafka import KafkaConsumer, TopicPartition
-
-        tps = [TopicPartition(t, p) for t, ps in sorted(partitions.items()) for p in ps]
-        if not tps:
-            return []
-        with self._errors():
-            consumer = KafkaConsumer(
-                group_id=None,
-                enable_auto_commit=False,
-                isolation_level=isolation,
-                **self._client(),
-            )
-            try:
-                begin = consumer.beginning_offsets(tps, timeout_ms=self.timeout_ms)
-                end = consumer.end_offsets(tps, timeout_ms=self.timeout_ms)
-            finally:
-                consumer.close()
-        return [(tp.topic, tp.partition, begin[tp], end[tp]) for tp in tps]
 
     def times_at(self, wanted: Sequence[tuple[str, int, int, int]]) -> list[int | None]:
         """Times of records in milliseconds since 1970; None where the cluster does not tell.
@@ -220,25 +199,18 @@ class LiveCluster:
         SourceError
             The cluster cannot be reached.
         """
-        from kafka import KafkaConsumer, TopicPartition
-
         if not wanted:
             return []
-        with self._errors():
-            consumer = KafkaConsumer(group_id=None, enable_auto_commit=False, **self._client())
+        with self._asking() as asked:
 
-            def ask(times: Mapping[tuple[str, int], int]) -> dict[Place, tuple[int, int] | None]:
-                asked = {TopicPartition(*place): time for place, time in times.items()}
-                found = consumer.offsets_for_times(asked, timeout_ms=self.timeout_ms)
+            def ask(times: Mapping[Place, int]) -> dict[Place, tuple[int, int] | None]:
+                found = asked("ListOffsets", lambda lookup: lookup.offsets_at(times))
                 return {
-                    (tp.topic, tp.partition): None if one is None else (one.offset, one.timestamp)
-                    for tp, one in found.items()
+                    place: None if offset < 0 else (offset, time_ms)
+                    for place, (offset, time_ms) in found.items()
                 }
 
-            try:
-                return record_times(wanted, ask, round(datetime.now(UTC).timestamp() * 1000))
-            finally:
-                consumer.close()
+            return record_times(wanted, ask, round(datetime.now(UTC).timestamp() * 1000))
 
     def _records(
         self, topic: str, partitions: Sequence[int]
@@ -247,11 +219,11 @@ class LiveCluster:
         from kafka import KafkaConsumer, TopicPartition
 
         found = []
-        with self._errors():
+        with self._errors("Fetch"):
             consumer = KafkaConsumer(
                 group_id=None,
                 enable_auto_commit=False,
-                **self._client(),
+                **render.kafka_python_connection(self._settings("read_uncommitted")),
             )
             try:
                 here = [TopicPartition(topic, p) for p in partitions]
@@ -268,39 +240,65 @@ class LiveCluster:
                 consumer.close()
         return sorted(found, key=lambda record: record[:2])
 
-    @contextmanager
-    def _admin(self) -> Iterator[Any]:
-        from kafka import KafkaAdminClient
-
-        with self._errors():
-            admin = KafkaAdminClient(**self._client())
-            try:
-                yield admin
-            finally:
-                admin.close()
+    def _settings(self, isolation: str) -> Settings:
+        return client_settings(
+            self.bootstrap,
+            self.config,
+            {"request.timeout.ms": self.timeout_ms, "isolation.level": isolation},
+        )
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
-        from kafka.errors import AuthorizationError, KafkaError
+    def _asking(self, isolation: str = "read_uncommitted") -> Iterator[Asked]:
+        """Connect for some questions: each gets its name and what asks it."""
+        from holdfast.adapters.cluster.connections import Connections
+        from holdfast.adapters.cluster.lookup import Lookup
 
-        from holdfast.adapters.cluster.refused import mend_connects
+        connections = Connections(self._settings(isolation))
+        lookup = Lookup(connections)
 
-        mend_connects()
+        def asked(request: str, ask: Callable[[Lookup], concurrent.futures.Future[Any]]) -> Any:
+            with self._errors(request, connections.release):
+                return ask(lookup).result()
+
+        try:
+            with self._errors("ApiVersions"):
+                connections.open(min(BOOTSTRAP_TIMEOUT_MS, self.timeout_ms))
+            yield asked
+        finally:
+            connections.close()
+
+    @contextmanager
+    def _errors(self, request: str, release: str = "") -> Iterator[None]:
+        """Errors of one request, whatever they are, as those of the cluster.
+
+        A client library may stumble over an answer that it did not expect, by any exception.
+        """
         try:
             yield
-        except AuthorizationError as error:
+        except Exception as error:
+            code = getattr(error, "error_code", getattr(error, "errno", 0))
+            if code in _NO_RIGHT:
+                raise self._no_right(_line(error)) from error
+            if isinstance(error, ConfigError):
+                raise
+            if isinstance(error, RemoteProtocolError):
+                why: str | None = _line(error)
+            elif isinstance(error, SourceError):
+                why = str(error)
+            else:
+                why = why_no_answer(self._settings("read_uncommitted"), client_failed=True)
+            if why is not None:
+                raise SourceError(f"cannot read from the cluster: {why}") from error
+            of = f", Kafka {release}" if release else ""
             raise SourceError(
-                f"the principal may not read that from {self.bootstrap}: {_line(error)}; "
-                'docs/cli.md, "What a principal needs", lists the ACLs of each command'
+                f"cannot read from the cluster at {self.bootstrap} ({request}{of}): {_line(error)}"
             ) from error
-        except (KafkaError, OSError, ValueError) as error:
-            settings = client_settings(self.bootstrap, self.config)
-            why = why_no_answer(settings, client_failed=True)
-            raise SourceError(
-                f"cannot read from the cluster: {why}"
-                if why is not None
-                else f"cannot read from the cluster at {self.bootstrap}: {_line(error)}"
-            ) from error
+
+    def _no_right(self, what: str) -> SourceError:
+        return SourceError(
+            f"the principal may not read that from {self.bootstrap}: {what}; "
+            'docs/cli.md, "What a principal needs", lists the ACLs of each command'
+        )
 
 
 def _line(error: BaseException) -> str:
@@ -309,25 +307,53 @@ def _line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def topic_rows(described: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, int]]:
-    """Id, name and number of partitions of topics as kafka-python describes them.
+def _offsets(
+    asked: Asked, partitions: Mapping[str, Sequence[int]]
+) -> list[tuple[str, int, int, int]]:
+    """Begin and end offset of every one of these partitions, sorted."""
+    from holdfast.adapters.cluster.lookup import EARLIEST, LATEST
 
-    It gives an id as a UUID or as its text, by the way it was asked.
+    tps = [(topic, p) for topic, ps in sorted(partitions.items()) for p in ps]
+    begin, end = (_offset_of_each(asked, tps, at) for at in (EARLIEST, LATEST))
+    return [(*tp, begin[tp], end[tp]) for tp in tps]
+
+
+def _offset_of_each(
+    asked: Asked, tps: Sequence[tuple[str, int]], at: int
+) -> Mapping[tuple[str, int], int]:
+    """One offset of each partition: one that is missing, as its leader moves, is asked for again.
+
+    The question for it alone is repeated until the time is over, and then fails.
     """
-    return [
-        (topic_id_text(read_topic_id(str(t["topic_id"]))), t["name"], len(t["partitions"]))
-        for t in described
-    ]
+    found: dict[tuple[str, int], int] = {}
+
+    def ask(lookup: Lookup) -> concurrent.futures.Future[dict[tuple[str, int], int]]:
+        return lookup.list_offsets([tp for tp in tps if tp not in found], at)
+
+    while len(found) < len(tps):
+        found |= asked("ListOffsets", ask)
+    return found
 
 
-def _led(topic: Mapping[str, Any]) -> list[int]:
-    """Partitions of a described topic that have a leader, ascending."""
-    parts = topic["partitions"]
-    return sorted(p["partition_index"] for p in parts if p.get("leader_id", -1) >= 0)
+def topic_rows(topics: Sequence[Topic]) -> list[tuple[str, str, int]]:
+    """Id, name and number of partitions of topics."""
+    return [(topic_id_text(t.topic_id), t.name, len(t.leaders)) for t in topics]
 
 
-def client_settings(bootstrap: str, config: Mapping[str, object]) -> Settings:
+def _led(topic: Topic) -> list[int]:
+    """Partitions that have a leader, ascending."""
+    return sorted(p for p, leader in topic.leaders.items() if leader >= 0)
+
+
+def client_settings(
+    bootstrap: str, config: Mapping[str, object], ours: Mapping[str, object] | None = None
+) -> Settings:
     """The credentials of a client's properties; its other keys are for Spark's client alone.
+
+    Parameters
+    ----------
+    ours : mapping of str to object, optional
+        Keys of our own connections.
 
     Raises
     ------
@@ -335,10 +361,12 @@ def client_settings(bootstrap: str, config: Mapping[str, object]) -> Settings:
         For what cannot be honoured, or an address that is not HOST:PORT.
     """
     found = credentials.normal(config)
-    ours = {key: value for key, value in found.items() if key in credentials.KEYS}
-    for key in found.keys() - ours.keys():
+    logins = {key: value for key, value in found.items() if key in credentials.KEYS}
+    for key in found.keys() - logins.keys():
         # A login or TLS that is misspelt would be left out, and the connection open to read.
         near = get_close_matches(key, (*credentials.KEYS, *credentials.SPELLINGS), 1, 0.9)
         if near and key not in client_keys.others():
             raise ConfigError(f"unknown configuration key {key!r}; did you mean {near[0]!r}?")
-    return Settings.parse({**ours, "bootstrap.servers": bootstrap, "group.id": "none"})
+    return Settings.parse(
+        {**logins, **(ours or {}), "bootstrap.servers": bootstrap, "group.id": "none"}
+    )

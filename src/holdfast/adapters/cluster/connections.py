@@ -32,9 +32,10 @@ from kafka.net.compat import KafkaNetClient
 from holdfast.adapters.cluster import render
 from holdfast.adapters.cluster.diagnosis import why_no_answer
 from holdfast.adapters.cluster.refused import mend_connects
+from holdfast.adapters.cluster.versions import why_too_old
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, RemoteProtocolError, SourceError
-from holdfast.machine.codes import FATAL, describe
+from holdfast.machine.codes import FATAL, ErrorCode, describe
 
 TESTED = ("3.0.",)
 TopicPartition = tuple[str, int]
@@ -113,13 +114,20 @@ class Connections:
         """kafka-python's metadata of the cluster; used on the IO thread only."""
         return self._manager.cluster
 
-    def open(self) -> None:
+    def open(self, timeout_ms: int | None = None) -> None:
         """Connect to the cluster; :meth:`close` on another thread ends it.
+
+        Parameters
+        ----------
+        timeout_ms : int, optional
+            Try for so long; ``request.timeout.ms`` by default.
 
         Raises
         ------
         SourceError
             If no bootstrap server answers, or security settings are refused, or it was closed.
+        RemoteProtocolError
+            If the broker is too old.
         """
         with self._starting:
             if self._is_closed:
@@ -127,11 +135,24 @@ class Connections:
             self._net.start()
         servers = ", ".join(self.settings["bootstrap.servers"])
         try:
-            self._manager.bootstrap(self.settings["request.timeout.ms"])
+            self._manager.bootstrap(self.timeout_ms if timeout_ms is None else timeout_ms)
         except Exception as error:
             refused = self.refusal()
             self.close()
             raise SourceError(_why_unreachable(servers, self.settings, refused or error)) from None
+        known = self._manager.broker_version_data
+        too_old = why_too_old(known.api_versions, self.release)
+        if too_old is not None:
+            self.close()
+            raise RemoteProtocolError(
+                f"{servers} cannot be used: {too_old}", error_code=ErrorCode.UNSUPPORTED_VERSION
+            )
+
+    @property
+    def release(self) -> str:
+        """The release of Kafka that the broker's requests look like, such as ``3.6``."""
+        known = self._manager.broker_version_data
+        return "of an unknown release" if known is None else known.broker_version_str
 
     def close(self) -> None:
         """Close every connection, end the IO thread and fail what is open; safe to call twice.

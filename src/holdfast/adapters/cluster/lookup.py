@@ -1,9 +1,11 @@
-"""Questions of a member to the cluster: partition counts, racks, offsets.
+"""Questions to the cluster: topics, partition counts, racks, leaders, offsets, groups.
 
 **Rules.** No question creates a topic. A topic that cannot be described costs the question nothing:
 :meth:`Lookup.partitions` says of each topic how many partitions it has, or why that is not known.
+A request is built anew for each attempt, because it keeps the version in which it was sent.
 
-References: Kafka protocol guide: Metadata v4-9, ListOffsets v2-7.
+References: KIP-79 (offsets by time), KIP-516 (topic ids); versions:
+:data:`~holdfast.adapters.cluster.versions.SPANS`.
 """
 
 from __future__ import annotations
@@ -11,13 +13,17 @@ from __future__ import annotations
 import concurrent.futures
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+from uuid import UUID
 
 import kafka.errors
+from kafka.protocol.admin import ListGroupsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from holdfast.adapters.cluster.connections import Connections, TopicPartition, raise_code
+from holdfast.adapters.cluster.versions import SPANS
 from holdfast.machine.codes import ErrorCode
 
 EARLIEST, LATEST = -2, -1
@@ -39,13 +45,93 @@ class FoundTopics:
     refused: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic as the cluster describes it.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    topic_id : UUID
+        Its id; 0 from a broker before Kafka 2.8.
+    leaders : mapping of int to int
+        Partition -> node of its leader, -1 for none now.
+    """
+
+    name: str
+    topic_id: UUID
+    leaders: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topics:
+    """Topics of a cluster.
+
+    Parameters
+    ----------
+    cluster_id : str
+        The cluster's own id.
+    found : sequence of Topic
+        Sorted by name.
+    refused : mapping of str to int
+        Kafka's error code of each topic that is not described.
+    """
+
+    cluster_id: str
+    found: tuple[Topic, ...]
+    refused: Mapping[str, int]
+
+
+_NO_ID = UUID(int=0)
+
+
 class Lookup:
-    """Asks the brokers, over the connections of a member."""
+    """Asks the brokers, over the connections of a member or of a command."""
 
     def __init__(self, connections: Connections):
         self._connections = connections
         self._send = connections.send
         self._committed_only = connections.settings["isolation.level"] == "read_committed"
+
+    def topics(self, names: Collection[str] | None = None) -> concurrent.futures.Future[Topics]:
+        """Describe these topics (None: all)."""
+
+        async def work() -> Topics:
+            answer = await self._connections.again(lambda: self._metadata(names))
+            found = [
+                Topic(
+                    name=topic.name,
+                    topic_id=getattr(topic, "topic_id", None) or _NO_ID,
+                    leaders={p.partition_index: p.leader_id for p in topic.partitions},
+                )
+                for topic in answer.topics
+                if not topic.error_code
+            ]
+            return Topics(
+                cluster_id=answer.cluster_id or "",
+                found=tuple(sorted(found, key=lambda topic: topic.name)),
+                refused={t.name: t.error_code for t in answer.topics if t.error_code},
+            )
+
+        return self._connections.future(work())
+
+    def groups(self) -> concurrent.futures.Future[set[str]]:
+        """Ids of the groups that the brokers know: each is asked for its own."""
+
+        async def work() -> set[str]:
+            answer = await self._connections.again(lambda: self._metadata([]))
+            found: set[str] = set()
+            for broker in answer.brokers:
+                found |= await self._connections.again(partial(self._groups, broker.node_id))
+            return found
+
+        return self._connections.future(work())
+
+    async def _groups(self, node: int) -> set[str]:
+        answer = await self._send(ListGroupsRequest(**SPANS["ListGroups"].bounds), node)
+        raise_code(answer.error_code)
+        return {group.group_id for group in answer.groups}
 
     def list_offsets(
         self, partitions: Collection[TopicPartition], at: int
@@ -57,25 +143,45 @@ class Lookup:
         """
 
         async def work() -> dict[TopicPartition, int]:
-            return await self._connections.again(lambda: self._list_offsets(list(partitions), at))
+            found = await self._offsets_at(dict.fromkeys(partitions, at))
+            return {tp: offset for tp, (offset, _) in found.items()}
 
         return self._connections.future(work())
 
-    async def _list_offsets(
-        self, partitions: list[TopicPartition], at: int
-    ) -> dict[TopicPartition, int]:
-        leaders = await self._leaders({topic for topic, _ in partitions})
-        by_node: dict[int, dict[str, list[int]]] = {}
+    def offsets_at(
+        self, times: Mapping[TopicPartition, int]
+    ) -> concurrent.futures.Future[dict[TopicPartition, tuple[int, int]]]:
+        """Ask for the first record at or after a time: its offset and its time, -1 for none.
+
+        Parameters
+        ----------
+        times : mapping of (topic, partition) to int
+            Milliseconds since 1970, or :data:`EARLIEST` or :data:`LATEST`.
+
+        A partition is missing from the answer as from that of :meth:`list_offsets`.
+        """
+        return self._connections.future(self._offsets_at(times))
+
+    async def _offsets_at(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        return await self._connections.again(lambda: self._ask_leaders(times))
+
+    async def _ask_leaders(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        leaders = await self._leaders({topic for topic, _ in times})
+        by_node: dict[int, dict[str, dict[int, int]]] = {}
         failed: kafka.errors.KafkaError | None = None
-        for topic, partition in sorted(partitions):
+        for (topic, partition), at in sorted(times.items()):
             node = leaders.get((topic, partition))
             if node is None or node < 0:
                 failed = kafka.errors.LeaderNotAvailableError(f"{topic}-{partition} has no leader")
                 continue
-            by_node.setdefault(node, {}).setdefault(topic, []).append(partition)
-        found: dict[TopicPartition, int] = {}
+            by_node.setdefault(node, {}).setdefault(topic, {})[partition] = at
+        found: dict[TopicPartition, tuple[int, int]] = {}
         for node, topics in by_node.items():
-            answer = await self._send(self._list_request(topics, at), node)
+            answer = await self._send(self._list_request(topics), node)
             for topic in answer.topics:
                 for part in topic.partitions:
                     try:
@@ -83,12 +189,12 @@ class Lookup:
                     except kafka.errors.KafkaError as error:
                         failed = error
                         continue
-                    found[(topic.name, part.partition_index)] = part.offset
+                    found[(topic.name, part.partition_index)] = part.offset, part.timestamp
         if failed is not None and not found:
             raise failed
         return found
 
-    def _list_request(self, topics: Mapping[str, list[int]], at: int) -> Any:
+    def _list_request(self, topics: Mapping[str, Mapping[int, int]]) -> Any:
         kind = ListOffsetsRequest.ListOffsetsTopic
         return ListOffsetsRequest(
             replica_id=-1,
@@ -100,13 +206,13 @@ class Lookup:
                         kind.ListOffsetsPartition(
                             partition_index=p, current_leader_epoch=-1, timestamp=at
                         )
-                        for p in partitions
+                        for p, at in partitions.items()
                     ],
                 )
                 for topic, partitions in topics.items()
             ],
-            min_version=2,
-            max_version=7,
+            timeout_ms=self._connections.timeout_ms,
+            **SPANS["ListOffsets"].bounds,
         )
 
     def partitions(self, topics: Collection[str] | None) -> concurrent.futures.Future[FoundTopics]:
@@ -153,9 +259,11 @@ class Lookup:
             else [MetadataRequest.MetadataRequestTopic(name=t) for t in sorted(topics)]
         )
         request = MetadataRequest(
-            topics=wanted, allow_auto_topic_creation=False, min_version=4, max_version=9
+            topics=wanted, allow_auto_topic_creation=False, **SPANS["Metadata"].bounds
         )
-        return await self._send(request)
+        answer = await self._send(request)
+        raise_code(getattr(answer, "error_code", 0) or 0)  # of the whole answer since version 13
+        return answer
 
     async def _leaders(self, topics: Collection[str]) -> dict[TopicPartition, int]:
         answer = await self._metadata(topics)

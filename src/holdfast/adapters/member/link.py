@@ -5,13 +5,11 @@ other request over the other. A coordinator answers a connection in order and ho
 as long as the round takes. Each request is answered exactly once, by ``post``, on the IO thread. An
 error that no retry can mend (a refused login, no right to the group) goes to ``fail`` instead.
 
-**Strategy.** kafka-python builds and parses the messages; versions are negotiated within the
-ranges pinned here.
+**Strategy.** kafka-python builds and parses the messages; their versions are negotiated within
+:data:`~holdfast.adapters.cluster.versions.SPANS`. A request is built anew for each attempt, because
+it keeps the version in which it was sent, and the next broker may know another one.
 
-References
-----------
-Kafka protocol guide: JoinGroup v5-9, SyncGroup v3-5, Heartbeat v3-4, LeaveGroup v3-5, OffsetCommit
-v7-8, OffsetFetch v8; KIP-345, KIP-447 (require_stable), KIP-800, KIP-814.
+References: KIP-345, KIP-447 (require_stable), KIP-709 (OffsetFetch v8), KIP-800, KIP-814.
 """
 
 from __future__ import annotations
@@ -38,9 +36,12 @@ from holdfast.adapters.cluster.connections import (
     raise_code,
     reason,
 )
+from holdfast.adapters.cluster.versions import SPANS
 from holdfast.errors import RemoteProtocolError
 from holdfast.machine import actions, events
 from holdfast.machine.codes import ErrorCode, describe
+
+_GROUPS_SINCE = 8  # the version of OffsetFetch that asks for many groups
 
 
 class NotedOffset(int):
@@ -128,7 +129,10 @@ class GroupLink:
 
     async def _locate(self, timeout_ms: int) -> None:
         request = FindCoordinatorRequest(
-            key=self._group, key_type=0, coordinator_keys=[self._group]
+            key=self._group,
+            key_type=0,
+            coordinator_keys=[self._group],
+            **SPANS["FindCoordinator"].bounds,
         )
         answer = await self._send(request, None, timeout_ms)
         found = answer.coordinators[0] if answer.coordinators else answer
@@ -150,8 +154,7 @@ class GroupLink:
             protocol_type=action.protocol_type,
             protocols=list(action.protocols),
             reason=action.reason[:255],
-            min_version=5,
-            max_version=9,
+            **SPANS["JoinGroup"].bounds,
         )
         answer = await self._send(request, self._join_node, action.timeout_ms)
         members = tuple(
@@ -179,8 +182,7 @@ class GroupLink:
             protocol_type=action.protocol_type,
             protocol_name=action.protocol_name,
             assignments=list(action.assignments),
-            min_version=3,
-            max_version=5,
+            **SPANS["SyncGroup"].bounds,
         )
         answer = await self._send(request, self._join_node, action.timeout_ms)
         return events.SyncAnswered(
@@ -190,7 +192,7 @@ class GroupLink:
         )
 
     async def _heartbeat(self, action: actions.SendHeartbeat) -> events.Event:
-        request = HeartbeatRequest(**self._identity(action), min_version=3, max_version=4)
+        request = HeartbeatRequest(**self._identity(action), **SPANS["Heartbeat"].bounds)
         answer = await self._send(request, self._beat_node, action.timeout_ms)
         return events.HeartbeatAnswered(action.request, answer.error_code)
 
@@ -209,7 +211,7 @@ class GroupLink:
             reason=action.reason[:255],
         )
         request = LeaveGroupRequest(
-            group_id=self._group, members=[identity], min_version=3, max_version=5
+            group_id=self._group, members=[identity], **SPANS["LeaveGroup"].bounds
         )
         answer = await self._send(request, self._beat_node, action.timeout_ms)
         return events.LeaveAnswered(action.request, answer.error_code)
@@ -240,8 +242,7 @@ class GroupLink:
             member_id=member_id,
             group_instance_id=instance_id,
             topics=_commit_topics(offsets),
-            min_version=7,
-            max_version=8,
+            **SPANS["OffsetCommit"].bounds,
         )
 
         async def work() -> int:
@@ -265,27 +266,16 @@ class GroupLink:
             topics.setdefault(topic, []).append(partition)
 
         async def work() -> dict[TopicPartition, int]:
-            group = OffsetFetchRequest.OffsetFetchRequestGroup
-            request = OffsetFetchRequest(
-                groups=[
-                    group(
-                        group_id=self._group,
-                        topics=[
-                            group.OffsetFetchRequestTopics(name=t, partition_indexes=ps)
-                            for t, ps in topics.items()
-                        ],
-                    )
-                ],
-                require_stable=stable,
-                min_version=8,
-                max_version=8,
-            )
-            return await self._connections.again(lambda: self._fetch_committed(request))
+            return await self._connections.again(lambda: self._fetch_committed(topics, stable))
 
         return self._connections.future(work())
 
-    async def _fetch_committed(self, request: Any) -> dict[TopicPartition, int]:
-        answer = (await self._send(request, self._beat_node)).groups[0]
+    async def _fetch_committed(
+        self, topics: Mapping[str, list[int]], stable: bool
+    ) -> dict[TopicPartition, int]:
+        answer = await self._send(_fetch_request(self._group, topics, stable), self._beat_node)
+        if answer.API_VERSION >= _GROUPS_SINCE:
+            answer = answer.groups[0]
         raise_code(answer.error_code)
         found = {}
         for topic in answer.topics:
@@ -293,6 +283,27 @@ class GroupLink:
                 raise_code(part.error_code, f"topic {topic.name!r}")
                 found[(topic.name, part.partition_index)] = part.committed_offset
         return found
+
+
+def _fetch_request(group: str, topics: Mapping[str, list[int]], stable: bool) -> Any:
+    """A question for one group, in the fields of every version."""
+    alone = OffsetFetchRequest.OffsetFetchRequestTopic
+    grouped = OffsetFetchRequest.OffsetFetchRequestGroup
+    return OffsetFetchRequest(
+        group_id=group,
+        topics=[alone(name=t, partition_indexes=ps) for t, ps in topics.items()],
+        groups=[
+            grouped(
+                group_id=group,
+                topics=[
+                    grouped.OffsetFetchRequestTopics(name=t, partition_indexes=ps)
+                    for t, ps in topics.items()
+                ],
+            )
+        ],
+        require_stable=stable,
+        **SPANS["OffsetFetch"].bounds,
+    )
 
 
 def _commit_topics(offsets: Mapping[TopicPartition, int]) -> list[Any]:

@@ -28,7 +28,7 @@ def run(  # noqa: PLR0917 - typer passes every option by name
     kafka: Annotated[
         str | None,
         typer.Option(
-            "--kafka", metavar="VERSION", help="Version of Kafka, 2.8.0 or newer; 4.3.1 by default."
+            "--kafka", metavar="VERSION", help="Version of Kafka, 2.5.0 or newer; 4.3.1 by default."
         ),
     ] = None,
     port: Annotated[

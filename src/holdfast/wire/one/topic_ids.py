@@ -48,7 +48,8 @@ def names_by_id(topics: Iterable[tuple[str, str]]) -> dict[str, str]:
     Parameters
     ----------
     topics : iterable of (str, str)
-        Topic id and name; ids that have neither form stand as they are.
+        Topic id and name; ids that have neither form stand as they are. The id 0 is left out: a
+        cluster before Kafka 2.8 gives it to every topic.
     """
     names: dict[str, str] = {}
     for text, name in topics:
@@ -56,6 +57,9 @@ def names_by_id(topics: Iterable[tuple[str, str]]) -> dict[str, str]:
         try:
             topic_id = read_topic_id(text)
         except ValueError:
+            continue
+        if not topic_id.int:  # of every topic of a cluster without ids, which is no topic's id
+            del names[text]
             continue
         names[topic_id_text(topic_id)] = names[str(topic_id)] = name
     return names

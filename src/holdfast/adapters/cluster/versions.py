@@ -1,0 +1,94 @@
+"""The versions of the requests that holdfast sends, and the brokers that answer all of them.
+
+**Rules.** A request is sent in the newest version that it and the broker both know, from the oldest
+to the newest of :data:`SPANS`. A broker that lacks one of them in its oldest version is refused
+when a client connects. The refusal names the broker, the request, and the release of Kafka that
+brought it.
+
+**Strategy.** A broker says which versions it knows (ApiVersions); it does not say which release it
+is, and one that is compatible with Kafka has no release. So the versions decide, and a release is
+only told: kafka-python infers it from the versions.
+
+References: Kafka protocol guide, "Protocol Primitives"; KIP-35 (ApiVersions), KIP-345 (static
+members: JoinGroup v5, LeaveGroup v3), KIP-447 (OffsetFetch v7 waits for open transactions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+OLDEST_KAFKA: Final = "2.5"
+"""The first release that knows every request of :data:`SPANS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Versions of one request that holdfast can use.
+
+    Parameters
+    ----------
+    key : int
+        Kafka's number of the request.
+    oldest, newest : int
+        Versions. A newest one below Kafka's own is one that names topics by their ids, where ours
+        has their names.
+    since : str
+        The release of Kafka that brought the oldest one.
+    """
+
+    key: int
+    oldest: int
+    newest: int
+    since: str
+
+    @property
+    def bounds(self) -> dict[str, int]:
+        """Keywords of kafka-python's request classes."""
+        return {"min_version": self.oldest, "max_version": self.newest}
+
+
+SPANS: Final[Mapping[str, Span]] = {
+    "ListOffsets": Span(2, 2, 11, "0.11"),
+    "Metadata": Span(3, 4, 13, "0.11"),
+    "OffsetCommit": Span(8, 7, 9, "2.3"),
+    "OffsetFetch": Span(9, 7, 9, "2.5"),
+    "FindCoordinator": Span(10, 1, 6, "0.11"),
+    "JoinGroup": Span(11, 5, 9, "2.3"),
+    "Heartbeat": Span(12, 3, 4, "2.3"),
+    "LeaveGroup": Span(13, 3, 5, "2.4"),
+    "SyncGroup": Span(14, 3, 5, "2.3"),
+    "ListGroups": Span(16, 0, 5, "0.9"),
+}
+
+
+def why_too_old(known: Mapping[int, tuple[int, int]], release: str) -> str | None:
+    """Say why a broker cannot be used.
+
+    Parameters
+    ----------
+    known : mapping of int to (int, int)
+        Oldest and newest version of each request that the broker knows, by Kafka's number.
+    release : str
+        The release of Kafka that the versions look like.
+
+    Returns
+    -------
+    str or None
+        The request that is missing in the newest release; None for a broker that knows them all.
+
+    References: KIP-35.
+    """
+    lacking = [
+        (tuple(map(int, span.since.split("."))), name, span)
+        for name, span in SPANS.items()
+        if known.get(span.key, (0, -1))[1] < span.oldest
+    ]
+    if not lacking:
+        return None
+    _, name, span = max(lacking, key=lambda one: one[:2])
+    return (
+        f"it is Kafka {release} by the requests that it knows, and has no {name} of version "
+        f"{span.oldest} (Kafka {span.since}); holdfast needs Kafka {OLDEST_KAFKA} or newer"
+    )
