@@ -15,6 +15,7 @@ PARTS = {
     "slow": ["-m", "pytest", "-q", "-m", "slow", "--ignore", "tests/frameworks"],
     "frameworks": ["-m", "pytest", "-q", "-m", "slow", "tests/frameworks"],
     "liars": ["-m", "tests.hostile.soak", "--seeds", "{seeds}"],
+    "versions": ["-m", "tests.live.versions"],
     "chaos": ["-m", "tests.live.chaos"],
     "chaos-clients": [
         *("-m", "tests.live.chaos", "--brokers", "1", "--members", "6", "--partitions", "24"),

@@ -24,6 +24,7 @@ from tests.live.faults import ONE_BROKER, THREE_BROKERS, fire
 from tests.live.herd import CUT, POLL_SESSIONS, herd_of
 
 from holdfast.adapters.broker.broker import Broker, BrokerSettings
+from holdfast.jvm.jars import KAFKA_VERSION
 
 DESIGNS = ("eager", "simple", "deferred", "incremental")
 SESSION_SECONDS = 6.0
@@ -39,38 +40,47 @@ def run(
     """One design of one client on one cluster; journals go to ``folder``."""
     faults = ONE_BROKER if n_brokers == 1 else THREE_BROKERS
     wanted = options.fault or faults
+    with cluster(n_brokers, options.kafka) as (broker, cut):
+        sizes = {
+            "n_members": options.members,
+            "n_partitions": options.partitions,
+            "session_ms": int(1000 * SESSION_SECONDS),
+            "delay_ms": int(1000 * DELAY_SECONDS),
+        }
+        with herd_of(broker, cut, folder, design=design, client=client, **sizes) as herd:
+            try:
+                chosen = {name: faults[name] for name in faults if name in wanted}
+                found = fire(herd, chosen, note=lambda text: print(text, file=sys.stderr))
+            except AssertionError as error:  # waited in vain: the other runs go on
+                return {"violations": [str(error)]}
+            found["violations"] += late(design, found["settle_s"], options.partitions)
+            return found
+
+
+@contextmanager
+def cluster(n_brokers: int, kafka: str) -> Iterator[tuple[Broker, Cut]]:
+    """Brokers of one version, with a listener behind a proxy."""
     with Cut() as cut:
         settings = BrokerSettings(
             brokers=n_brokers,
+            kafka=kafka,
             listeners={CUT: "PLAINTEXT"},
             advertised={CUT: (cut.port,) * n_brokers} if n_brokers == 1 else {},
         )
         with Broker.start(settings=settings) as broker:
             cut.target = _address(broker)
-            sizes = {
-                "n_members": options.members,
-                "n_partitions": options.partitions,
-                "session_ms": int(1000 * SESSION_SECONDS),
-                "delay_ms": int(1000 * DELAY_SECONDS),
-            }
-            with herd_of(broker, cut, folder, design=design, client=client, **sizes) as herd:
-                try:
-                    chosen = {name: faults[name] for name in faults if name in wanted}
-                    found = fire(herd, chosen, note=lambda text: print(text, file=sys.stderr))
-                except AssertionError as error:  # waited in vain: the other runs go on
-                    return {"violations": [str(error)]}
-                found["violations"] += late(design, found["settle_s"], options.partitions)
-                return found
+            yield broker, cut
 
 
 def bound_seconds(design: str, fault: str, n_partitions: int) -> float:
     """Within what a group has settled after a fault, and has read what was written by then."""
     waits = DELAY_SECONDS if design in ("deferred", "incremental") else 0.0
     moves = MOVE_SECONDS * n_partitions if design == "incremental" else 0.0
+    bounces = 5.0 * n_partitions if "bounce" in fault else 0.0  # many processes start
     nodes = KAFKA_SECONDS if "broker" in fault or "coordinator" in fault else 0.0
     polls = POLL_SESSIONS * SESSION_SECONDS if "poll loop" in fault else 0.0
     callbacks = 12 * SESSION_SECONDS if "callbacks" in fault else 0.0  # rounds, each with slow ones
-    return SESSION_SECONDS + waits + moves + nodes + polls + callbacks + MARGIN_SECONDS
+    return SESSION_SECONDS + waits + moves + bounces + nodes + polls + callbacks + MARGIN_SECONDS
 
 
 def late(design: str, settle_seconds: dict[str, float], n_partitions: int) -> list[str]:
@@ -94,6 +104,7 @@ def main() -> int:
     parser.add_argument("--design", choices=DESIGNS, action="append")
     parser.add_argument("--client", choices=CLIENTS, action="append")
     parser.add_argument("--brokers", type=int, choices=(1, 3), action="append")
+    parser.add_argument("--kafka", default=KAFKA_VERSION, help="the version of the brokers")
     parser.add_argument("--fault", action="append", choices=[*ONE_BROKER, *THREE_BROKERS])
     parser.add_argument("--members", type=int, default=10)
     parser.add_argument("--partitions", type=int, default=60)
@@ -108,7 +119,7 @@ def main() -> int:
                 found = run(client, design, n_brokers, folder, options)
             took = round(time.monotonic() - began)
             row = {"client": client, "design": design, "brokers": n_brokers}
-            row |= {"members": options.members}
+            row |= {"kafka": options.kafka, "members": options.members}
             row |= {"partitions": options.partitions, "seconds": took, **found}
             print(json.dumps(row), flush=True)
             wrong = wrong or bool(found["violations"])

@@ -26,6 +26,14 @@ def start_all(herd: Herd) -> None:
     herd.await_settled()
 
 
+def bounce(herd: Herd) -> None:
+    """One after the other ends in order and is started again, as in a deployment."""
+    for slot in range(herd.n_members):
+        herd.terminate(slot)
+        herd.start(slot)
+    herd.await_settled()
+
+
 def kill_two(herd: Herd) -> None:
     """The leader and another one die; the others take over."""
     leader = herd.leader()
@@ -179,6 +187,7 @@ def coordinator(herd: Herd) -> int:
 
 
 ONE_BROKER: dict[str, Fault] = {
+    "rolling bounce": bounce,
     "kill -9 two": kill_two,
     "kill -9, back at once": kill_and_return,
     "SIGSTOP, SIGCONT": freeze,
