@@ -12,8 +12,8 @@ which is renamed under a lock. ``HOLDFAST_JARS`` names a folder in the layout of
 networks without a Maven repository; ``HOLDFAST_IVY_SETTINGS`` an Ivy settings file for mirrors.
 Every jar is hashed before every use. ``jars.sha256`` is made by ``sha256sum FOLDER/*.jar`` in
 ``jars/`` of a fresh cache. Another client is asked, too: ``mvn -C dependency:get`` (it holds each
-jar to the checksum that its repository publishes) into a fresh local repository brought the same
-50 jars on 2026-11-22.
+jar to the checksum that its repository publishes) into fresh local repositories brought the same
+files: Kafka 4.3.1 and Spark's on 2026-11-22, the older Kafkas on 2026-11-23.
 """
 
 from __future__ import annotations
