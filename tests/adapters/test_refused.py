@@ -57,7 +57,6 @@ def test_a_refused_connection_leaves_no_socket(left_open):
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
 def test_a_connection_that_is_never_answered_ends(left_open, silent_server, monkeypatch, protocol):
     """kafka-python waits for a TLS handshake without a limit."""
-    monkeypatch.setattr(refused, "HANDSHAKE_SECONDS", 0.3)
     monkeypatch.setattr(diagnosis, "_LOOK_S", 0.3)
     text = fail_to_open(silent_server, **{"security.protocol": protocol})
     assert text.startswith(f"{silent_server} takes connections and never answers")

@@ -1,10 +1,11 @@
-"""A TCP proxy that can be cut: silently, or with every connection reset."""
+"""A TCP proxy that can be cut: silently, with every connection reset; or that answers late."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import threading
+import time
 
 
 class Cut:
@@ -12,6 +13,7 @@ class Cut:
 
     ``port`` is known from the start; set ``target`` before the first client comes. While
     :meth:`hold` lasts nothing passes, and what was on its way arrives late, after :meth:`mend`.
+    Every answer of the server takes :attr:`late_s` longer.
     """
 
     def __init__(self) -> None:
@@ -22,6 +24,7 @@ class Cut:
         self._flows.set()
         self._refuses = False
         self.n_refused = 0
+        self.late_s = 0.0
         self._ended = False
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
@@ -88,17 +91,19 @@ class Cut:
         with self._lock:
             self._sockets |= {client, server}
         ways = [
-            threading.Thread(target=self._pump, args=pair, daemon=True)
-            for pair in ((client, server), (server, client))
+            threading.Thread(target=self._pump, args=way, daemon=True)
+            for way in ((client, server, False), (server, client, True))
         ]
         both = threading.Thread(target=self._end_of, args=(ways, client, server), daemon=True)
         self._threads += [*ways, both]
         for thread in (*ways, both):
             thread.start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, answers: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65_536):
+                if answers:
+                    time.sleep(self.late_s)
                 self._flows.wait()
                 sink.sendall(data)
         for one in (source, sink):

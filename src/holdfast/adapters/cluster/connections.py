@@ -191,11 +191,21 @@ class Connections:
         self._manager._auth_failures.clear()
 
     async def send(self, request: Any, node: object = None, timeout_ms: int | None = None) -> Any:
-        """Send one request to a node (any node for None) and return the answer."""
+        """Send one request to a node (any node for None) and return the answer.
+
+        The time-out is that of the answer and begins when the connection stands. kafka-python's
+        begins earlier: after a slow set-up too little would be left for the answer, and a request
+        that times out closes its connection, so the next one begins anew. The wait for the set-up
+        has the same limit and closes nothing: a later request may find the connection.
+        """
         limit = self.timeout_ms if timeout_ms is None else timeout_ms
         if self.tries_logins_again:
             self._manager._auth_failures.clear()
-        return await self._manager.send(request, node_id=node, request_timeout_ms=limit)
+        chosen = self._manager.least_loaded_node() if node is None else node
+        connection = self._manager.get_connection(chosen)
+        if connection.initializing:
+            await self._manager.wait_for(connection.init_future, limit)
+        return await self._manager.send(request, node_id=chosen, request_timeout_ms=limit)
 
     def submit(
         self,

@@ -1,10 +1,13 @@
-"""Repairs of kafka-python's connections: sockets that stay open, and a last answer that is lost.
+"""Repairs of kafka-python's connections: their set-up, their sockets, and a lost last answer.
 
-**Rules.** Four things change, and no more.
+**Rules.** Five things change, and no more.
 
 - A socket whose connect or TLS handshake failed, or was given up, is closed at once, not at some
   later garbage collection.
-- A TLS handshake that the other side does not answer fails after :data:`HANDSHAKE_SECONDS`.
+- A TLS handshake ends when the time of the connection's set-up does.
+- A set-up that is answered too late has failed: the next one waits for the reconnect back-off and
+  has more time, up to 30 s. A client or a broker that gets little of a busy machine would fail for
+  ever otherwise, each time after the same 10 s.
 - A client that is closed has closed its sockets, also those with a request still to be written.
 - What a broker sends before it ends a connection is read. A refused login is such an answer: the
   broker sends it and closes, so a busy client finds both at once, and kafka-python drops the bytes.
@@ -15,7 +18,11 @@ client is closed in the middle of a connect, Python closes the suspended corouti
 sees GeneratorExit. A transport closes itself after its last write, which never comes if the loop
 ends first; so the end of the loop closes the sockets that its transports still hold. A read that
 finds bytes and the end returns the bytes: a socket at its end stays readable, so the next read,
-after the tasks that the bytes woke, finds the end again.
+after the tasks that the bytes woke, finds the end again. ``initialize`` closes a connection that is
+not answered in time and returns as if all were well, so its caller forgets all failures; it is
+wrapped, and raises. A refused login stays as it is: it is no matter of time.
+
+References: KIP-601 (time-outs of a connection's set-up that grow).
 """
 
 from __future__ import annotations
@@ -23,42 +30,55 @@ from __future__ import annotations
 import functools
 import socket
 import ssl
-import time
 import weakref
 from typing import Any
 
+import kafka.errors
+from kafka.net.connection import KafkaConnection
 from kafka.net.inet import KafkaNetSocket
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
-HANDSHAKE_SECONDS = 10.0  # as Kafka's socket.connection.setup.timeout.ms
 _connect = KafkaNetSocket.sock_connect
+_initialize = KafkaConnection.initialize
 _make_transport = KafkaTCPTransport.__init__
 _close_loop = NetworkSelector.close
 _receive_plain = KafkaTCPTransport._sock_recv
 _receive_tls = KafkaSSLTransport._sock_recv
 _transports: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
+_set_up_until: dict[
+    int, float | None
+] = {}  # of a socket that is connected, until it has a transport
 
 
 async def _connect_or_close(
     self: Any, net: Any, sock: socket.socket, sockaddr: Any, timeout_at: float | None = None
 ) -> Any:
     try:
-        return await _connect(self, net, sock, sockaddr, timeout_at=timeout_at)
+        connected = await _connect(self, net, sock, sockaddr, timeout_at=timeout_at)
     except BaseException:
         sock.close()
         raise
+    _set_up_until[sock.fileno()] = timeout_at
+    return connected
 
 
 async def _handshake_or_close(self: Any) -> None:
     try:
-        await _handshake(self, time.monotonic() + HANDSHAKE_SECONDS)
+        await _handshake(self, self.set_up_until)
     except BaseException:
         self._close()
         raise
 
 
-async def _handshake(self: Any, timeout_at: float) -> None:
+async def _initialize_or_raise(self: Any, timeout_at: float | None = None) -> None:
+    await _initialize(self, timeout_at)
+    error = self.init_future.exception
+    if isinstance(error, (kafka.errors.RequestTimedOutError, kafka.errors.KafkaTimeoutError)):
+        raise error
+
+
+async def _handshake(self: Any, timeout_at: float | None) -> None:
     while True:
         try:
             self._sock.do_handshake()
@@ -81,6 +101,7 @@ def _bytes_before_end(receive: Any) -> Any:
 
 def _note_transport(self: Any, net: Any, sock: socket.socket, host: str | None = None) -> None:
     _make_transport(self, net, sock, host=host)
+    self.set_up_until = _set_up_until.pop(sock.fileno(), None)
     _transports.setdefault(net, weakref.WeakSet()).add(self)
 
 
@@ -92,7 +113,8 @@ def _close_loop_and_sockets(self: Any) -> None:
 
 
 def mend_connects() -> None:
-    """Wrap kafka-python's connect, handshake, read and close; safe to call again."""
+    """Wrap kafka-python's connect, handshake, set-up, read and close; safe to call again."""
+    KafkaConnection.initialize = _initialize_or_raise
     KafkaTCPTransport.__init__ = _note_transport
     NetworkSelector.close = _close_loop_and_sockets
     KafkaNetSocket.sock_connect = _connect_or_close
