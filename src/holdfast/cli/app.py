@@ -12,7 +12,6 @@ all of them.
 from __future__ import annotations
 
 import errno
-import io
 import logging
 import os
 import sys
@@ -31,6 +30,7 @@ from holdfast.cli import commands
 from holdfast.cli.output import print_error, print_note
 from holdfast.cli.settings import for_click, note_from_above, variables_of
 from holdfast.cli.settings_files import find_file
+from holdfast.cli.streams import open_streams
 from holdfast.cli.strict import check_environment, refuse_repeats
 from holdfast.errors import (
     AdapterError,
@@ -182,19 +182,6 @@ def _explained(error: Exception) -> str:
     return f"a bug in holdfast: {what} (--debug shows where)"
 
 
-def _open_streams() -> None:
-    """Give us streams where the caller closed them, and take names that a stream cannot spell."""
-    sys.stdin = sys.stdin or _nowhere("r")
-    sys.stdout = sys.stdout or _nowhere("w")
-    sys.stderr = sys.stderr or _nowhere("w")
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def _nowhere(mode: str) -> Any:
-    return Path(os.devnull).open(mode, encoding="utf-8")
-
-
 @cache
 def register(name: str) -> None:
     """Add the command of a module, once."""
@@ -274,7 +261,7 @@ def _all_variables() -> list[str]:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
-    _open_streams()
+    open_streams()
     arguments = sys.argv[1:] if argv is None else argv
     debug = "--debug" in arguments
     code: str | int | None
