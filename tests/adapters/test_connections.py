@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
+from contextlib import closing
 
+import kafka
 import pytest
 
 from holdfast.adapters.cluster.connections import Connections
+from holdfast.adapters.cluster.refused import mend_connects
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError
+from holdfast.kafka import KafkaConsumer
 
 
 @pytest.fixture
@@ -96,3 +101,32 @@ def test_two_closes_at_once_leave_no_socket_open(monkeypatch):
     # Two threads in kafka-python's loop: it raises on one of them, and is not closed to the end.
     assert order == ["begins", "ends"] * 2
     assert made._net._wakeup_r.fileno() == -1
+
+
+def block(net):
+    """Have a task of an event loop let no other run, for longer than kafka-python likes (0.1 s)."""
+
+    async def sleep():
+        time.sleep(0.15)
+
+    net.run(sleep)
+
+
+def warnings_of_loops(caplog):
+    """Ask once the loops have ended: a warning comes after the answer of its task."""
+    return [r for r in caplog.records if r.name == "kafka.net.selector"]
+
+
+def test_a_slow_moment_of_the_members_loop_is_not_in_the_applications_log(connections, caplog):
+    with closing(connections):
+        block(connections._net)
+    assert warnings_of_loops(caplog) == []
+
+
+@pytest.mark.parametrize("kind", [kafka.KafkaConsumer, KafkaConsumer])
+def test_what_the_application_does_in_its_own_consumers_loop_is_warned_of(kind, caplog):
+    """It may be the application's own code: a listener that is a coroutine, a serializer."""
+    mend_connects()  # kafka-python's own leaves those open that are refused
+    with closing(kind(bootstrap_servers="127.0.0.1:1", api_version=(2, 6), group_id="g")) as mine:
+        block(mine._net)
+    assert len(warnings_of_loops(caplog)) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 
 import kafka
@@ -77,3 +78,14 @@ def test_the_data_plane_of_kafka_python_fetches_what_is_there(broker, topic):
     with closing(KafkaPythonPlane(Settings.parse(settings))) as plane:
         plane.start({(topic.name, EMPTY): 0, (topic.name, FULL): 0})
         assert not read_and_note_waits(plane._consumer, lambda: len(plane.poll(100, 5)))
+
+
+def test_the_loop_of_that_data_plane_warns_of_no_slow_moment(broker, caplog):
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "of no use"}
+
+    async def block():
+        time.sleep(0.15)  # kafka-python warns from 0.1 s on
+
+    with closing(KafkaPythonPlane(Settings.parse(settings))) as plane:
+        plane._consumer._net.run(block)
+    assert [r for r in caplog.records if r.name == "kafka.net.selector"] == []

@@ -100,6 +100,7 @@ class Connections:
             **(options or {}),
             "socket_options": SOCKET_OPTIONS,
             "receive_message_max_bytes": LARGEST_ANSWER_BYTES,
+            **render.KAFKA_PYTHON_LOOP,
         }
         self._client = KafkaNetClient(**options)
         self._manager = self._client._manager

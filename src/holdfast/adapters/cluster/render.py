@@ -33,6 +33,10 @@ _LIBRDKAFKA_SAME = (
     *("sasl.mechanism", "sasl.username", "sasl.password"),
 )
 
+KAFKA_PYTHON_LOOP = {"slow_task_threshold_secs": 0}
+"""For the event loop of a kafka-python client of ours: it warns of no task that took long, as
+tasks do on a busy machine. The application has none there, and could do nothing about it."""
+
 
 def ssl_context(settings: Settings) -> ssl.SSLContext | None:
     """TLS as the ``ssl.*`` keys ask for it, None without TLS.

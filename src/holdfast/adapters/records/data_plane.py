@@ -232,6 +232,7 @@ class KafkaPythonPlane:
         self._part = kafka.TopicPartition
         self._consumer = clients_own(kafka.KafkaConsumer)(**render.kafka_python_fetch(settings))
         fetch_what_is_there(self._consumer)
+        self._consumer._net.config.update(render.KAFKA_PYTHON_LOOP)
         self._next: dict[TopicPartition, int] = {}
         self._returned: set[TopicPartition] = set()
 
