@@ -276,7 +276,8 @@ class Seeks:
 
 def test_kafka_python_seeks_only_what_starts(monkeypatch):
     monkeypatch.setattr(kafka, "KafkaConsumer", Seeks)
-    monkeypatch.setattr(kafka_python_fetches, "fetch_what_is_there", lambda consumer: None)
+    for repair in ("fetch_what_is_there", "let_it_be_slow"):
+        monkeypatch.setattr(kafka_python_fetches, repair, lambda consumer: None)
     settings = Settings.parse({"bootstrap.servers": "h:1", "group.id": "of no use"})
     plane = KafkaPythonPlane(settings)
     plane.start({("t", 0): 5})

@@ -22,6 +22,7 @@ import kafka
 from kafka import TopicPartition
 from kafka.consumer.fetcher import Fetcher
 
+from holdfast.adapters.cluster.render import KAFKA_PYTHON_LOOP
 from holdfast.adapters.kafka_python_attach import TESTED
 
 
@@ -64,3 +65,14 @@ def fetch_what_is_there(consumer: Any) -> None:
     if kafka.__version__ in TESTED:
         # the fetcher exists and its metrics are registered by name, so no second one can be made
         consumer._fetcher.__class__ = _PatientFetcher
+
+
+def let_it_be_slow(consumer: Any) -> None:
+    """Let the loop of a consumer of ours warn of no task that took long.
+
+    Parameters
+    ----------
+    consumer : kafka.KafkaConsumer
+    """
+    if kafka.__version__ in TESTED:
+        consumer._net.config.update(KAFKA_PYTHON_LOOP)  # it takes no keyword for this

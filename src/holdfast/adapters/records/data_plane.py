@@ -227,12 +227,12 @@ class KafkaPythonPlane:
     def __init__(self, settings: Settings):
         import kafka
 
-        from holdfast.adapters.kafka_python_fetches import fetch_what_is_there
+        from holdfast.adapters.kafka_python_fetches import fetch_what_is_there, let_it_be_slow
 
         self._part = kafka.TopicPartition
         self._consumer = clients_own(kafka.KafkaConsumer)(**render.kafka_python_fetch(settings))
         fetch_what_is_there(self._consumer)
-        self._consumer._net.config.update(render.KAFKA_PYTHON_LOOP)
+        let_it_be_slow(self._consumer)
         self._next: dict[TopicPartition, int] = {}
         self._returned: set[TopicPartition] = set()
 
