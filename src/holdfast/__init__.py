@@ -52,9 +52,6 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(_HOME[name]), name)
     except ImportError as error:
-        if (error.name or "").startswith("kafka."):  # there, but another version
-            explained = import_module("holdfast.adapters.kafka_python_version").explained
-            raise explained(error) from error
         error.add_note(f"holdfast.{name} needs an extra: pip install 'holdfast[confluent]'")
         raise
 

@@ -8,7 +8,7 @@ the lines for each.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from holdfast.adapters.drop_in.confluent.consumer import ConfluentConsumer as Consumer
 from holdfast.adapters.drop_in.confluent.kinds import (
@@ -16,9 +16,8 @@ from holdfast.adapters.drop_in.confluent.kinds import (
 )
 from holdfast.adapters.drop_in.confluent.kinds import install
 
-with suppress(ImportError):  # confluent-kafka has the original since 2.13
+if TYPE_CHECKING:
     from holdfast.adapters.drop_in.confluent.asynchronous import ConfluentAIOConsumer as AIOConsumer
-with suppress(ImportError):  # since 2.16
     from holdfast.adapters.drop_in.confluent.asynchronous import (
         ConfluentAsyncDeserializingConsumer as AsyncDeserializingConsumer,
     )
@@ -30,3 +29,20 @@ __all__ = [
     "DeserializingConsumer",
     "install",
 ]
+
+_ASYNCIO = {  # confluent-kafka has the first one since 2.13, the other one since 2.16
+    "AIOConsumer": "ConfluentAIOConsumer",
+    "AsyncDeserializingConsumer": "ConfluentAsyncDeserializingConsumer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the asyncio classes when they are asked for, as confluent-kafka does."""
+    if name in _ASYNCIO:
+        try:
+            from holdfast.adapters.drop_in.confluent import asynchronous
+
+            return getattr(asynchronous, _ASYNCIO[name])
+        except (ImportError, AttributeError):
+            pass
+    raise AttributeError(f"module 'holdfast.confluent' has no attribute {name!r}")

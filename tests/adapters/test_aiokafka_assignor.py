@@ -142,16 +142,16 @@ def test_lags_reach_the_leader():
 
 
 def test_a_leader_that_cannot_plan_falls_back_to_range(monkeypatch, caplog):
-    from holdfast.machine.leader import designs
+    from holdfast.machine.leader import leader_turn
 
-    real = designs.perform_assignment
+    real = leader_turn.perform_assignment
 
     def broken(name: str, *rest, **options):
         if name == "sticky":
             raise RuntimeError("out of luck")
         return real(name, *rest, **options)
 
-    monkeypatch.setattr(designs, "perform_assignment", broken)
+    monkeypatch.setattr(leader_turn, "perform_assignment", broken)
     group = Group(4)
     for name in ("a", "b"):
         group.join(name, Sticky())

@@ -7,13 +7,15 @@ import inspect
 import logging
 import threading
 import time
+from contextlib import closing
 from uuid import UUID
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from holdfast.adapters.drop_in.confluent import routing
+from holdfast.adapters.drop_in.confluent.error_message import told_as
 from holdfast.adapters.settings import KEYS
 from holdfast.confluent import Consumer
 
@@ -40,7 +42,7 @@ def of_both(call, **config):
     """The answers of the original and of ours."""
     answers = []
     for kind in (ORIGINAL, Consumer):
-        with kind({**QUICK, **config}) as consumer:
+        with closing(kind({**QUICK, **config})) as consumer:
             answers.append(answer(lambda consumer=consumer: call(consumer)))
     return answers
 
@@ -52,7 +54,7 @@ def test_every_public_name_of_the_original_is_there_and_no_other():
 
 
 PART = TopicPartition("t", 0)
-FAILED = Message(topic="t", partition=0, offset=1, error=KafkaError(KafkaError._PARTITION_EOF))
+FAILED = told_as(KafkaError(KafkaError._PARTITION_EOF), "t")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +188,7 @@ def test_an_empty_group_is_no_group(group):
 
 @KINDS
 def test_an_object_is_initialised_once(kind):
-    with kind(QUICK) as consumer, pytest.raises(RuntimeError, match="already initialized"):
+    with closing(kind(QUICK)) as consumer, pytest.raises(RuntimeError, match="already initialized"):
         consumer.__init__(QUICK)
 
 
@@ -276,7 +278,9 @@ def test_an_error_of_a_callback_comes_out_of_poll_and_the_consumer_goes_on(kind)
 @KINDS
 def test_statistics_come_to_their_callback(kind):
     told = []
-    with kind({**QUICK, "statistics.interval.ms": 50, "stats_cb": told.append}) as consumer:
+    with closing(
+        kind({**QUICK, "statistics.interval.ms": 50, "stats_cb": told.append})
+    ) as consumer:
         while not told:
             consumer.poll(0.1)
     assert '"type":"consumer"' in told[0].replace(" ", "")
@@ -308,7 +312,7 @@ def test_a_token_comes_from_oauth_cb(kind):
         "sasl.oauthbearer.config": "said",
         "oauth_cb": token,
     }
-    with kind(config) as consumer:
+    with closing(kind(config)) as consumer:
         consumer.poll(0.01)
     assert asked[0] == "said"
 
@@ -317,7 +321,7 @@ def test_a_token_comes_from_oauth_cb(kind):
 def test_a_second_thread_waits_for_its_turn(kind):
     inside, order = threading.Event(), []
     told = {"statistics.interval.ms": 20, "stats_cb": lambda _: inside.set()}
-    with kind({**QUICK, **told, "bootstrap.servers": "127.0.0.1:1"}) as consumer:
+    with closing(kind({**QUICK, **told, "bootstrap.servers": "127.0.0.1:1"})) as consumer:
         consumer.subscribe(["a"])
 
         def first():
@@ -369,7 +373,7 @@ def test_what_the_member_cannot_honour_is_refused_with_the_reason(config, said):
 @pytest.mark.parametrize("name", ["fair", "lag-sticky", "cooperative-sticky", "deferred"])
 def test_every_assignor_of_the_registry_is_a_strategy(name):
     key = "holdfast.policy" if name == "deferred" else "partition.assignment.strategy"
-    with Consumer({**QUICK, key: name}) as consumer:
+    with closing(Consumer({**QUICK, key: name})) as consumer:
         consumer.subscribe(["a"])
 
 

@@ -117,7 +117,7 @@ def test_a_class_that_was_derived_before_is_told_of(client):
 
 def test_keys_go_over_those_of_a_framework_until_they_are_undone():
     def strategy_of(**config):
-        with confluent_kafka.Consumer({**QUICK, **config}) as consumer:
+        with closing(confluent_kafka.Consumer({**QUICK, **config})) as consumer:
             return [assignor.name for assignor in consumer._holdfast._assignors]
 
     theirs = {"partition.assignment.strategy": "range"}
@@ -132,7 +132,7 @@ def test_keys_go_over_those_of_a_framework_until_they_are_undone():
             confluent_kafka.Consumer({"group.id": "g", "group.protocol": "consumer"})
     finally:
         undo()
-    with holdfast.confluent.Consumer({**QUICK, **theirs}) as consumer:
+    with closing(holdfast.confluent.Consumer({**QUICK, **theirs})) as consumer:
         assert [assignor.name for assignor in consumer._holdfast._assignors] == ["range"]
 
 

@@ -333,7 +333,7 @@ def test_a_follower_that_joins_again_sends_other_bytes():
 
 
 def test_a_leader_that_cannot_plan_lets_members_keep_what_they_have(monkeypatch, caplog):
-    from holdfast.machine.leader import designs
+    from holdfast.machine.leader import leader_turn
 
     group = Group(4)
     group.join("a", CooperativeSticky())
@@ -344,7 +344,7 @@ def test_a_leader_that_cannot_plan_lets_members_keep_what_they_have(monkeypatch,
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(designs, "read_group", broken)
+    monkeypatch.setattr(leader_turn, "read_group", broken)
     group.members["b"].rejoin = True
     group.settle()
     assert group.log[-1] == before

@@ -234,8 +234,8 @@ def sign_commits(name: str, note) -> None:
 
     build, commit = link._commit_topics, link.GroupLink.commit
 
-    def signed(offsets):
-        topics = build(offsets)
+    def signed(kind, offsets):
+        topics = build(kind, offsets)
         for topic in topics:
             for partition in topic.partitions:
                 partition.committed_metadata = name

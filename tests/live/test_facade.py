@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from concurrent.futures import Future
+from contextlib import closing
 
 import confluent_kafka
 import pytest
@@ -14,15 +15,17 @@ from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_INVALID,
     OFFSET_STORED,
+    TIMESTAMP_NOT_AVAILABLE,
     KafkaError,
     KafkaException,
+    Message,
     Producer,
     TopicPartition,
 )
 from tests.live.crew import Topic, fresh
-from tests.live.waiting import until
+from tests.live.waiting import PATIENCE_SECONDS, until
 
-from holdfast.adapters.drop_in.confluent.side import GroupSide
+from holdfast.adapters.drop_in.confluent.side import GroupSide, has_gate
 from holdfast.confluent import Consumer
 
 pytestmark = pytest.mark.broker
@@ -192,14 +195,14 @@ def test_callbacks_change_the_assignment_and_may_raise(broker, topic, kind, stra
     with pytest.raises(ValueError, match="from on_revoke"):
         consumer.close()
     assert done[1:] == [[]]
-    with kind({**settings}) as after:
+    with closing(kind({**settings})) as after:
         assert committed(after, topic) == [9, -1001]
 
 
 @KINDS
 def test_stored_offsets_are_committed_now_and_then_and_at_the_end(broker, topic, kind):
     settings = config(broker, enable_auto_offset_store=False, auto_commit_interval_ms=100)
-    with kind(settings) as consumer:
+    with closing(kind(settings)) as consumer:
         consumer.subscribe([topic.name])
         messages = read(consumer, 20)
         of_0 = [m for m in messages if m.partition() == 0]
@@ -209,18 +212,17 @@ def test_stored_offsets_are_committed_now_and_then_and_at_the_end(broker, topic,
             "what is stored is committed",
         )
         consumer.store_offsets(offsets=[TopicPartition(topic.name, 1, 5)])
-    with kind(settings) as consumer:
+    with closing(kind(settings)) as consumer:
         assert committed(consumer, topic) == [3, 5]
 
 
 @KINDS
 def test_a_manual_assignment_is_the_originals(broker, topic, kind):
     settings = config(broker, enable_partition_eof=True, auto_commit_interval_ms=100)
-    with kind(settings) as consumer:
+    with closing(kind(settings)) as consumer:
         consumer.assign([TopicPartition(topic.name, 0, 5)])
-        messages = consumer.consume(6, 10)
-        assert [m.offset() for m in messages] == [5, 6, 7, 8, 9, 10]
-        assert messages[-1].error().code() == KafkaError._PARTITION_EOF
+        assert [m.offset() for m in consumer.consume(5, 10)] == [5, 6, 7, 8, 9]
+        assert consumer.poll(10).error().code() == KafkaError._PARTITION_EOF
         with pytest.raises(KafkaException) as raised:
             consumer.incremental_assign([TopicPartition(topic.name, 0)])
         assert raised.value.args[0].code() == KafkaError._CONFLICT
@@ -230,7 +232,7 @@ def test_a_manual_assignment_is_the_originals(broker, topic, kind):
         )
         consumer.incremental_assign([TopicPartition(topic.name, 1, 9)])
         assert consumer.poll(10).offset() == 9
-    with kind(settings) as consumer:
+    with closing(kind(settings)) as consumer:
         assert committed(consumer, topic) == [10, 10]
 
 
@@ -242,7 +244,7 @@ def test_a_note_beside_an_offset_is_read_as_it_was_written(broker, topic, kind):
         enable_auto_commit=False,
         on_commit=lambda error, partitions: told.append((error, partitions[0].metadata)),
     )
-    with kind(settings) as consumer, confluent_kafka.Consumer(settings) as reader:
+    with closing(kind(settings)) as consumer, closing(confluent_kafka.Consumer(settings)) as reader:
         consumer.subscribe([topic.name])
         read(consumer, 20)
         for note in (None, "", "x", "a longer note", "mit Umlaut: \u00fc"):
@@ -261,7 +263,7 @@ def test_a_transaction_takes_the_group_of_its_consumer(broker, topic, kind):
     producer.init_transactions(20)
     group = fresh("facade")
     settings = config(broker, enable_auto_commit=False, group_id=group)
-    with kind(settings) as consumer:
+    with closing(kind(settings)) as consumer:
         consumer.subscribe([topic.name])
         read(consumer, 20)
         old = consumer.consumer_group_metadata()
@@ -270,7 +272,7 @@ def test_a_transaction_takes_the_group_of_its_consumer(broker, topic, kind):
         producer.send_offsets_to_transaction(positions, old, 20)
         producer.commit_transaction(20)
         assert committed(consumer, topic) == [10, 10]
-    with kind(settings) as consumer:
+    with closing(kind(settings)) as consumer:
         consumer.subscribe([topic.name])
         until(lambda: consumer.poll(0.1) is None and consumer.assignment(), "the next one owns it")
         producer.begin_transaction()
@@ -287,7 +289,7 @@ def test_a_loop_that_does_not_poll_is_told_and_loses_its_partitions(broker, topi
         partition_assignment_strategy="cooperative-sticky",
         enable_auto_commit=False,
     )
-    with Consumer(settings) as consumer:  # the original, too: 8 s each
+    with closing(Consumer(settings)) as consumer:  # the original, too: 8 s each
         consumer.subscribe([topic.name], on_assign=diary.on_assign, on_revoke=diary.on_revoke)
         (first,) = read(consumer, 1)
         threading.Event().wait(7.5)
@@ -305,7 +307,7 @@ def test_a_rolling_change_of_the_import_needs_no_downtime(broker):
     topic = Topic(broker.bootstrap, 4)
     group = fresh("facade")
     settings = config(broker, group_id=group)
-    with confluent_kafka.Consumer(settings) as old, Consumer(settings) as new:
+    with closing(confluent_kafka.Consumer(settings)) as old, closing(Consumer(settings)) as new:
         for consumer in (old, new):
             consumer.subscribe([topic.name])
 
@@ -324,7 +326,7 @@ def test_what_stays_keeps_flowing_and_a_stale_commit_is_refused(broker):
     settings["group.id"] = fresh("facade")
     settings["holdfast.incremental.interval.ms"] = 200
     diaries = [Diary(), Diary()]
-    with Consumer(settings) as first, Consumer(settings) as second:
+    with closing(Consumer(settings)) as first, closing(Consumer(settings)) as second:
         first.subscribe([topic.name], **diaries[0].all())
         messages = read(first, 20)
         second.subscribe([topic.name], **diaries[1].all())
@@ -360,11 +362,11 @@ def test_a_partition_that_came_back_is_committed_as_far_as_it_was_handed_out(bro
         enable_auto_commit=False,
         enable_auto_offset_store=stores,
     )
-    with Consumer(settings) as first:
+    with closing(Consumer(settings)) as first:
         first.subscribe([topic.name])
         for message in read(first, 10):
             first.commit(message, asynchronous=False)
-        with Consumer(settings) as second:
+        with closing(Consumer(settings)) as second:
             second.subscribe([topic.name])
 
             def spread():
@@ -393,11 +395,29 @@ def test_a_partition_that_came_back_is_committed_as_far_as_it_was_handed_out(bro
         assert committed(first, topic)[away] == 1
 
 
-def test_a_topic_that_does_not_exist_is_a_message_with_the_original_code(broker):
-    with Consumer(config(broker)) as consumer:
-        consumer.subscribe([fresh("nowhere")])
-        message = consumer.poll(20)
+@KINDS
+def test_a_topic_that_does_not_exist_is_a_message_with_the_original_code(kind, broker):
+    name = fresh("nowhere")
+    with closing(kind(config(broker))) as consumer:
+        consumer.subscribe([name])
+        message = consumer.poll(PATIENCE_SECONDS)
         assert message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        assert isinstance(message, Message)
+        assert len(message) == len(message.value())
+        assert message.value().decode() == message.error().str()
+        assert message.error().str().startswith(f"Subscribed topic not available: {name}")
+        assert message.timestamp() == (TIMESTAMP_NOT_AVAILABLE, -1)
+        assert (message.topic(), message.partition()) == (name, 0)
+        beside = ("key", "headers", "offset", "leader_epoch", "latency")
+        assert [getattr(message, name)() for name in beside] == [None] * len(beside)
+        for call in (consumer.commit, consumer.store_offsets):
+            with pytest.raises(KafkaException, match="message with error") as raised:
+                call(message)
+            assert raised.value.args[0].code() == KafkaError._INVALID_ARG
+        names = ("value", "key", "headers")
+        for name, value in zip(names, (b"text", b"key", [("a", b"b")]), strict=True):
+            getattr(message, f"set_{name}")(value)
+            assert getattr(message, name)() == value
 
 
 def test_a_consumer_that_is_forgotten_ends_its_threads(broker, topic):
@@ -419,7 +439,9 @@ def test_librdkafka_is_not_left_alone_with_the_question_where_to_start(broker, t
     log = logging.Logger("librdkafka")
     log.addHandler(logging.Handler())
     log.handlers[0].emit = lambda record: said.append(record.getMessage())
-    with Consumer({**config(broker, debug="cgrp"), "log_level": 7}, logger=log) as consumer:
+    with closing(
+        Consumer({**config(broker, debug="cgrp"), "log_level": 7}, logger=log)
+    ) as consumer:
         consumer.subscribe([topic.name])
         read(consumer, 20)
         assert [p.offset for p in consumer.assignment()] == [OFFSET_STORED] * 2  # as the original
@@ -432,10 +454,10 @@ def test_joining_never_stops_a_poll_however_late_it_is_known_where_to_begin(brok
     settings = config(broker, partition_assignment_strategy="cooperative-sticky")
     settings["group.id"] = fresh("facade")
     read_by = {0: 0, 1: 0}
-    with Consumer(settings) as first:
+    with closing(Consumer(settings)) as first:
         first.subscribe([topic.name])
         until(lambda: first.poll(0.05) or len(first.assignment()) == 2, "it has both")
-        with Consumer(settings) as second:
+        with closing(Consumer(settings)) as second:
             second.subscribe([topic.name])
 
             def shared():
@@ -465,7 +487,7 @@ def test_joining_never_stops_a_poll_however_late_it_is_known_where_to_begin(brok
 
 @KINDS
 def test_a_commit_of_all_tells_what_had_nothing_to_commit(kind, broker, topic):
-    with kind(config(broker, enable_auto_commit=False)) as consumer:
+    with closing(kind(config(broker, enable_auto_commit=False))) as consumer:
         consumer.subscribe([topic.name])
         read(consumer, 20)
         consumer.commit(offsets=[TopicPartition(topic.name, 1, 10)], asynchronous=False)
@@ -482,7 +504,7 @@ def test_the_commit_of_the_end_is_told(kind, ends, broker, topic):
         told.append((error, {p.partition: p.offset for p in partitions}))
 
     settings = config(broker, auto_commit_interval_ms=600_000, on_commit=on_commit)
-    with kind(settings) as consumer:
+    with closing(kind(settings)) as consumer:
         consumer.subscribe([topic.name])
         read(consumer, 20)
         if ends == "unsubscribe":
@@ -493,7 +515,7 @@ def test_the_commit_of_the_end_is_told(kind, ends, broker, topic):
 
 @KINDS
 def test_an_eager_member_changes_its_assignment_as_a_whole(kind, broker, topic):
-    with kind(config(broker)) as consumer:
+    with closing(kind(config(broker))) as consumer:
         consumer.subscribe([topic.name])
         read(consumer, 20)
         for change in (consumer.incremental_assign, consumer.incremental_unassign):
@@ -511,6 +533,7 @@ QUESTIONS = {
 }
 
 
+@pytest.mark.skipif(not has_gate, reason="confluent-kafka's own calls wait since 2.16 only")
 @KINDS
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_question_waits_for_the_poll_of_another_thread(
@@ -522,7 +545,7 @@ def test_a_question_waits_for_the_poll_of_another_thread(
         time.sleep(0.02)  # between two slices librdkafka would let others in
         return serve(side)
 
-    with kind(config(broker, enable_auto_commit=False)) as consumer:
+    with closing(kind(config(broker, enable_auto_commit=False))) as consumer:
         consumer.subscribe([topic.name])
         read(consumer, 20)
         monkeypatch.setattr(GroupSide, "serve", serve_slowly)

@@ -31,7 +31,9 @@ def all_to_first(claims: Claims) -> Solution:
 @pytest.fixture(autouse=True)
 def row(monkeypatch):
     """The one row."""
-    info = AssignorInfo(name=NAME, function=all_to_first, summary="all to the first member")
+    info = AssignorInfo(
+        name=NAME, home=f"{__name__}:all_to_first", summary="all to the first member"
+    )
     monkeypatch.setitem(registry._ROWS, NAME, info)
 
 

@@ -2,13 +2,13 @@
 
 ``consumer`` and ``async_consumer`` are the members for topics (``holdfast.Consumer``,
 ``AsyncConsumer``), ``consumer_questions`` is what they ask brokers, ``worker`` is the member for
-other resources (``holdfast.Worker``), ``settings`` holds their configuration, and
-``own_assignors`` takes a user's own assignor. ``kafka_python`` and ``aiokafka_assignor`` are
-plug-ins for these clients; ``kafka_python_attach`` has all their private access to kafka-python,
-and ``readable`` keeps odd subscriptions from both clients. ``kafka_python_fetches`` keeps
-kafka-python's consumer from waiting beside records that could be read. ``kafka_python_version``
-says which version is needed, ``credentials`` reads logins and TLS in the spelling of any client,
-and ``login_log`` keeps them out of the logs of these clients. ``client_keys`` says what becomes of
+other resources (``holdfast.Worker``), ``settings`` holds their configuration, and ``own_assignors``
+takes a user's own assignor. ``kafka_python`` and ``aiokafka_assignor`` are plug-ins for these
+clients; ``kafka_python_attach`` has all their private access to kafka-python, and ``readable``
+keeps odd subscriptions from both clients. ``kafka_python_fetches`` keeps kafka-python's consumer
+from waiting beside records that could be read. ``client_versions`` says which versions of the
+clients are needed, ``credentials`` reads logins and TLS in the spelling of any client, and
+``login_log`` keeps them out of the logs of these clients. ``client_keys`` says what becomes of
 every other key of these clients. ``arguments`` checks what an application gives to a consumer's
 calls.
 

@@ -31,13 +31,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
-from holdfast.adapters.kafka_python_version import explained
+from holdfast.adapters.client_versions import check
 
 try:
     from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
     from kafka.structs import TopicPartition
-except ImportError as error:
-    raise explained(error) from error
+except ImportError:
+    check("kafka-python")
+    raise
 
 from holdfast.adapters.cluster.broker_lags import BrokerLags
 from holdfast.adapters.cluster.lag_source import TIMEOUT_MS, AskedInTime, LagSource

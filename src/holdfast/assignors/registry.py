@@ -5,28 +5,25 @@ normalises the claims first. The row of an assignor holds its traits; no module 
 an assignor's name. Tests check every row: ``tests/assignors/test_laws.py`` its laws,
 ``tests/assignors/test_traits.py`` its traits.
 
-**Strategy.** A new assignor is a file with its function, and one row of the table below.
+**Strategy.** A new assignor is a file with its function, and one row of the table below. The file
+is imported when the assignor runs: a member that only offers one needs no more than its row, and
+no NumPy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.assignors import options as checks
-from holdfast.assignors.claims import normalise
-from holdfast.assignors.constrained import constrained
-from holdfast.assignors.fair import fair, fairest_sticky
-from holdfast.assignors.lag import lag
-from holdfast.assignors.lag_sticky import lag_sticky
-from holdfast.assignors.range import range_by_topic
-from holdfast.assignors.result import Result, Solution
-from holdfast.assignors.roundrobin import roundrobin
-from holdfast.assignors.sticky import sticky
 from holdfast.errors import ConfigError, InfeasibleError, suggest
-from holdfast.model.group import Group
+
+if TYPE_CHECKING:
+    from holdfast.assignors.result import Result, Solution
+    from holdfast.model.group import Group
 
 Check = Callable[[str, object], object]
 """Takes an option's name and value; returns the value to use, or raises ConfigError."""
@@ -40,8 +37,8 @@ class AssignorInfo:
     ----------
     name : str
         Name on the wire and on the command line.
-    function : callable
-        ``(claims, **options) -> Solution``.
+    home : str
+        Module and name of its function, ``package.module:name``.
     summary : str
         One line for people.
     laws : frozenset of str
@@ -73,7 +70,7 @@ class AssignorInfo:
     """
 
     name: str
-    function: Callable[..., Solution]
+    home: str
     summary: str
     laws: frozenset[str] = frozenset()
     cooperative: bool = False
@@ -88,6 +85,13 @@ class AssignorInfo:
     in_librdkafka: bool = False
     options: Mapping[str, Check] = field(default_factory=dict)
 
+    @property
+    def function(self) -> Callable[..., Solution]:
+        """The assignor: ``(claims, **options) -> Solution``."""
+        module, _, name = self.home.partition(":")
+        found = getattr(import_module(module), name)
+        return cast("Callable[..., Solution]", found)
+
 
 _BEST = frozenset({"balanced", "sticky", "optimal"})
 
@@ -96,7 +100,7 @@ _ROWS: dict[str, AssignorInfo] = {
     for info in (
         AssignorInfo(
             name="sticky",
-            function=sticky,
+            home="holdfast.assignors.sticky:sticky",
             summary="best balance, then racks, then fewest moves; eager (KIP-54)",
             laws=_BEST,
             twin="cooperative-sticky",
@@ -107,7 +111,7 @@ _ROWS: dict[str, AssignorInfo] = {
         ),
         AssignorInfo(
             name="cooperative-sticky",
-            function=sticky,
+            home="holdfast.assignors.sticky:sticky",
             summary="the same target, handed over in two rounds (KIP-429)",
             laws=_BEST,
             cooperative=True,
@@ -120,7 +124,7 @@ _ROWS: dict[str, AssignorInfo] = {
         ),
         AssignorInfo(
             name="range",
-            function=range_by_topic,
+            home="holdfast.assignors.range:range_by_topic",
             summary="runs of neighbouring partitions, topic by topic, as Kafka's (KIP-881 racks)",
             uses_racks=True,
             java_class="org.apache.kafka.clients.consumer.RangeAssignor",
@@ -128,14 +132,14 @@ _ROWS: dict[str, AssignorInfo] = {
         ),
         AssignorInfo(
             name="roundrobin",
-            function=roundrobin,
+            home="holdfast.assignors.roundrobin:roundrobin",
             summary="partitions dealt in turn, as Kafka's",
             java_class="org.apache.kafka.clients.consumer.RoundRobinAssignor",
             in_librdkafka=True,
         ),
         AssignorInfo(
             name="constrained-sticky",
-            function=constrained,
+            home="holdfast.assignors.constrained:constrained",
             summary="equal subscriptions only, linear passes; eager (KAFKA-9987)",
             laws=frozenset({"balanced", "sticky"}),
             twin="constrained-cooperative-sticky",
@@ -145,7 +149,7 @@ _ROWS: dict[str, AssignorInfo] = {
         ),
         AssignorInfo(
             name="constrained-cooperative-sticky",
-            function=constrained,
+            home="holdfast.assignors.constrained:constrained",
             summary="the same target, handed over in two rounds (KAFKA-9987)",
             laws=frozenset({"balanced", "sticky"}),
             cooperative=True,
@@ -156,21 +160,21 @@ _ROWS: dict[str, AssignorInfo] = {
         ),
         AssignorInfo(
             name="fair",
-            function=fair,
+            home="holdfast.assignors.fair:fair",
             summary="balance alone, starts from nothing (KIP-49 in KIP-54)",
             laws=frozenset({"balanced", "optimal"}),
             uses_racks=True,
         ),
         AssignorInfo(
             name="fairest-sticky",
-            function=fairest_sticky,
+            home="holdfast.assignors.fair:fairest_sticky",
             summary="every valid claim stays, the rest placed as evenly as it can be (KIP-54)",
             laws=frozenset({"sticky", "keeps-all"}),
             uses_claims=True,
         ),
         AssignorInfo(
             name="lag",
-            function=lag,
+            home="holdfast.assignors.lag:lag",
             summary="topic by topic, the largest lag to whom has least (KAFKA-5337)",
             uses_lags=True,
             java_class="com.github.grantneale.kafka.LagBasedPartitionAssignor",
@@ -178,7 +182,7 @@ _ROWS: dict[str, AssignorInfo] = {
         ),
         AssignorInfo(
             name="lag-sticky",
-            function=lag_sticky,
+            home="holdfast.assignors.lag_sticky:lag_sticky",
             summary="counts and lag even over all topics, no move without a reason",
             laws=frozenset({"balanced", "sticky"}),
             uses_claims=True,
@@ -223,6 +227,9 @@ def assign(group: Group, name: str, /, **options: Any) -> Result:
 
     References: KIP-54, KIP-429.
     """
+    from holdfast.assignors.claims import normalise
+    from holdfast.assignors.result import Result
+
     info = find(name)
     checked = check_options(info.name, options)
     claims = normalise(group)

@@ -12,17 +12,16 @@ References: KAFKA-5337; Kafka protocol guide, OffsetFetch and ListOffsets.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Self
 
 from holdfast.adapters.cluster.connections import Connections, TopicPartition
 from holdfast.adapters.cluster.lag_source import Lags
 from holdfast.adapters.cluster.lookup import EARLIEST, LATEST, Lookup
 from holdfast.adapters.member.link import GroupLink
 from holdfast.adapters.settings import Settings
-from holdfast.model.columns import I64
-from holdfast.model.lag import NO_COMMIT, lag_of_columns
+
+if TYPE_CHECKING:
+    from holdfast.model.columns import I64
 
 
 class BrokerLags:
@@ -79,6 +78,10 @@ class BrokerLags:
         RemoteProtocolError
             If a broker refused.
         """
+        import numpy as np  # a leader has loaded it by now; nobody else needs it
+
+        from holdfast.model.lag import lag_of_columns
+
         tps = [(topic, p) for topic, n in sorted(partitions.items()) for p in range(n)]
         if not tps:
             return {topic: [] for topic in partitions}
@@ -105,4 +108,8 @@ class BrokerLags:
 
 
 def _column(tps: Collection[TopicPartition], found: Mapping[TopicPartition, int]) -> I64:
+    import numpy as np
+
+    from holdfast.model.lag import NO_COMMIT
+
     return np.array([found.get(tp, NO_COMMIT) for tp in tps], dtype=np.int64)

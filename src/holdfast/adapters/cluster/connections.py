@@ -2,7 +2,8 @@
 
 **Rules.** This module, :mod:`holdfast.adapters.member.link`,
 :mod:`holdfast.adapters.cluster.lookup` and :mod:`holdfast.adapters.cluster.refused` are the only
-ones that use ``kafka.net``, which is private: it is pinned to :data:`TESTED` and refused otherwise.
+ones that use ``kafka.net``, which is private: other versions of it than those of
+:mod:`holdfast.adapters.client_versions` are refused.
 A secret never stands in an error,
 nor in a log (:mod:`holdfast.adapters.login_log`).
 
@@ -11,6 +12,9 @@ negotiation and reconnecting are the library's. A call that fails for a passing 
 until the request time-out is over. The library leaves questions open when its loop ends; a thread
 that waits for one would wait for ever. So :meth:`Connections.close` answers them, and later
 questions fail at once.
+
+kafka-python is imported by :func:`load_client`, never by an import of this module: that costs more
+than all of ours together. A drop-in calls it on a thread on which nobody waits, and without a lock.
 
 References: Kafka protocol guide, "Error codes"; KIP-144 (exponential back-off).
 """
@@ -25,19 +29,15 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-import kafka
-import kafka.errors
-from kafka.net.compat import KafkaNetClient
-
+from holdfast.adapters.client_versions import check
 from holdfast.adapters.cluster import render
 from holdfast.adapters.cluster.diagnosis import why_no_answer
-from holdfast.adapters.cluster.refused import mend_connects
 from holdfast.adapters.cluster.versions import why_too_old
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, RemoteProtocolError, SourceError
 from holdfast.machine.codes import FATAL, ErrorCode, describe
 
-TESTED = ("3.0.",)
+check("kafka-python")
 TopicPartition = tuple[str, int]
 LARGEST_ANSWER_BYTES = 100_000_000
 """Of an answer. A leader's JoinGroup answer holds the subscriptions of the whole group, and each of
@@ -63,6 +63,19 @@ SOCKET_OPTIONS = [
 ]
 
 
+def load_client() -> Any:
+    """Import kafka-python's network layer, which takes a moment; return its client's class.
+
+    The first :class:`Connections` does it, too.
+    """
+    from kafka.net.compat import KafkaNetClient
+
+    from holdfast.adapters.cluster.refused import mend_connects
+
+    mend_connects()
+    return KafkaNetClient
+
+
 class Connections:
     """One client's connections.
 
@@ -76,11 +89,6 @@ class Connections:
     tries_logins_again : bool
         Whether a refused login passes, because :meth:`log_in_as` may change it: the next request
         tries again after the reconnect back-off. Otherwise a refusal stands.
-
-    Raises
-    ------
-    AdapterError
-        If the installed kafka-python is not one of :data:`TESTED`.
     """
 
     def __init__(
@@ -90,8 +98,7 @@ class Connections:
         *,
         tries_logins_again: bool = False,
     ):
-        _check_version()
-        mend_connects()
+        make_client = load_client()
         self.settings = settings
         self.tries_logins_again = tries_logins_again
         self.timeout_ms: int = settings["request.timeout.ms"]
@@ -102,7 +109,7 @@ class Connections:
             "receive_message_max_bytes": LARGEST_ANSWER_BYTES,
             **render.KAFKA_PYTHON_LOOP,
         }
-        self._client = KafkaNetClient(**options)
+        self._client = make_client(**options)
         self._manager = self._client._manager
         self._net = self._manager._net
         self._open_questions: set[concurrent.futures.Future[Any]] = set()
@@ -240,12 +247,14 @@ class Connections:
 
     async def again(self, attempt: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Repeat an attempt that fails for a passing reason until the request time-out is over."""
+        from kafka.errors import KafkaError
+
         deadline = time.monotonic() + self.timeout_ms / 1000
         pause_s: float = self.settings["retry.backoff.ms"] / 1000
         while True:
             try:
                 return await attempt()
-            except kafka.errors.KafkaError as error:
+            except KafkaError as error:
                 if time.monotonic() + pause_s >= deadline or not _passing(error):
                     raise
             await self._net.sleep(pause_s)
@@ -268,7 +277,9 @@ def raise_code(code: int, about: str = "") -> None:
         text = f"{about}: {describe(code)}" if about else describe(code)
         raise RemoteProtocolError(text, error_code=code)
     if code:
-        raise kafka.errors.for_code(code)(*filter(None, [about]))
+        from kafka.errors import for_code
+
+        raise for_code(code)(*filter(None, [about]))
 
 
 def reason(error: BaseException) -> str:
@@ -301,14 +312,6 @@ def ends_member(error: BaseException) -> bool:
 def is_refused_login(error: BaseException) -> bool:
     """Whether a broker refused the login, which no retry mends."""
     return "Authentication" in type(error).__name__ or "Sasl" in type(error).__name__
-
-
-def _check_version() -> None:
-    if not kafka.__version__.startswith(TESTED):
-        raise AdapterError(
-            f"kafka-python {kafka.__version__} is not one that holdfast was tested with "
-            f"({', '.join(v + 'x' for v in TESTED)}): pip install 'kafka-python>=3.0.12,<3.1'"
-        )
 
 
 def _passing(error: BaseException) -> bool:

@@ -17,11 +17,6 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-import kafka.errors
-from kafka.protocol.admin import ListGroupsRequest
-from kafka.protocol.consumer import ListOffsetsRequest
-from kafka.protocol.metadata import MetadataRequest
-
 from holdfast.adapters.cluster.connections import Connections, TopicPartition, raise_code
 from holdfast.adapters.cluster.versions import SPANS
 from holdfast.machine.codes import ErrorCode
@@ -129,6 +124,8 @@ class Lookup:
         return self._connections.future(work())
 
     async def _groups(self, node: int) -> set[str]:
+        from kafka.protocol.admin import ListGroupsRequest
+
         answer = await self._send(ListGroupsRequest(**SPANS["ListGroups"].bounds), node)
         raise_code(answer.error_code)
         return {group.group_id for group in answer.groups}
@@ -170,13 +167,15 @@ class Lookup:
     async def _ask_leaders(
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, tuple[int, int]]:
+        from kafka.errors import KafkaError, LeaderNotAvailableError
+
         leaders = await self._leaders({topic for topic, _ in times})
         by_node: dict[int, dict[str, dict[int, int]]] = {}
-        failed: kafka.errors.KafkaError | None = None
+        failed: Exception | None = None
         for (topic, partition), at in sorted(times.items()):
             node = leaders.get((topic, partition))
             if node is None or node < 0:
-                failed = kafka.errors.LeaderNotAvailableError(f"{topic}-{partition} has no leader")
+                failed = LeaderNotAvailableError(f"{topic}-{partition} has no leader")
                 continue
             by_node.setdefault(node, {}).setdefault(topic, {})[partition] = at
         found: dict[TopicPartition, tuple[int, int]] = {}
@@ -186,7 +185,7 @@ class Lookup:
                 for part in topic.partitions:
                     try:
                         raise_code(part.error_code, f"topic {topic.name!r}")
-                    except kafka.errors.KafkaError as error:
+                    except KafkaError as error:
                         failed = error
                         continue
                     found[(topic.name, part.partition_index)] = part.offset, part.timestamp
@@ -195,6 +194,8 @@ class Lookup:
         return found
 
     def _list_request(self, topics: Mapping[str, Mapping[int, int]]) -> Any:
+        from kafka.protocol.consumer import ListOffsetsRequest
+
         kind = ListOffsetsRequest.ListOffsetsTopic
         return ListOffsetsRequest(
             replica_id=-1,
@@ -253,6 +254,8 @@ class Lookup:
         return self._connections.future(work())
 
     async def _metadata(self, topics: Collection[str] | None) -> Any:
+        from kafka.protocol.metadata import MetadataRequest
+
         wanted = (
             None
             if topics is None

@@ -46,9 +46,8 @@ _close_loop = NetworkSelector.close
 _receive_plain = KafkaTCPTransport._sock_recv
 _receive_tls = KafkaSSLTransport._sock_recv
 _transports: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
-_set_up_until: dict[
-    int, float | None
-] = {}  # of a socket that is connected, until it has a transport
+_set_up_until: dict[int, float | None] = {}
+"""When the set-up of a connected socket ends, by its number, until it has a transport."""
 
 
 async def _connect_or_close(

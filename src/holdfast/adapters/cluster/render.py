@@ -10,7 +10,6 @@ security settings only. A data plane gets these and the fetch settings, never th
 from __future__ import annotations
 
 import ssl
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,6 +75,8 @@ def _certificate(settings: Settings) -> Iterator[tuple[str, str | None] | None]:
         at = settings["ssl.certificate.location"]
         yield None if at is None else (at, settings["ssl.key.location"])
         return
+    import tempfile  # which loads shutil, random and their own
+
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # mode 0600
         file.write(f"{settings['ssl.key.pem'] or ''}\n{settings['ssl.certificate.pem']}\n")
         file.flush()

@@ -46,7 +46,8 @@ def client_keys(options: Mapping[str, Any], same: Mapping[str, str]) -> dict[str
     """The member's keys for the client's keywords in ``same``, and where a position is missing."""
     reset = options["auto_offset_reset"]
     return {
-        **{key: options[word] for word, key in same.items()},
+        # aiokafka has client_rack since 0.14
+        **{key: options[word] for word, key in same.items() if word in options},
         "auto.offset.reset": reset if reset in ("earliest", "latest") else "none",
     }
 

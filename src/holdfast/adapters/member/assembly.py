@@ -28,7 +28,6 @@ from holdfast.adapters.member.membership import Leadership, make_member
 from holdfast.adapters.member.metrics import Counters, MemberMetrics
 from holdfast.adapters.member.readiness import ready_file
 from holdfast.adapters.records.data_plane import ConfluentPlane, DataPlane, KafkaPythonPlane
-from holdfast.adapters.records.data_plane_aiokafka import AiokafkaPlane
 from holdfast.adapters.records.delivery import Delivery
 from holdfast.adapters.records.topic_duties import TopicDuties
 from holdfast.adapters.settings import Settings
@@ -265,7 +264,12 @@ def _delivery(settings: Settings, answered_at: Callable[[], float]) -> Delivery:
     if kind == "confluent":
         plane = ConfluentPlane(settings, answered_at)
         return Delivery(plane, lambda m: (m.topic(), m.partition()), lambda m: m.offset())
-    plane = KafkaPythonPlane(settings) if kind == "kafka-python" else AiokafkaPlane(settings)
+    if kind == "kafka-python":
+        plane = KafkaPythonPlane(settings)
+    else:
+        from holdfast.adapters.records.data_plane_aiokafka import AiokafkaPlane  # has asyncio
+
+        plane = AiokafkaPlane(settings)
     return Delivery(plane, lambda m: (m.topic, m.partition), lambda m: m.offset)
 
 

@@ -18,16 +18,6 @@ import concurrent.futures
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any
 
-from kafka.protocol.consumer import (
-    HeartbeatRequest,
-    JoinGroupRequest,
-    LeaveGroupRequest,
-    OffsetCommitRequest,
-    OffsetFetchRequest,
-    SyncGroupRequest,
-)
-from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
-
 from holdfast.adapters.cluster.connections import (
     Connections,
     TopicPartition,
@@ -86,6 +76,9 @@ class GroupLink:
         post: Callable[[events.Event], None],
         fail: Callable[[BaseException], None],
     ):
+        from kafka.protocol import consumer, metadata  # loaded by the connections
+
+        self._requests, self._metadata = consumer, metadata
         self._connections = connections
         self._send = connections.send
         self._group: str = connections.settings["group.id"]
@@ -128,7 +121,7 @@ class GroupLink:
         return events.CoordinatorFound(action.request)
 
     async def _locate(self, timeout_ms: int) -> None:
-        request = FindCoordinatorRequest(
+        request = self._metadata.FindCoordinatorRequest(
             key=self._group,
             key_type=0,
             coordinator_keys=[self._group],
@@ -138,14 +131,16 @@ class GroupLink:
         found = answer.coordinators[0] if answer.coordinators else answer
         raise_code(found.error_code)
         cluster = self._connections.cluster
-        self._join_node = cluster.add_coordinator(found, CoordinatorType.GROUP, self._group)
+        self._join_node = cluster.add_coordinator(
+            found, self._metadata.CoordinatorType.GROUP, self._group
+        )
         # The broker's ordinary connection is the second one.
         self._beat_node = found.node_id
         if cluster.broker_metadata(found.node_id) is None:
             await cluster.refresh_metadata()
 
     async def _join(self, action: actions.SendJoin) -> events.Event:
-        request = JoinGroupRequest(
+        request = self._requests.JoinGroupRequest(
             group_id=self._group,
             session_timeout_ms=action.session_timeout_ms,
             rebalance_timeout_ms=action.rebalance_timeout_ms,
@@ -177,7 +172,7 @@ class GroupLink:
         )
 
     async def _sync(self, action: actions.SendSync) -> events.Event:
-        request = SyncGroupRequest(
+        request = self._requests.SyncGroupRequest(
             **self._identity(action),
             protocol_type=action.protocol_type,
             protocol_name=action.protocol_name,
@@ -192,7 +187,9 @@ class GroupLink:
         )
 
     async def _heartbeat(self, action: actions.SendHeartbeat) -> events.Event:
-        request = HeartbeatRequest(**self._identity(action), **SPANS["Heartbeat"].bounds)
+        request = self._requests.HeartbeatRequest(
+            **self._identity(action), **SPANS["Heartbeat"].bounds
+        )
         answer = await self._send(request, self._beat_node, action.timeout_ms)
         return events.HeartbeatAnswered(action.request, answer.error_code)
 
@@ -205,12 +202,12 @@ class GroupLink:
         }
 
     async def _leave(self, action: actions.SendLeave) -> events.Event:
-        identity = LeaveGroupRequest.MemberIdentity(
+        identity = self._requests.LeaveGroupRequest.MemberIdentity(
             member_id=action.member_id,
             group_instance_id=action.instance_id,
             reason=action.reason[:255],
         )
-        request = LeaveGroupRequest(
+        request = self._requests.LeaveGroupRequest(
             group_id=self._group, members=[identity], **SPANS["LeaveGroup"].bounds
         )
         answer = await self._send(request, self._beat_node, action.timeout_ms)
@@ -236,12 +233,13 @@ class GroupLink:
         Future of int
             Kafka's first error code that is not 0, else 0; -1 where there was no answer.
         """
-        request = OffsetCommitRequest(
+        kind = self._requests.OffsetCommitRequest
+        request = kind(
             group_id=self._group,
             generation_id_or_member_epoch=generation,
             member_id=member_id,
             group_instance_id=instance_id,
-            topics=_commit_topics(offsets),
+            topics=_commit_topics(kind.OffsetCommitRequestTopic, offsets),
             **SPANS["OffsetCommit"].bounds,
         )
 
@@ -273,7 +271,9 @@ class GroupLink:
     async def _fetch_committed(
         self, topics: Mapping[str, list[int]], stable: bool
     ) -> dict[TopicPartition, int]:
-        answer = await self._send(_fetch_request(self._group, topics, stable), self._beat_node)
+        kind = self._requests.OffsetFetchRequest
+        request = _fetch_request(kind, self._group, topics, stable)
+        answer = await self._send(request, self._beat_node)
         if answer.API_VERSION >= _GROUPS_SINCE:
             answer = answer.groups[0]
         raise_code(answer.error_code)
@@ -285,11 +285,10 @@ class GroupLink:
         return found
 
 
-def _fetch_request(group: str, topics: Mapping[str, list[int]], stable: bool) -> Any:
+def _fetch_request(kind: Any, group: str, topics: Mapping[str, list[int]], stable: bool) -> Any:
     """A question for one group, in the fields of every version."""
-    alone = OffsetFetchRequest.OffsetFetchRequestTopic
-    grouped = OffsetFetchRequest.OffsetFetchRequestGroup
-    return OffsetFetchRequest(
+    alone, grouped = kind.OffsetFetchRequestTopic, kind.OffsetFetchRequestGroup
+    return kind(
         group_id=group,
         topics=[alone(name=t, partition_indexes=ps) for t, ps in topics.items()],
         groups=[
@@ -306,8 +305,7 @@ def _fetch_request(group: str, topics: Mapping[str, list[int]], stable: bool) ->
     )
 
 
-def _commit_topics(offsets: Mapping[TopicPartition, int]) -> list[Any]:
-    kind = OffsetCommitRequest.OffsetCommitRequestTopic
+def _commit_topics(kind: Any, offsets: Mapping[TopicPartition, int]) -> list[Any]:
     topics: dict[str, list[Any]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         topics.setdefault(topic, []).append(

@@ -17,7 +17,9 @@
 
 **Strategy.** A caller answers ``ComputeAssignment`` with :func:`compute`. If it has to look up
 partitions first, it calls :func:`read_round` before, so that subscriptions are read once. ``lead``
-is a pure function from subscriptions to assignments; plug-ins for other clients use it too.
+is a pure function from subscriptions to assignments; plug-ins for other clients use it too. What
+only a leader needs, NumPy among it, is imported when a member leads for the first time. Most
+members never do, and a program that makes a consumer does not wait for it.
 
 References: Incremental Cooperative Rebalancing, Designs I, II, III; KIP-429; KIP-726.
 """
@@ -26,33 +28,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.assignors.registry import assign_in_round, find
 from holdfast.errors import ConfigError
 from holdfast.machine.actions import ComputeAssignment, LedRound
 from holdfast.machine.events import AssignmentComputed, JoinedMember
-from holdfast.machine.leader.counts import planned_counts
-from holdfast.machine.leader.deferral import owed
 from holdfast.machine.leader.embedded import Embedded, Instruction, MemberView, RebalanceMode
-from holdfast.machine.leader.false_claims import without_false_claims
-from holdfast.machine.leader.leader import PlannedAssignment, PlannedRound, plan_round
-from holdfast.machine.leader.leader_turn import (
-    Member,
-    ReadMembers,
-    perform_assignment,
-    read_group,
-    read_members,
-)
-from holdfast.machine.leader.oversized import topics_alone, with_what_exists
-from holdfast.machine.leader.recall import recall
-from holdfast.machine.leader.record_limit import fitting_shares
-from holdfast.machine.leader.ring import LeftOut, RoundMemory
-from holdfast.machine.leader.subscriptions import (
-    SubscribedMember,
-    subscribed_members,
-    undisputed,
-)
 from holdfast.machine.policy import Policy
 from holdfast.model.limits import INT32_MAX
 from holdfast.model.partitions import Resource, TopicPartitions, grouped, resources_of
@@ -79,6 +61,12 @@ from holdfast.wire.layouts.sticky_user_data import (
     encode_cooperative_user_data,
     encode_sticky_user_data,
 )
+
+if TYPE_CHECKING:
+    from holdfast.machine.leader.leader import PlannedRound
+    from holdfast.machine.leader.leader_turn import Member, ReadMembers
+    from holdfast.machine.leader.ring import RoundMemory
+    from holdfast.machine.leader.subscriptions import SubscribedMember
 
 EAGER = frozenset({RebalanceMode.EAGER})
 COOPERATIVE = frozenset({RebalanceMode.COOPERATIVE})
@@ -163,6 +151,10 @@ def read_round(assignors: Sequence[Assignor], request: ComputeAssignment) -> Sub
 
     References: KIP-429, "Consumer leader"; KIP-881 (racks).
     """
+    from holdfast.machine.leader.leader_turn import read_members
+    from holdfast.machine.leader.oversized import topics_alone
+    from holdfast.machine.leader.subscriptions import subscribed_members
+
     modest = topics_alone(request.members, request.member_id)
     if isinstance(_chosen(assignors, request), DesignAssignor):
         members = subscribed_members(modest, request.member_id, request.waited_ms)
@@ -235,6 +227,8 @@ def stay(
 
 
 def _turn_of(request: ComputeAssignment) -> LeaderRound:
+    from holdfast.machine.leader.oversized import with_what_exists
+
     partitions = dict(request.partitions)
     return LeaderRound(
         members=with_what_exists(request.members, partitions),
@@ -324,6 +318,8 @@ class EagerAssignor:
 
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:
         """The registry's assignor, bytes to bytes."""
+        from holdfast.machine.leader.leader_turn import perform_assignment
+
         return perform_assignment(
             self.name,
             turn.read or _triples(turn.members),
@@ -337,6 +333,8 @@ class EagerAssignor:
 
     def stay(self, turn: LeaderRound) -> dict[str, bytes]:
         """By range: members gave everything up before they joined, so there is nothing to keep."""
+        from holdfast.machine.leader.leader_turn import perform_assignment
+
         members = [(m.member_id, None, m.metadata) for m in turn.members]
         return perform_assignment("range", members, turn.partitions)
 
@@ -375,6 +373,9 @@ class CooperativeAssignor:
 
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:
         """Target minus what others still claim; if something is withheld, all rejoin at once."""
+        from holdfast.machine.leader.false_claims import without_false_claims
+        from holdfast.machine.leader.leader_turn import read_group
+
         group = read_group(
             self.name,
             turn.read or _triples(turn.members),
@@ -407,6 +408,8 @@ class CooperativeAssignor:
 
     def stay(self, turn: LeaderRound) -> dict[str, bytes]:
         """What each member claims and no other member claims."""
+        from holdfast.machine.leader.subscriptions import subscribed_members, undisputed
+
         members = subscribed_members(turn.members, turn.leader_id, turn.waited_ms)
         return {
             member_id: encode_assignment(AssignmentMessage(partitions=own, user_data=None))
@@ -475,6 +478,10 @@ class DesignAssignor:
 
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:
         """Plan one round; see :func:`holdfast.machine.leader.leader.plan_round`."""
+        from holdfast.machine.leader.false_claims import without_false_claims
+        from holdfast.machine.leader.leader import plan_round
+        from holdfast.machine.leader.subscriptions import subscribed_members
+
         members = subscribed_members(turn.members, turn.leader_id, turn.waited_ms)
         led = turn.led
         done = plan_round(
@@ -517,6 +524,10 @@ class DesignAssignor:
         self, turn: LeaderRound, members: Sequence[SubscribedMember], plan: PlannedRound
     ) -> dict[str, bytes]:
         """The assignments, each in the version in which its member speaks."""
+        from holdfast.machine.leader.counts import planned_counts
+        from holdfast.machine.leader.record_limit import fitting_shares
+        from holdfast.machine.leader.ring import LeftOut
+
         planned = planned_counts(turn.partitions, members, turn.leader_id)
         left_out, given = fitting_shares(
             self.policy, members, plan, planned_bytes=len(planned or b"")
@@ -542,6 +553,9 @@ class DesignAssignor:
 
     def stay(self, turn: LeaderRound) -> dict[str, bytes]:
         """Nothing new, nothing revoked; the memory travels on, brought up to date."""
+        from holdfast.machine.leader.leader import PlannedAssignment, PlannedRound
+        from holdfast.machine.leader.subscriptions import subscribed_members, undisputed
+
         members = subscribed_members(turn.members, turn.leader_id, turn.waited_ms)
         keeps = undisputed(members, turn.first_impossible)
         return self._written(
@@ -565,6 +579,10 @@ class DesignAssignor:
         keeps: Mapping[str, TopicPartitions],
     ) -> RoundMemory | None:
         """The memory of a round without a plan; None if it would claim to know what it does not."""
+        from holdfast.machine.leader.deferral import owed
+        from holdfast.machine.leader.recall import recall
+        from holdfast.machine.leader.ring import RoundMemory
+
         if not self.policy.remembers:
             return None
         memory = recall(self.policy, members, turn.generation, turn.leader_id)

@@ -4,3 +4,7 @@
 ``loop_duties`` carries the member's duties to the event loop. ``state`` is what the consumer has,
 ``fetcher`` hands out lists of records, and ``foreign`` offers an assignor written for the client.
 """
+
+from holdfast.adapters.client_versions import check
+
+check("aiokafka")

@@ -25,7 +25,7 @@ from aiokafka.util import get_running_loop
 from holdfast.adapters.drop_in.aiokafka.coordinator import MemberCoordinator
 from holdfast.adapters.drop_in.aiokafka.fetcher import ListFetcher
 from holdfast.adapters.drop_in.aiokafka.settings import settings_of
-from holdfast.adapters.drop_in.aiokafka.state import KeepingSubscriptions, check_version
+from holdfast.adapters.drop_in.aiokafka.state import KeepingSubscriptions
 from holdfast.adapters.drop_in.in_place import InPlace
 from holdfast.adapters.drop_in.keywords import DELAY, is_ours
 from holdfast.adapters.login_log import hide_logins
@@ -83,7 +83,6 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
             options = INSTALLED.over(options)
         self._tells_whole = bool(options.pop(WHOLE, False))
         ours = {word: options.pop(word) for word in list(options) if is_ours(word)}
-        check_version()
         hide_logins()
         super().__init__(*topics, **options)
         self._member_settings: Settings | None = None
@@ -158,6 +157,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
             self._coordinator.start_commit_offsets_refresh_task(subscription.assignment)
 
     def _make_fetcher(self) -> Any:
+        rack = {"client_rack": self._client_rack} if hasattr(self, "_client_rack") else {}
         return ListFetcher(
             self._client,
             self._subscription,
@@ -172,7 +172,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
             retry_backoff_ms=self._retry_backoff_ms,
             auto_offset_reset=self._auto_offset_reset,
             isolation_level=self._isolation_level,
-            client_rack=self._client_rack,
+            **rack,
         )
 
     # Records. aiokafka counts a call that was cancelled as one that waits for ever, so these

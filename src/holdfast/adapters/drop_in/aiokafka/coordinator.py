@@ -29,7 +29,7 @@ from aiokafka.client import CoordinationType
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from holdfast.adapters.cluster.connections import Connections
+from holdfast.adapters.cluster.connections import Connections, load_client
 from holdfast.adapters.drop_in import client_errors
 from holdfast.adapters.drop_in.aiokafka.loop_duties import LoopDuties
 from holdfast.adapters.drop_in.aiokafka.state import KeepingAssignment, KeepingSubscriptions
@@ -300,6 +300,9 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
 
     async def _connect(self) -> MemberParts[LoopDuties] | None:
         """Open the member's connections; None if no broker answers, which is no error here."""
+        await self._loop.run_in_executor(None, load_client)  # in the loop it would stall all others
+        if self._closing.done() or self._wants_leave:
+            return None
         connections = self._connecting = Connections(self._settings)
         try:
             return await self._loop.run_in_executor(None, self._open, connections)

@@ -8,7 +8,8 @@ fetch of it is answered. An eager member replaces its whole assignment, as aioka
 **Strategy.** aiokafka makes a new assignment at every change, and its fetcher then drops every
 record and every request. :class:`KeepingAssignment` is changed instead, and the fetcher looks at it
 again. A state that the fetcher may still ask for is left behind, without a position, so its answer
-is dropped. This module uses private parts of aiokafka, :data:`TESTED` of them.
+is dropped. This module uses private parts of aiokafka, so other versions of it than those of
+:mod:`holdfast.adapters.client_versions` are refused.
 
 References: KIP-429 (partitions that stay keep flowing).
 """
@@ -18,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-import aiokafka
 from aiokafka.consumer.subscription_state import (
     Assignment,
     Subscription,
@@ -28,25 +28,7 @@ from aiokafka.consumer.subscription_state import (
 )
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from holdfast.errors import AdapterError
-
-TESTED = ("0.14.",)
 _AUTOMATIC = (SubscriptionType.AUTO_TOPICS, SubscriptionType.AUTO_PATTERN)
-
-
-def check_version() -> None:
-    """Refuse an aiokafka whose private parts nobody has tried.
-
-    Raises
-    ------
-    AdapterError
-        If the installed version is not one of :data:`TESTED`.
-    """
-    if not aiokafka.__version__.startswith(TESTED):
-        raise AdapterError(
-            f"aiokafka {aiokafka.__version__} is not one that holdfast.aiokafka was tested with "
-            f"({', '.join(v + 'x' for v in TESTED)}): pip install 'aiokafka>=0.14,<0.15'"
-        )
 
 
 class TermState(TopicPartitionState):  # type: ignore[misc]  # aiokafka has no types

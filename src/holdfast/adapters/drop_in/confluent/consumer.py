@@ -21,10 +21,11 @@ from time import monotonic
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import TopicPartition
 
 from holdfast.adapters.consumer_questions import group_metadata
 from holdfast.adapters.drop_in.confluent import codes
+from holdfast.adapters.drop_in.confluent.error_message import MESSAGES, ErrorMessage
 from holdfast.adapters.drop_in.confluent.routing import INSTALLED, route
 from holdfast.adapters.drop_in.confluent.side import (
     LEAVE_S,
@@ -232,11 +233,13 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
     def store_offsets(self, *args: Any, **kwargs: Any) -> None:
         """Store what is to be committed; see the original."""
+        message, offsets = (*args, None, None)[:2]
+        message, offsets = kwargs.get("message", message), kwargs.get("offsets", offsets)
+        if type(message) is ErrorMessage and offsets is None:
+            _check_record(message, "store")  # the original would take it for no message
         _Original.store_offsets(self, *args, **kwargs)
         if self._holdfast is None:
             return
-        message, offsets = (*args, None, None)[:2]
-        message, offsets = kwargs.get("message", message), kwargs.get("offsets", offsets)
         for part in [_after(message)] if offsets is None else offsets:
             self._holdfast.stored[part.topic, part.partition] = noted_offset(part)
 
@@ -375,6 +378,12 @@ def _after(message: Any) -> Any:
     return TopicPartition(message.topic(), message.partition(), message.offset() + 1, **beside)
 
 
+def _check_record(message: Any, what: str) -> None:
+    if (error := message.error()) is not None:
+        text = f"Cannot {what} offsets for message with error: '{error.str()}'"
+        raise codes.exception(codes.INVALID_ARG, text)
+
+
 def _commit_arguments(
     message: Any = None, offsets: Any = None, *waits: Any, **named: Any
 ) -> tuple[Any, Any, bool]:
@@ -385,10 +394,8 @@ def _commit_arguments(
     if message is not None and offsets is not None:
         raise ValueError("message and offsets are mutually exclusive")
     if message is not None:
-        if type(message) is not Message:
+        if type(message) not in MESSAGES:
             raise TypeError("expected confluent_kafka.cimpl.Message")
-        if (error := message.error()) is not None:
-            text = f"Cannot commit offsets for message with error: '{error.str()}'"
-            raise codes.exception(codes.INVALID_ARG, text)
+        _check_record(message, "commit")
     flags = (*waits, *named.values())
     return message, offsets, bool(flags) and not flags[-1]

@@ -20,10 +20,11 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, Message
+from confluent_kafka import KafkaError, Message
 
-from holdfast.adapters.cluster.connections import Connections
+from holdfast.adapters.cluster.connections import Connections, load_client
 from holdfast.adapters.drop_in.confluent.codes import MAX_POLL_EXCEEDED, kafka_error
+from holdfast.adapters.drop_in.confluent.error_message import told_as
 from holdfast.adapters.drop_in.confluent.in_poll import InPollDelivery, InPollDuties, Work
 from holdfast.adapters.member.assembly import Assembly, MemberParts
 from holdfast.adapters.member.commits import ConsumerCommits
@@ -129,6 +130,7 @@ class GroupSubscription:
 
     def _connect(self) -> None:
         assert self._settings is not None
+        load_client()  # not under the lock, for which the application may wait
         attempt = 0
         while not self._ended.is_set():
             try:
@@ -196,13 +198,13 @@ class GroupSubscription:
         now = time.monotonic()
         if failure is not None and now - self._told_at >= _TOLD_EVERY_S:
             self._told_at = now
-            return _told_as(kafka_error(failure))
+            return told_as(kafka_error(failure))
         if parts is None or (missing := parts.missing) == self._told_missing:
             return None
         news, self._told_missing = set(missing) - set(self._told_missing), missing
         for topic in sorted(news):
             code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return _told_as(KafkaError(code, f"Subscribed topic not available: {topic}"), topic)
+            return told_as(KafkaError(code, f"Subscribed topic not available: {topic}"), topic)
         return None
 
     def late(self, seconds: float) -> Message | None:
@@ -214,7 +216,7 @@ class GroupSubscription:
         if over_ms < 0:
             return None
         text = f"Application maximum poll interval ({most_ms}ms) exceeded by {over_ms}ms"
-        return _told_as(KafkaError(MAX_POLL_EXCEEDED, text))
+        return told_as(KafkaError(MAX_POLL_EXCEEDED, text))
 
     # Commits
 
@@ -313,14 +315,3 @@ class GroupSubscription:
     def still_assigned(self, now: Collection[Resource]) -> set[Resource]:
         """Partitions that are to be unassigned and are assigned still."""
         return self.delivery.leaving & set(now)
-
-
-def _told_as(error: KafkaError, topic: str | None = None) -> Message:
-    """An error as librdkafka hands it out: of partition 0, with its text for a value."""
-    return Message(
-        topic=topic,
-        partition=0,
-        value=error.str().encode(),
-        timestamp=(TIMESTAMP_NOT_AVAILABLE, -1),
-        error=error,
-    )

@@ -4,3 +4,7 @@
 ``opening`` connects it, ``commits`` are the member's commits, and ``poll_duties`` carries its
 duties into the application's poll.
 """
+
+from holdfast.adapters.client_versions import check
+
+check("kafka-python")

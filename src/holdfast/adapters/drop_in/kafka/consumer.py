@@ -25,12 +25,11 @@ from holdfast.adapters.drop_in.in_place import InPlace
 from holdfast.adapters.drop_in.kafka.coordinator import MemberConsumerCoordinator
 from holdfast.adapters.drop_in.kafka.settings import network_of, settings_of
 from holdfast.adapters.drop_in.keywords import is_ours
-from holdfast.adapters.kafka_python_attach import TESTED
 from holdfast.adapters.kafka_python_fetches import fetch_what_is_there
 from holdfast.adapters.login_log import hide_logins
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.readiness import clear_ready_file
-from holdfast.errors import AdapterError, ConfigError
+from holdfast.errors import ConfigError
 
 _ORIGINAL: Any = kafka.KafkaConsumer
 _STRATEGY = "partition_assignment_strategy"
@@ -67,11 +66,6 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
     _coordinator: Any
 
     def __init__(self, *topics: str, **configs: Any):
-        if kafka.__version__ not in TESTED:
-            raise AdapterError(
-                f"kafka-python {kafka.__version__} is not one that holdfast.kafka was tested with "
-                f"({', '.join(sorted(TESTED))})"
-            )
         hide_logins()
         if configs.get("group_id") is not None:
             configs = INSTALLED.over(configs)

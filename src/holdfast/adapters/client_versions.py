@@ -1,0 +1,101 @@
+"""Which versions of the client libraries holdfast runs with; another one is refused at the import.
+
+**Rules.** The ranges are those of the extras in ``pyproject.toml`` (a test compares them), and the
+first and the newest of each is run against a broker by ``make soak ARGS="--only clients"``. A
+refusal is one sentence with the version that is there, those that will do, and the extra.
+
+**Strategy.** A version stands in the name of the folder of metadata beside a client, so the client
+need not be imported for it. Python's ``importlib.metadata`` is asked where there is no such folder,
+because importing it costs as much as a client does.
+
+References: PyPA specifications, "Recording installed projects" (``NAME-VERSION.dist-info``).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Versions of a client library.
+
+    Parameters
+    ----------
+    first : str
+        The oldest one.
+    below : str
+        The first one that is too new, "" where every newer one will do.
+    extra : str
+        Of holdfast, which installs it.
+    module : str
+        What is imported.
+    """
+
+    first: str
+    below: str
+    extra: str
+    module: str
+
+    def __str__(self) -> str:
+        return f"{self.first} or newer" + (f", below {self.below}" if self.below else "")
+
+    def has(self, found: str) -> bool:
+        """Whether a version is one of them."""
+        at = _numbers(found)
+        return _numbers(self.first) <= at and not (self.below and at >= _numbers(self.below))
+
+
+RANGES = {
+    "confluent-kafka": Range(first="2.6.1", below="", extra="confluent", module="confluent_kafka"),
+    "aiokafka": Range(first="0.13", below="0.15", extra="aiokafka", module="aiokafka"),
+    "kafka-python": Range(first="3.0.12", below="3.1", extra="kafka", module="kafka"),
+}
+
+
+def check(client: str) -> None:
+    """Refuse a version of a client library that holdfast does not run with.
+
+    Parameters
+    ----------
+    client : str
+        A name of :data:`RANGES`.
+
+    Raises
+    ------
+    ImportError
+        If it is missing, or another version.
+    """
+    wanted = RANGES[client]
+    install = f"pip install 'holdfast[{wanted.extra}]'"
+    found = version(client)
+    if found is None:
+        raise ModuleNotFoundError(f"{client} {wanted} is needed: {install}")
+    if not wanted.has(found):
+        raise ImportError(f"{client} {wanted} is needed, found {found}: {install}")
+
+
+def version(client: str) -> str | None:
+    """The version of a client library that an import would find; None if there is none."""
+    spec = find_spec(RANGES[client].module)
+    if spec is None:
+        return None
+    start, end = f"{client.replace('-', '_')}-", ".dist-info"
+    for home in spec.submodule_search_locations or ():
+        for beside in Path(home).parent.glob(f"{start}*{end}"):
+            return beside.name.removeprefix(start).removesuffix(end)
+    from importlib import metadata
+
+    try:
+        return metadata.version(client)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """The numbers that a version begins with: 3.0.12rc1 is (3, 0, 12)."""
+    found = re.match(r"\d+(\.\d+)*", text)
+    return tuple(map(int, found[0].split("."))) if found else ()

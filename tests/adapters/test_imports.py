@@ -1,0 +1,71 @@
+"""What an import of a member loads: its own client, modules of ours, and little of Python's own.
+
+Nothing here takes a time: a module that is not loaded costs nothing. ``bench/imports.py`` measures,
+and ``tests/live/test_loading.py`` says on which thread the rest is loaded.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+DEAR = {
+    "asyncio",
+    "csv",
+    "email",
+    "http",
+    "multiprocessing",
+    "subprocess",
+    "tempfile",
+    "xml",
+    "zipfile",
+}
+"""Packages of Python's own that cost as much as a client; ``importlib.metadata`` loads many."""
+
+ITS_CLIENT = {
+    "import holdfast.confluent": "import confluent_kafka",
+    "import holdfast.aiokafka": "import aiokafka",
+    "import holdfast.kafka": "import kafka",
+    "from holdfast import Consumer": "pass",
+    "from holdfast import Worker": "pass",
+}
+
+
+def loaded(statement):
+    """The names of all modules after a statement in a process of its own."""
+    program = f"{statement}\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("statement", ITS_CLIENT)
+def test_a_member_loads_its_own_client_and_no_other_package(statement):
+    more = loaded(statement) - loaded(ITS_CLIENT[statement])
+    ours = {name for name in more if name.split(".")[0] == "holdfast"}
+    assert ours
+    packages = {name.split(".")[0] for name in more - ours}
+    client = ITS_CLIENT[statement].split()[-1]
+    assert packages - sys.stdlib_module_names - {client} == set()
+    assert packages & DEAR == set()
+
+
+@pytest.mark.parametrize("statement", ITS_CLIENT)
+def test_nobody_loads_what_only_a_leader_needs(statement):
+    ours = {name for name in loaded(statement) if name.startswith("holdfast.")}
+    assert "holdfast.assignors.registry" in ours  # its rows, without the assignors
+    assert not ours & {
+        "holdfast.assignors.sticky",
+        "holdfast.machine.leader.leader",
+        "holdfast.machine.leader.leader_turn",
+        "holdfast.model.group",
+    }
+
+
+def test_the_asyncio_classes_are_loaded_when_they_are_asked_for():
+    name = "holdfast.adapters.drop_in.confluent.asynchronous"
+    assert name not in loaded("import holdfast.confluent")
+    assert name in loaded("from holdfast.confluent import AIOConsumer, AsyncDeserializingConsumer")

@@ -1,0 +1,28 @@
+"""What an import does not load is loaded by threads of the member: no poll and no loop waits."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+
+import pytest
+from tests.live.crew import Topic, fresh
+
+pytestmark = pytest.mark.broker
+
+CONNECTS = {"confluent": "holdfast-connect", "aiokafka": "asyncio_0", "kafka": "the import"}
+"""Client -> the thread that loads kafka-python. ``asyncio_0`` is of the loop's executor."""
+
+
+@pytest.mark.parametrize("client", CONNECTS)
+def test_kafka_python_and_numpy_are_loaded_beside_the_application(broker, client):
+    topic, group = Topic(broker.bootstrap, 1), fresh("loading")
+    topic.produce(1)
+    words = ["-m", "tests.live.loading_member", client, broker.bootstrap, topic.name, group]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded_by = ast.literal_eval(done.stdout.splitlines()[-1])
+    assert loaded_by.pop("kafka") == CONNECTS[client]
+    (planner,) = loaded_by.values()
+    assert planner.startswith(f"holdfast-{group}-") and "-leader" in planner
