@@ -1,4 +1,4 @@
-"""The long runs: faulty runs, members that lie, search, fuzzing, real groups, frameworks.
+"""The long runs: faulty runs, liars, search, fuzzing, real groups, frameworks, old clients.
 
 ``make soak ARGS="--only seeds --seeds 20000"``. Nothing here is needed for `make test`.
 """
@@ -16,6 +16,7 @@ PARTS = {
     "frameworks": ["-m", "pytest", "-q", "-m", "slow", "tests/frameworks"],
     "liars": ["-m", "tests.hostile.soak", "--seeds", "{seeds}"],
     "versions": ["-m", "tests.live.versions"],
+    "clients": ["-m", "tests.live.oldest_and_newest"],
     "chaos": ["-m", "tests.live.chaos"],
     "chaos-clients": [
         *("-m", "tests.live.chaos", "--brokers", "1", "--members", "6", "--partitions", "24"),
