@@ -42,6 +42,7 @@ class Producing:
             logger=self._log,
         )
         self.written = [0] * n_partitions
+        self.write_times: list[list[float]] = [[] for _ in range(n_partitions)]
         self.errors: list[str] = []
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -65,6 +66,7 @@ class Producing:
             self.errors.append(str(error))
         else:
             self.written[message.partition()] = message.offset() + 1
+            self.write_times[message.partition()].append(time.time())
 
     def end(self) -> None:
         """Write no more."""

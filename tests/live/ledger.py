@@ -217,8 +217,13 @@ class Ledger:
 
     def longest_stop(self, begin: float, end: float) -> float:
         """Longest time within which some partition was not read, seconds."""
-        longest = 0.0
-        for times in self.batch_times:
-            inside = sorted(t for t in times if begin <= t <= end)
-            longest = max(longest, *np.diff([begin, *inside, end]).tolist())
-        return longest
+        return longest_gap(self.batch_times, begin, end)
+
+
+def longest_gap(times: Iterable[Iterable[float]], begin: float, end: float) -> float:
+    """Longest time within which one of these, such as the reads of a partition, did not happen."""
+    longest = 0.0
+    for each in times:
+        inside = sorted(t for t in each if begin <= t <= end)
+        longest = max(longest, *np.diff([begin, *inside, end]).tolist())
+    return longest
