@@ -218,7 +218,8 @@ class Herd:
         """The slot that led the last round."""
         log = read_group(self.broker.bootstrap, self.group, self.topic)
         last = [entry for entry in log if isinstance(entry, Generation) and entry.owned][-1]
-        return next(slot for slot, name in self.names.items() if name == last.leader)
+        # A static member that is back leads on under the name of the process before it.
+        return int(last.leader.removeprefix("m").partition(".")[0])
 
     # States
 
