@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from tests.cli.running import run as in_this_process
 from tests.live.chaos import cluster
 from tests.live.crew import Hand, Topic, fresh, spread
 from tests.live.crew import closing as stopped
+from tests.live.cut import Cut
 from tests.live.every_command import OF_ITS_OWN
 from tests.live.faults import ONE_BROKER, fire
 from tests.live.herd import herd_of
@@ -52,12 +53,11 @@ def versions() -> list[str]:
     return sorted((one.group(1) for one in found if one), key=lambda v: [*map(int, v.split("."))])
 
 
-def members(broker: Broker, cut, folder: Path, n_members: int, n_partitions: int) -> dict:
-    """A group under Design II with members of every client, through a bounce and kills."""
+def members(broker: Broker, cut: Cut, folder: Path, faults: Sequence[str], **sizes: int) -> dict:
+    """A group under Design II with members of every client, through these faults."""
     folder.mkdir()
-    sizes = {"n_members": n_members, "n_partitions": n_partitions, "delay_ms": 5_000}
     with herd_of(broker, cut, folder, design="deferred", client=CLIENTS, **sizes) as herd:
-        return fire(herd, {name: ONE_BROKER[name] for name in FAULTS}, note=lambda text: None)
+        return fire(herd, {name: ONE_BROKER[name] for name in faults}, note=lambda text: None)
 
 
 def workers(bootstrap: str) -> None:
@@ -170,7 +170,8 @@ def examine(version: str, folder: Path) -> dict:
     with cluster(1, version) as (broker, cut):
         began = time.monotonic()
         try:
-            row |= members(broker, cut, folder / "journals", 8, 24)
+            sizes = {"n_members": 8, "n_partitions": 24, "delay_ms": 5_000}
+            row |= members(broker, cut, folder / "journals", FAULTS, **sizes)
             workers(broker.bootstrap)
             commands(broker.bootstrap, folder, in_this_process)
             codes = exit_codes(broker.bootstrap, folder)

@@ -16,7 +16,8 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from holdfast.adapters.cluster import render
 from holdfast.adapters.settings import Settings
@@ -26,6 +27,7 @@ _LOOK_S = 5.0
 _LONGEST = 1 << 20
 _API_VERSIONS, _SASL_HANDSHAKE, _METADATA = 18, 17, 3
 _UNSUPPORTED_MECHANISM = 33
+_T = TypeVar("_T")
 _NO_TOPICS = struct.pack(">i", 0)
 
 
@@ -52,7 +54,7 @@ def why_no_answer(settings: Settings, *, client_failed: bool = False) -> str | N
     found: str | None = None
     for address in settings["bootstrap.servers"]:
         try:
-            _look(address, settings)
+            _look(address, settings, _look_inside)
             if client_failed:
                 _blame_login(address, settings)
         except _FailsError as error:
@@ -62,23 +64,43 @@ def why_no_answer(settings: Settings, *, client_failed: bool = False) -> str | N
     return found
 
 
+def known_requests(settings: Settings) -> Mapping[int, tuple[int, int]]:
+    """Oldest and newest version of each request that the first broker knows which answers.
+
+    By Kafka's number of the request; nothing if no broker answers. No login is needed for it.
+    """
+    for address in settings["bootstrap.servers"]:
+        try:
+            return _look(address, settings, lambda _, sock, __: _versions(sock))
+        except (_FailsError, struct.error):
+            continue
+    return {}
+
+
+def _versions(sock: Any) -> dict[int, tuple[int, int]]:
+    answer = _ask(sock, _API_VERSIONS, 0, b"") or b""
+    _, n_requests = struct.unpack_from(">hi", answer)
+    rows = struct.iter_unpack(">hhh", answer[6 : 6 + 6 * n_requests])
+    return {key: (oldest, newest) for key, oldest, newest in rows}
+
+
 class _FailsError(Exception):
     """A step that fails, in a sentence."""
 
 
-def _look(address: str, settings: Settings) -> None:
+def _look(address: str, settings: Settings, inside: Callable[[str, Any, Settings], _T]) -> _T:
+    """Connect to an address, and do something with the connection."""
     host, port = _parted(address)
     context = render.ssl_context(settings)
     with _connected(address, host, port) as sock:
         if context is None:
             try:
-                _look_inside(address, sock, settings)
+                return inside(address, sock, settings)
             except TimeoutError:
                 raise _silent(address) from None
-            return
         try:
             with context.wrap_socket(sock, server_hostname=host) as secured:
-                _look_inside(address, secured, settings)
+                return inside(address, secured, settings)
         except TimeoutError:
             raise _silent(address) from None
         except ssl.SSLCertVerificationError as error:

@@ -24,7 +24,7 @@ import confluent_kafka
 from confluent_kafka import TopicPartition
 
 from holdfast.adapters.consumer_questions import group_metadata
-from holdfast.adapters.drop_in.confluent import codes
+from holdfast.adapters.drop_in.confluent import codes, native
 from holdfast.adapters.drop_in.confluent.error_message import MESSAGES, ErrorMessage
 from holdfast.adapters.drop_in.confluent.routing import INSTALLED, route
 from holdfast.adapters.drop_in.confluent.side import (
@@ -82,6 +82,8 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             raise codes.exception(codes.INVALID_ARG, str(error)) from None
         super().__init__(routed.plane)
         if routed.member is None:
+            if routed.native is not None:
+                native.look(routed.native)
             return
         try:
             settings = routed.settings()

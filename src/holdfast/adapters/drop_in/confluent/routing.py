@@ -93,6 +93,8 @@ class Routed:
         For ``confluent_kafka.Consumer``.
     member : dict or None
         For :meth:`Settings.parse`; None if there is no member of ours.
+    native : dict or None
+        Addresses, login and group of a member of librdkafka's own; None if there is none.
     is_automatic : bool
         ``enable.auto.commit``.
     stores : bool
@@ -106,6 +108,7 @@ class Routed:
 
     plane: dict[str, Any]
     member: dict[str, Any] | None
+    native: dict[str, Any] | None
     is_automatic: bool
     stores: bool
     interval_s: float
@@ -158,6 +161,7 @@ def route(config: Mapping[Any, Any]) -> Routed:
     return Routed(
         plane=plane,
         member=None if is_native else _member(config),
+        native=_connection(config) if is_native else None,
         is_automatic=bool(automatic) and not is_native and str(interval) != "0",
         stores=_boolean(config.get("enable.auto.offset.store", True)) is not False,
         interval_s=int(interval) / 1000 if is_number else 5.0,
@@ -179,6 +183,22 @@ def _check_native(config: Mapping[str, Any]) -> None:
                 f"{key}: with group.protocol=consumer the broker assigns, not a member of ours; "
                 "leave one of the two out"
             )
+
+
+def _connection(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Addresses, login and group of a configuration; None if they are not usable by us."""
+    chosen = {
+        key: value
+        for key, value in config.items()
+        if _is_for_us(key) or RENAMED.get(key, key) in ("bootstrap.servers", "group.id")
+    }
+    try:
+        found = _member(chosen)
+    except ConfigError:
+        return None
+    names = {*credentials.KEYS, "bootstrap.servers", "group.id"}
+    made = {key: value for key, value in found.items() if key in names}
+    return made if made.keys() >= {"bootstrap.servers", "group.id"} else None
 
 
 def _boolean(value: object) -> bool | None:
