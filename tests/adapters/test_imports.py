@@ -69,3 +69,14 @@ def test_the_asyncio_classes_are_loaded_when_they_are_asked_for():
     name = "holdfast.adapters.drop_in.confluent.asynchronous"
     assert name not in loaded("import holdfast.confluent")
     assert name in loaded("from holdfast.confluent import AIOConsumer, AsyncDeserializingConsumer")
+
+
+def test_the_help_of_all_commands_loads_no_client_no_spark_and_no_pyarrow():
+    packages = {
+        name.split(".")[0]
+        for name in loaded("from holdfast.cli.app import register_all; register_all()")
+    }
+    assert "typer" in packages
+    assert not packages & {
+        *("kafka", "aiokafka", "confluent_kafka", "pyspark", "pandas", "pyarrow"),
+    }

@@ -51,7 +51,7 @@ class Range:
 
 RANGES = {
     "confluent-kafka": Range(first="2.6.1", below="", extra="confluent", module="confluent_kafka"),
-    "aiokafka": Range(first="0.13", below="0.15", extra="aiokafka", module="aiokafka"),
+    "aiokafka": Range(first="0.12", below="0.15", extra="aiokafka", module="aiokafka"),
     "kafka-python": Range(first="3.0.12", below="3.1", extra="kafka", module="kafka"),
 }
 

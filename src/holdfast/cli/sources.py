@@ -29,7 +29,6 @@ from holdfast.cli.output import notes
 from holdfast.command_lines import GivenSource
 from holdfast.errors import ConfigError
 from holdfast.tables.stored import NOT_SHOWN
-from holdfast.tables.window import within
 
 if TYPE_CHECKING:
     from holdfast.tables.places import Place
@@ -119,6 +118,8 @@ def open_source(
     SourceError
         If what is given cannot be read.
     """
+    from holdfast.tables.window import within  # it has pyarrow, which --help does not need
+
     if (source is None) == (bootstrap is None):
         raise ConfigError("give either --input PATH or --bootstrap-server HOST:PORT")
     window = read_window(since, until)
