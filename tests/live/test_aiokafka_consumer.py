@@ -193,6 +193,31 @@ def test_goes_back_to_what_is_committed(broker, kind):
     run(work())
 
 
+def test_stops_while_a_fetch_waits_to_be_sent_again(broker, cut, caplog):
+    """The original's ``stop`` raises CancelledError then, and leaves its connections open."""
+    topic = Topic(broker.bootstrap, 1)
+    topic.produce(1)
+    options = {**QUICK, "bootstrap_servers": f"127.0.0.1:{cut.port}", "retry_backoff_ms": 60_000}
+
+    async def main():
+        before = asyncio.all_tasks()
+        consumer = AIOKafkaConsumer(topic.name, group_id=fresh("stops"), **options)
+        await consumer.start()
+        assert await consumer.getone()
+        waiting = asyncio.ensure_future(consumer.getone())
+        cut.reset()
+        try:
+            await until(lambda: "Failed fetch messages" in caplog.text, "a fetch that fails")
+        finally:
+            cut.mend()
+        await consumer.stop()
+        with pytest.raises(ConsumerStoppedError):
+            await waiting
+        assert asyncio.all_tasks() == before
+
+    asyncio.run(main())
+
+
 @both
 def test_begins_once_a_broker_is_back(broker, cut, kind):
     topic = Topic(broker.bootstrap, 1)

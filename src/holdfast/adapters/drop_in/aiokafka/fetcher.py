@@ -73,11 +73,20 @@ class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
     _wait_consume_future: Any
     _default_reset_strategy: int
     _in_flight: set[Any]
-    _pending_tasks: set[Any]
+    _pending_tasks: set[asyncio.Task[Any]]
 
     def __init__(self, *arguments: Any, **options: Any):
         self._sought: set[Any] = set()  # states of partitions whose places are looked up
         super().__init__(*arguments, **options)
+
+    async def close(self) -> None:
+        """End; see aiokafka, which passes on the cancellation of a fetch that waits to go again."""
+        self._fetch_task.cancel()  # it would start others
+        for task in self._pending_tasks:
+            task.cancel()
+        await asyncio.wait({self._fetch_task, *self._pending_tasks})
+        self._pending_tasks = {task for task in self._pending_tasks if not task.cancelled()}
+        await super().close()
 
     def _get_actions_per_node(self, assignment: Any) -> Any:
         """Search for the places of what has none, and fetch the others; see aiokafka."""
