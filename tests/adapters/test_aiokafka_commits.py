@@ -149,7 +149,7 @@ def test_the_listener_hears_of_an_assignment_before_those_who_wait_for_it():
         coordinator._loop, coordinator._callbacks = loop, set()
         coordinator._take = assigned.set_result
 
-        async def tell(call, resources, done):
+        async def tell(call, resources):
             heard.append("listener")
 
         async def wait():

@@ -39,31 +39,43 @@ def test_the_first_close_ends_and_the_second_does_nothing():
 
 def test_a_close_inside_a_call_happens_when_the_outermost_call_comes_out():
     closing = Closing(ends := Ends())
-    with closing.call():
-        with closing.call():
-            closing.close(10.0, returns=True)
-            closing.close(10.0, returns=True)
+
+    def close():
+        closing.close(10.0, returns=True)
+        closing.close(10.0, returns=True)
+
+    def outermost():
+        closing.inside(close)
         assert closing.has_begun()
         assert not ends.ends
+
+    closing.inside(outermost)
     assert len(ends.ends) == 1
 
 
 def test_a_call_that_raises_is_closed_as_well():
     closing = Closing(ends := Ends())
-    with pytest.raises(SystemExit), closing.call():
+
+    def call():
         closing.close(10.0, returns=True)
         raise SystemExit(0)
+
+    with pytest.raises(SystemExit):
+        closing.inside(call)
     assert len(ends.ends) == 1
 
 
 def test_a_close_from_another_thread_waits_for_the_call():
     closing = Closing(ends := Ends())
-    with closing.call():
-        other = threading.Thread(target=closing.close, args=(30.0,), kwargs={"returns": True})
+    other = threading.Thread(target=closing.close, args=(30.0,), kwargs={"returns": True})
+
+    def call():
         other.start()
         while not closing.has_begun():
             time.sleep(0.001)
         assert not ends.ends
+
+    closing.inside(call)
     other.join(30)
     assert [by for *_, by in ends.ends] == [other.ident]
 
@@ -71,11 +83,14 @@ def test_a_close_from_another_thread_waits_for_the_call():
 def test_a_close_does_not_wait_longer_than_it_was_told():
     """A call that hangs costs the close its time-out, and no more."""
     closing = Closing(ends := Ends())
-    with closing.call():
-        other = threading.Thread(target=closing.close, args=(0.05,), kwargs={"returns": True})
+    other = threading.Thread(target=closing.close, args=(0.05,), kwargs={"returns": True})
+
+    def call():
         other.start()
         other.join(30)
         assert [left_s for left_s, *_ in ends.ends] == [0.0]
+
+    closing.inside(call)
 
 
 def test_a_second_closer_waits_until_it_is_done():

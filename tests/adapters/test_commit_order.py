@@ -2,7 +2,6 @@
 
 import threading
 from concurrent.futures import Future
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -25,7 +24,7 @@ class Parts:
     def __init__(self):
         self.sent = []
         terms = SimpleNamespace(raise_untold=lambda _: set())
-        delivery = SimpleNamespace(terms=lambda: nullcontext(terms))
+        delivery = SimpleNamespace(terms=lambda ask: ask(terms))
         self.duties = SimpleNamespace(
             reconsider=lambda _: None, refused=lambda *_: set(), delivery=delivery
         )
@@ -94,14 +93,14 @@ def test_a_hand_over_waits_for_the_commits_that_are_on_their_way(group, monkeypa
     group.delivery.stop([TP], lambda: events.append("drained"))
     answer = threading.Timer(0.05, group.parts.sent[0][1].set_result, [0])
     answer.start()
-    group.mail.get(0)(side)
+    group.mail.do_next(0, side)
     answer.join()
     assert events == ["positions", "committed", "drained"]
 
     monkeypatch.setattr("holdfast.adapters.drop_in.confluent.side._COMMITS_S", 0.01)
     group.send({OTHER: 5}, lambda _: events.append("too late"))
     group.delivery.stop([OTHER], lambda: events.append("drained"))
-    group.mail.get(0)(side)  # nobody answers: it goes on
+    group.mail.do_next(0, side)  # nobody answers: it goes on
     assert events[3:] == ["positions", "drained"]
 
 

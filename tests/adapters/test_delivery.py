@@ -379,8 +379,7 @@ def lost_and_back(delivery, at, told=()):
 
 
 def told(delivery):
-    with delivery.terms() as terms:
-        terms.tell([A])
+    delivery.terms(lambda terms: terms.tell([A]))
 
 
 @pytest.mark.parametrize("callback", [True, False])
@@ -441,8 +440,7 @@ def test_a_partition_in_its_first_term_is_committed_as_the_application_likes(del
 
 
 def untold(delivery):
-    with delivery.terms() as terms:
-        return terms.untold()
+    return delivery.terms(lambda terms: terms.untold())
 
 
 def test_a_loss_of_uncommitted_records_is_known_until_it_is_told(delivery):
@@ -456,14 +454,13 @@ def test_a_loss_of_uncommitted_records_is_known_until_it_is_told(delivery):
 
 def test_a_loss_of_which_no_callback_tells_is_told_by_an_error_and_a_poll(delivery):
     lost_and_back(delivery, 7, [A])
-    with delivery.terms() as terms:
-        assert terms.report_untold() == set()  # a callback will tell
-        terms.tell_by_error([A])  # there is none
+    terms = delivery.terms(lambda terms: terms)  # nobody else is here
+    assert terms.report_untold() == set()  # a callback will tell
+    terms.tell_by_error([A])  # there is none
     delivery.processed()
-    with delivery.terms() as terms:
-        assert terms.untold() == {A}  # no error was raised before that poll
-        assert terms.raise_untold([B]) == set()
-        assert terms.raise_untold() == {A}
+    assert terms.untold() == {A}  # no error was raised before that poll
+    assert terms.raise_untold([B]) == set()
+    assert terms.raise_untold() == {A}
     assert untold(delivery) == {A}
     delivery.processed()
     assert untold(delivery) == set()

@@ -374,8 +374,7 @@ def records(duties):
 
 
 def untold(duties):
-    with duties.delivery.terms() as terms:
-        return terms.untold(), terms.report_untold()
+    return duties.delivery.terms(lambda terms: (terms.untold(), terms.report_untold()))
 
 
 def lost(duties, listener):

@@ -37,6 +37,7 @@ from holdfast.adapters.member.assembly import Assembly
 from holdfast.adapters.member.closing import Closing
 from holdfast.adapters.member.commits import CATCH_UP_S, ConsumerCommits, not_of_this_term
 from holdfast.adapters.member.end_signals import EndSignals
+from holdfast.adapters.member.errands import to_the_end
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.metrics import MemberMetrics
 from holdfast.adapters.member.readiness import clear_ready_file
@@ -61,8 +62,7 @@ def _inside(
 
     @wraps(method)
     def call(self: _Self, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        with self._closing.call():
-            return method(self, *args, **kwargs)
+        return self._closing.inside(lambda: method(self, *args, **kwargs))
 
     return cast("Callable[Concatenate[_Self, _P], _T]", call)
 
@@ -204,22 +204,12 @@ class Consumer(ConsumerQuestions):
             self._leave(self._parts, returns=returns, timeout_s=timeout_s)
 
     def _leave(self, parts: Assembly, *, returns: bool, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
         try:
-            if parts.host.failure is None:
-                if not self.is_seen:
-                    parts.duties.delivery.give_up_waiting(parts.host.standing.owned)
-                parts.duties.delivery.processed()
-                deadline = time.monotonic() + timeout_s
-                if self._commits.is_automatic:
-                    self._commits.before_leaving(parts, time.monotonic() + timeout_s / 2)
-                parts.host.post(events.LeaveRequested(returns))
-                while not parts.host.over.is_set() and time.monotonic() < deadline:
-                    self._run_calls(parts, wait_s=0.02)
-            self._run_calls(parts)
+            to_the_end(lambda: self._hand_over_all(parts, deadline, returns=returns))
         finally:
             parts.close()
-        with parts.duties.delivery.terms() as terms:
-            untold = terms.untold()
+        untold = parts.duties.delivery.terms(lambda terms: terms.untold())
         is_raised = self.ends_with_error or self._has_raised_failure
         if untold and (is_raised or self._callback_error is not None):
             parts.note_untold(not_of_this_term(untold))
@@ -227,6 +217,20 @@ class Consumer(ConsumerQuestions):
             raise not_of_this_term(untold)
         if not is_raised:
             self._raise_callback_error()
+
+    def _hand_over_all(self, parts: Assembly, deadline: float, *, returns: bool) -> None:
+        """Have the member leave, and run the callbacks that come until then."""
+        if parts.host.failure is None:
+            if not self.is_seen:
+                parts.duties.delivery.give_up_waiting(parts.host.standing.owned)
+            parts.duties.delivery.processed()
+            if self._commits.is_automatic:
+                half_s = (deadline - time.monotonic()) / 2
+                self._commits.before_leaving(parts, time.monotonic() + half_s)
+            parts.host.leave(returns=returns)
+            while not parts.host.over.is_set() and time.monotonic() < deadline:
+                self._run_calls(parts, wait_s=0.02)
+        self._run_calls(parts)
 
     def __enter__(self) -> Self:
         if self.handles_signals:
@@ -327,13 +331,12 @@ class Consumer(ConsumerQuestions):
         """
         taken_s = 0.0
         while True:
+            began = time.monotonic()
             try:
-                call = parts.duties.calls.get(wait_s)
+                error = parts.duties.calls.do_next(wait_s)
             except queue.Empty:
                 return taken_s
             wait_s = 0.0
-            began = time.monotonic()
-            error = call.run()
             taken_s += time.monotonic() - began
             parts.host.post(events.Polled())
             if isinstance(error, Exception):
@@ -422,8 +425,7 @@ class Consumer(ConsumerQuestions):
         """
         parts = self._running()
         check_offsets({partition: offset})
-        with parts.duties.delivery.terms() as terms:
-            lost = terms.in_hand([partition])
+        lost = parts.duties.delivery.terms(lambda terms: terms.in_hand([partition]))
         if lost:
             raise not_of_this_term(lost)
         if partition not in parts.host.standing.owned:

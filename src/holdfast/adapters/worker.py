@@ -139,7 +139,7 @@ class Worker:
         )
         member = make_member(settings, assignors, protocol_type=PROTOCOL_TYPE, polls=False)
         self._duties = _WorkerDuties(listener, log)
-        self._duties.give_up = lambda: self._host.post(events.LeaveRequested(False))
+        self._duties.give_up = lambda: self._host.leave(returns=False)
         name = f"holdfast-{settings['group.id']}-{settings['client.id']}"
         self._host = MemberHost(
             member,
@@ -152,6 +152,7 @@ class Worker:
         self._connections: Connections | None = None
         self._closing = Closing(self._end)
         self._signals = EndSignals(at_once=True)
+        self._is_started = False
         self._is_stopped = False
         self._ends_with_error = False  # a close must not hide it
 
@@ -167,14 +168,20 @@ class Worker:
         """
         if self._closing.has_begun():
             raise AdapterError("the worker is closed")
-        if self._connections is not None:
+        if self._is_started:
             return
-        connections = Connections(self._settings)
-        connections.open()
-        self._connections = connections
-        self._host.start(GroupLink(connections, self._host.post, self._host.fail))
+        if self._connections is None:
+            connections = Connections(self._settings)
+            try:
+                connections.open()
+                self._connections = connections
+            except BaseException:
+                connections.close()
+                raise
+        self._host.start(GroupLink(self._connections, self._host.post, self._host.fail))
         self._announce()
         self._host.post(events.Started())
+        self._is_started = True  # last: after an exception the next call goes on
 
     def update(self, resources: Mapping[str, int]) -> None:
         """Change kinds and counts; the leader's change moves what has to move."""
@@ -264,13 +271,14 @@ class Worker:
     def _end(self, timeout_s: float, returns: bool) -> None:
         if self._connections is None:
             return
-        connections, self._connections = self._connections, None
+        connections = self._connections
         if self._host.failure is None:
-            self._host.post(events.LeaveRequested(returns))
+            self._host.leave(returns=returns)
         has_ended = self._host.over.wait(timeout_s)
         self._host.stop()
         self._duties.close(wait=has_ended)
         connections.close()
+        self._connections = None
         failure = self._duties.failure or self._duties.error
         self._duties.failure = self._duties.error = None
         if failure is not None and not self._ends_with_error:

@@ -86,9 +86,9 @@ class MemberParts(Generic[_D]):
         member = make_member(settings, assignors)
         ready = ready_file(settings, log)
         connections = connections or Connections(settings)
-        connections.open()
         self._closers: list[Callable[[], object]] = [connections.close]
         try:
+            connections.open()
             self.lookup = Lookup(connections)
             self.link = GroupLink(connections, self._post, self.fail)
             leadership = Leadership(
@@ -115,7 +115,6 @@ class MemberParts(Generic[_D]):
         except BaseException:
             self.close()
             raise
-        self._is_started = False
 
     def _post(self, event: events.Event) -> None:
         self.host.post(event)
@@ -136,9 +135,7 @@ class MemberParts(Generic[_D]):
     def subscribe(self, topics: tuple[str, ...], pattern: Matches | None, listener: Any) -> None:
         """Subscribe, and join the group if that has not been done."""
         self.duties.listener = listener
-        if not self._is_started:
-            self._is_started = True
-            self.host.start(self.link)
+        self.host.start(self.link)
         self._watch.subscribe(topics, pattern)
 
     def look_again(self) -> None:
@@ -179,9 +176,16 @@ class MemberParts(Generic[_D]):
         )
 
     def close(self) -> None:
-        """Close every part."""
+        """Close every part; a second call goes on where an exception came into the first."""
         while self._closers:
-            self._closers.pop()()
+            closer = self._closers[-1]
+            try:
+                closer()
+            except Exception:
+                self._closers.remove(closer)
+                raise
+            if closer in self._closers:  # a second thread may close beside this one
+                self._closers.remove(closer)
 
 
 class Assembly(MemberParts[TopicDuties]):
@@ -366,10 +370,10 @@ class MetadataWatch:
         """Tell the machine of a new subscription, and to join with the first; holds the lock."""
         if topics == self._subscribed:
             return
-        is_first, self._subscribed = self._subscribed is None, topics
         self._post(events.SubscriptionChanged(topics))
-        if is_first:
+        if self._subscribed is None:
             self._post(events.Started())
+        self._subscribed = topics  # last: after an exception it is told again
 
     def _run(self) -> None:
         while not self._ended.is_set():

@@ -117,8 +117,7 @@ class ConsumerCommits:
         """The coordinator has removed this member: the error that follows tells of the loss."""
         if code in LOST_MEMBERSHIP:
             parts.host.catch_up(CATCH_UP_S)
-            with parts.duties.delivery.terms() as terms:
-                terms.raise_untold(offsets)
+            parts.duties.delivery.terms(lambda terms: terms.raise_untold(offsets))
 
     def _refuse_earlier_terms(
         self,
@@ -128,8 +127,9 @@ class ConsumerCommits:
     ) -> None:
         """Refuse a commit of records from before a loss, and one that leaves such records out."""
         refused = set() if offsets is None else parts.duties.refused(standing.terms, offsets)
-        with parts.duties.delivery.terms() as terms:
-            untold = terms.raise_untold(None if offsets is None else refused)
+        untold = parts.duties.delivery.terms(
+            lambda terms: terms.raise_untold(None if offsets is None else refused)
+        )
         if refused or (offsets is None and untold):
             raise not_of_this_term(refused or untold)
 
@@ -180,8 +180,7 @@ class ConsumerCommits:
         """
         if not self.is_automatic:
             return
-        with parts.duties.delivery.terms() as terms:
-            untold = terms.report_untold()
+        untold = parts.duties.delivery.terms(lambda terms: terms.report_untold())
         if untold:
             parts.note_untold(not_of_this_term(untold))
 

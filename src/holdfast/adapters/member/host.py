@@ -119,7 +119,7 @@ class MemberHost:
         self._planned: actions.LedRound | None = None  # in this round
         self._led: actions.LedRound | None = None  # the last round that was completed
         self._link: GroupLink | None = None
-        self._events: Mailbox[events.Event | threading.Event | None] = Mailbox()
+        self._events: Mailbox[events.Event | Flag | None] = Mailbox()
         self._planner = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-leader")
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._over = Flag()
@@ -139,7 +139,14 @@ class MemberHost:
         The machine joins once it is told :class:`~holdfast.machine.events.Started`.
         """
         self._link = link
-        self._thread.start()
+        if self._thread.ident is None:  # else an earlier call was interrupted behind this
+            self._thread.start()
+
+    def leave(self, *, returns: bool = True) -> None:
+        """Ask the machine to hand everything over and to leave; see :attr:`over`."""
+        self.post(events.LeaveRequested(returns))
+        if self._thread.ident is None:  # it never began
+            self._over.set()
 
     def post(self, event: events.Event) -> None:
         """Queue an event for the machine; safe from any thread."""
@@ -147,7 +154,7 @@ class MemberHost:
 
     def catch_up(self, timeout_s: float) -> bool:
         """Wait until all events posted so far and their actions are done; False at the time-out."""
-        reached = threading.Event()
+        reached = Flag()
         self._events.put(reached)
         return reached.wait(timeout_s)
 
@@ -176,7 +183,7 @@ class MemberHost:
     def _run(self) -> None:
         try:
             while (event := self._next()) is not None:
-                if isinstance(event, threading.Event):
+                if isinstance(event, Flag):
                     event.set()
                     continue
                 if self._member.state in _GOING and isinstance(event, _WISHES):
@@ -216,7 +223,7 @@ class MemberHost:
             self._ready.beat()
         self._ready.enter(self.standing.state, self.standing.identity.generation)
 
-    def _next(self) -> events.Event | threading.Event | None:
+    def _next(self) -> events.Event | Flag | None:
         deadline = self._member.deadline_ms
         timeout_s = None if deadline is None else max(0.0, (deadline - _now_ms()) / 1000)
         try:

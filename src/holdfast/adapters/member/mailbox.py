@@ -44,7 +44,13 @@ class Mailbox(Generic[_T]):
             self._news.release()
 
     def get(self, timeout: float | None = None) -> _T:
-        """Take the first item.
+        """Take the first item; see :meth:`first`."""
+        item = self.first(timeout)
+        self.items.popleft()
+        return item
+
+    def first(self, timeout: float | None = None) -> _T:
+        """Return the first item, and leave it there.
 
         Parameters
         ----------
@@ -59,7 +65,7 @@ class Mailbox(Generic[_T]):
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             if self.items:
-                return self.items.popleft()
+                return self.items[0]
             left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
             if not self._news.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
                 if self.items:

@@ -27,9 +27,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from holdfast.adapters.member.member_log import NAME
 from holdfast.adapters.records.data_plane import DataPlane
@@ -38,6 +37,7 @@ from holdfast.errors import AdapterError, HoldfastError
 
 SLICE_MS = 25  # how long a change may wait for a poll
 _FAILURES = 3  # slices in a row that fail inside the plane's library until a poll raises
+_T = TypeVar("_T")
 _log = logging.getLogger(NAME)
 
 
@@ -49,39 +49,23 @@ class TopicPartition(NamedTuple):
 
 
 class _Gate:
-    """Lets in one thread at a time; a change goes before a poll."""
+    """Lets in one thread at a time; a change goes before a poll.
+
+    ``with gate.poll():`` and ``with gate.change(), gate.room:`` enter. Both are locks themselves:
+    an exception of a signal's handler never comes between such a lock and its ``with``, but it may
+    come anywhere in a context manager of ours, and the lock would stay for ever.
+    """
 
     def __init__(self) -> None:
-        self._free = threading.Condition()
-        self._busy = False
-        self._changes = 0
+        self._door = threading.Lock()
+        self.room = threading.Lock()
 
-    @contextmanager
-    def poll(self) -> Iterator[None]:
-        with self._free:
-            self._free.wait_for(lambda: not self._busy and not self._changes)
-            self._busy = True
-        try:
-            yield
-        finally:
-            self._leave()
+    def poll(self) -> threading.Lock:
+        with self._door:  # whoever changes something holds it, inside and before the room
+            return self.room
 
-    @contextmanager
-    def change(self) -> Iterator[None]:
-        with self._free:
-            self._changes += 1
-            self._free.wait_for(lambda: not self._busy)
-            self._changes -= 1
-            self._busy = True
-        try:
-            yield
-        finally:
-            self._leave()
-
-    def _leave(self) -> None:
-        with self._free:
-            self._busy = False
-            self._free.notify_all()
+    def change(self) -> threading.Lock:
+        return self._door
 
 
 class _Stop(NamedTuple):
@@ -213,10 +197,16 @@ class Delivery:
             self._processed.update(self._handed)
             self._handed.clear()
             self._terms.come_back()
-            stops, self._stops = self._stops, []
+            stops = list(self._stops)
+        self._tell_drained(stops)
+        return bool(stops)
+
+    def _tell_drained(self, stops: list[_Stop]) -> None:
+        """Tell who waits; a stop stays until then, also if an exception comes in between."""
         for stop in stops:
             stop.drained()
-        return bool(stops)
+            with self._lock:
+                self._stops = [s for s in self._stops if s is not stop]
 
     # The member's thread
 
@@ -225,7 +215,7 @@ class Delivery:
         new = self._not_kept(positions)
         with self._lock:
             self._prepared.update(new)
-        with self._gate.change():
+        with self._gate.change(), self._gate.room:
             if new:
                 self._plane.start(new)
 
@@ -272,7 +262,7 @@ class Delivery:
                 else:
                     prepared.pop(tp, None)
                     self._active.add(tp)
-        with self._gate.change():
+        with self._gate.change(), self._gate.room:
             if new:
                 self._plane.start(new)
             if held_back:
@@ -309,7 +299,8 @@ class Delivery:
 
     def _not_parked(self, partitions: Collection[tuple[str, int]]) -> list[tuple[str, int]]:
         """Park what is handed out now; the rest has nothing to keep."""
-        with self._gate.change(), self._lock:  # what a slice returned is handed out before
+        # What a slice returned is handed out before.
+        with self._gate.change(), self._gate.room, self._lock:
             parked = (self._active - self._paused).intersection(partitions)
             for tp in parked:
                 self._prepared[tp] = self._reached(tp)
@@ -330,9 +321,7 @@ class Delivery:
             for tp in partitions:
                 self._handed.pop(tp, None)
             over = [s for s in self._stops if not any(tp in self._handed for tp in s.waiting_for)]
-            self._stops = [s for s in self._stops if s not in over]
-        for stop in over:
-            stop.drained()
+        self._tell_drained(over)
 
     def drop(
         self, partitions: Collection[tuple[str, int]], told: Collection[tuple[str, int]] = ()
@@ -358,7 +347,7 @@ class Delivery:
             self._active.difference_update(partitions)
             self._paused.difference_update(partitions)
             self._parked.difference_update(partitions)
-        with self._gate.change():
+        with self._gate.change(), self._gate.room:
             self._plane.stop(partitions)
         with self._lock:
             self._leaving.difference_update(partitions)
@@ -409,11 +398,10 @@ class Delivery:
             reached = {**self._processed, **self._handed}
             return self._terms.refused(terms, offsets, reached, begins)
 
-    @contextmanager
-    def terms(self) -> Iterator[PartitionTerms]:
-        """The terms, while nobody changes them."""
+    def terms(self, ask: Callable[[PartitionTerms], _T]) -> _T:
+        """Ask the terms, or tell them something, while nobody else does."""
         with self._lock:
-            yield self._terms
+            return ask(self._terms)
 
     def position(self, partition: tuple[str, int]) -> int | None:
         """Offset of the next record to hand out, None for a partition that is not held."""
@@ -427,7 +415,8 @@ class Delivery:
 
     def seek(self, partition: tuple[str, int], offset: int) -> None:
         """Continue a partition at ``offset``; nothing happens to one that is not handed out."""
-        with self._gate.change():  # all of it: what a slice returned comes before
+        # All of it: what a slice returned comes before.
+        with self._gate.change(), self._gate.room:
             with self._lock:
                 if partition not in self._active:
                     return
@@ -439,7 +428,7 @@ class Delivery:
 
     def pause(self, partitions: Collection[tuple[str, int]]) -> None:
         """Hand out nothing of these for now; one that is not handed out anyway is left alone."""
-        with self._gate.change():
+        with self._gate.change(), self._gate.room:
             with self._lock:
                 now = self._active.intersection(partitions)
                 self._paused.update(now)
@@ -448,7 +437,7 @@ class Delivery:
 
     def resume(self, partitions: Collection[tuple[str, int]]) -> None:
         """Hand out these again."""
-        with self._gate.change():
+        with self._gate.change(), self._gate.room:
             with self._lock:
                 now = self._active.intersection(partitions)
                 self._paused.difference_update(now)
@@ -457,5 +446,5 @@ class Delivery:
 
     def close(self) -> None:
         """Close the data plane."""
-        with self._gate.change():
+        with self._gate.change(), self._gate.room:
             self._plane.close()

@@ -73,12 +73,13 @@ class PartitionTerms:
         for tp in partitions:
             self._in_hand[tp] = tp in told
             if tp in uncommitted and uncommitted[tp] != self._began.get(tp):
-                self.leave_untold(tp, told=tp in told)
+                self.leave_untold([tp], told=tp in told)
 
-    def leave_untold(self, tp: _Place, *, told: bool = False) -> None:
-        """Records of a partition cannot be committed any more."""
-        self._untold[tp] = told
-        self._raised.discard(tp)
+    def leave_untold(self, partitions: Iterable[_Place], *, told: bool = False) -> None:
+        """Records of these cannot be committed any more."""
+        for tp in partitions:
+            self._untold[tp] = told
+            self._raised.discard(tp)
 
     def tell(self, partitions: Iterable[_Place]) -> None:
         """``on_partitions_lost`` has run for these."""

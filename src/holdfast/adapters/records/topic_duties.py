@@ -23,8 +23,8 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.adapters.cluster.connections import ends_member
 from holdfast.adapters.cluster.lookup import EARLIEST, LATEST, Lookup
+from holdfast.adapters.member.errands import Errand, Errands, Once
 from holdfast.adapters.member.link import GroupLink
-from holdfast.adapters.member.mailbox import Mailbox
 from holdfast.adapters.member.member_log import MemberLog
 from holdfast.adapters.member.metrics import Counters
 from holdfast.adapters.records.delivery import Delivery, TopicPartition
@@ -56,7 +56,7 @@ class RebalanceListener(Protocol):
         """These are lost already; another member may be reading them."""
 
 
-class PendingCall:
+class PendingCall(Errand):
     """One callback that waits for the application's thread."""
 
     def __init__(
@@ -65,19 +65,11 @@ class PendingCall:
         resources: tuple[Resource, ...],
         done: Callable[[str | None], None],
     ):
-        self._work = work
-        self._resources = resources
-        self._done = done
-
-    def run(self) -> BaseException | None:
-        """Call the listener, report to the machine, and return the error, or None."""
-        try:
-            self._work([TopicPartition(*r) for r in self._resources])
-        except BaseException as error:  # even Ctrl-C in a callback ends it
-            self._done(f"{type(error).__name__}: {error}")
-            return error
-        self._done(None)
-        return None
+        callback = Once(lambda: work([TopicPartition(*r) for r in resources]))
+        super().__init__(
+            callback,
+            lambda e: done(None if e is None else f"{type(e).__name__}: {e}"),
+        )
 
 
 class _Start(NamedTuple):
@@ -124,7 +116,7 @@ class TopicDuties:
         self.delivery = delivery
         self.counters = counters
         self.listener: Any = None
-        self.calls: Mailbox[PendingCall] = Mailbox()
+        self.calls = Errands()
         self._reset: str = settings["auto.offset.reset"]
         self._first_pause_s: float = settings["retry.backoff.ms"] / 1000
         self._pause_s: float = settings["retry.backoff.max.ms"] / 1000
@@ -190,8 +182,7 @@ class TopicDuties:
         work = getattr(self.listener, f"on_partitions_{call.value}", None)
         if work is None:
             if call is ListenerCall.LOST:
-                with self.delivery.terms() as terms:
-                    terms.tell_by_error(resources)
+                self.delivery.terms(lambda terms: terms.tell_by_error(resources))
             done(None)
             return
         if call is ListenerCall.LOST:
@@ -229,8 +220,7 @@ class TopicDuties:
             try:
                 work(partitions)
             finally:
-                with self.delivery.terms() as terms:
-                    terms.tell(partitions)
+                self.delivery.terms(lambda terms: terms.tell(partitions))
 
         return run
 
@@ -252,9 +242,7 @@ class TopicDuties:
         """Note the end of a hand-over's commit; what is refused for good cannot be committed."""
         code = self.note_commit(future, offsets)
         if code in LOST_MEMBERSHIP:
-            with self.delivery.terms() as terms:
-                for tp in offsets:
-                    terms.leave_untold(tp)
+            self.delivery.terms(lambda terms: terms.leave_untold(offsets))
         return code
 
     def note_commit(self, future: Future[int], offsets: Mapping[Resource, int]) -> int:

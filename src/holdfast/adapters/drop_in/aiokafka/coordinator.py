@@ -20,9 +20,9 @@ import copy
 import inspect
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import aiokafka.errors as kafka_errors
 from aiokafka.client import CoordinationType
@@ -45,6 +45,7 @@ from holdfast.machine.leader.designs import Assignor
 from holdfast.machine.states import MemberState
 from holdfast.model.partitions import Resource
 
+_T = TypeVar("_T")
 log = logging.getLogger(__name__)
 LOOK_S = 0.1
 _LEAVE_S = 30.0
@@ -111,7 +112,8 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         self._had: set[TopicPartition] = set()  # in an earlier term
         self._begins: set[TopicPartition] = set()  # their ASSIGNED callback runs
         self._committed: dict[TopicPartition, int] = {}  # what stands there, as far as is known
-        self._callbacks: set[asyncio.Task[None]] = set()
+        self._callbacks: set[asyncio.Task[Any]] = set()
+        self._ending: asyncio.Task[None] | None = None
         super().__init__(client, subscription, **options)
 
     # Readings, some under aiokafka's names
@@ -340,7 +342,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         self._leaving = True
         self.note_poll(())
         if parts.host.failure is None:
-            parts.host.post(events.LeaveRequested())
+            parts.host.leave()
             deadline = time.monotonic() + _LEAVE_S
             while not parts.host.over.is_set() and time.monotonic() < deadline:
                 await asyncio.sleep(0.01)
@@ -387,16 +389,34 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         await super().ensure_coordinator_known()
 
     async def close(self) -> None:
-        """Hand over, leave, and end the tasks."""
-        if self._closing.done():
-            return
-        self._closing.set_result(None)
-        self._stop_connecting()
-        if not self._coordination_task.done():
-            await self._coordination_task
+        """Hand over, leave, and end the tasks; if this is cancelled, that goes on by itself."""
+        if self._ending is None:
+            if not self._closing.done():
+                self._closing.set_result(None)
+            self._stop_connecting()
+            self._ending = self._loop.create_task(self._end())
+        await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
+        task = self._coordination_task
+        is_running = not task.done()
+        try:
+            if is_running:
+                await asyncio.wait([task])
+            await self._leave_alone()
+        except asyncio.CancelledError:  # the program ends, and waits for its tasks
+            await self._leave_alone()
+            raise
         await self._stop_commit_offsets_refresh_task()
-        for task in list(self._callbacks):
-            task.cancel()
+        for callback in list(self._callbacks):
+            callback.cancel()
+        if is_running and not task.cancelled():
+            task.result()
+
+    async def _leave_alone(self) -> None:
+        """Leave if the group's task has not: it was cancelled, say, with all tasks there are."""
+        if self._parts is not None:
+            await self._leave(closes=True)
 
     def maybe_leave_group(self) -> Any:
         """Leave soon: the application has unsubscribed."""
@@ -438,11 +458,18 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     ) -> None:
         """See :class:`~holdfast.adapters.drop_in.aiokafka.loop_duties.LoopSide`."""
         # The listener is due before those who wait for the assignment, as in aiokafka: start().
-        task = self._loop.create_task(self._tell(call, resources, done))
-        self._callbacks.add(task)
-        task.add_done_callback(self._callbacks.discard)
+        self._begin_task(self._tell(call, resources), lambda _: done(None))
         if call is ListenerCall.ASSIGNED:
             self._take(_partitions(resources))
+
+    def _begin_task(
+        self, work: Coroutine[Any, Any, _T], answer: Callable[[asyncio.Task[_T]], object]
+    ) -> None:
+        """Begin a task whose end somebody waits for, also if it is cancelled before it begins."""
+        task = self._loop.create_task(work)
+        self._callbacks.add(task)
+        task.add_done_callback(self._callbacks.discard)
+        task.add_done_callback(answer)
 
     def _take(self, tps: list[TopicPartition]) -> None:
         for tp in tps:
@@ -455,14 +482,8 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         if self._rejoin_needed_fut.done():
             self._rejoin_needed_fut = self._loop.create_future()
 
-    async def _tell(
-        self,
-        call: ListenerCall,
-        resources: tuple[Resource, ...],
-        done: Callable[[str | None], None],
-    ) -> None:
+    async def _tell(self, call: ListenerCall, resources: tuple[Resource, ...]) -> None:
         if call is ListenerCall.ASSIGNED and not self._is_news(resources):
-            done(None)
             return
         tps = frozenset(_partitions(resources))
         name = f"on_partitions_{call.value}"
@@ -477,7 +498,6 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
                 await self._look_for_topics()
         finally:
             self._begins = set()
-            done(None)
 
     async def _look_for_topics(self) -> None:
         """Look for topics that match a pattern before a round: its cause may be a new one."""
@@ -527,21 +547,20 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
 
     def hand_over(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         """See :class:`~holdfast.adapters.drop_in.aiokafka.loop_duties.LoopSide`."""
-        task = self._loop.create_task(self._hand_over(action, done))
-        self._callbacks.add(task)
-        task.add_done_callback(self._callbacks.discard)
 
-    async def _hand_over(self, action: actions.Commit, done: Callable[[int], None]) -> None:
-        code = -1
+        def answer(task: asyncio.Task[int]) -> None:
+            done(task.result() if not task.cancelled() and task.exception() is None else -1)
+
+        self._begin_task(self._hand_over(action), answer)
+
+    async def _hand_over(self, action: actions.Commit) -> int:
         try:
             await self._commit_processed(_partitions(action.resources))
-            code = 0
         except kafka_errors.RequestTimedOutError:
-            code = -1
+            return -1
         except kafka_errors.KafkaError as error:
-            code = getattr(error, "errno", None) or -1
-        finally:
-            done(code)
+            return getattr(error, "errno", None) or -1
+        return 0
 
     def settle(self, action: actions.JoinCompleted) -> None:
         """See :class:`~holdfast.adapters.drop_in.aiokafka.loop_duties.LoopSide`."""

@@ -2,10 +2,11 @@
 
 **Rules.** The member's thread never waits for the loop, and the loop never for the member: every
 duty is a job for the loop, done in the order in which the member asked. A loop that has ended does
-its jobs by not doing them: nothing of them was handed out.
+its jobs by not doing them: nothing of them was handed out. An exception of a signal's handler may
+come into a job and end the loop's run: the job is done again when the loop goes on.
 
 **Strategy.** :class:`LoopDuties` carries the calls over; :class:`LoopSide` is what stands on the
-loop's side.
+loop's side, and answers when a task of its own is over, however that ends.
 
 References: KIP-429 (callbacks).
 """
@@ -13,10 +14,13 @@ References: KIP-429 (callbacks).
 from __future__ import annotations
 
 import asyncio
+import queue
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from holdfast.adapters.drop_in.fetching_duties import FetchingClientDuties
+from holdfast.adapters.member.errands import Errand, Errands
 from holdfast.machine import actions
 from holdfast.machine.actions import ListenerCall
 from holdfast.model.partitions import Resource
@@ -61,13 +65,24 @@ class LoopDuties(FetchingClientDuties):
         super().__init__()
         self._loop = loop
         self._side = side
+        self._jobs = Errands()
 
     def _later(self, work: Callable[..., None], *arguments: object) -> bool:
+        self._jobs.put(Errand(partial(work, *arguments)))
         try:
-            self._loop.call_soon_threadsafe(work, *arguments)
+            self._loop.call_soon_threadsafe(self._do_next)
         except RuntimeError:  # the loop is closed
             return False
         return True
+
+    def _do_next(self) -> None:
+        try:
+            self._jobs.do_next(0.0)
+        except queue.Empty:  # done already, after an interruption
+            return
+        except BaseException:
+            self._loop.call_soon(self._do_next)  # if it is in its place again
+            raise
 
     def stop(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
         """See :class:`~holdfast.adapters.member.host.Duties`."""

@@ -28,12 +28,12 @@ from holdfast.adapters.drop_in.confluent import codes, native
 from holdfast.adapters.drop_in.confluent.error_message import MESSAGES, ErrorMessage
 from holdfast.adapters.drop_in.confluent.routing import INSTALLED, route
 from holdfast.adapters.drop_in.confluent.side import (
-    LEAVE_S,
     SLICE_S,
     GroupSide,
     has_gate,
     noted_offset,
 )
+from holdfast.adapters.member.errands import to_the_end
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.readiness import clear_ready_file
 from holdfast.adapters.settings import Settings
@@ -109,7 +109,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             _Original.subscribe(self, topics, *callbacks, **named)
             return
         given = {**dict(zip(_CALLBACKS, callbacks, strict=False)), **named}
-        with side.turn:
+        with side.turn.mine():
             _check_open(self)
             if not isinstance(topics, list):
                 raise TypeError("expected list of topic unicode strings")
@@ -125,7 +125,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         if side is None or side.group is None:
             _Original.unsubscribe(self)
             return
-        with side.turn:
+        with side.turn.mine():
             _check_open(self)
             side.unsubscribe()
 
@@ -140,7 +140,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             found = _poll(self, timeout if 0 <= timeout <= SLICE_S else SLICE_S)
             if found is not None or 0 <= timeout <= SLICE_S:
                 return found
-        with side.turn:
+        with side.turn.mine():
             return side.poll(timeout)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
@@ -155,7 +155,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             found = _consume(self, num_messages, timeout if is_short else SLICE_S)
             if len(found) == num_messages or is_short:
                 return found
-        with side.turn:
+        with side.turn.mine():
             return side.consume(found, num_messages, timeout)
 
     # The assignment
@@ -257,7 +257,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         side = self._holdfast
         if side is None:
             return _Original.commit(self, *args, **kwargs)
-        with side.turn:
+        with side.turn.mine():
             group = side.group
             if group is None or group.host is None:
                 return _Original.commit(self, *args, **kwargs)
@@ -343,22 +343,21 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         if args or side is None:
             _Original.close(self, *args)
             return
-        with side.turn:
-            try:
+
+        def end() -> None:
+            with side.turn.mine():
                 if _is_open(self):
-                    side.commit_stored_alone()
-                    if side.group is not None:
-                        side.group.leave(returns=True)
-                        side.finish_leaving(monotonic() + LEAVE_S)
-            finally:
+                    side.end()
                 _Original.close(self)
+
+        to_the_end(end)
 
     def __exit__(self, exc_type: Any, exc_value: Any, exc_traceback: Any) -> None:
         self.close()
 
 
-def _turn(side: GroupSide | None) -> AbstractContextManager[None]:
-    return nullcontext() if side is None or not has_gate else side.turn
+def _turn(side: GroupSide | None) -> AbstractContextManager[object]:
+    return nullcontext() if side is None or not has_gate else side.turn.mine()
 
 
 def _check_open(consumer: Any) -> None:

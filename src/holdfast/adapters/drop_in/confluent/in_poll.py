@@ -19,15 +19,29 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from holdfast.adapters.member.mailbox import Mailbox
+from holdfast.adapters.member.errands import Errand, Errands, Once
 from holdfast.adapters.records.delivery import Delivery
 from holdfast.adapters.records.topic_duties import TopicDuties
 from holdfast.machine import actions
 from holdfast.machine.actions import ListenerCall
 from holdfast.model.partitions import Resource
 
-Work = Callable[[Any], BaseException | None]
-"""Done on the application's thread; takes the consumer's side, returns what a callback raised."""
+
+class Rebalance(Once):
+    """A callback of the application: which partitions it is about, whether it has changed them."""
+
+    def __init__(self, call: ListenerCall, resources: Collection[Resource]):
+        super().__init__(self._call)
+        self.call = call
+        self.resources = frozenset(resources)
+        self.has_changed = False
+
+    def _call(self, callback: Callable[..., object], *arguments: object) -> None:
+        callback(*arguments)
+
+    def resources_in_order(self) -> list[Resource]:
+        """Its partitions, sorted."""
+        return sorted(self.resources)
 
 
 class InPollDelivery(Delivery):
@@ -36,7 +50,7 @@ class InPollDelivery(Delivery):
     def __init__(self) -> None:
         nothing: Any = None
         super().__init__(nothing, nothing, nothing)
-        self.mail: Mailbox[Work] = Mailbox()
+        self.mail = Errands()
         self.leaving: set[Resource] = set()  # stopped or lost; unassigned after their callback
         self._handed_out: dict[Resource, int] = {}  # processed is less where offsets are stored
 
@@ -135,9 +149,8 @@ class InPollDelivery(Delivery):
             side.note_positions()
             side.await_commits()
             self.leaving.update(partitions)
-            drained()
 
-        self.mail.put(work)
+        self.mail.put(Errand(work, lambda _: drained()))
 
     def drop(self, partitions: Collection[Resource], told: Collection[Resource] = ()) -> None:
         """These may belong to another member: nothing of them is committed any more."""
@@ -147,10 +160,7 @@ class InPollDelivery(Delivery):
             self._active.difference_update(partitions)
         self.forget(partitions)
 
-        def work(_: Any) -> None:
-            self.leaving.update(partitions)
-
-        self.mail.put(work)
+        self.mail.put(Errand(lambda _: self.leaving.update(partitions)))
 
     def close(self) -> None:
         """Nothing: the consumer closes librdkafka."""
@@ -175,7 +185,8 @@ class InPollDuties(TopicDuties):
     def _note_hand_over(self, future: Future[int], offsets: Mapping[Resource, int]) -> int:
         code = super()._note_hand_over(future, offsets)
         if self.tells_commits:
-            self.delivery.mail.put(lambda side: side.told_of_hand_over(code, offsets))
+            tell = Once(lambda side: side.told_of_hand_over(code, offsets))
+            self.delivery.mail.put(Errand(tell))
         return code
 
     def start(self, resources: tuple[Resource, ...], term: int) -> None:
@@ -190,13 +201,9 @@ class InPollDuties(TopicDuties):
         """See :class:`Duties`; it comes even without a callback, to change the assignment."""
         if call is ListenerCall.LOST:
             self.counters.add("lost", len(resources))
-
-        def work(side: Any) -> BaseException | None:
-            error: BaseException | None = side.rebalance(call, resources)
-            done(None)  # as librdkafka: an error of a callback changes nothing of a hand-over
-            return error
-
-        self.delivery.mail.put(work)
+        begun = Rebalance(call, resources)
+        # As librdkafka: an error of a callback changes nothing of a hand-over.
+        self.delivery.mail.put(Errand(lambda side: side.rebalance(begun), lambda _: done(None)))
 
     @contextmanager
     def beginning(self, resources: Collection[Resource]) -> Iterator[None]:
@@ -209,8 +216,6 @@ class InPollDuties(TopicDuties):
 
     def heard(self, resources: Collection[Resource], *, by_callback: bool) -> None:
         """The application has heard of this loss, or will by an error."""
-        with self.delivery.terms() as terms:
-            if by_callback:
-                terms.tell(resources)
-            else:
-                terms.tell_by_error(resources)
+        self.delivery.terms(
+            lambda terms: (terms.tell if by_callback else terms.tell_by_error)(resources)
+        )

@@ -17,8 +17,8 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
-from threading import get_ident
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import confluent_kafka
@@ -32,11 +32,13 @@ from confluent_kafka import (
 )
 
 from holdfast.adapters.drop_in.confluent import codes
+from holdfast.adapters.drop_in.confluent.in_poll import Rebalance
 from holdfast.adapters.drop_in.confluent.renewal import Renewal
 from holdfast.adapters.drop_in.confluent.routing import Routed
 from holdfast.adapters.drop_in.confluent.starts import Starts
 from holdfast.adapters.drop_in.confluent.subscription import GroupSubscription
 from holdfast.adapters.member.commits import CATCH_UP_S
+from holdfast.adapters.member.errands import Errand, Once
 from holdfast.adapters.member.link import NotedOffset
 from holdfast.adapters.records.data_plane import MOST_INTRODUCED
 from holdfast.adapters.records.delivery import SLICE_MS
@@ -63,39 +65,33 @@ has_gate = _identity is not None
 
 
 class Turn:
-    """One caller at a time; a callback of the same caller is let in."""
+    """One caller at a time; a callback of the same caller is let in: ``with turn.mine():``.
+
+    A thread's turn is a lock itself, and no context manager of ours, in which an exception of a
+    signal's handler could leave the lock for ever. Signals never reach the threads of AIOConsumer.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._owner = 0
-        self._depth = 0
+        self._lock = threading.RLock()
+        self._caller = 0
 
-    def __enter__(self) -> None:
+    def mine(self) -> AbstractContextManager[object]:
+        """The turn of this caller."""
         # AIOConsumer's threads say for whom they call, any other thread calls for itself.
-        me = (_identity.get() if _identity is not None else 0) or get_ident()
-        if self._owner != me:
-            self._lock.acquire()
-            self._owner = me
-        self._depth += 1
+        caller = _identity.get() if _identity is not None else 0
+        return self._of(caller) if caller else self._lock
 
-    def __exit__(self, *_: object) -> None:
-        self._depth -= 1
-        if not self._depth:
-            self._owner = 0
-            self._lock.release()
-
-
-class Rebalance:
-    """A callback that runs: which partitions it is about, and whether it has changed them."""
-
-    def __init__(self, call: ListenerCall, resources: Collection[Resource]):
-        self.call = call
-        self.resources = frozenset(resources)
-        self.has_changed = False
-
-    def resources_in_order(self) -> list[Resource]:
-        """Its partitions, sorted."""
-        return sorted(self.resources)
+    @contextmanager
+    def _of(self, caller: int) -> Iterator[None]:
+        if caller == self._caller:  # its callback, on another thread
+            yield
+            return
+        with self._lock:
+            self._caller = caller
+            try:
+                yield
+            finally:
+                self._caller = 0
 
 
 class GroupSide:
@@ -157,20 +153,27 @@ class GroupSide:
         """Join the group, or change what the member subscribes to."""
         if self.group is not None and (self.group.is_leaving or self.group.is_over()):
             self.finish_leaving(time.monotonic() + LEAVE_S)
-        group = self.group or GroupSubscription(
-            self.settings, self._assignors, tells_commits=self._on_commit is not None
-        )
+        group = self.group
         try:
+            if group is None:
+                group = self._new_group()
             group.subscribe(topics)
-        except ValueError as error:
-            if self.group is None:
-                group.close()
+            self.group, self.waiting = group, group.mail.items
+        except BaseException as error:
+            if self.group is None and group is not None:
+                group.close()  # or it would be a member of which nobody knows
+            if not isinstance(error, ValueError):
+                raise
             text = "Failed to set subscription: Local: Invalid argument or configuration"
             raise codes.exception(codes.INVALID_ARG, f"{text}: {error}") from None
-        if self.group is None:
-            self.group, self.waiting = group, group.mail.items
-            weakref.finalize(self._consumer, group.close)
-            self._polled_at = time.monotonic()
+
+    def _new_group(self) -> GroupSubscription:
+        group = GroupSubscription(
+            self.settings, self._assignors, tells_commits=self._on_commit is not None
+        )
+        weakref.finalize(self._consumer, group.close)
+        self._polled_at = time.monotonic()
+        return group
 
     def log_in_as(self, username: str, password: str) -> None:
         """Log in with these from the next connection of a member on."""
@@ -260,7 +263,7 @@ class GroupSide:
         while True:
             has_done = False
             while group.mail.items:
-                first = group.mail.get(0)(self) or first
+                first = group.mail.do_next(0, self) or first
                 has_done = True
             if not (has_done or group.is_leaving) or not host.catch_up(CATCH_UP_S):
                 break
@@ -271,41 +274,43 @@ class GroupSide:
         if first is not None:
             raise first
 
-    def rebalance(
-        self, call: ListenerCall, resources: Collection[Resource]
-    ) -> BaseException | None:
+    def rebalance(self, begun: Rebalance) -> BaseException | None:
         """Run one callback and change the assignment; for the member's mail.
+
+        After an interruption it is called again, and goes on.
 
         Returns
         -------
         BaseException or None
             What the callback raised; the assignment is changed all the same.
         """
+        call, resources = begun.call, begun.resources
         if call is ListenerCall.ASSIGNED:
-            return self._assigned(resources)
+            return self._assigned(begun)
         _, on_revoke, on_lost = self.callbacks
         callback = (on_lost or on_revoke) if call is ListenerCall.LOST else on_revoke
         self.note_positions()
-        error = self._run(callback, Rebalance(call, resources)) if resources else None
+        error = self._run(callback, begun) if resources else None
         if call is ListenerCall.LOST and self.group is not None:
             self.group.duties.heard(resources, by_callback=callback is not None)
         self.note_positions()
         self._unassign(resources)
         return error
 
-    def _assigned(self, resources: Collection[Resource]) -> BaseException | None:
-        group = self.group
+    def _assigned(self, begun: Rebalance) -> BaseException | None:
+        group, resources = self.group, begun.resources
         if group is None or group.standing is None:
             return None
-        begun = Rebalance(ListenerCall.ASSIGNED, resources)
-        before = self._committed_before(group, resources)
-        self._introduce({topic for topic, _ in resources})
+        if not begun.has_begun:
+            before = self._committed_before(group, resources)
+            self._introduce({topic for topic, _ in resources})
+            starts = {tp: before.get(tp, 0) for tp in resources}
+            group.delivery.begin(group.standing.terms, starts)
         # A cooperative round without news is no news; the first one is.
         is_news = bool(resources) or not group.has_assigned or not group.is_cooperative
-        group.has_assigned = True
-        group.delivery.begin(group.standing.terms, {tp: before.get(tp, 0) for tp in resources})
         with group.duties.beginning(resources):
             error = self._run(self.callbacks[0], begun) if is_news else None
+        group.has_assigned = True
         if not begun.has_changed:
             self._assign_new(group, [TopicPartition(*tp) for tp in resources])
         return error
@@ -315,12 +320,10 @@ class GroupSide:
             return None
         outer, self.running = self.running, begun
         try:
-            callback(self._consumer, [TopicPartition(*tp) for tp in begun.resources_in_order()])
-        except BaseException as error:
-            return error
+            partitions = [TopicPartition(*tp) for tp in begun.resources_in_order()]
+            return begun(callback, self._consumer, partitions)
         finally:
             self.running = outer
-        return None
 
     def _committed_before(
         self, group: GroupSubscription, resources: Collection[Resource]
@@ -389,8 +392,8 @@ class GroupSide:
         if begun is None or group is None or begun.call is not ListenerCall.ASSIGNED:
             return False
         _Original.position(self._consumer, partitions)  # raises for what is no list of partitions
-        begun.has_changed = True
         self._assign_new(group, list(partitions))
+        begun.has_changed = True  # last: what an exception left out begins where it would anyway
         given = {(p.topic, p.partition): p.offset for p in partitions if p.offset >= 0}
         if group.standing is not None:
             group.delivery.begin(group.standing.terms, given)
@@ -510,22 +513,14 @@ class GroupSide:
     ) -> None:
         """Have ``on_commit`` called by a later poll, as the original does."""
         if self._on_commit is not None:
-            told = None if error is None else codes.kafka_error(error)
-            group.mail.put(lambda consumer: consumer.told_of_commit(told, answer))
+            tell, told = self._on_commit, None if error is None else codes.kafka_error(error)
+            group.mail.put(Errand(Once(lambda _: tell(told, answer))))
 
-    def told_of_commit(self, error: Any, answer: list[Any]) -> BaseException | None:
-        """Call ``on_commit``; for the mail. Return what it raised."""
-        assert self._on_commit is not None
-        try:
-            self._on_commit(error, answer)
-        except BaseException as raised:
-            return raised
-        return None
-
-    def told_of_hand_over(self, code: int, offsets: Mapping[Resource, int]) -> BaseException | None:
+    def told_of_hand_over(self, code: int, offsets: Mapping[Resource, int]) -> None:
         """Call ``on_commit`` for what the member has committed itself; for the mail."""
         error = None if code == 0 else KafkaError(code if code > 0 else codes.TIMED_OUT)
-        return self.told_of_commit(error, _listed(offsets))
+        assert self._on_commit is not None
+        self._on_commit(error, _listed(offsets))
 
     def _commit_now_and_then(self, group: GroupSubscription, now: float) -> None:
         assert self._routed is not None
@@ -556,6 +551,14 @@ class GroupSide:
             self._alone_committed = dict(reached)
             _Original.commit(self._consumer, asynchronous=True)
 
+    def end(self) -> None:
+        """Hand everything over and leave; a second call goes on where the first was interrupted."""
+        if self.group is None:
+            self.commit_stored_alone()
+            return
+        self.group.leave(returns=True)
+        self.finish_leaving(time.monotonic() + LEAVE_S)
+
     def finish_leaving(self, deadline: float) -> None:
         """Do what the leaving member wants until it is out."""
         group = self.group
@@ -581,11 +584,12 @@ class GroupSide:
             raise raised
 
     def _forget_group(self) -> None:
-        group, self.group, self.waiting = self.group, None, ()
+        group = self.group
         if group is not None:
             self._unassign(self._now() & group.delivery.active())
             self.stored.clear()
             group.close()
+            self.group, self.waiting = None, ()  # last: the next call goes on after an exception
 
 
 class Deadline:

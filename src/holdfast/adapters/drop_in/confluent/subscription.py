@@ -25,15 +25,13 @@ from confluent_kafka import KafkaError, Message
 from holdfast.adapters.cluster.connections import Connections, load_client
 from holdfast.adapters.drop_in.confluent.codes import MAX_POLL_EXCEEDED, kafka_error
 from holdfast.adapters.drop_in.confluent.error_message import told_as
-from holdfast.adapters.drop_in.confluent.in_poll import InPollDelivery, InPollDuties, Work
+from holdfast.adapters.drop_in.confluent.in_poll import InPollDelivery, InPollDuties
 from holdfast.adapters.member.assembly import Assembly, MemberParts
 from holdfast.adapters.member.commits import ConsumerCommits
 from holdfast.adapters.member.host import MemberHost, Standing
-from holdfast.adapters.member.mailbox import Mailbox
 from holdfast.adapters.records.topic_duties import TopicDuties
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, ConfigError, HoldfastError, SourceError
-from holdfast.machine import events
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.leader.designs import Assignor
 from holdfast.machine.leader.embedded import RebalanceMode
@@ -92,7 +90,7 @@ class GroupSubscription:
         self._assignors = assignors
         self.is_cooperative = choose_mode(assignors) is RebalanceMode.COOPERATIVE
         self.delivery = InPollDelivery()
-        self.mail: Mailbox[Work] = self.delivery.mail
+        self.mail = self.delivery.mail
         self.parts: Assembly | None = None
         self.is_leaving = False
         self.has_assigned = False  # some assignment has been told
@@ -290,11 +288,11 @@ class GroupSubscription:
     # The end
 
     def leave(self, *, returns: bool) -> None:
-        """Ask the member to hand everything over and to leave."""
-        self.is_leaving = True
+        """Ask the member to hand everything over and to leave; of two wishes the first counts."""
         self._ended.set()
         if self.parts is not None:
-            self.parts.host.post(events.LeaveRequested(returns))
+            self.parts.host.leave(returns=returns)
+        self.is_leaving = True
 
     def is_over(self) -> bool:
         """Whether it has left, failed, or never was a member."""

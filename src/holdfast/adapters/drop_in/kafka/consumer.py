@@ -27,6 +27,7 @@ from holdfast.adapters.drop_in.kafka.settings import network_of, settings_of
 from holdfast.adapters.drop_in.keywords import is_ours
 from holdfast.adapters.kafka_python_fetches import fetch_what_is_there
 from holdfast.adapters.login_log import hide_logins
+from holdfast.adapters.member.errands import to_the_end
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.readiness import clear_ready_file
 from holdfast.errors import ConfigError
@@ -64,6 +65,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
     """
 
     _coordinator: Any
+    _closed: bool
 
     def __init__(self, *topics: str, **configs: Any):
         hide_logins()
@@ -123,6 +125,20 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         finally:
             self._coordinator.is_asked_for_place = False
         return found
+
+    def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
+        """Hand over, leave and close; see kafka-python."""
+
+        def end() -> None:
+            # kafka-python notes at first that it is closed; an exception may have come after that.
+            self._closed = self._closed and not self._is_in_group()
+            super(KafkaConsumer, self).close(autocommit=autocommit, timeout_ms=timeout_ms)
+
+        to_the_end(end)
+
+    def _is_in_group(self) -> bool:
+        coordinator: object = self._coordinator
+        return isinstance(coordinator, MemberConsumerCoordinator) and coordinator.is_in_group
 
     def commit(
         self, offsets: Mapping[TopicPartition, Any] | None = None, timeout_ms: float | None = None

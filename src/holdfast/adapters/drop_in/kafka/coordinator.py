@@ -38,6 +38,7 @@ from holdfast.adapters.drop_in.kafka.commits import theirs
 from holdfast.adapters.drop_in.kafka.opening import Opening
 from holdfast.adapters.drop_in.kafka.poll_duties import PollDuties
 from holdfast.adapters.member.assembly import MemberParts
+from holdfast.adapters.member.errands import Once, to_the_end
 from holdfast.adapters.settings import Settings
 from holdfast.errors import HoldfastError
 from holdfast.machine import actions, events
@@ -122,7 +123,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         self._network = network
         self._parts: MemberParts[PollDuties] | None = None
         self._opening: Opening | None = None  # what becomes the parts
-        self._told: tuple[str, ...] = ()  # topics that the member knows
+        self._told: tuple[str, ...] | None = None  # topics that the member knows
         self._given_up: dict[TopicPartition, Any] = {}  # where each was
         self._lost: set[TopicPartition] = set()  # hidden, and to be forgotten by the next poll
         self._in_hand: set[TopicPartition] = set()  # lost since the application polled
@@ -145,6 +146,11 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
     def is_member(self) -> bool:
         """Whether the consumer subscribes, and so is a member."""
         return self.group_id is not None and bool(self._subscription.partitions_auto_assigned())
+
+    @property
+    def is_in_group(self) -> bool:
+        """Whether there is a member, which has to be closed."""
+        return self._parts is not None
 
     @property
     def _generation(self) -> Any:
@@ -235,9 +241,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
             if not parts.host.catch_up(_CATCH_UP_S):
                 break
             n_done, error = parts.duties.run()
-        raised = error or raised
-        if raised is not None:
-            raise kafka_errors.KafkaError("User rebalance callback throws an error") from raised
+        _raise_of_callback(error or raised)
 
     def _raise_failure(self, parts: MemberParts[PollDuties]) -> None:
         failure = parts.host.failure
@@ -251,17 +255,16 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         topics = tuple(sorted(self._subscription.subscription or ()))
         if self._parts is None:
             self._parts = self._opened(wait_s)
-            if self._parts is None:
-                return None
-            self._told = ()
+        if self._parts is None:
+            return None
+        self._opening = None
+        if self.heartbeat.parts is None:
             self.heartbeat.parts = self._parts
             if not self._is_cooperative and self._subscription.rebalance_listener is not None:
                 self._call_listener("on_partitions_revoked", set())
+        if topics != self._told:
             self._parts.subscribe(topics, None, None)
             self._told = topics
-        elif topics != self._told:
-            self._told = topics
-            self._parts.subscribe(topics, None, None)
         return self._parts
 
     def _opened(self, wait_s: float) -> MemberParts[PollDuties] | None:
@@ -269,13 +272,10 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         if self._opening is None:
             self._opening = Opening(self._settings, self._network, self._open)
         try:
-            parts = self._opening.take(min(wait_s, _CONNECT_S) if is_new else 0.0)
+            return self._opening.take(min(wait_s, _CONNECT_S) if is_new else 0.0)
         except HoldfastError as error:
             self._opening = None
             raise theirs(error) from error
-        if parts is not None:
-            self._opening = None
-        return parts
 
     def _open(self, connections: Connections) -> MemberParts[PollDuties]:
         return MemberParts(self._settings, self._offered, lambda _: PollDuties(self), connections)
@@ -317,10 +317,10 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
     def settle(self, action: actions.JoinCompleted) -> None:
         """See :class:`~holdfast.adapters.drop_in.kafka.poll_duties.PollSide`."""
         gone = {tp for tp in self._given_up if tuple(tp) not in action.owned}
-        for tp in gone:
-            del self._given_up[tp]
         if self._is_cooperative and gone:
             self._keep(self._subscription.assigned_partitions() - gone)
+        for tp in gone:  # last: after an interruption this is called again
+            self._given_up.pop(tp, None)
 
     def _keep(self, kept: Collection[TopicPartition]) -> None:
         """Have exactly these, and hand out of them what is not being given up."""
@@ -330,18 +330,18 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         self._subscription.assign_from_subscribed(sorted(tp for tp in kept if tp.topic in topics))
         self._subscription.mark_pending_revocation([*self._given_up, *self._lost])
 
-    def tell(self, call: ListenerCall, resources: tuple[Resource, ...]) -> Exception | None:
+    def tell(
+        self, call: ListenerCall, resources: tuple[Resource, ...], listen: Once
+    ) -> BaseException | None:
         """See :class:`~holdfast.adapters.drop_in.kafka.poll_duties.PollSide`."""
-        tps = set(_partitions(resources))
-        if call is ListenerCall.ASSIGNED:
-            self._take(tps)
-        if self._subscription.rebalance_listener is None:
-            return None
-        try:
-            self._call_listener(f"on_partitions_{call.value}", tps)
-        except Exception as error:
-            return error
-        return None
+        if call is ListenerCall.ASSIGNED and not listen.has_begun:
+            self._take(set(_partitions(resources)))
+        return listen()
+
+    def call_listener(self, call: ListenerCall, resources: tuple[Resource, ...]) -> None:
+        """See :class:`~holdfast.adapters.drop_in.kafka.poll_duties.PollSide`."""
+        if self._subscription.rebalance_listener is not None:
+            self._call_listener(f"on_partitions_{call.value}", set(_partitions(resources)))
 
     def _take(self, tps: set[TopicPartition]) -> None:
         for tp in tps:
@@ -401,40 +401,42 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
                 self._parts.log.warning("the last commit failed: %s", error)
 
     def _leave(self, timeout_ms: float | None) -> None:
-        parts = self._parts
-        assert parts is not None
         limit_ms = self.config["request_timeout_ms"] if timeout_ms is None else timeout_ms
         deadline = time.monotonic() + limit_ms / 1000
-        raised = None
         try:
-            if parts.host.failure is None:
-                parts.host.post(events.LeaveRequested())
-                while not parts.host.over.is_set() and time.monotonic() < deadline:
-                    _, error = parts.duties.run(0.02)
-                    raised = error or raised
-            _, error = parts.duties.run()
-            raised = error or raised
+            to_the_end(lambda: self._hand_over_all(deadline))
         finally:
             self._close_parts()
-        if raised is not None:
-            raise kafka_errors.KafkaError("User rebalance callback throws an error") from raised
+
+    def _hand_over_all(self, deadline: float) -> None:
+        """Have the member leave, and do what it wants done until then."""
+        parts = self._parts
+        if parts is None:
+            return
+        raised = None
+        if parts.host.failure is None:
+            parts.host.leave()
+            while not parts.host.over.is_set() and time.monotonic() < deadline:
+                _, error = parts.duties.run(0.02)
+                raised = error or raised
+        _, error = parts.duties.run()
+        _raise_of_callback(error or raised)
 
     def _stop_opening(self) -> None:
-        opening, self._opening = self._opening, None
-        if opening is not None:
-            opening.close()
+        if self._opening is not None and self._parts is None:
+            self._opening.close()
+        self._opening = None
 
     def _close_parts(self) -> None:
-        parts, self._parts = self._parts, None
-        self.heartbeat.parts = None
+        if self._parts is not None:
+            self._parts.close()
         self._given_up.clear()
         self._lost.clear()
         self._began.clear()
         self._asked = None
         if self._subscription.partitions_auto_assigned():
             self._subscription.assign_from_subscribed([])
-        if parts is not None:
-            parts.close()
+        self._parts = self.heartbeat.parts = self._told = None  # last: a second call goes on
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
         """Hand over and leave; see kafka-python."""
@@ -613,6 +615,14 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
 
     def request_rejoin(self) -> None:
         """Leave it to the member, which hears of a round by its own heartbeat."""
+
+
+def _raise_of_callback(error: BaseException | None) -> None:
+    """Raise what a callback raised, as kafka-python does; Ctrl-C stays what it is."""
+    if isinstance(error, Exception):
+        raise kafka_errors.KafkaError("User rebalance callback throws an error") from error
+    if error is not None:
+        raise error
 
 
 def _partitions(resources: Iterable[Resource]) -> list[TopicPartition]:

@@ -103,8 +103,7 @@ class Opening:
             return None
         if self._failure is not None:
             raise self._failure
-        parts, self._parts = self._parts, None
-        return parts
+        return self._parts
 
     def close(self) -> None:
         """Nobody wants it any more."""

@@ -11,12 +11,11 @@ References: KIP-429 (callbacks), KIP-62.
 
 from __future__ import annotations
 
-import queue
 from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.adapters.drop_in.fetching_duties import FetchingClientDuties
-from holdfast.adapters.member.mailbox import Mailbox
+from holdfast.adapters.member.errands import Errand, Errands, Once
 from holdfast.machine import actions
 from holdfast.machine.actions import ListenerCall
 from holdfast.model.partitions import Resource
@@ -34,8 +33,13 @@ class PollSide(Protocol):
     def forget(self, resources: tuple[Resource, ...]) -> None:
         """These are lost."""
 
-    def tell(self, call: ListenerCall, resources: tuple[Resource, ...]) -> Exception | None:
-        """Call the listener; return what it raised."""
+    def tell(
+        self, call: ListenerCall, resources: tuple[Resource, ...], listen: Once
+    ) -> BaseException | None:
+        """Call the listener, by ``listen``; return what it raised."""
+
+    def call_listener(self, call: ListenerCall, resources: tuple[Resource, ...]) -> None:
+        """Call the listener; what it raises is raised."""
 
     def hand_over(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         """Commit what was processed of these; called on the member's thread."""
@@ -56,33 +60,20 @@ class PollDuties(FetchingClientDuties):
     def __init__(self, side: PollSide):
         super().__init__()
         self._side = side
-        self._jobs: Mailbox[Callable[[], Exception | None]] = Mailbox()
+        self._jobs = Errands()
 
-    def run(self, wait_s: float = 0.0) -> tuple[int, Exception | None]:
+    def run(self, wait_s: float = 0.0) -> tuple[int, BaseException | None]:
         """Do what waits, the first within ``wait_s``; return how many, and the last error."""
-        n_done, error = 0, None
-        while True:
-            try:
-                job = self._jobs.get(wait_s)
-            except queue.Empty:
-                return n_done, error
-            wait_s = 0.0
-            n_done += 1
-            error = job() or error
+        return self._jobs.do_all(wait_s)
 
     def stop(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
         """See :class:`~holdfast.adapters.member.host.Duties`."""
-
-        def job() -> None:
-            self._side.hold_back(resources)
-            drained()
-
-        self._jobs.put(job)
+        self._jobs.put(Errand(lambda: self._side.hold_back(resources), lambda _: drained()))
 
     def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
         """See :class:`~holdfast.adapters.member.host.Duties`."""
         self._side.hide(resources)
-        self._jobs.put(lambda: self._side.forget(resources))
+        self._jobs.put(Errand(lambda: self._side.forget(resources)))
 
     def call(
         self,
@@ -91,14 +82,11 @@ class PollDuties(FetchingClientDuties):
         done: Callable[[str | None], None],
     ) -> None:
         """See :class:`~holdfast.adapters.member.host.Duties`."""
-
-        def job() -> Exception | None:
-            try:
-                return self._side.tell(call, resources)
-            finally:
-                done(None)  # as kafka-python: an error of a callback changes nothing of a hand-over
-
-        self._jobs.put(job)
+        listen = Once(lambda: self._side.call_listener(call, resources))
+        # As kafka-python: an error of a callback changes nothing of a hand-over.
+        self._jobs.put(
+            Errand(lambda: self._side.tell(call, resources, listen), lambda _: done(None))
+        )
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         """See :class:`~holdfast.adapters.member.host.Duties`."""
@@ -106,4 +94,4 @@ class PollDuties(FetchingClientDuties):
 
     def completed(self, action: actions.JoinCompleted) -> None:
         """See :class:`~holdfast.adapters.member.host.Duties`."""
-        self._jobs.put(lambda: self._side.settle(action))
+        self._jobs.put(Errand(lambda: self._side.settle(action)))
