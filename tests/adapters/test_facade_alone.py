@@ -53,6 +53,18 @@ def test_every_public_name_of_the_original_is_there_and_no_other():
     assert issubclass(Consumer, ORIGINAL)
 
 
+@KINDS
+def test_a_message_without_an_offset_may_be_stored(kind):
+    """confluent-kafka's own ``test_store_offsets_params``."""
+    with kind({**QUICK, "enable.auto.offset.store": False}) as consumer:
+        consumer.assign([PART])
+        assert consumer.store_offsets(Message(topic="t", partition=0)) is None
+        with pytest.raises(TypeError):
+            consumer.store_offsets(message=3)
+        with pytest.raises(ValueError, match="mutually exclusive"):
+            consumer.store_offsets(Message(topic="t", partition=0), [PART])
+
+
 PART = TopicPartition("t", 0)
 FAILED = told_as(KafkaError(KafkaError._PARTITION_EOF), "t")
 

@@ -1,7 +1,8 @@
 """librdkafka's own error codes, and holdfast's errors as confluent-kafka's.
 
 **Rules.** An error of the façade has the class and the code that confluent-kafka raises in the same
-place. Where only holdfast has the error, the code is the one that a broker would answer.
+place. Where only holdfast has the error, the code is the one that a broker would answer. A text
+begins as librdkafka's does; what holdfast knows beside it comes after that.
 
 References: librdkafka, ``rd_kafka_resp_err_t``; Kafka protocol guide, "Error codes".
 """
@@ -20,6 +21,7 @@ TIMED_OUT: int = KafkaError._TIMED_OUT
 FATAL: int = KafkaError._FATAL
 FAIL: int = KafkaError._FAIL
 MAX_POLL_EXCEEDED: int = KafkaError._MAX_POLL_EXCEEDED
+_OF_A_JOIN = frozenset({ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ErrorCode.INVALID_SESSION_TIMEOUT})
 
 
 def exception(code: int, text: str) -> KafkaException:
@@ -32,21 +34,27 @@ def kafka_error(error: BaseException) -> KafkaError:
     if isinstance(error, KafkaException):
         found: KafkaError = error.args[0]
         return found
-    code, text, fatal = FAIL, f"{type(error).__name__}: {error}", False
     match error:
         case RemoteProtocolError() if error.error_code == ErrorCode.FENCED_INSTANCE_ID:
-            code, text, fatal = FATAL, f"Fatal error: {error}", True
+            return KafkaError(FATAL, f"Fatal error: {said(error.error_code)}: {error}", True)
         case RemoteProtocolError() if error.error_code > 0:
-            code, text = error.error_code, str(error)
+            code = error.error_code
         case LocalProtocolError():  # what this generation does not own
-            code, text = int(ErrorCode.ILLEGAL_GENERATION), str(error)
+            code = int(ErrorCode.ILLEGAL_GENERATION)
         case ConfigError():
-            code, text = INVALID_ARG, str(error)
+            code = INVALID_ARG
         case HoldfastError():
-            code, text = TIMED_OUT, str(error)
+            code = TIMED_OUT
         case _:
-            pass
-    return KafkaError(code, text, fatal)
+            return KafkaError(FAIL, f"{type(error).__name__}: {error}")
+    place = "JoinGroup failed: " if code in _OF_A_JOIN else ""
+    return KafkaError(code, f"{place}{said(code)}: {error}")
+
+
+def said(code: int) -> str:
+    """Librdkafka's words for a code."""
+    words: str = KafkaError(code).str()
+    return words
 
 
 def commit_failed(error: HoldfastError) -> KafkaException:

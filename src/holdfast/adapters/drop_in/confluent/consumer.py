@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import TopicPartition
+from confluent_kafka import OFFSET_INVALID, TopicPartition
 
 from holdfast.adapters.consumer_questions import group_metadata
 from holdfast.adapters.drop_in.confluent import codes, native
@@ -31,7 +31,6 @@ from holdfast.adapters.drop_in.confluent.side import (
     SLICE_S,
     GroupSide,
     has_gate,
-    noted_offset,
 )
 from holdfast.adapters.member.errands import to_the_end
 from holdfast.adapters.member.membership import assignors_of
@@ -44,6 +43,7 @@ _poll = _Original.poll
 _consume = _Original.consume
 _NOWHERE = {"bootstrap.servers": "localhost:9092"}  # only to read the other keys
 _CALLBACKS = ("on_assign", "on_revoke", "on_lost")
+_NO_PARTITION = TopicPartition("any").partition
 
 
 class ConfluentConsumer(confluent_kafka.Consumer):
@@ -243,7 +243,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         if self._holdfast is None:
             return
         for part in [_after(message)] if offsets is None else offsets:
-            self._holdfast.stored[part.topic, part.partition] = noted_offset(part)
+            self._holdfast.store(part)
 
     def commit(self, *args: Any, **kwargs: Any) -> Any:
         """Commit a message, offsets, or what is stored; see the original.
@@ -373,10 +373,15 @@ def _is_open(consumer: Any) -> bool:
 
 
 def _after(message: Any) -> Any:
-    """The offset to commit once this message is processed."""
-    epoch = message.leader_epoch()
+    """The offset to commit once this message is processed; a message without one has none."""
+    offset, partition, epoch = message.offset(), message.partition(), message.leader_epoch()
     beside = {} if epoch is None else {"leader_epoch": epoch}
-    return TopicPartition(message.topic(), message.partition(), message.offset() + 1, **beside)
+    return TopicPartition(
+        message.topic(),
+        _NO_PARTITION if partition is None else partition,
+        (OFFSET_INVALID if offset is None else offset) + 1,  # the original adds one as well
+        **beside,
+    )
 
 
 def _check_record(message: Any, what: str) -> None:

@@ -56,6 +56,17 @@ LEAVE_S = 30.0
 _COMMITS_S, _LAST_COMMITS_S = 1.0, 5.0
 _ASKED_S = 0.25
 
+_NOT_EAGER = (
+    "Changes to the current assignment must be made using assign() when rebalance protocol type is "
+    "EAGER"
+)
+_NOT_OF_ITS_KIND = {
+    "assign": "Failed to set assignment: Local: Erroneous state",
+    "unassign": "Failed to remove assignment: Local: Erroneous state",
+    "incremental_assign": _NOT_EAGER,
+    "incremental_unassign": _NOT_EAGER,
+}
+
 _Original: Any = confluent_kafka.Consumer
 _poll = _Original.poll
 _consume = _Original.consume
@@ -439,13 +450,7 @@ class GroupSide:
             or group.is_cooperative == is_step
         ):
             return
-        kind, calls = "eagerly", "assign() and unassign()"
-        if group.is_cooperative:
-            kind, calls = "cooperatively", "incremental_assign() and incremental_unassign()"
-        raise codes.exception(
-            codes.STATE,
-            f"Failed to {name}: the group rebalances {kind}, so the assignment changes by {calls}",
-        )
+        raise codes.exception(codes.STATE, _NOT_OF_ITS_KIND[name])
 
     def _is_member(self) -> bool:
         standing = self.group.standing if self.group is not None else None
@@ -460,6 +465,13 @@ class GroupSide:
         positions = _noted(_Original.position(self._consumer, held)) if held else {}
         group.delivery.handed_out(positions)
         group.delivery.reached(positions if self._routed.stores else self.stored)
+
+    def store(self, part: Any) -> None:
+        """Note what the next commit commits; an offset that is none takes back an earlier one."""
+        if part.offset >= 0:
+            self.stored[part.topic, part.partition] = noted_offset(part)
+        else:
+            self.stored.pop((part.topic, part.partition), None)
 
     def await_commits(self) -> None:
         """Wait for the commits that are under way; not for long while records may be polled."""
@@ -480,9 +492,12 @@ class GroupSide:
         """``Consumer.commit`` of these offsets, or of what is stored."""
         self.note_positions()
         wanted = self._to_commit(group) if offsets is None else _noted(offsets)
-        answer = _listed(wanted)
         if offsets is None:  # the original tells of the others that there is nothing to commit
-            answer += [TopicPartition(*tp) for tp in sorted(self._now() - wanted.keys())]
+            answer = _listed(wanted)
+            answer += [TopicPartition(*tp) for tp in self._now() - wanted.keys()]
+        else:
+            answer = [_again(part) for part in offsets]
+        answer.sort(key=lambda part: (part.topic, part.partition))
         if not waits:
             if wanted:
                 group.send(wanted, lambda error: self._put_answer(group, error, answer))
@@ -626,6 +641,13 @@ def noted_offset(partition: Any) -> NotedOffset:
     said = partition.metadata
     ended = None if said is None else f"{said}\0"
     return NotedOffset.of(partition.offset, ended, partition.leader_epoch)
+
+
+def _again(part: Any) -> Any:
+    """The same place and offset, with what is committed beside it."""
+    epoch = {} if part.leader_epoch is None else {"leader_epoch": part.leader_epoch}
+    beside = epoch if part.metadata is None else {**epoch, "metadata": part.metadata}
+    return TopicPartition(part.topic, part.partition, part.offset, **beside)
 
 
 def _listed(offsets: Mapping[Resource, int]) -> list[Any]:

@@ -23,7 +23,7 @@ from typing import Any
 from confluent_kafka import KafkaError, Message
 
 from holdfast.adapters.cluster.connections import Connections, load_client
-from holdfast.adapters.drop_in.confluent.codes import MAX_POLL_EXCEEDED, kafka_error
+from holdfast.adapters.drop_in.confluent.codes import MAX_POLL_EXCEEDED, kafka_error, said
 from holdfast.adapters.drop_in.confluent.error_message import told_as
 from holdfast.adapters.drop_in.confluent.in_poll import InPollDelivery, InPollDuties
 from holdfast.adapters.member.assembly import Assembly, MemberParts
@@ -100,7 +100,7 @@ class GroupSubscription:
         self._connecting: Connections | None = None
         self._failure: HoldfastError | None = None
         self._told_at = 0.0
-        self._told_missing: tuple[str, ...] = ()
+        self._told_missing: set[str] = set()
         self.commits: ConsumerCommits | None = (
             None if settings is None else ConsumerCommits(settings)
         )
@@ -197,13 +197,17 @@ class GroupSubscription:
         if failure is not None and now - self._told_at >= _TOLD_EVERY_S:
             self._told_at = now
             return told_as(kafka_error(failure))
-        if parts is None or (missing := parts.missing) == self._told_missing:
+        if parts is None or set(missing := parts.missing) == self._told_missing:
             return None
-        news, self._told_missing = set(missing) - set(self._told_missing), missing
-        for topic in sorted(news):
-            code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return told_as(KafkaError(code, f"Subscribed topic not available: {topic}"), topic)
-        return None
+        told = self._told_missing & set(missing)
+        topic = min(set(missing) - told, default=None)
+        if topic is None:
+            self._told_missing = told
+            return None
+        self._told_missing = told | {topic}  # the others come with the next polls
+        code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        text = f"Subscribed topic not available: {topic}: {said(code)}"
+        return told_as(KafkaError(code, text), topic)
 
     def late(self, seconds: float) -> Message | None:
         """The message for an application that has not polled for so long, if that is too long."""
