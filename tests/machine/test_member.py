@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.machine.player import COOPERATIVE, EAGER, T0, T1, T2, Player, Script
 
@@ -34,6 +36,7 @@ from holdfast.machine.events import (
     HeartbeatAnswered,
     JoinAnswered,
     LeaveAnswered,
+    LeaveRequested,
     ListenerReturned,
     MetadataChanged,
     Polled,
@@ -302,15 +305,98 @@ def test_scenario_56_a_stalled_poll_loop_leaves_and_comes_back():
     play = Player(max_poll_interval_ms=5_000, session_timeout_ms=60_000).stable(T0)
     play(Tick(3_000))
     play(HeartbeatAnswered(play.last(SendHeartbeat).request))
-    actions = play(Tick(5_000))
-    assert [type(a) for a in actions] == [Warn, SendLeave, DropNow, CallListener]
+    warning, commit = play(Tick(5_000))
+    assert warning.text == (
+        "no poll for 5 s (max_poll_interval_ms): leaves the group and loses t-0: "
+        "what the application has in its hand is read again"
+    )
+    assert (commit.resources, commit.generation) == ((T0,), 1)
+    actions = play(CommitAnswered(commit.token))
+    assert [type(a) for a in actions] == [SendLeave, DropNow, CallListener]
+    assert actions[1:] == (DropNow((T0,), (T0,)), replace(actions[2], call=ListenerCall.LOST))
     play.callback()
     play(Tick(20_000))
     assert play.member.state is MemberState.UNJOINED
     (join,) = play(Polled())
     assert join.member_id == ""
     static = Player(max_poll_interval_ms=5_000, instance_id="i").stable(T0)
-    assert SendLeave not in [type(a) for a in static(Tick(5_000))]
+    static(Tick(5_000))
+    actions = static(CommitAnswered(static.last(Commit).token))
+    assert [type(a) for a in actions] == [SendHeartbeat, DropNow, CallListener]
+
+
+def test_a_poll_that_comes_while_a_stalled_member_leaves_joins_after_that():
+    play = Player(max_poll_interval_ms=5_000, session_timeout_ms=60_000).stable(T0)
+    play(Tick(5_000))
+    assert [type(a) for a in play(Polled())] == [SendHeartbeat]
+    actions = play(CommitAnswered(play.last(Commit).token))
+    assert [type(a) for a in actions] == [SendLeave, DropNow, CallListener, SendJoin]
+    assert actions[-1].member_id == ""
+
+
+def test_a_stall_ends_the_hand_over_in_progress_and_tells_each_resource_once():
+    for step in range(4):
+        play = Player(max_poll_interval_ms=5_000, session_timeout_ms=60_000).stable(T0, T1)
+        play(RejoinRequested())
+        play.join(2)
+        play.sync(T0)
+        if step > 0:
+            play(Drained(play.last(StopFetching).token))
+        if step > 1:
+            play.callback()  # its commit is out
+        if step > 2:
+            play(CommitAnswered(play.last(Commit).token, 14))  # and will be tried again
+        play(Tick(5_000))
+        last = play.last(Commit)
+        assert last.resources == (T0, T1)
+        play(CommitAnswered(last.token))
+        for _ in range(3):
+            play.callback()
+        told = [(a.call, r) for a in play.done if isinstance(a, CallListener) for r in a.resources]
+        ends = [r for call, r in told if call is not ListenerCall.ASSIGNED]
+        assert sorted(ends) == [T0, T1], step
+        assert play.member.owned == ()
+
+
+def test_a_stall_without_a_coordinator_loses_at_once():
+    play = Player(max_poll_interval_ms=5_000, session_timeout_ms=60_000).stable(T0)
+    play(Tick(3_000))
+    play(HeartbeatAnswered(play.last(SendHeartbeat).request, ErrorCode.NOT_COORDINATOR))
+    actions = play(Tick(5_000))
+    assert [type(a) for a in actions if not isinstance(a, FindCoordinator)] == [
+        Warn,
+        DropNow,
+        CallListener,
+    ]
+
+
+def test_a_member_that_leaves_by_a_stall_may_be_closed_or_expelled_meanwhile():
+    play = Player(max_poll_interval_ms=5_000, session_timeout_ms=60_000).stable(T0)
+    play(Tick(5_000))
+    assert [type(a) for a in play(LeaveRequested())] == [SendHeartbeat]
+    play(CommitAnswered(play.last(Commit).token))
+    assert play.member.state is MemberState.DEAD
+    expelled = Player(max_poll_interval_ms=5_000, session_timeout_ms=60_000).stable(T0)
+    expelled(Tick(5_000))
+    token = expelled.last(Commit).token
+    actions = expelled(CommitAnswered(token, ErrorCode.UNKNOWN_MEMBER_ID))
+    assert SendLeave not in map(type, actions)
+    assert DropNow((T0,), (T0,)) in actions
+    assert [type(a) for a in expelled(Polled())] == [SendJoin]
+
+
+def test_the_last_commit_of_a_stalled_member_goes_to_the_generation_that_has_begun_meanwhile():
+    play = Player(max_poll_interval_ms=5_000, session_timeout_ms=60_000).stable(T0)
+    play(RejoinRequested())
+    join = play.last(SendJoin).request
+    play(Tick(5_000))
+    token = play.last(Commit).token
+    play(JoinAnswered(request=join, generation=2, member_id="m"))
+    assert play(CommitAnswered(token, ErrorCode.ILLEGAL_GENERATION)) == ()
+    play(Tick(play.member.deadline_ms))
+    again = play.last(Commit)
+    assert (again.generation, again.resources) == (2, (T0,))
+    assert SendLeave in map(type, play(CommitAnswered(again.token)))
 
 
 def test_scenario_35_36_stale_answers_change_nothing():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.machine.player import T0, T1, Player
+from tests.machine.player import T0, T1, T2, Player
 
 from holdfast.machine.actions import (
     CallListener,
@@ -46,19 +46,58 @@ def test_scenario_52_a_callback_that_raises_gives_up_without_a_commit():
     assert play.member.owned == (T0,)
 
 
-def test_scenario_53_a_hand_over_past_its_deadline_is_dropped_uncommitted():
+def test_scenario_53_a_hand_over_past_its_deadline_commits_what_is_processed_and_drops_the_rest():
+    play = handing_over(T0, T1, drain_timeout_ms=4_000, drain_setting="the.key")
+    token = play.last(StopFetching).token
+    call, commit = sorted(play(Tick(4_000)), key=lambda a: type(a).__name__)[:2]
+    assert (call.call, call.resources) == (ListenerCall.REVOKED, (T1,))
+    assert (commit.resources, commit.generation) == ((T1,), 2)
+    assert play.member.may_commit({T1: 0})
+    assert play(Drained(token)) == ()  # too late: what the application had is not in that commit
+    assert [a.call for a in play.callback()] == [ListenerCall.ASSIGNED]  # of the same round
+    drop, warning, join = play(CommitAnswered(commit.token))
+    assert (drop, type(join)) == (DropNow((T1,)), SendJoin)
+    assert warning == Warn(
+        "gave up t-1 after 4 s (the.key): what the application has in its hand is read again"
+    )
+    assert play.member.owned == (T0,)
+    assert not play.member.may_commit({T1: 0})
+
+
+def test_a_late_hand_over_commits_nothing_where_the_application_commits():
+    play = handing_over(T0, T1, drain_timeout_ms=4_000, auto_commit=False)
+    drop, warning, call, _, join = play(Tick(4_000))
+    assert drop == DropNow((T1,))
+    assert warning.text.endswith("what is not committed is done again")
+    assert (call.call, type(join)) == (ListenerCall.REVOKED, SendJoin)
+
+
+def test_the_commit_of_a_late_hand_over_is_waited_for_within_bounds():
+    play = handing_over(
+        T0, T1, drain_timeout_ms=4_000, last_commit_ms=700, session_timeout_ms=9_000
+    )
+    play(Tick(4_000))
+    token = play.last(Commit).token
+    assert play(CommitAnswered(token, 14)) == ()
+    assert [type(a) for a in play(Tick(4_100))] == [Commit]
+    drop, warning = play(Tick(4_700))[:2]
+    assert drop == DropNow((T1,))
+    assert "uncommitted: no answer in time" in warning.text
+    assert play(CommitAnswered(token)) == ()
+
+
+def test_an_assignment_is_told_after_the_revocation_of_a_late_hand_over():
     play = Player(drain_timeout_ms=4_000).stable(T0, T1)
     play(RejoinRequested())
     play.join(2)
-    play.sync(T0)
-    token = play.last(StopFetching).token
-    actions = play(Tick(4_000))
-    assert DropNow((T1,)) in actions
-    assert any(isinstance(a, SendJoin) for a in actions)
-    assert play(Drained(token)) == ()
-    call = play.last(CallListener)
-    assert (call.call, call.resources) == (ListenerCall.REVOKED, (T1,))
-    assert not play.member.may_commit({T1: 0})
+    play.sync(T0, T2)
+    play(Tick(4_000))
+    play.callback()
+    calls = [a for a in play.done if isinstance(a, CallListener)][-2:]
+    assert [(c.call, c.resources) for c in calls] == [
+        (ListenerCall.REVOKED, (T1,)),
+        (ListenerCall.ASSIGNED, (T2,)),
+    ]
 
 
 def test_scenario_54_a_commit_is_tried_within_bounds():
@@ -271,8 +310,8 @@ def test_a_hand_over_past_its_deadline_calls_back_once_wherever_it_stands():
     play = handing_over(T0, T1, drain_timeout_ms=4_000)
     play(Drained(play.last(StopFetching).token))  # the callback is out
     before = len([a for a in play.done if isinstance(a, CallListener)])
-    actions = play(Tick(4_000))
-    assert DropNow((T1,)) in actions
+    play(Tick(4_000))
+    assert DropNow((T1,)) in play(CommitAnswered(play.last(Commit).token))
     assert len([a for a in play.done if isinstance(a, CallListener)]) == before
     assert play.member.owned == (T0,)
 

@@ -15,12 +15,12 @@ from holdfast.machine.coordinator import coordinator, group_data, rounds
 from holdfast.machine.coordinator.group_data import GroupData
 from holdfast.machine.events import RejoinRequested
 from holdfast.machine.member import member_data
-from holdfast.machine.member.holdings import HandOver, HandOverStep, Holdings, Identity
+from holdfast.machine.member.holdings import HandOver, HandOverStep, Holdings, Identity, Limit
 from holdfast.machine.member.member_data import NEVER_MS, MemberData
 from holdfast.machine.states import GROUP_TRANSITIONS, GroupState
 
 MEMBER_SETTINGS = {"assignors", "options", "mode"}
-HOLDINGS_SETTINGS = {"auto_commit", "commit_retries", "retry_backoff_ms"}
+HOLDINGS_SETTINGS = {"auto_commit", "commit_retries", "retry_backoff_ms", "last_commit_ms"}
 GROUP_SETTINGS = {"group_id", "options", "durable"}
 TABLES = {"members", "sessions", "pending", "terms"}
 
@@ -90,6 +90,7 @@ def test_time_that_passes_moves_the_hand_over():
         identity=identity,
         step=HandOverStep.WAITING,
         deadline_ms=100,
+        limit=Limit(ms=60, setting="a.key"),
         retry_ms=50,
     )
     data = member()
@@ -191,6 +192,6 @@ def test_a_coordinator_takes_every_row_of_its_table(monkeypatch):
 
 
 def test_holdings_are_equal_by_value():
-    settings = {"auto_commit": True, "commit_retries": 1, "retry_backoff_ms": 1}
+    settings = dict.fromkeys(sorted(HOLDINGS_SETTINGS), 1)
     assert Holdings(**settings) == Holdings(**settings)
     assert Holdings(**settings, owned=frozenset({T0})) != Holdings(**settings)

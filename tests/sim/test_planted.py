@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from tests.machine.player import Player
 from tests.sim.broken_progress import grown_by_e
 from tests.sim.broken_safety import DEFERRED, waiting
 from tests.sim.bugs import ask_only_who_owns_it, rejoin_before_the_hand_over
@@ -513,7 +514,7 @@ def test_25_a_member_reads_its_assignment_wrong(monkeypatch, policy, assignor, m
 
 def test_commit_answers_of_superseded_hand_overs_stay_without_effect():
     # The twin of bug 8: the real machine ignores an answer that comes after the hand-over ended.
-    kept = holdings.Holdings(auto_commit=True, commit_retries=1, retry_backoff_ms=1)
+    kept = Player().member.holdings
     assert kept.commit_answered(CommitAnswered(3), 0, joins=False) == ()
 
 

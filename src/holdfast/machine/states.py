@@ -75,7 +75,7 @@ TRANSITIONS: Table = _rows(
     # Time: a session that ran out, a poll that never came, a hand-over's deadline, a timer.
     ("Tick", (U,), (H, P, L, D)),
     ("Tick", (H,), (U, P, L, D)),
-    ("Tick", (P, C), (U, P, L, D)),  # the last two: it was announcing that it leaves
+    ("Tick", (P, C), (U, H, P, L, D)),  # the last two: it was announcing that it leaves
     ("Tick", (S,), (U, H, P)),
     ("Tick", (L, F, D), ()),
     # The application.

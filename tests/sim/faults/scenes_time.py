@@ -71,12 +71,14 @@ def scene_53(s: Scene) -> None:
     for p in w.living():
         p.revoke_extra_ms = 60_000
     process, given_up = revoking(w)
+    processed = {r: process.positions[r][1] for r in given_up}
     commits = accepted_commits(w, process.client)
     client = process.client
     waited_ms = until(w, lambda: said(w, f"{client} drops"))
     s.expect(waited_ms <= COSTS.rebalance_ms, "it is dropped in time for the round")
     until(w, lambda: runs(w, given_up))
-    s.expect(not commits, "and not committed")
+    committed = {r: at for c in commits for r, at in c.offsets}
+    s.expect(committed == processed, "and committed without what is in hand")
     process.revoke_extra_ms = 0
     s.ends_well(w)
 

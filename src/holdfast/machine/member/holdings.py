@@ -10,7 +10,9 @@
   raised, nothing is committed, and the new owner reads again from the last commit.
 - After ``ASSIGNED`` was called for a resource, ``REVOKED`` or ``LOST`` is called for it exactly
   once. Callbacks are made one at a time, in the order of their causes.
-- A hand-over has a deadline. At the deadline its resources are dropped without a commit.
+- A hand-over has a deadline. At the deadline the member waits no longer for the application: it
+  commits what the application has asked past, and drops the resources. ``REVOKED`` comes when the
+  application is back. What is in its hand is read again by the next owner.
 - When membership is lost, the hand-over ends; answers that come for it later change nothing.
 - A *term* is the time from the gain of a resource to the end of its hand-over or to its loss. Each
   term has a number of its own. What was handed out in a term may be committed in that term only.
@@ -67,6 +69,17 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """How long the application is waited for, and the setting that says so."""
+
+    ms: int
+    setting: str
+
+    def __str__(self) -> str:
+        return f"{self.ms / 1000:g} s ({self.setting})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HandOver:
     """One hand-over in progress."""
 
@@ -75,11 +88,14 @@ class HandOver:
     identity: Identity
     step: HandOverStep
     deadline_ms: int
+    limit: Limit
     of_round: bool = False  # asked for by an assignment: REVOKED comes before its ASSIGNED
     always_call: bool = False  # an eager member's callback comes even when it owns nothing
     attempts: int = 0
     sent_generation: int = -1  # of the last attempt
     retry_ms: int | None = None
+    is_late: bool = False  # its deadline is over: only its commit is waited for
+    loses: bool = False  # membership ends with it, so its resources stay owned until then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +135,12 @@ def of_an_earlier_term(
     return frozenset(r for r, term in handed_out.items() if terms.get(r) != term)
 
 
+def names(resources: frozenset[Resource]) -> str:
+    """Resources for a text: the first five by name, and how many more."""
+    shown = ", ".join(f"{topic}-{number}" for topic, number in ordered(resources)[:5])
+    return f"{shown} and {len(resources) - 5} more" if len(resources) > 5 else shown
+
+
 @remembered(1024, largest=SMALL)
 def topics_of(resources: frozenset[Resource]) -> frozenset[str]:
     """Their topics or kinds."""
@@ -137,11 +159,14 @@ class Holdings:
         How often a commit that failed is tried again.
     retry_backoff_ms : int
         How long before the first of these; doubled for each one more.
+    last_commit_ms : int
+        How long the commit of a hand-over whose deadline is over may take.
     """
 
     auto_commit: bool
     commit_retries: int
     retry_backoff_ms: int
+    last_commit_ms: int
 
     owned: frozenset[Resource] = frozenset()  # what the next join claims
     announced: frozenset[Resource] = frozenset()  # ASSIGNED was called, REVOKED or LOST not yet
@@ -181,6 +206,7 @@ class Holdings:
         identity: Identity,
         deadline_ms: int,
         *,
+        limit: Limit,
         of_round: bool = False,
         always_call: bool = False,
     ) -> Actions:
@@ -193,7 +219,9 @@ class Holdings:
         identity : Identity
             Identity of the commit, with the generation in which they were owned.
         deadline_ms : int
-            When waiting ends, however far the hand-over has come.
+            When the application is waited for no longer, however far the hand-over has come.
+        limit : Limit
+            Where that deadline comes from; for the log.
         of_round : bool
             Whether an assignment asked for it: then REVOKED comes before that round's ASSIGNED.
         always_call : bool
@@ -208,6 +236,7 @@ class Holdings:
             identity=identity,
             step=HandOverStep.DRAINING,
             deadline_ms=deadline_ms,
+            limit=limit,
             of_round=of_round,
             always_call=always_call,
         )
@@ -268,15 +297,12 @@ class Holdings:
         if event.error == ErrorCode.ILLEGAL_GENERATION:
             retriable = joins or job.sent_generation < job.identity.generation
         if event.error == ErrorCode.NONE:
-            self._finish(job)
-            return ()
+            return self._finish(job)
         if retriable and job.attempts < self.commit_retries:
             pause = self.retry_backoff_ms << min(job.attempts - 1, 5)
             self.hand_over = replace(job, step=HandOverStep.WAITING, retry_ms=now_ms + pause)
             return ()
-        self._finish(job)
-        text = f"gave up {len(job.resources)} uncommitted: {describe(event.error)}"
-        return (Warn(text),)
+        return self._finish(job, failed=describe(event.error))
 
     def tick(self, now_ms: int) -> Actions:
         """Commit again when that is due; end the hand-over at its deadline."""
@@ -284,10 +310,28 @@ class Holdings:
         if job is None:
             return ()
         if now_ms >= job.deadline_ms:
-            return self._expire(job)
+            return self._expire(job, now_ms)
         if job.retry_ms is not None and now_ms >= job.retry_ms:
             return self._commit(job, failed=False)
         return ()
+
+    def end(self, identity: Identity, now_ms: int, limit: Limit) -> Actions:
+        """Begin the last hand-over: commit what is processed of everything, before it is lost.
+
+        It takes the place of the hand-over in progress, and nobody is waited for.
+        """
+        job = HandOver(
+            token=self._token(),
+            resources=self.owned,
+            identity=identity,
+            step=HandOverStep.DRAINING,
+            deadline_ms=now_ms + self.last_commit_ms,
+            limit=limit,
+            is_late=True,
+            loses=True,
+        )
+        self.hand_over = job
+        return self._commit(job, failed=False)
 
     def lose(self) -> Actions:
         """Membership is lost: drop everything at once, call LOST once for each resource."""
@@ -304,7 +348,8 @@ class Holdings:
         self.terms = {}
         self.hand_over = None
         lost = (self.announced & dropped) - never_announced - revoked
-        if job is not None and job.step in (HandOverStep.COMMITTING, HandOverStep.WAITING):
+        is_told = (HandOverStep.COMMITTING, HandOverStep.WAITING)
+        if job is not None and job.step in is_told and not job.loses:
             lost -= job.resources
         self.queue = kept
         if lost:
@@ -364,8 +409,7 @@ class Holdings:
         """
         fetched = job.resources & self.started
         if failed or not self.auto_commit or not fetched:
-            self._finish(job)
-            return ()
+            return self._finish(job)
         who = job.identity
         self.hand_over = replace(
             job,
@@ -384,22 +428,46 @@ class Holdings:
             ),
         )
 
-    def _expire(self, job: HandOver) -> Actions:
-        """End a hand-over at its deadline: drop its resources, call REVOKED as soon as possible."""
-        actions: list[Action] = [DropNow(ordered(job.resources))]
-        actions.append(Warn(f"{len(job.resources)} given up at the deadline, uncommitted"))
+    def _expire(self, job: HandOver, now_ms: int) -> Actions:
+        """Wait no longer: for the application at the deadline, and later for its last commit.
+
+        REVOKED is queued at once, and called as soon as the application is back.
+        """
+        waits = job.step in (HandOverStep.COMMITTING, HandOverStep.WAITING)
         if job.step is HandOverStep.DRAINING:
             announced = self._announced(job)
             if announced or job.always_call:
                 self._put_revoked(announced, job)
-        self._finish(job)
-        return (*actions, *self._pump())
+        self.hand_over = job = replace(
+            job, is_late=True, retry_ms=None, deadline_ms=now_ms + self.last_commit_ms
+        )
+        if waits:
+            return (*self._finish(job, failed="no answer in time"), *self._pump())
+        return (*self._commit(job, failed=False), *self._pump())
 
-    def _finish(self, job: HandOver) -> None:
+    def _finish(self, job: HandOver, failed: str = "") -> Actions:
+        """End a hand-over; what is late is in the application's hand still, and is dropped."""
+        self.hand_over = None
+        text = f"gave up {names(job.resources)}"
+        if job.is_late:
+            text = f"{text} after {job.limit}"
+        text = f"{text}, uncommitted: {failed}" if failed else f"{text}: {self.read_again}"
+        told = (Warn(text),) if failed else ()
+        if job.loses:
+            return told
         self.owned -= job.resources
         self.terms = {r: term for r, term in self.terms.items() if r in self.owned}
         self.started -= job.resources
-        self.hand_over = None
+        if not job.is_late or not job.resources:
+            return told
+        return (DropNow(ordered(job.resources)), Warn(text))
+
+    @property
+    def read_again(self) -> str:
+        """What the next owner does again, in words."""
+        if self.auto_commit:
+            return "what the application has in its hand is read again"
+        return "what is not committed is done again"
 
     def _token(self) -> int:
         token = self.next_token

@@ -79,6 +79,8 @@ from holdfast.machine.member import answers
 from holdfast.machine.member.holdings import (
     Holdings,
     Identity,
+    Limit,
+    names,
     of_an_earlier_term,
     topics_of,
 )
@@ -136,6 +138,7 @@ class Member:
                 auto_commit=options.auto_commit,
                 commit_retries=options.commit_retries,
                 retry_backoff_ms=options.retry_backoff_ms,
+                last_commit_ms=options.last_commit_ms,
             ),
             now_ms=now_ms,
             polled_ms=now_ms,
@@ -333,15 +336,29 @@ def _on_time(member: MemberData) -> Actions:
 
 
 def _stall(member: MemberData) -> Actions:
-    """The application has stopped polling: leave, so that others take over (KIP-62)."""
+    """The application has stopped polling: commit what is processed, then leave."""
+    member.stalled = True
+    limit = Limit(ms=member.options.max_poll_interval_ms, setting=member.options.poll_setting)
+    text = f"no poll for {limit}: leaves the group"
+    if owned := member.holdings.owned:
+        text = f"{text} and loses {names(owned)}: {member.holdings.read_again}"
+    if member.generation < 0 or not member.coordinator_known:
+        return (Warn(text), *_leave_stalled(member))
+    member.leaves_stalled, join = True, member.join_request
+    forget_round(member)
+    member.join_request = join  # its answer still tells the generation
+    member.state = HANDING_OVER
+    return (Warn(text), *member.holdings.end(member.identity, member.now_ms, limit))
+
+
+def _leave_stalled(member: MemberData) -> Actions:
+    """Leave, so that others take over (KIP-62)."""
     leave: Actions = ()
-    if member.options.instance_id is None and member.coordinator_known:
+    is_static = member.options.instance_id is not None
+    if not is_static and member.coordinator_known:
         leave = (send_leave(member, "max.poll.interval.ms passed without a poll"),)
         member.leave_request = NO_REQUEST
-    member.stalled = True
-    text = f"no poll for {member.options.max_poll_interval_ms} ms: left the group"
-    reset_id = member.options.instance_id is None
-    return (Warn(text), *leave, *lose(member, reset_id=reset_id, reason="polling again"))
+    return (*leave, *lose(member, reset_id=not is_static, reason="polling again"))
 
 
 def _on_leave_requested(member: MemberData, event: LeaveRequested) -> Actions:
@@ -367,11 +384,14 @@ def _rests(member: MemberData) -> bool:
 
 def _advance(member: MemberData) -> Actions:
     """Take every step that is open now."""
+    actions: Actions = ()
     if member.state is HANDING_OVER and not member.holdings.handing_over:
         member.state = UNJOINED
+        if member.leaves_stalled:
+            actions = _leave_stalled(member)
     if member.state in SHUT:
         return ()
-    actions = _look_for_coordinator(member)
+    actions = (*actions, *_look_for_coordinator(member))
     if member.leaving is not None:
         return (*actions, *_advance_leave(member))
     if not _wants_round(member) or not member.coordinator_known:

@@ -85,6 +85,7 @@ class MemberData:
     # What the application wants
     started: bool = False
     stalled: bool = False  # it has not polled for max.poll.interval.ms
+    leaves_stalled: bool = False  # for that reason, once the last hand-over has ended
     polled_ms: int
     topics: tuple[str, ...] = ()
     partitions: tuple[tuple[str, int], ...] = ()  # counts of the topics known now
@@ -156,7 +157,8 @@ class MemberData:
     def poll_ends_ms(self) -> int:
         """When the member leaves unless the application polls."""
         interval_ms = self.options.max_poll_interval_ms
-        if interval_ms == 0 or self.stalled or self.member_id == "" or self.leaving is not None:
+        ends = self.stalled or self.leaves_stalled or self.leaving is not None
+        if interval_ms == 0 or ends or self.member_id == "":
             return NEVER_MS
         return self.polled_ms + interval_ms
 
@@ -194,7 +196,8 @@ def saved(member: MemberData) -> Saved:
     return (
         member.now_ms, member.deadline_ms, member.state, member.member_id, member.generation,
         member.claim_generation, member.protocol_name, member.is_leader, member.started,
-        member.stalled, member.polled_ms, member.topics, member.partitions, member.leaving,
+        member.stalled, member.leaves_stalled, member.polled_ms, member.topics,
+        member.partitions, member.leaving,
         member.departure_announced, member.coordinator_known, member.contact_ms, member.retries,
         member.retry_at_ms, member.rejoin_reason, member.rejoin_at_ms, member.rounds_announced,
         member.nonce, member.previous, member.given_up, member.memory, member.memory_ms,
@@ -212,7 +215,8 @@ def restore(member: MemberData, values: Saved) -> None:
     (
         member.now_ms, member.deadline_ms, member.state, member.member_id, member.generation,
         member.claim_generation, member.protocol_name, member.is_leader, member.started,
-        member.stalled, member.polled_ms, member.topics, member.partitions, member.leaving,
+        member.stalled, member.leaves_stalled, member.polled_ms, member.topics,
+        member.partitions, member.leaving,
         member.departure_announced, member.coordinator_known, member.contact_ms, member.retries,
         member.retry_at_ms, member.rejoin_reason, member.rejoin_at_ms, member.rounds_announced,
         member.nonce, member.previous, member.given_up, member.memory, member.memory_ms,

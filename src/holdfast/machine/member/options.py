@@ -16,6 +16,9 @@ from holdfast.model.limits import INT32_MAX
 AGAIN_PAUSE_MS = 50
 """How long a member waits before the first of the rounds that are announced in a row."""
 
+LAST_COMMIT_MS = 5_000
+"""How long the group waits for the last commit of a member whose application does not come back."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberOptions:
@@ -24,10 +27,20 @@ class MemberOptions:
     Parameters
     ----------
     rebalance_timeout_ms : int
-        How long the coordinator waits for this member in a round; also bounds a hand-over unless
-        ``drain_timeout_ms`` is shorter.
+        How long the coordinator waits for this member in a round. It is longer than a hand-over may
+        take, with the heartbeat before it that tells of the round, and its last commit.
     max_poll_interval_ms : int
-        Longest time between two ``Polled`` before the member leaves; 0 never.
+        Longest time between two ``Polled`` before the member leaves; 0 never. Before it leaves, it
+        commits what is processed.
+    drain_timeout_ms : int
+        How long a hand-over waits for the application.
+    drain_setting : str
+        What the user calls the setting that says so; for the log.
+    poll_setting : str
+        The same of ``max_poll_interval_ms``.
+    last_commit_ms : int
+        How long the commit of a hand-over that is late, or of a member that leaves because nobody
+        polls, may take.
     announce_leave : frozenset of str
         Protocols under which a member that leaves for good says so in a last round, so that a
         deferring leader need not wait for it.
@@ -49,6 +62,9 @@ class MemberOptions:
     rebalance_timeout_ms: int = 300_000
     max_poll_interval_ms: int = 300_000
     drain_timeout_ms: int = 300_000
+    drain_setting: str = "drain_timeout_ms"
+    poll_setting: str = "max_poll_interval_ms"
+    last_commit_ms: int = LAST_COMMIT_MS
     request_timeout_ms: int = 30_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
@@ -65,6 +81,7 @@ class MemberOptions:
             "heartbeat_interval_ms": self.heartbeat_interval_ms,
             "rebalance_timeout_ms": self.rebalance_timeout_ms,
             "drain_timeout_ms": self.drain_timeout_ms,
+            "last_commit_ms": self.last_commit_ms,
             "request_timeout_ms": self.request_timeout_ms,
             "retry_backoff_ms": self.retry_backoff_ms,
             "retry_backoff_max_ms": self.retry_backoff_max_ms,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from holdfast.machine.actions import Actions, Fail, Warn
 from holdfast.machine.codes import EXPECTED, ErrorCode, describe
 from holdfast.machine.leader.embedded import RebalanceMode
+from holdfast.machine.member.holdings import Limit
 from holdfast.machine.member.member_data import NO_REQUEST, MemberData
 from holdfast.machine.states import MemberState
 from holdfast.model.partitions import Resource
@@ -57,13 +58,14 @@ def give_up(
     of_round: bool = False,
     always_call: bool = False,
 ) -> Actions:
-    """Begin a hand-over (:meth:`Holdings.give_up`); it ends at the latest when a round would."""
+    """Begin a hand-over; see :meth:`Holdings.give_up`."""
     member.state = MemberState.HANDING_OVER
-    limit_ms = min(member.options.drain_timeout_ms, member.options.rebalance_timeout_ms)
+    limit = Limit(ms=member.options.drain_timeout_ms, setting=member.options.drain_setting)
     return member.holdings.give_up(
         resources,
         member.identity,
-        member.now_ms + limit_ms,
+        member.now_ms + limit.ms,
+        limit=limit,
         of_round=of_round,
         always_call=always_call,
     )
@@ -132,6 +134,7 @@ def lose(member: MemberData, *, reset_id: bool, reason: str) -> Actions:
         member.member_id = ""
     member.is_leader = False
     member.given_up = ()
+    member.leaves_stalled = False
     forget_round(member)
     member.heartbeat_request = NO_REQUEST
     member.state = MemberState.UNJOINED
