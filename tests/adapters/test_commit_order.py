@@ -119,6 +119,7 @@ def test_no_attempt_comes_after_the_commit_of_a_hand_over(group):
     group._committer.submit(busy.wait)  # the thread that tries again has something else to do
     group.send({TP: 10, OTHER: 5}, lambda _: None)
     parts.sent[0][1].set_result(ErrorCode.REBALANCE_IN_PROGRESS)
+    group.delivery.leaving.add(TP)  # the application has come back, and has stopped it
     action = actions.Commit(token=1, resources=(TP,), generation=1, member_id="m", instance_id=None)
     duties.commit(action, lambda _: None)
     assert handed == [{TP: 20}]

@@ -24,6 +24,7 @@ A, B = ("t", 0), ("t", 1)
 ILLEGAL_GENERATION = 22
 REBALANCE_IN_PROGRESS = 27
 UNKNOWN_MEMBER_ID = 25
+ILLEGAL_GENERATION = 22
 
 
 class Parts:
@@ -69,7 +70,15 @@ class Parts:
         return {tp: at for tp, at in self.reached.items() if tp in among}
 
     def lose(self, *partitions, told=()):
-        self.terms.lose(partitions, uncommitted=dict.fromkeys(partitions, 4), told=told)
+        """As the member's thread: ``LOST`` is called, of which a callback tells, or an error."""
+        uncommitted = dict.fromkeys(partitions, 4)
+        self.terms.lose(partitions, uncommitted=uncommitted, told=partitions)
+        self.terms.tell_by_error(set(partitions).difference(told))
+
+    def give_up(self, *partitions):
+        """As the member's thread at the deadline of a hand-over."""
+        uncommitted = dict.fromkeys(partitions, 4)
+        self.terms.lose(partitions, uncommitted=uncommitted, told=())
 
     def note_untold(self, error):
         self.logged.append(str(error))
@@ -350,6 +359,21 @@ def test_a_commit_after_a_loss_is_refused_although_the_partition_is_back(made, o
     parts.refused = (A,)
     with pytest.raises(RemoteProtocolError, match=LOST) as caught:
         consumer.commit(offsets)
+    assert caught.value.error_code == UNKNOWN_MEMBER_ID
+    assert parts.commits == []
+
+
+@pytest.mark.parametrize("offsets", [None, {A: 4}])
+def test_a_commit_of_what_was_given_up_at_a_deadline_names_the_generation(made, offsets):
+    consumer, parts = made
+    parts.give_up(A)
+    parts.refused = (A,)
+    with pytest.raises(RemoteProtocolError, match="t-0 had been given up since") as caught:
+        consumer.commit(offsets)
+    assert caught.value.error_code == ILLEGAL_GENERATION
+    parts.lose(B)
+    with pytest.raises(RemoteProtocolError) as caught:
+        consumer.commit()  # of both: the membership has ended since
     assert caught.value.error_code == UNKNOWN_MEMBER_ID
     assert parts.commits == []
 

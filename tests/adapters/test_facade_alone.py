@@ -12,7 +12,7 @@ from uuid import UUID
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from holdfast.adapters.drop_in.confluent import routing
 from holdfast.adapters.drop_in.confluent.error_message import told_as

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import os
 import re
@@ -24,7 +25,7 @@ from tests.live.crew import Topic, fresh
 from tests.live.waiting import until
 from tools.pages.rollouts import kept
 
-from holdfast.adapters.settings import KEYS
+from holdfast import Consumer
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tutorials" / "kubernetes.md").read_text(encoding="utf-8")
@@ -81,7 +82,8 @@ def test_a_pod_has_what_its_program_reads(name, program):
 @pytest.mark.parametrize("name", PODS)
 def test_the_grace_period_is_longer_than_a_hand_over(name):
     grace = MANIFESTS[name]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
-    assert grace * 1000 > KEYS["holdfast.drain.timeout.ms"].default + 25_000
+    hand_over_s = inspect.signature(Consumer.close).parameters["timeout"].default
+    assert grace > hand_over_s + 25
 
 
 def test_the_metric_of_the_autoscalers_is_one_that_export_serves():

@@ -35,7 +35,7 @@ from holdfast.adapters.arguments import (
 from holdfast.adapters.consumer_questions import ConsumerQuestions
 from holdfast.adapters.member.assembly import Assembly
 from holdfast.adapters.member.closing import Closing
-from holdfast.adapters.member.commits import CATCH_UP_S, ConsumerCommits, not_of_this_term
+from holdfast.adapters.member.commits import CATCH_UP_S, ConsumerCommits, loss_of
 from holdfast.adapters.member.end_signals import EndSignals
 from holdfast.adapters.member.errands import to_the_end
 from holdfast.adapters.member.membership import assignors_of
@@ -209,12 +209,13 @@ class Consumer(ConsumerQuestions):
             to_the_end(lambda: self._hand_over_all(parts, deadline, returns=returns))
         finally:
             parts.close()
-        untold = parts.duties.delivery.terms(lambda terms: terms.untold())
+        delivery = parts.duties.delivery
+        lost = delivery.terms(lambda terms: loss_of(terms.untold(), terms))
         is_raised = self.ends_with_error or self._has_raised_failure
-        if untold and (is_raised or self._callback_error is not None):
-            parts.note_untold(not_of_this_term(untold))
-        elif untold:
-            raise not_of_this_term(untold)
+        if lost is not None and (is_raised or self._callback_error is not None):
+            parts.note_untold(lost)
+        elif lost is not None:
+            raise lost
         if not is_raised:
             self._raise_callback_error()
 
@@ -425,9 +426,10 @@ class Consumer(ConsumerQuestions):
         """
         parts = self._running()
         check_offsets({partition: offset})
-        lost = parts.duties.delivery.terms(lambda terms: terms.in_hand([partition]))
-        if lost:
-            raise not_of_this_term(lost)
+        delivery = parts.duties.delivery
+        lost = delivery.terms(lambda terms: loss_of(terms.in_hand([partition]), terms))
+        if lost is not None:
+            raise lost
         if partition not in parts.host.standing.owned:
             raise LocalProtocolError(f"{partition[0]}-{partition[1]} is not this member's")
         parts.duties.seek(partition, offset)

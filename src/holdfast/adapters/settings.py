@@ -183,7 +183,7 @@ KEYS: dict[str, Key] = {
     "holdfast.data.plane": Key(parse=_one_of(*DATA_PLANES), default="confluent"),
     "holdfast.error.timeout.ms": Key(parse=_ms(0), default=0),
     "holdfast.handle.signals": Key(parse=client_keys.boolean, default=True),
-    "holdfast.drain.timeout.ms": Key(parse=_ms(0), default=30_000),
+    "holdfast.drain.timeout.ms": Key(parse=_ms(0)),
     "holdfast.incremental.batch": Key(parse=_integer(1), default=DEFAULTS.batch),
     "holdfast.incremental.interval.ms": Key(parse=_ms(0), default=DEFAULTS.interval_ms),
     "holdfast.first.member": Key(parse=_one_of(*When), default=DEFAULTS.first_member),
@@ -209,11 +209,14 @@ class Settings:
         The keys that the user wrote; the others have their defaults.
     passed : mapping of str to object
         What goes on to the data plane, by our spelling.
+    words : mapping of str to str
+        What the user calls keys that have another name there; for the log.
     """
 
     values: Mapping[str, Any] = field(repr=False)
     given: frozenset[str] = field(default=frozenset(), repr=False)
     passed: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    words: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
@@ -270,6 +273,10 @@ class Settings:
         """The same settings with another ``sasl.username`` and ``sasl.password``."""
         login = {"sasl.username": username, "sasl.password": password}
         return replace(self, values={**self.values, **login})
+
+    def word(self, key: str) -> str:
+        """What the user calls a key."""
+        return self.words.get(key, key)
 
     @property
     def call_timeout_s(self) -> float:

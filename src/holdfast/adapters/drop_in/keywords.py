@@ -66,6 +66,12 @@ def our_keys(ours: Mapping[str, Any]) -> dict[str, Any]:
     return keys
 
 
+def words(same: Mapping[str, str]) -> dict[str, str]:
+    """What a program calls the member's keys: the keywords in ``same``, and ours."""
+    drain = "holdfast.drain.timeout.ms"
+    return {**{key: word for word, key in same.items()}, drain: drain.replace(".", "_")}
+
+
 def servers(given: Any) -> list[str]:
     """Addresses with a port, from what both clients take: a text, a list, pairs, a protocol."""
     parts = given.split(",") if isinstance(given, str) else given

@@ -16,6 +16,7 @@ from concurrent.futures import Future
 
 from holdfast.adapters.member.assembly import Assembly
 from holdfast.adapters.member.host import Standing
+from holdfast.adapters.records.terms import PartitionTerms
 from holdfast.adapters.records.topic_duties import LOST_MEMBERSHIP
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, HoldfastError, LocalProtocolError, RemoteProtocolError
@@ -126,12 +127,23 @@ class ConsumerCommits:
         offsets: Mapping[tuple[str, int], int] | None,
     ) -> None:
         """Refuse a commit of records from before a loss, and one that leaves such records out."""
-        refused = set() if offsets is None else parts.duties.refused(standing.terms, offsets)
-        untold = parts.duties.delivery.terms(
-            lambda terms: terms.raise_untold(None if offsets is None else refused)
-        )
-        if refused or (offsets is None and untold):
-            raise not_of_this_term(refused or untold)
+        if offsets is None:
+            lost = self.loss(parts)
+        else:
+            refused = parts.duties.refused(standing.terms, offsets)
+
+            def judge(terms: PartitionTerms) -> RemoteProtocolError | None:
+                terms.raise_untold(refused)
+                return loss_of(refused, terms)
+
+            lost = parts.duties.delivery.terms(judge)
+        if lost is not None:
+            raise lost
+
+    def loss(self, parts: Assembly) -> RemoteProtocolError | None:
+        """The error that tells of records which were lost before they were committed, if any."""
+        delivery = parts.duties.delivery
+        return delivery.terms(lambda terms: loss_of(terms.raise_untold(), terms))
 
     def before_leaving(self, parts: Assembly, deadline: float) -> None:
         """Commit before leaving, which gives up the round that is going on.
@@ -180,9 +192,10 @@ class ConsumerCommits:
         """
         if not self.is_automatic:
             return
-        untold = parts.duties.delivery.terms(lambda terms: terms.report_untold())
-        if untold:
-            parts.note_untold(not_of_this_term(untold))
+        delivery = parts.duties.delivery
+        lost = delivery.terms(lambda terms: loss_of(terms.report_untold(), terms))
+        if lost is not None:
+            parts.note_untold(lost)
 
 
 def _code_of(answer: Future[int], deadline: float) -> int:
@@ -212,14 +225,24 @@ def _is_overtaken(code: int, before: Standing, now: Standing) -> bool:
     return now.state is _JOINING or now.identity.generation > before.identity.generation
 
 
-def not_of_this_term(refused: Collection[tuple[str, int]]) -> RemoteProtocolError:
-    """The error of a commit of records that were handed out before a loss."""
+def loss_of(
+    refused: Collection[tuple[str, int]], terms: PartitionTerms
+) -> RemoteProtocolError | None:
+    """The error of a commit of records that were handed out before a loss, None for no record.
+
+    A member that gave them up at a deadline is a member still, of a newer generation.
+    """
+    if not refused:
+        return None
     names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(refused)[:5])
     more = f" and {len(refused) - 5} more" if len(refused) > 5 else ""
+    code, word = ErrorCode.UNKNOWN_MEMBER_ID, "lost"
+    if terms.were_given_up(refused):
+        code, word = ErrorCode.ILLEGAL_GENERATION, "given up"
     return RemoteProtocolError(
-        f"the commit was refused: {names}{more} had been lost since these records were "
+        f"the commit was refused: {names}{more} had been {word} since these records were "
         "handed out; they are read again from the committed offset, here or elsewhere",
-        error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+        error_code=code,
     )
 
 

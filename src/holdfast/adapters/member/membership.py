@@ -31,7 +31,7 @@ from holdfast.errors import HoldfastError
 from holdfast.machine import actions, events
 from holdfast.machine.leader.designs import Assignor, DesignAssignor, compute, read_round, stay
 from holdfast.machine.member.member import Member, choose_mode
-from holdfast.machine.member.options import MemberOptions
+from holdfast.machine.member.options import LAST_COMMIT_MS, MemberOptions
 from holdfast.machine.policies import (
     DEFAULTS,
     DESIGNS,
@@ -42,7 +42,9 @@ from holdfast.machine.policies import (
     offered,
 )
 from holdfast.machine.policy import Policy, When
+from holdfast.model.limits import INT32_MAX
 
+_POLL, _DRAIN = "max.poll.interval.ms", "holdfast.drain.timeout.ms"
 Racks = Mapping[str, Sequence[Sequence[str]]]
 
 
@@ -137,15 +139,23 @@ def make_member(
         Whether the application polls, so that ``max.poll.interval.ms`` can tell that it stopped.
     """
     poll_ms: int = settings["max.poll.interval.ms"]
+    beat_ms: int = settings["heartbeat.interval.ms"]
+    drain_ms: int | None = settings["holdfast.drain.timeout.ms"]
+    is_shorter = drain_ms is not None and drain_ms < poll_ms
+    drain = _DRAIN if is_shorter else _POLL
     options = MemberOptions(
         protocol_type=protocol_type,
         instance_id=settings["group.instance.id"],
         rack=settings["client.rack"] or None,
         session_timeout_ms=settings["session.timeout.ms"],
-        heartbeat_interval_ms=settings["heartbeat.interval.ms"],
-        rebalance_timeout_ms=poll_ms,
+        heartbeat_interval_ms=beat_ms,
+        # A round begins up to a heartbeat before the member hears of it, and ends for the member
+        # with its last commit. A shorter time would expel it while it is within its rights.
+        rebalance_timeout_ms=min(poll_ms + beat_ms + LAST_COMMIT_MS, INT32_MAX),
         max_poll_interval_ms=poll_ms if polls else 0,
-        drain_timeout_ms=max(1, min(settings["holdfast.drain.timeout.ms"], poll_ms)),
+        drain_timeout_ms=max(1, settings[drain]),
+        drain_setting=settings.word(drain),
+        poll_setting=settings.word(_POLL),
         request_timeout_ms=settings["request.timeout.ms"],
         retry_backoff_ms=max(1, settings["retry.backoff.ms"]),
         retry_backoff_max_ms=max(1, settings["retry.backoff.max.ms"]),

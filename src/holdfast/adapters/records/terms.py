@@ -43,6 +43,7 @@ class PartitionTerms:
         self._in_hand: dict[_Place, bool] = {}  # lost; whether a callback will tell
         self._untold: dict[_Place, bool] = {}  # lost with uncommitted records; likewise
         self._raised: set[_Place] = set()  # untold, and an error has told
+        self._given_up: set[_Place] = set()  # of those lost: by a hand-over that was late
 
     def start(self, tp: _Place, term: int, offset: int) -> None:
         """A term hands out its first record at ``offset``."""
@@ -64,12 +65,17 @@ class PartitionTerms:
 
     def lose(
         self,
-        partitions: Iterable[_Place],
+        partitions: Collection[_Place],
         *,
         uncommitted: Mapping[_Place, int],
         told: Collection[_Place],
     ) -> None:
-        """These are lost, some with uncommitted offsets; for ``told`` a callback follows."""
+        """These are lost, some with uncommitted offsets; for ``told`` a callback tells of the loss.
+
+        The others were given up: ``on_partitions_revoked`` has run for them, or follows.
+        """
+        self._given_up.update(set(partitions).difference(told))
+        self._given_up.difference_update(told)
         for tp in partitions:
             self._in_hand[tp] = tp in told
             if tp in uncommitted and uncommitted[tp] != self._began.get(tp):
@@ -118,6 +124,10 @@ class PartitionTerms:
         for tp in found:
             del self._untold[tp]
         return found
+
+    def were_given_up(self, partitions: Collection[_Place]) -> bool:
+        """Whether these were all given up, and membership went on."""
+        return self._given_up.issuperset(partitions)
 
     def in_hand(self, partitions: Iterable[_Place]) -> set[_Place]:
         """Those of which the application holds records from before a loss."""

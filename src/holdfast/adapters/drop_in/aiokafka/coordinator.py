@@ -184,9 +184,11 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         found: dict[TopicPartition, OffsetAndMetadata] = assignment.all_consumed_offsets()
         if self._parts is None:
             return found
-        if self._in_hand:
-            raise _not_ours(self._in_hand)
-        owned = self._parts.host.standing.owned
+        standing = self._parts.host.standing
+        lost = self._in_hand or (self._had if standing.identity.generation < 0 else ())
+        if lost:
+            raise _not_ours(lost)
+        owned = standing.owned
         return {tp: at for tp, at in found.items() if tuple(tp) in owned}
 
     def _processed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
@@ -26,7 +27,7 @@ from aiokafka.coordinator.protocol import ConsumerProtocol
 
 from holdfast.adapters.aiokafka_assignor import AiokafkaAssignor
 from holdfast.adapters.drop_in.aiokafka.foreign import ForeignAssignor, pairs
-from holdfast.adapters.drop_in.keywords import SAME, client_keys, our_keys, servers
+from holdfast.adapters.drop_in.keywords import SAME, client_keys, our_keys, servers, words
 from holdfast.adapters.settings import Settings
 from holdfast.errors import ConfigError
 
@@ -41,7 +42,8 @@ _KEEP = {
     RoundRobinPartitionAssignor: "roundrobin",
     StickyPartitionAssignor: "sticky",
 }
-_DRAIN_MS = 30_000
+_REBALANCE = "rebalance_timeout_ms"
+_DRAIN = "holdfast.drain.timeout.ms"
 
 
 def settings_of(
@@ -79,10 +81,15 @@ def settings_of(
     }
     if strategies is not None:
         config["partition.assignment.strategy"] = [_assignor(one, cluster) for one in strategies]
-    rebalance_ms = options["rebalance_timeout_ms"] or options["session_timeout_ms"]
-    config["holdfast.drain.timeout.ms"] = min(_DRAIN_MS, rebalance_ms)
+    # aiokafka itself never waits for records in hand. So a hand-over waits no longer than aiokafka
+    # tells the group that a member may take.
+    waits = "session_timeout_ms" if options[_REBALANCE] is None else _REBALANCE
+    named = words(_SAME)
     try:
-        return Settings.parse(config | our_keys(ours))
+        given = our_keys(ours)
+        if _DRAIN not in given:
+            config[_DRAIN], named[_DRAIN] = options[waits], waits
+        return replace(Settings.parse(config | given), words=named)
     except ConfigError as error:
         raise ValueError(str(error)) from error
 

@@ -32,6 +32,7 @@ from holdfast.adapters.drop_in.confluent.side import (
     GroupSide,
     has_gate,
 )
+from holdfast.adapters.drop_in.in_hand import NOTHING
 from holdfast.adapters.member.errands import to_the_end
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.readiness import clear_ready_file
@@ -136,12 +137,18 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         side = self._holdfast
         if side is None:
             return _poll(self, timeout)
-        if monotonic() < side.due_at and not side.waiting:
-            found = _poll(self, timeout if 0 <= timeout <= SLICE_S else SLICE_S)
-            if found is not None or 0 <= timeout <= SLICE_S:
+        in_hand = side.in_hand
+        in_hand.last = found = None
+        try:
+            if monotonic() < side.due_at and not side.waiting:
+                found = _poll(self, timeout if 0 <= timeout <= SLICE_S else SLICE_S)
+                if found is not None or 0 <= timeout <= SLICE_S:
+                    return found
+            with side.turn.mine():
+                found = side.poll(timeout)
                 return found
-        with side.turn.mine():
-            return side.poll(timeout)
+        finally:
+            in_hand.last = NOTHING if found is None else found
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
         """Return up to ``num_messages`` messages, fewer after ``timeout`` seconds."""
@@ -149,14 +156,18 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         if side is None or side.polls_alone:
             found: list[Any] = _consume(self, num_messages, timeout)
             return found
-        found = []
-        if monotonic() < side.due_at and not side.waiting:
-            is_short = 0 <= timeout <= SLICE_S
-            found = _consume(self, num_messages, timeout if is_short else SLICE_S)
-            if len(found) == num_messages or is_short:
+        found, side.in_hand.last = [], None
+        try:
+            if monotonic() < side.due_at and not side.waiting:
+                is_short = 0 <= timeout <= SLICE_S
+                found = _consume(self, num_messages, timeout if is_short else SLICE_S)
+                if len(found) == num_messages or is_short:
+                    return found
+            with side.turn.mine():
+                found = side.consume(found, num_messages, timeout)
                 return found
-        with side.turn.mine():
-            return side.consume(found, num_messages, timeout)
+        finally:
+            side.in_hand.last = tuple(found)
 
     # The assignment
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 from holdfast.adapters.member.errands import Errand, Errands, Once
@@ -53,6 +54,10 @@ class InPollDelivery(Delivery):
         self.mail = Errands()
         self.leaving: set[Resource] = set()  # stopped or lost; unassigned after their callback
         self._handed_out: dict[Resource, int] = {}  # processed is less where offsets are stored
+        self._unheard: dict[Resource, tuple[int, bool]] = {}  # lost behind the application's back
+        self.ask: Callable[[], Mapping[Resource, int] | None] = lambda: None
+        """How far the application has come with what it has asked past, None while it is inside a
+        call; for any thread."""
 
     # The application's thread
 
@@ -117,6 +122,24 @@ class InPollDelivery(Delivery):
             self._active.difference_update(partitions)
             self.leaving.difference_update(partitions)
 
+    def unheard(self) -> set[Resource]:
+        """Partitions that were lost since the application came back."""
+        with self._lock:
+            return set(self._unheard)
+
+    def hear(self, positions: Mapping[Resource, int]) -> None:
+        """Note how far the application had come with what was lost behind its back."""
+        with self._lock:
+            unheard, self._unheard = self._unheard, {}
+            for tp, (committed, told) in unheard.items():
+                if positions.get(tp, committed) != committed:
+                    self._terms.leave_untold([tp], told=told)
+
+    def is_ahead(self, partitions: Collection[Resource]) -> bool:
+        """Whether the application has not come back since it was asked for some of these."""
+        with self._lock:
+            return not self._active.isdisjoint(set(partitions) - self.leaving)
+
     # The member's thread
 
     def start(
@@ -157,10 +180,14 @@ class InPollDelivery(Delivery):
         left = self.uncommitted(partitions)
         with self._lock:
             self._terms.lose(partitions, uncommitted=left, told=told)
-            self._active.difference_update(partitions)
+            dropped = self._active.intersection(partitions)
+            for tp in dropped:
+                self._unheard[tp] = (self._committed.get(tp, -1), tp in told)
+            self._active -= dropped
+            # At once: what waits in the mail may end these, and assign some of them again.
+            self.leaving |= dropped
         self.forget(partitions)
-
-        self.mail.put(Errand(lambda _: self.leaving.update(partitions)))
+        self.mail.put(Errand(lambda _: None))  # the application comes in before its next record
 
     def close(self) -> None:
         """Nothing: the consumer closes librdkafka."""
@@ -178,9 +205,33 @@ class InPollDuties(TopicDuties):
     """Whether the application hears of the commit of a hand-over."""
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
-        """See :class:`Duties`; the commit of a hand-over is the last one of its partitions."""
+        """See :class:`Duties`; the commit of a hand-over is the last one of its partitions.
+
+        At a deadline the application may be away still. Then its positions are read here, on a
+        thread that may wait for librdkafka, as the member's may not.
+        """
+        if self.delivery.is_ahead(action.resources):
+            self._starter.submit(self._commit_behind_its_back, action, done)
+        else:
+            self._commit_noted(action, done)
+
+    def _commit_noted(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         with self.overtaking(action.resources):
             super().commit(action, done)
+
+    def _commit_behind_its_back(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        try:
+            found = self.delivery.ask()
+        except Exception as error:  # librdkafka's
+            self._log.warning("positions could not be read for the last commit: %r", error)
+            done(-1)
+            return
+        if found is None:  # it is back, and knows itself
+            commit = partial(self._commit_noted, action, done)
+            self.delivery.mail.put(Errand(lambda side: side.note_positions(), lambda _: commit()))
+            return
+        self.delivery.reached({tp: at for tp, at in found.items() if tp in action.resources})
+        self._commit_noted(action, done)
 
     def _note_hand_over(self, future: Future[int], offsets: Mapping[Resource, int]) -> int:
         code = super()._note_hand_over(future, offsets)

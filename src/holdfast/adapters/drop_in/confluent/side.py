@@ -37,6 +37,7 @@ from holdfast.adapters.drop_in.confluent.renewal import Renewal
 from holdfast.adapters.drop_in.confluent.routing import Routed
 from holdfast.adapters.drop_in.confluent.starts import Starts
 from holdfast.adapters.drop_in.confluent.subscription import GroupSubscription
+from holdfast.adapters.drop_in.in_hand import InHand
 from holdfast.adapters.member.commits import CATCH_UP_S
 from holdfast.adapters.member.errands import Errand, Once
 from holdfast.adapters.member.link import NotedOffset
@@ -142,6 +143,7 @@ class GroupSide:
         self.group: GroupSubscription | None = None
         self.callbacks: tuple[Any, Any, Any] = (None, None, None)
         self.running: Rebalance | None = None
+        self.in_hand = InHand()
         self.stored: dict[Resource, NotedOffset] = {}
         self.due_at = 0.0  # when something is to be done before the next record is taken
         self.waiting: Collection[Any] = ()  # or something is to be done now
@@ -182,6 +184,7 @@ class GroupSide:
         group = GroupSubscription(
             self.settings, self._assignors, tells_commits=self._on_commit is not None
         )
+        group.delivery.ask = self.asked_past
         weakref.finalize(self._consumer, group.close)
         self._polled_at = time.monotonic()
         return group
@@ -281,7 +284,7 @@ class GroupSide:
             if not group.mail.items:
                 break
         if group.delivery.leaving:
-            self._unassign(group.delivery.leaving)
+            self._unassign(set(group.delivery.leaving))
         if first is not None:
             raise first
 
@@ -461,10 +464,26 @@ class GroupSide:
         group = self.group
         if group is None:
             return
-        held = [TopicPartition(*tp) for tp in sorted(group.delivery.active() & self._fetched())]
-        positions = _noted(_Original.position(self._consumer, held)) if held else {}
-        group.delivery.handed_out(positions)
-        group.delivery.reached(positions if self._routed.stores else self.stored)
+        delivery = group.delivery
+        if lost := delivery.unheard():
+            delivery.hear(self._positions(lost))
+        positions = self._positions(delivery.active())
+        delivery.handed_out(positions)
+        delivery.reached(positions if self._routed.stores else self.stored)
+
+    def _positions(self, resources: Collection[Resource]) -> dict[Resource, int]:
+        held = [TopicPartition(*tp) for tp in sorted(self._fetched().intersection(resources))]
+        return _noted(_Original.position(self._consumer, held)) if held else {}
+
+    def asked_past(self) -> dict[Resource, int] | None:
+        """See :attr:`InPollDelivery.ask`."""
+        group = self.group
+        if group is None or self._consumer is None:
+            return None
+        if not self._routed.stores:
+            return dict(self.stored)
+        active = group.delivery.active()
+        return self.in_hand.asked_past(lambda: self._positions(active), _firsts)
 
     def store(self, part: Any) -> None:
         """Note what the next commit commits; an offset that is none takes back an earlier one."""
@@ -490,6 +509,8 @@ class GroupSide:
         self, group: GroupSubscription, offsets: list[Any] | None, *, waits: bool
     ) -> list[Any] | None:
         """``Consumer.commit`` of these offsets, or of what is stored."""
+        assert group.parts is not None
+        assert group.commits is not None
         self.note_positions()
         wanted = self._to_commit(group) if offsets is None else _noted(offsets)
         if offsets is None:  # the original tells of the others that there is nothing to commit
@@ -498,15 +519,18 @@ class GroupSide:
         else:
             answer = [_again(part) for part in offsets]
         answer.sort(key=lambda part: (part.topic, part.partition))
+        lost = group.commits.loss(group.parts) if offsets is None else None
         if not waits:
-            if wanted:
+            if lost is not None:
+                self._put_answer(group, lost, answer)
+            elif wanted:
                 group.send(wanted, lambda error: self._put_answer(group, error, answer))
             else:
                 nothing = codes.exception(codes.NO_OFFSET, "Local: No offset stored")
                 self._put_answer(group, nothing, answer)
             return None
-        assert group.parts is not None
-        assert group.commits is not None
+        if lost is not None:
+            raise codes.commit_failed(lost) from lost
         with group.commits.order:
             group.overtake(wanted)
         try:
@@ -625,6 +649,16 @@ class Deadline:
     def is_over(self) -> bool:
         """Whether the last slice was the last one."""
         return self._is_last
+
+
+def _firsts(held: Any) -> dict[Resource, int]:
+    """Where the first message of each partition lies, of a message or of several."""
+    messages: Sequence[Any] = (held,) if isinstance(held, Message) else held
+    found: dict[Resource, int] = {}
+    for message in messages:
+        if message.error() is None:
+            found.setdefault((message.topic(), message.partition()), message.offset())
+    return found
 
 
 def _noted(offsets: Sequence[Any]) -> dict[Resource, int]:

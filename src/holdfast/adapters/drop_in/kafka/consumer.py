@@ -21,6 +21,7 @@ from kafka.errors import KafkaConfigurationError
 from kafka.structs import TopicPartition
 from kafka.util import WeakMethod
 
+from holdfast.adapters.drop_in.in_hand import NOTHING, InHand
 from holdfast.adapters.drop_in.in_place import InPlace
 from holdfast.adapters.drop_in.kafka.coordinator import MemberConsumerCoordinator
 from holdfast.adapters.drop_in.kafka.settings import network_of, settings_of
@@ -66,9 +67,11 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
     _coordinator: Any
     _closed: bool
+    _in_hand: InHand
 
     def __init__(self, *topics: str, **configs: Any):
         hide_logins()
+        self._in_hand = InHand()
         if configs.get("group_id") is not None:
             configs = INSTALLED.over(configs)
         ours = {word: configs.pop(word) for word in list(configs) if is_ours(word)}
@@ -102,6 +105,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
             settings=settings,
             offered=offered,
             network=network_of(self.config),
+            in_hand=self._in_hand,
             metrics=None,
             assignors=configs[_STRATEGY],
             **{word: value for word, value in self.config.items() if word != "assignors"},
@@ -113,6 +117,30 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
     def _is_member(self) -> bool:
         coordinator: object = self._coordinator
         return isinstance(coordinator, MemberConsumerCoordinator) and bool(coordinator.is_member)
+
+    def poll(
+        self,
+        timeout_ms: float = 0,
+        max_records: int | None = None,
+        update_offsets: bool = True,
+    ) -> dict[TopicPartition, list[Any]]:
+        """Return the next records by partition; see kafka-python."""
+        records: dict[TopicPartition, list[Any]] = {}
+        self._in_hand.last = None
+        try:
+            records = super().poll(timeout_ms, max_records, update_offsets)
+            return records
+        finally:
+            self._in_hand.last = records
+
+    def __next__(self) -> Any:
+        record = NOTHING
+        self._in_hand.last = None
+        try:
+            record = super().__next__()
+            return record
+        finally:
+            self._in_hand.last = record  # of the list that it comes from, this one alone
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int | None:
         """Offset of the next record; waits until it is known, see kafka-python."""

@@ -28,11 +28,12 @@ from kafka.coordinator.base import Generation
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.coordinator.heartbeat import Heartbeat
 from kafka.future import Future
-from kafka.structs import ConsumerGroupMetadata, MemberState, TopicPartition
+from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata, TopicPartition
 from kafka.util import WeakMethod
 
 from holdfast.adapters.cluster.connections import Connections
 from holdfast.adapters.drop_in import client_errors
+from holdfast.adapters.drop_in.in_hand import InHand
 from holdfast.adapters.drop_in.kafka import commits
 from holdfast.adapters.drop_in.kafka.commits import theirs
 from holdfast.adapters.drop_in.kafka.opening import Opening
@@ -98,6 +99,8 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         What it offers.
     network : mapping of str to object
         Keywords of the member's connections.
+    in_hand : InHand
+        What the consumer's last call handed out.
     **configs
         Those of kafka-python's coordinator.
     """
@@ -115,12 +118,14 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         settings: Settings,
         offered: Iterable[Assignor],
         network: Mapping[str, Any],
+        in_hand: InHand,
         **configs: Any,
     ):
         self._settings = settings
         self._offered = tuple(offered)
         self._is_cooperative = choose_mode(self._offered) is RebalanceMode.COOPERATIVE
         self._network = network
+        self._held = in_hand
         self._parts: MemberParts[PollDuties] | None = None
         self._opening: Opening | None = None  # what becomes the parts
         self._told: tuple[str, ...] | None = None  # topics that the member knows
@@ -362,9 +367,28 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
 
     def hand_over(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         """See :class:`~holdfast.adapters.drop_in.kafka.poll_duties.PollSide`."""
-        parts = self._parts
-        known = {tp: self._given_up.get(tp) for tp in _partitions(action.resources)}
-        offsets = self._news({tp: at for tp, at in known.items() if at is not None})
+        parts, tps = self._parts, _partitions(action.resources)
+        known = self._given_up
+        if not known.keys() >= set(tps):  # at a deadline the application may be away still
+            found = self._held.asked_past(self._subscription.all_consumed_offsets, _firsts)
+            if found is None and parts is not None:
+                parts.duties.later(lambda: self._hand_over_inside(action, done))
+                return
+            known = {**(found or {}), **known}
+        self._commit_known(action, done, known)
+
+    def _hand_over_inside(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        known = {**self._subscription.all_consumed_offsets(), **self._given_up}
+        self._commit_known(action, done, known)
+
+    def _commit_known(
+        self,
+        action: actions.Commit,
+        done: Callable[[int], None],
+        known: Mapping[TopicPartition, Any],
+    ) -> None:
+        parts, tps = self._parts, _partitions(action.resources)
+        offsets = self._news({tp: known[tp] for tp in tps if known.get(tp) is not None})
         if parts is None or not offsets or not self._commits_last:
             done(0)
             return
@@ -623,6 +647,16 @@ def _raise_of_callback(error: BaseException | None) -> None:
         raise kafka_errors.KafkaError("User rebalance callback throws an error") from error
     if error is not None:
         raise error
+
+
+def _firsts(held: Any) -> dict[TopicPartition, Any]:
+    """Where the first record of each partition lies, of lists or of one record."""
+    records = held.values() if isinstance(held, dict) else [(held,)] if held else ()
+    firsts = [found[0] for found in records]
+    return {
+        TopicPartition(r.topic, r.partition): OffsetAndMetadata(r.offset, "", r.leader_epoch)
+        for r in firsts
+    }
 
 
 def _partitions(resources: Iterable[Resource]) -> list[TopicPartition]:

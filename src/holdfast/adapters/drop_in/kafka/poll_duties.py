@@ -66,6 +66,10 @@ class PollDuties(FetchingClientDuties):
         """Do what waits, the first within ``wait_s``; return how many, and the last error."""
         return self._jobs.do_all(wait_s)
 
+    def later(self, work: Callable[[], None]) -> None:
+        """Have this done in the application's poll, after what waits already."""
+        self._jobs.put(Errand(lambda: None, lambda _: work()))
+
     def stop(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
         """See :class:`~holdfast.adapters.member.host.Duties`."""
         self._jobs.put(Errand(lambda: self._side.hold_back(resources), lambda _: drained()))

@@ -16,6 +16,7 @@ References: KIP-726; KIP-429.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
@@ -25,7 +26,7 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.errors import KafkaConfigurationError
 
-from holdfast.adapters.drop_in.keywords import SAME, client_keys, our_keys, servers
+from holdfast.adapters.drop_in.keywords import SAME, client_keys, our_keys, servers, words
 from holdfast.adapters.settings import Settings
 from holdfast.errors import ConfigError
 
@@ -64,7 +65,7 @@ def settings_of(
     if strategies is not None:
         config["partition.assignment.strategy"] = list(map(_assignor, strategies))
     try:
-        return Settings.parse(config | our_keys(ours))
+        return replace(Settings.parse(config | our_keys(ours)), words=words(SAME))
     except ConfigError as error:
         raise KafkaConfigurationError(str(error)) from error
 
