@@ -385,6 +385,23 @@ def test_a_member_that_leaves_by_a_stall_may_be_closed_or_expelled_meanwhile():
     assert [type(a) for a in expelled(Polled())] == [SendJoin]
 
 
+def test_a_stalled_member_leaves_although_its_last_commit_is_not_answered():
+    options = {"max_poll_interval_ms": 5_000, "last_commit_ms": 700, "session_timeout_ms": 60_000}
+    play = Player(**options).stable(T0)
+    play(Tick(5_000))
+    token = play.last(Commit).token
+    actions = play(Tick(5_700))
+    assert [type(a) for a in actions if not isinstance(a, SendHeartbeat)] == [
+        Warn,
+        SendLeave,
+        DropNow,
+        CallListener,
+    ]
+    text = "gave up t-0 after 5 s (max_poll_interval_ms), uncommitted: no answer in time"
+    assert play.last(Warn).text == text
+    assert play(CommitAnswered(token)) == ()
+
+
 def test_the_last_commit_of_a_stalled_member_goes_to_the_generation_that_has_begun_meanwhile():
     play = Player(max_poll_interval_ms=5_000, session_timeout_ms=60_000).stable(T0)
     play(RejoinRequested())
