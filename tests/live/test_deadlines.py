@@ -8,11 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import confluent_kafka
 import pytest
 from aiokafka.errors import CommitFailedError as AiokafkaCommitFailed
+from kafka.admin import KafkaAdminClient, MemberToRemove
 from kafka.errors import CommitFailedError
 from tests.live.crew import Topic, fresh
 from tests.live.waiting import until
@@ -111,10 +113,12 @@ def test_a_program_that_asks_for_nothing_leaves_and_only_what_is_in_hand_is_read
     side_by_side(play, KINDS)
 
 
-def test_with_manual_commits_nothing_is_committed_at_a_deadline_and_a_commit_hears_why(broker):
-    def code(error: Any) -> int:
-        return error.error_code if isinstance(error, RemoteProtocolError) else error.args[0].code()
+def code(error: Any) -> int:
+    """Kafka's, of an error of ours or of confluent-kafka."""
+    return error.error_code if isinstance(error, RemoteProtocolError) else error.args[0].code()
 
+
+def test_with_manual_commits_nothing_is_committed_at_a_deadline_and_a_commit_hears_why(broker):
     def play(kind: type[Program]) -> None:
         manual = {"enable_auto_commit": False}
         scene = Scene(kind, broker, holdfast_drain_timeout_ms=2_000, **manual)
@@ -154,6 +158,25 @@ def test_a_work_shorter_than_the_interval_loses_nothing_and_its_commit_is_taken(
         until(lambda: scene.committed() == {0: 10, 1: 10}, f"{scene.group}: its commit is taken")
         assert scene.end() == set()
         assert scene.first.raised is None
+
+    side_by_side(play, (Ours, Confluent, KafkaPython))
+
+
+def test_a_program_that_is_expelled_while_its_group_waits_for_it_hears_of_it(broker):
+    def play(kind: type[Program]) -> None:
+        scene = Scene(kind, broker, enable_auto_commit=False)
+        until(scene.first.hands_over, f"{scene.group}: the first one has heard of the round")
+        member_id = scene.first.parts().host.standing.identity.member_id
+        with closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap)) as client:
+            client.remove_group_members(scene.group, [MemberToRemove(member_id=member_id)])
+        until(lambda: len(scene.second.owns()) > 0, f"{scene.group}: the second one goes on")
+        until(lambda: not scene.first.hands_over(), f"{scene.group}: the first one has heard")
+        scene.end()
+        raised = scene.first.raised
+        if kind is KafkaPython:
+            assert isinstance(raised, CommitFailedError)
+        else:
+            assert code(raised) == ErrorCode.UNKNOWN_MEMBER_ID
 
     side_by_side(play, (Ours, Confluent, KafkaPython))
 
