@@ -130,25 +130,24 @@ class Groups:
         before = self.coordinator()
         self.broker.stop_node(node_id)
         self.settle()
-        assert self.coordinator() != node_id
+        until(lambda: self.coordinator() != node_id, "another node coordinates")
         self.broker.start_node(node_id, kafka=KAFKA_VERSION)
-        lead_as_preferred(self.broker)
-        assert self.coordinator() == before
-
-
-def lead_as_preferred(broker: Broker) -> None:
-    """Give every partition, those of coordinators too, to its preferred node."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-
-    def led() -> bool:
-        admin.elect_leaders(confluent_kafka.ElectionType.PREFERRED).result(60)
-        return all(
-            partition.leader == partition.replicas[0]
-            for topic in admin.list_topics(timeout=60).topics.values()
-            for partition in topic.partitions.values()
+        # A node that has just come back may still answer what it knew before it went.
+        until(
+            lambda: leads_as_preferred(self.broker) and self.coordinator() == before,
+            "every partition is led by its preferred node",
         )
 
-    until(led, "every partition is led by its preferred node")
+
+def leads_as_preferred(broker: Broker) -> bool:
+    """Ask for every partition to be led by its preferred node, and whether it is."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    admin.elect_leaders(confluent_kafka.ElectionType.PREFERRED).result(60)
+    return all(
+        partition.leader == partition.replicas[0]
+        for topic in admin.list_topics(timeout=60).topics.values()
+        for partition in topic.partitions.values()
+    )
 
 
 def raise_features(broker: Broker) -> dict[str, int]:
