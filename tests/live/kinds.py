@@ -26,18 +26,16 @@ from tests.pipeline.kinds import printed
 from tests.wire.capture import read_all
 
 from holdfast.adapters.cluster.cluster import LiveCluster
-from holdfast.jvm.jars import KAFKA, LOGGING, resolve
+from holdfast.jvm.jars import KAFKA_VERSION, broker_coordinates, resolve
 from holdfast.jvm.java import find_java
 from holdfast.pipeline.ingest.dump import write_log
 from holdfast.tables.reading import Tables
 
 JAVA = Path(__file__).parent.parent / "java"
-VERSION = "4.3.1"
 COORDINATES = [
-    *(f"org.apache.kafka:{name}:{VERSION}" for name in ("kafka-streams", "kafka-tools")),
-    *(f"org.apache.kafka:{name}:{VERSION}" for name in ("connect-runtime", "connect-file")),
-    KAFKA,
-    LOGGING,
+    *(f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in ("kafka-streams", "kafka-tools")),
+    *(f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in ("connect-runtime", "connect-file")),
+    *broker_coordinates(),
 ]
 TOOLS = {
     "consumer": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
@@ -52,7 +50,7 @@ CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 @cache
 def class_path() -> str:
     """Kafka's clients, Streams, Connect and tools."""
-    jars = resolve(COORDINATES, f"kafka-kinds-{VERSION}")
+    jars = resolve(COORDINATES, f"kafka-kinds-{KAFKA_VERSION}")
     return os.pathsep.join(map(str, jars))
 
 

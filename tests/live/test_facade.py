@@ -3,6 +3,7 @@
 Both classes must pass the first part; the second part is what only ours can do.
 """
 
+import gc
 import logging
 import threading
 import time
@@ -424,12 +425,22 @@ def test_a_consumer_that_is_forgotten_ends_its_threads(broker, topic):
     def threads():
         return [t for t in threading.enumerate() if group in t.name]
 
+    class Program:
+        """Its callback refers to it, and it to the consumer."""
+
+        def __init__(self):
+            self.consumer = Consumer(config(broker, group_id=group))
+            self.consumer.subscribe([topic.name], on_assign=self.note)
+
+        def note(self, *_):
+            pass
+
     group = fresh("facade")
-    consumer = Consumer(config(broker, group_id=group))
-    consumer.subscribe([topic.name])
-    read(consumer, 1)
+    program = Program()
+    read(program.consumer, 1)
     assert threads()
-    del consumer
+    del program
+    gc.collect()
     until(lambda: not threads(), "its threads end")
 
 

@@ -36,11 +36,9 @@ from xml.sax.saxutils import quoteattr
 from holdfast.errors import AdapterError, ConfigError
 from holdfast.jvm.java import Java, find_java
 
-KAFKA = "org.apache.kafka:kafka_2.13"
-"""Kafka's server, with its clients, tools and their dependencies."""
-
+_KAFKA = "org.apache.kafka:kafka_2.13"
 KAFKA_VERSION = "4.3.1"
-"""The server that is run where nobody asks for another."""
+"""Kafka's server, with its clients and tools, that is run where nobody asks for another."""
 
 OLDEST_KAFKA = (2, 5)
 """The first that answers every request of ours (:mod:`holdfast.adapters.cluster.versions`)."""
@@ -63,9 +61,6 @@ _PINNED = Path(__file__).with_name("jars.sha256")
 def broker_jars(version: str = KAFKA_VERSION, *, note: Note | None = None) -> list[Path]:
     """Jars of a whole Kafka server; see :func:`resolve`.
 
-    With them comes what joins Kafka's logging calls to its log4j: version 2 since Kafka 4.0, the
-    mended version 1 (reload4j) before. Kafka's own releases add it too.
-
     Raises
     ------
     ConfigError
@@ -73,8 +68,22 @@ def broker_jars(version: str = KAFKA_VERSION, *, note: Note | None = None) -> li
     AdapterError
         As of :func:`resolve`.
     """
+    return resolve(broker_coordinates(version), broker_folder(version), note=note)
+
+
+def broker_coordinates(version: str = KAFKA_VERSION) -> list[str]:
+    """Maven coordinates of a Kafka server, with what joins its logging calls to its log4j.
+
+    That is log4j 2 since Kafka 4.0, the mended version 1 (reload4j) before. Kafka's own releases
+    add it too.
+
+    Raises
+    ------
+    ConfigError
+        For what is no version, or one before :data:`OLDEST_KAFKA`.
+    """
     logging = _LOG4J_2 if kafka_release(version) >= (4, 0) else _LOG4J_1
-    return resolve([f"{KAFKA}:{version}", logging], broker_folder(version), note=note)
+    return [f"{_KAFKA}:{version}", logging]
 
 
 def broker_folder(version: str) -> str:

@@ -184,7 +184,10 @@ class GroupSide:
         group = GroupSubscription(
             self.settings, self._assignors, tells_commits=self._on_commit is not None
         )
-        group.delivery.ask = self.asked_past
+        # Weakly: the group is referred to until the consumer is forgotten, and callbacks of the
+        # application, which are here, often refer to the consumer.
+        asked = weakref.WeakMethod(self.asked_past)
+        group.delivery.ask = lambda: None if (ask := asked()) is None else ask()
         weakref.finalize(self._consumer, group.close)
         self._polled_at = time.monotonic()
         return group
