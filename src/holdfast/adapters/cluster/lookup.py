@@ -150,12 +150,12 @@ class Lookup:
     ) -> concurrent.futures.Future[dict[TopicPartition, tuple[int, int]]]:
         """Ask for the first record at or after a time: its offset and its time, -1 for none.
 
+        A partition is missing from the answer as from that of :meth:`list_offsets`.
+
         Parameters
         ----------
         times : mapping of (topic, partition) to int
             Milliseconds since 1970, or :data:`EARLIEST` or :data:`LATEST`.
-
-        A partition is missing from the answer as from that of :meth:`list_offsets`.
         """
         return self._connections.future(self._offsets_at(times))
 
