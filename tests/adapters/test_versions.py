@@ -14,7 +14,7 @@ from kafka.protocol.api_key import ApiKey
 from kafka.protocol.broker_version_data import BROKER_API_VERSIONS, BrokerVersionData
 
 from holdfast.adapters.cluster.connections import Connections
-from holdfast.adapters.cluster.versions import OLDEST_KAFKA, SPANS, why_too_old
+from holdfast.adapters.cluster.versions import OLDEST_KAFKA, REQUESTS, why_too_old
 from holdfast.adapters.settings import Settings
 from holdfast.errors import RemoteProtocolError
 from holdfast.jvm.jars import OLDEST_KAFKA as OLDEST_SERVER
@@ -32,16 +32,16 @@ def request_class(name):
     raise AssertionError(name)
 
 
-@pytest.mark.parametrize("name", SPANS)
+@pytest.mark.parametrize("name", REQUESTS)
 def test_the_newest_version_is_the_newest_that_names_topics(name):
-    span, known = SPANS[name], request_class(name)
+    span, known = REQUESTS[name], request_class(name)
     assert span.key == known.API_KEY == ApiKey[name].value
     assert span.newest == known.max_version - (name in BY_IDS)
 
 
-@pytest.mark.parametrize("name", SPANS)
+@pytest.mark.parametrize("name", REQUESTS)
 def test_the_oldest_version_came_with_the_release_that_is_named(name):
-    span = SPANS[name]
+    span = REQUESTS[name]
     since = tuple(map(int, span.since.split(".")))
     have = [
         release
@@ -57,7 +57,7 @@ def test_a_release_is_refused_if_it_is_older_than_the_oldest(release):
     text = why_too_old(known, "it")
     assert (text is None) == (release >= OLDEST)
     if text is None:
-        for name, span in SPANS.items():
+        for name, span in REQUESTS.items():
             version = BrokerVersionData(release).api_version(request_class(name)(**span.bounds))
             assert version == min(span.newest, known[span.key][1])
 

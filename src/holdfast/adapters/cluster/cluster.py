@@ -31,7 +31,7 @@ from holdfast.wire.one.topic_ids import topic_id_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.adapters.cluster.lookup import Lookup, Topic
+    from holdfast.adapters.cluster.lookup import ClusterTopic, Lookup
 
 Asked = Callable[[str, Callable[["Lookup"], "concurrent.futures.Future[Any]"]], Any]
 """Takes the name of a request and what asks it, and returns the answer."""
@@ -335,12 +335,12 @@ def _offset_of_each(
     return found
 
 
-def topic_rows(topics: Sequence[Topic]) -> list[tuple[str, str, int]]:
+def topic_rows(topics: Sequence[ClusterTopic]) -> list[tuple[str, str, int]]:
     """Id, name and number of partitions of topics."""
     return [(topic_id_text(t.topic_id), t.name, len(t.leaders)) for t in topics]
 
 
-def _led(topic: Topic) -> list[int]:
+def _led(topic: ClusterTopic) -> list[int]:
     """Partitions that have a leader, ascending."""
     return sorted(p for p, leader in topic.leaders.items() if leader >= 0)
 

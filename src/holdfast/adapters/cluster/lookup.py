@@ -5,7 +5,7 @@
 A request is built anew for each attempt, because it keeps the version in which it was sent.
 
 References: KIP-79 (offsets by time), KIP-516 (topic ids); versions:
-:data:`~holdfast.adapters.cluster.versions.SPANS`.
+:data:`~holdfast.adapters.cluster.versions.REQUESTS`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.adapters.cluster.connections import Connections, TopicPartition, raise_code
-from holdfast.adapters.cluster.versions import SPANS
+from holdfast.adapters.cluster.versions import REQUESTS
 from holdfast.machine.codes import ErrorCode
 
 EARLIEST, LATEST = -2, -1
@@ -41,7 +41,7 @@ class FoundTopics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
+class ClusterTopic:
     """A topic as the cluster describes it.
 
     Parameters
@@ -60,21 +60,21 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topics:
+class ClusterTopics:
     """Topics of a cluster.
 
     Parameters
     ----------
     cluster_id : str
         The cluster's own id.
-    found : sequence of Topic
+    found : sequence of ClusterTopic
         Sorted by name.
     refused : mapping of str to int
         Kafka's error code of each topic that is not described.
     """
 
     cluster_id: str
-    found: tuple[Topic, ...]
+    found: tuple[ClusterTopic, ...]
     refused: Mapping[str, int]
 
 
@@ -89,13 +89,15 @@ class Lookup:
         self._send = connections.send
         self._committed_only = connections.settings["isolation.level"] == "read_committed"
 
-    def topics(self, names: Collection[str] | None = None) -> concurrent.futures.Future[Topics]:
+    def topics(
+        self, names: Collection[str] | None = None
+    ) -> concurrent.futures.Future[ClusterTopics]:
         """Describe these topics (None: all)."""
 
-        async def work() -> Topics:
+        async def work() -> ClusterTopics:
             answer = await self._connections.again(lambda: self._metadata(names))
             found = [
-                Topic(
+                ClusterTopic(
                     name=topic.name,
                     topic_id=getattr(topic, "topic_id", None) or _NO_ID,
                     leaders={p.partition_index: p.leader_id for p in topic.partitions},
@@ -103,7 +105,7 @@ class Lookup:
                 for topic in answer.topics
                 if not topic.error_code
             ]
-            return Topics(
+            return ClusterTopics(
                 cluster_id=answer.cluster_id or "",
                 found=tuple(sorted(found, key=lambda topic: topic.name)),
                 refused={t.name: t.error_code for t in answer.topics if t.error_code},
@@ -126,7 +128,7 @@ class Lookup:
     async def _groups(self, node: int) -> set[str]:
         from kafka.protocol.admin import ListGroupsRequest
 
-        answer = await self._send(ListGroupsRequest(**SPANS["ListGroups"].bounds), node)
+        answer = await self._send(ListGroupsRequest(**REQUESTS["ListGroups"].bounds), node)
         raise_code(answer.error_code)
         return {group.group_id for group in answer.groups}
 
@@ -213,7 +215,7 @@ class Lookup:
                 for topic, partitions in topics.items()
             ],
             timeout_ms=self._connections.timeout_ms,
-            **SPANS["ListOffsets"].bounds,
+            **REQUESTS["ListOffsets"].bounds,
         )
 
     def partitions(self, topics: Collection[str] | None) -> concurrent.futures.Future[FoundTopics]:
@@ -262,7 +264,7 @@ class Lookup:
             else [MetadataRequest.MetadataRequestTopic(name=t) for t in sorted(topics)]
         )
         request = MetadataRequest(
-            topics=wanted, allow_auto_topic_creation=False, **SPANS["Metadata"].bounds
+            topics=wanted, allow_auto_topic_creation=False, **REQUESTS["Metadata"].bounds
         )
         answer = await self._send(request)
         raise_code(getattr(answer, "error_code", 0) or 0)  # of the whole answer since version 13

@@ -1,7 +1,7 @@
 """The versions of the requests that holdfast sends, and the brokers that answer all of them.
 
 **Rules.** A request is sent in the newest version that it and the broker both know, from the oldest
-to the newest of :data:`SPANS`. A broker that lacks one of them in its oldest version is refused
+to the newest of :data:`REQUESTS`. A broker that lacks one of them in its oldest version is refused
 when a client connects. The refusal names the broker, the request, and the release of Kafka that
 brought it.
 
@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import Final
 
 OLDEST_KAFKA: Final = "2.5"
-"""The first release that knows every request of :data:`SPANS`."""
+"""The first release that knows every request of :data:`REQUESTS`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class RequestVersions:
     """Versions of one request that holdfast can use.
 
     Parameters
@@ -49,17 +49,17 @@ class Span:
         return {"min_version": self.oldest, "max_version": self.newest}
 
 
-SPANS: Final[Mapping[str, Span]] = {
-    "ListOffsets": Span(2, 2, 11, "0.11"),
-    "Metadata": Span(3, 4, 13, "0.11"),
-    "OffsetCommit": Span(8, 7, 9, "2.3"),
-    "OffsetFetch": Span(9, 7, 9, "2.5"),
-    "FindCoordinator": Span(10, 1, 6, "0.11"),
-    "JoinGroup": Span(11, 5, 9, "2.3"),
-    "Heartbeat": Span(12, 3, 4, "2.3"),
-    "LeaveGroup": Span(13, 3, 5, "2.4"),
-    "SyncGroup": Span(14, 3, 5, "2.3"),
-    "ListGroups": Span(16, 0, 5, "0.9"),
+REQUESTS: Final[Mapping[str, RequestVersions]] = {
+    "ListOffsets": RequestVersions(2, 2, 11, "0.11"),
+    "Metadata": RequestVersions(3, 4, 13, "0.11"),
+    "OffsetCommit": RequestVersions(8, 7, 9, "2.3"),
+    "OffsetFetch": RequestVersions(9, 7, 9, "2.5"),
+    "FindCoordinator": RequestVersions(10, 1, 6, "0.11"),
+    "JoinGroup": RequestVersions(11, 5, 9, "2.3"),
+    "Heartbeat": RequestVersions(12, 3, 4, "2.3"),
+    "LeaveGroup": RequestVersions(13, 3, 5, "2.4"),
+    "SyncGroup": RequestVersions(14, 3, 5, "2.3"),
+    "ListGroups": RequestVersions(16, 0, 5, "0.9"),
 }
 
 
@@ -82,7 +82,7 @@ def why_too_old(known: Mapping[int, tuple[int, int]], release: str) -> str | Non
     """
     lacking = [
         (tuple(map(int, span.since.split("."))), name, span)
-        for name, span in SPANS.items()
+        for name, span in REQUESTS.items()
         if known.get(span.key, (0, -1))[1] < span.oldest
     ]
     if not lacking:

@@ -6,8 +6,8 @@ as long as the round takes. Each request is answered exactly once, by ``post``, 
 error that no retry can mend (a refused login, no right to the group) goes to ``fail`` instead.
 
 **Strategy.** kafka-python builds and parses the messages; their versions are negotiated within
-:data:`~holdfast.adapters.cluster.versions.SPANS`. A request is built anew for each attempt, because
-it keeps the version in which it was sent, and the next broker may know another one.
+:data:`~holdfast.adapters.cluster.versions.REQUESTS`. A request is built anew for each attempt: it
+keeps the version in which it was sent, and the next broker may know another one.
 
 References: KIP-345, KIP-447 (require_stable), KIP-709 (OffsetFetch v8), KIP-800, KIP-814.
 """
@@ -26,7 +26,7 @@ from holdfast.adapters.cluster.connections import (
     raise_code,
     reason,
 )
-from holdfast.adapters.cluster.versions import SPANS
+from holdfast.adapters.cluster.versions import REQUESTS
 from holdfast.errors import RemoteProtocolError
 from holdfast.machine import actions, events
 from holdfast.machine.codes import ErrorCode, describe
@@ -125,7 +125,7 @@ class GroupLink:
             key=self._group,
             key_type=0,
             coordinator_keys=[self._group],
-            **SPANS["FindCoordinator"].bounds,
+            **REQUESTS["FindCoordinator"].bounds,
         )
         answer = await self._send(request, None, timeout_ms)
         found = answer.coordinators[0] if answer.coordinators else answer
@@ -149,7 +149,7 @@ class GroupLink:
             protocol_type=action.protocol_type,
             protocols=list(action.protocols),
             reason=action.reason[:255],
-            **SPANS["JoinGroup"].bounds,
+            **REQUESTS["JoinGroup"].bounds,
         )
         answer = await self._send(request, self._join_node, action.timeout_ms)
         members = tuple(
@@ -177,7 +177,7 @@ class GroupLink:
             protocol_type=action.protocol_type,
             protocol_name=action.protocol_name,
             assignments=list(action.assignments),
-            **SPANS["SyncGroup"].bounds,
+            **REQUESTS["SyncGroup"].bounds,
         )
         answer = await self._send(request, self._join_node, action.timeout_ms)
         return events.SyncAnswered(
@@ -188,7 +188,7 @@ class GroupLink:
 
     async def _heartbeat(self, action: actions.SendHeartbeat) -> events.Event:
         request = self._requests.HeartbeatRequest(
-            **self._identity(action), **SPANS["Heartbeat"].bounds
+            **self._identity(action), **REQUESTS["Heartbeat"].bounds
         )
         answer = await self._send(request, self._beat_node, action.timeout_ms)
         return events.HeartbeatAnswered(action.request, answer.error_code)
@@ -208,7 +208,7 @@ class GroupLink:
             reason=action.reason[:255],
         )
         request = self._requests.LeaveGroupRequest(
-            group_id=self._group, members=[identity], **SPANS["LeaveGroup"].bounds
+            group_id=self._group, members=[identity], **REQUESTS["LeaveGroup"].bounds
         )
         answer = await self._send(request, self._beat_node, action.timeout_ms)
         return events.LeaveAnswered(action.request, answer.error_code)
@@ -240,7 +240,7 @@ class GroupLink:
             member_id=member_id,
             group_instance_id=instance_id,
             topics=_commit_topics(kind.OffsetCommitRequestTopic, offsets),
-            **SPANS["OffsetCommit"].bounds,
+            **REQUESTS["OffsetCommit"].bounds,
         )
 
         async def work() -> int:
@@ -301,7 +301,7 @@ def _fetch_request(kind: Any, group: str, topics: Mapping[str, list[int]], stabl
             )
         ],
         require_stable=stable,
-        **SPANS["OffsetFetch"].bounds,
+        **REQUESTS["OffsetFetch"].bounds,
     )
 
 
