@@ -8,6 +8,7 @@ and another one that may join: a run takes a part of a second, so every place ha
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import weakref
@@ -42,11 +43,13 @@ class Interrupt:
         self.has_raised = False
 
     def __enter__(self):
+        gc.disable()  # in a callback or finaliser of the collector an exception is ignored
         sys.setprofile(self._note)
         return self
 
     def __exit__(self, *_):
         sys.setprofile(None)
+        gc.enable()
 
     def _note(self, frame, event, arg):
         if event in ("c_call", "c_exception"):

@@ -83,9 +83,9 @@ def test_a_partition_starts_after_the_open_transaction_that_commits_it(broker):
     link = hand.consumer._parts.link
     asked, fetch = [], link._fetch_committed
 
-    def count(request):
+    def count(*request):
         asked.append(request)
-        return fetch(request)
+        return fetch(*request)
 
     link._fetch_committed = count
     until(lambda: len(asked) >= 3, "it asks again and again: the offset is not stable")

@@ -47,6 +47,7 @@ def test_a_member_that_nobody_polls_is_ready_once_it_is_stable(broker, tmp_path,
     path.write_text("generation 99\n")  # of a process that was killed
     config = {"bootstrap.servers": broker.bootstrap, "group.id": fresh("group"), **BEATS}
     config["holdfast.policy"] = "simple"  # an eager one waits for a poll to hand over
+    config["holdfast.drain.timeout.ms"] = 2_000  # confluent's waits for one in any case
     made, join = make({**config, "holdfast.ready.file": str(path)}, topic.name)
     with closing(made):
         assert generation(path) == -1

@@ -16,6 +16,7 @@ from tests.live.test_wild_groups import LOGGERS, SESSIONS
 from tests.live.waiting import until
 
 from holdfast.adapters.broker import broker as brokers
+from holdfast.adapters.broker import properties
 
 pytestmark = pytest.mark.broker
 
@@ -30,7 +31,7 @@ def logged():
     """A broker of its own that logs what its coordinator does."""
     own = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(brokers, "_LOG4J2", brokers._LOG4J2 + LOGGERS)
+        patch.setattr(properties, "_LOG4J_2", properties._LOG4J_2 + LOGGERS)
         settings = brokers.BrokerSettings(properties=own | SESSIONS)
         with brokers.Broker.start(settings=settings) as broker:
             yield broker

@@ -22,6 +22,7 @@ from tests.live.wild import GROUPS, SESSION_MS, WildGroup, in_turn, is_within
 from tests.pipeline.kinds import printed
 
 from holdfast.adapters.broker import broker as brokers
+from holdfast.adapters.broker import properties
 from holdfast.pipeline.history.broker_log import CONTRADICTED
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -45,7 +46,7 @@ SESSIONS = {
 @pytest.fixture
 def logged(monkeypatch):
     """A broker of its own, which logs what its coordinator does, with short sessions."""
-    monkeypatch.setattr(brokers, "_LOG4J2", brokers._LOG4J2 + LOGGERS)
+    monkeypatch.setattr(properties, "_LOG4J_2", properties._LOG4J_2 + LOGGERS)
     own = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5"}
     settings = brokers.BrokerSettings(properties=own | SESSIONS)
     with brokers.Broker.start(settings=settings) as broker:

@@ -28,6 +28,7 @@ from tests.pipeline.captured.capture import LOGGERS, Stage
 
 from holdfast import Worker
 from holdfast.adapters.broker import broker as brokers
+from holdfast.adapters.broker import properties
 from holdfast.adapters.cluster.cluster import LiveCluster
 from holdfast.adapters.worker import Resource
 
@@ -364,7 +365,7 @@ def capture(broker: brokers.Broker, kind: str) -> None:
 
 def main() -> None:
     """Capture the kinds named, or all."""
-    brokers._LOG4J2 += LOGGERS
+    properties._LOG4J_2 += LOGGERS
     settings = brokers.BrokerSettings(properties=PROPERTIES)
     with brokers.Broker.start(settings=settings) as broker:
         admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)

@@ -18,6 +18,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import NewPartitions, NewTopic
 
 from holdfast.adapters.broker import broker as brokers
+from holdfast.adapters.broker import properties
 from holdfast.adapters.cluster.cluster import LiveCluster
 from holdfast.pipeline.ingest.dump import write_log
 from holdfast.pipeline.ingest.source import OFFSETS_TOPIC
@@ -192,7 +193,7 @@ def records(bootstrap: str) -> dict[str, list[object]]:
 
 def main() -> None:
     """Live, and write down."""
-    brokers._LOG4J2 += LOGGERS
+    properties._LOG4J_2 += LOGGERS
     settings = brokers.BrokerSettings(properties={"group.initial.rebalance.delay.ms": "0"})
     with brokers.Broker.start(settings=settings) as broker:
         admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)

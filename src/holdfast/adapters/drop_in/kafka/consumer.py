@@ -67,6 +67,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
     _coordinator: Any
     _closed: bool
+    _has_ended = False
     _in_hand: InHand
 
     def __init__(self, *topics: str, **configs: Any):
@@ -159,14 +160,11 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
         def end() -> None:
             # kafka-python notes at first that it is closed; an exception may have come after that.
-            self._closed = self._closed and not self._is_in_group()
+            self._closed = self._has_ended
             super(KafkaConsumer, self).close(autocommit=autocommit, timeout_ms=timeout_ms)
+            self._has_ended = True
 
         to_the_end(end)
-
-    def _is_in_group(self) -> bool:
-        coordinator: object = self._coordinator
-        return isinstance(coordinator, MemberConsumerCoordinator) and coordinator.is_in_group
 
     def commit(
         self, offsets: Mapping[TopicPartition, Any] | None = None, timeout_ms: float | None = None

@@ -153,11 +153,6 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         return self.group_id is not None and bool(self._subscription.partitions_auto_assigned())
 
     @property
-    def is_in_group(self) -> bool:
-        """Whether there is a member, which has to be closed."""
-        return self._parts is not None
-
-    @property
     def _generation(self) -> Any:
         parts = self._parts
         if parts is None:
