@@ -5,7 +5,7 @@ share 24 partitions, and a producer writes all the time. One member after the ot
 (``--crash``: is killed), is away for ``--down`` seconds and comes back. The next member follows 4 s
 after every member has read again. ``--restore`` is the time to rebuild the state of one gained
 partition, ``--slow`` the time that member 0 works on a batch. ``--static`` gives members a
-``group.instance.id``; ``--plane`` gives our members another data plane.
+``group.instance.id``.
 
 Sessions last 10 s, members send a heartbeat every second, Design II's delay is 20 s. A round aligns
 the heartbeats of all members, and the others hear of an end at their next heartbeat. So the ends
@@ -41,7 +41,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bounce_member import KINDS, OURS
+from bounce_member import KINDS
 
 NOTICED_SECONDS = 0.3
 QUIET_SECONDS = 4.0
@@ -102,8 +102,6 @@ class Bounce:
             "heartbeat.interval.ms": int(1000 * HEARTBEAT_SECONDS),
             "auto.commit.interval.ms": 1_000,
         }
-        if self.options.plane and self.kind in OURS:
-            kafka["holdfast.data.plane"] = self.options.plane
         if self.options.static:
             kafka["group.instance.id"] = f"member-{slot}"
         return kafka
@@ -389,7 +387,6 @@ def main() -> None:
     parser.add_argument("--slow", type=float, default=0.0)
     parser.add_argument("--crash", action="store_true")
     parser.add_argument("--static", action="store_true")
-    parser.add_argument("--plane", help="our members' holdfast.data.plane")
     parser.add_argument("--folder", type=Path, help="keep the diaries there")
     parser.add_argument("kinds", nargs="+", choices=KINDS, metavar="KIND")
     options = parser.parse_args()

@@ -106,7 +106,7 @@ def run_ours(task: dict[str, Any], diary: Diary) -> None:
         consumer.subscribe([task["topic"]], diary)
         while not diary.over:
             messages = consumer.poll(POLL_SECONDS, MOST_RECORDS)
-            diary.process([_place(m) for m in messages])
+            diary.process([(m.partition(), m.offset()) for m in messages])
 
 
 def _policy(task: dict[str, Any]) -> dict[str, Any]:
@@ -115,13 +115,6 @@ def _policy(task: dict[str, Any]) -> dict[str, Any]:
         "holdfast.policy": task["kind"].rpartition("-")[2],
         "scheduled.rebalance.max.delay.ms": task.get("delay_ms", 20_000),
     }
-
-
-def _place(message: Any) -> tuple[int, int]:
-    """Partition and offset, whichever data plane it came from."""
-    if callable(message.offset):
-        return message.partition(), message.offset()
-    return message.partition, message.offset
 
 
 def run_confluent(task: dict[str, Any], diary: Diary) -> None:

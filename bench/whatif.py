@@ -293,7 +293,6 @@ def record(options: argparse.Namespace) -> None:
                 restore=0.5 if state else 0.0,
                 slow=1.2 if state else 0.0,
                 static=False,
-                plane=None,
             )
             bounce = TimedBounce(
                 kind=f"{kind}.{case}.{n}",

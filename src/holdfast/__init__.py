@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.adapters.async_consumer import AsyncConsumer
     from holdfast.adapters.consumer import Consumer
     from holdfast.adapters.worker import Worker
     from holdfast.assignors.registry import assign
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Assignment",
-    "AsyncConsumer",
     "Consumer",
     "Group",
     "Topics",
@@ -41,7 +39,6 @@ _HOME = {
     "verify": "holdfast.assignors.result",
     "perform_assignment": "holdfast.machine.leader.leader_turn",
     "Consumer": "holdfast.adapters.consumer",
-    "AsyncConsumer": "holdfast.adapters.async_consumer",
     "Worker": "holdfast.adapters.worker",
 }
 

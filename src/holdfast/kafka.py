@@ -5,7 +5,7 @@
     from holdfast.kafka import KafkaConsumer
 
 ``docs/clients.md`` says what differs; :func:`install` is for a framework that makes the consumer.
-The plug-ins for kafka-python's own consumer stay in :mod:`holdfast.adapters.kafka_python`.
+Assignors for kafka-python's own consumer are in :mod:`holdfast.adapters.kafka_python`.
 """
 
 from __future__ import annotations

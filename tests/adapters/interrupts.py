@@ -170,7 +170,7 @@ class Link:
     def perform(self, action):
         self._post(self._group.answer(action))
 
-    def commit(self, offsets, **_):
+    def commit(self, offsets, _):
         self._group.commits.append(dict(offsets))
         return done(0)
 

@@ -1,9 +1,9 @@
-"""Plug-ins for aiokafka: state of their own, a generation, and a live group."""
+"""Assignors for the stock aiokafka: their state, claims without a generation, live groups."""
 
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -14,20 +14,21 @@ from aiokafka.coordinator.protocol import (
 from tests.adapters.plugin_group import Cluster
 from tests.live.processes import create_topic
 
-from holdfast.adapters import aiokafka_assignor
 from holdfast.adapters.aiokafka_assignor import (
     AiokafkaAssignor,
     Range,
     RoundRobin,
     Sticky,
     assignor,
-    attach,
 )
-from holdfast.adapters.cluster.broker_lags import BrokerLags
 from holdfast.assignors.registry import ASSIGNORS
 from holdfast.errors import ConfigError, LocalProtocolError
-from holdfast.wire.layouts.consumer_protocol import decode_subscription
-from holdfast.wire.layouts.sticky_user_data import decode_sticky_user_data
+from holdfast.wire.layouts.consumer_protocol import decode_subscription, encode_subscription
+from holdfast.wire.layouts.sticky_user_data import (
+    StickyUserData,
+    decode_sticky_user_data,
+    encode_sticky_user_data,
+)
 
 EAGER = sorted(name for name, info in ASSIGNORS.items() if not info.cooperative)
 
@@ -37,17 +38,22 @@ class Group:
 
     def __init__(self, partitions: int):
         self.cluster = Cluster({"t": partitions})
-        self.generation = 0
         self.members: dict[str, AiokafkaAssignor] = {}
+        self.generations: dict[str, int] = {}  # of members whose client tells theirs
 
     def join(self, name: str, plugin: AiokafkaAssignor) -> None:
-        plugin.bind(lambda: self.generation, lambda: None)
         self.members[name] = plugin
 
+    def sent(self, name: str) -> bytes:
+        """A member's subscription, with a generation where its client has one."""
+        said = decode_subscription(bytes(self.members[name].metadata(["t"])))
+        if name in self.generations:
+            claim = replace(claimed(self.members[name]), generation=self.generations[name])
+            said = replace(said, user_data=encode_sticky_user_data(claim))
+        return encode_subscription(said)
+
     def round(self) -> dict[str, list[int]]:
-        sent = {name: plugin.metadata(["t"]) for name, plugin in self.members.items()}
-        self.generation += 1
-        decoded = {n: ConsumerProtocolMemberMetadata.decode(data) for n, data in sent.items()}
+        decoded = {n: ConsumerProtocolMemberMetadata.decode(self.sent(n)) for n in self.members}
         leader = next(iter(self.members.values()))
         plan = leader.assign(self.cluster, decoded)
         owned = {}
@@ -61,11 +67,17 @@ class Group:
         return owned
 
 
+def claimed(plugin: AiokafkaAssignor) -> StickyUserData:
+    """What a member's next subscription claims."""
+    return decode_sticky_user_data(decode_subscription(plugin.metadata(["t"])).user_data)
+
+
 @pytest.mark.parametrize("name", EAGER)
 def test_every_eager_assignor_runs_a_group(name):
     group = Group(7)
+    options = {"group_id": "g"} if name == "lag" else {}
     for member in ("a", "b", "c"):
-        group.join(member, assignor(name))
+        group.join(member, assignor(name, **options))
         group.round()
     del group.members["a"]
     assert sorted(group.round()) == ["b", "c"]
@@ -82,61 +94,97 @@ def test_sticky_keeps_what_it_can():
     assert set(after["c"]) > set(before["c"])
 
 
+def test_a_bounce_of_every_member_moves_no_more_than_it_must():
+    """Who stays keeps all it has while a member is away, and gives up one when it is back."""
+    group = Group(6)
+    for member in ("a", "b", "c"):
+        group.join(member, Sticky())
+    before = group.round()
+    for bounced in ("a", "b", "c"):
+        del group.members[bounced]
+        away = group.round()
+        assert all(set(away[member]) > set(before[member]) for member in away)
+        group.join(bounced, Sticky())  # a new process: it claims nothing
+        back = group.round()
+        assert all(set(back[member]) < set(away[member]) for member in away)
+        assert {len(own) for own in back.values()} == {2}
+        before = back
+
+
+def grown(partitions: int) -> tuple[Group, dict[str, list[int]]]:
+    """A group whose members came one by one, and what they own: not what all at once would."""
+    group, at_once = Group(partitions), Group(partitions)
+    for member in ("c", "b", "a"):
+        group.join(member, Sticky())
+        at_once.join(member, Sticky())
+        owned = group.round()
+    assert owned != at_once.round()
+    return group, owned
+
+
+def test_nothing_moves_from_round_to_round():
+    group, owned = grown(7)
+    for _ in range(3):
+        assert group.round() == owned
+
+
 def test_two_consumers_of_one_process_do_not_mix():
     first, second = Group(2), Group(2)
     mine, other = Sticky(), Sticky()
     first.join("a", mine)
     second.join("a", other)
     first.round()
-    assert decode_subscription(other.metadata(["t"])).user_data is not None
-    claim = decode_sticky_user_data(decode_subscription(other.metadata(["t"])).user_data)
-    assert (claim.partitions, claim.generation) == ((), -1)
+    assert claimed(mine) == StickyUserData(partitions=(("t", (0, 1)),), generation=-1)
+    assert claimed(other) == StickyUserData(partitions=(), generation=-1)
 
 
-def test_a_claim_carries_its_generation():
-    """The newest claim wins although a stale one is listed last."""
-    group = Group(4)
-    old, new = Sticky(), Sticky()
-    group.join("z", old)
-    group.round()
-    del group.members["z"]
-    group.join("a", new)
-    group.round()
-    group.members["z"] = old
-    claims = [
-        decode_sticky_user_data(decode_subscription(p.metadata(["t"])).user_data)
-        for p in (old, new)
-    ]
-    assert [claim.generation for claim in claims] == [1, 2]
-    kept = group.round()["a"]
-    assert len(kept) == 2
-
-
-def test_a_claim_of_a_generation_that_cannot_exist_counts_as_none():
+@pytest.mark.parametrize("first", ["a", "z"], ids=["stale-first", "stale-last"])
+def test_a_stale_claim_costs_moves_and_nothing_else(first):
+    """A member that was away claims what others have meanwhile, and nobody can tell its age."""
     group = Group(6)
-    for name in ("a", "b"):
-        group.join(name, Sticky())
+    stale, other = first, "m"
+    group.join(stale, Sticky())
+    group.round()  # it has all, and is removed from the group without being told
+    away = group.members.pop(stale)
+    for member in (other, "n"):
+        group.join(member, Sticky())
+    group.round()
+    group.join(stale, away)
+    after = (
         group.round()
-    before = group.round()
-    liar = Sticky()
-    group.join("c", liar)
-    liar._memory.last, liar._memory.generation = frozenset(("t", p) for p in range(6)), 10**6
-    after = group.round()
-    assert set(after["a"]) < set(before["a"])
-    assert set(after["b"]) < set(before["b"])
-    # A leader that missed rounds knows the generation of this one, not only that of its last one.
-    group.generation += 5
-    liar._memory.generation = group.generation
-    group.members["b"]._memory.generation = group.generation
-    liar._memory.last = frozenset()
-    assert set(group.round()["b"]) == set(after["b"])
+    )  # every partition is claimed twice; round() checks that each has one owner
+    assert {len(own) for own in after.values()} == {2}
+    assert group.round() == after  # and it is at rest
+
+
+def test_a_claim_with_a_generation_goes_before_one_without():
+    """Whether the member that knows its generation is listed first or last."""
+    for knows, other in (("a", "z"), ("z", "a")):
+        group = Group(4)
+        group.join(knows, Sticky())
+        group.round()
+        old = group.members.pop(knows)
+        group.join(other, Sticky())
+        group.round()
+        group.join(knows, old)
+        group.join("m", Sticky())
+        group.generations = {knows: 7}
+        after = group.round()  # both claim all four; the newer claim keeps its share
+        assert {len(own) for own in after.values()} <= {1, 2}
+        assert len(after[knows]) == 2
+
+
+def test_a_claim_without_a_generation_counts_where_nobody_else_claims():
+    group, before = grown(6)
+    group.generations = {"b": 7}  # a Java member among ours
+    assert group.round() == before
 
 
 def test_lags_reach_the_leader():
     group = Group(4)
     lag = [90, 1, 1, 80]
     for name in ("a", "b"):
-        group.join(name, assignor("lag", lags=lambda _: {"t": lag}))
+        group.join(name, assignor("lag", lags=lambda _: {"t": lag}, group_id="g"))
     owned = group.round()
     assert sorted(sum(lag[p] for p in own) for own in owned.values()) == [81, 91]
 
@@ -165,7 +213,8 @@ def test_a_leader_that_cannot_plan_falls_back_to_range(monkeypatch, caplog):
         (lambda: assignor("cooperative-sticky"), ConfigError, "aiokafka runs eager"),
         (lambda: assignor("range", speed=1), ConfigError, "unknown option 'speed'"),
         (lambda: assignor("rang"), ConfigError, "did you mean"),
-        (lambda: Sticky().metadata(["t"]), LocalProtocolError, r"call attach\(consumer\)"),
+        (lambda: assignor("holdfast-deferred"), ConfigError, r"or holdfast\.aiokafka"),
+        (lambda: assignor("lag").metadata(["t"]), LocalProtocolError, r"give .*group_id"),
     ],
 )
 def test_misuse_is_refused(call, error, word):
@@ -173,88 +222,74 @@ def test_misuse_is_refused(call, error, word):
         call()
 
 
-def test_an_untested_version_is_refused(monkeypatch):
-    consumer = SimpleNamespace(
-        _partition_assignment_strategy=[Sticky()],
-        _coordinator=None,
-        _group_id="g",
-        _auto_offset_reset="latest",
+async def started(broker, topic: str, plugin: AiokafkaAssignor) -> AIOKafkaConsumer:
+    consumer = AIOKafkaConsumer(
+        topic,
+        bootstrap_servers=broker.bootstrap,
+        group_id=topic,
+        heartbeat_interval_ms=200,
+        session_timeout_ms=30_000,
+        partition_assignment_strategy=[plugin],
     )
-    monkeypatch.setattr(aiokafka_assignor.aiokafka, "__version__", "9.0")
-    with pytest.raises(ConfigError, match=r"aiokafka 9\.0 was not tested"):
-        attach(consumer)
-    attach(consumer, allow_untested=True)
-    with pytest.raises(LocalProtocolError, match="belongs to one consumer"):
-        attach(consumer, allow_untested=True)
+    await consumer.start()
+    return consumer
+
+
+async def until_shared(*consumers: AIOKafkaConsumer) -> list[set]:
+    """Wait until these share six partitions evenly; the partitions of each."""
+    async with asyncio.timeout(120):
+        while True:
+            owned = [set(consumer.assignment()) for consumer in consumers]
+            if {len(own) for own in owned} == {6 // len(owned)} and len(set.union(*owned)) == 6:
+                return owned
+            await asyncio.sleep(0.05)
 
 
 @pytest.mark.broker
 @pytest.mark.parametrize("plugin", [Sticky, Range, RoundRobin])
 def test_live_group(broker, plugin):
-    """Two members share, one leaves, the other one has all; sticky keeps what it had."""
+    """Two members share, one leaves, the other one has all."""
     topic = create_topic(broker.bootstrap, 6)
 
-    async def start() -> AIOKafkaConsumer:
-        consumer = AIOKafkaConsumer(
-            topic,
-            bootstrap_servers=broker.bootstrap,
-            group_id=topic,
-            heartbeat_interval_ms=200,
-            session_timeout_ms=30_000,
-            partition_assignment_strategy=[plugin()],
-        )
-        attach(consumer)
-        await consumer.start()
-        return consumer
-
-    async def wait(condition) -> None:
-        async with asyncio.timeout(120):
-            while not condition():
-                await asyncio.sleep(0.05)
-
     async def scenario() -> None:
-        first, second = await start(), None
+        running = [await started(broker, topic, plugin())]
         try:
-            await wait(lambda: len(first.assignment()) == 6)
-            second = await start()
-            await wait(lambda: len(first.assignment()) == len(second.assignment()) == 3)
-            assert not first.assignment() & second.assignment()
-            kept = first.assignment()
-            await second.stop()
-            second = None
-            await wait(lambda: len(first.assignment()) == 6)
-            (one,) = first._partition_assignment_strategy
-            assert one._memory.generation == first._coordinator.generation >= 3
-            assert kept < first.assignment()
+            await until_shared(*running)
+            running.append(await started(broker, topic, plugin()))
+            await until_shared(*running)
+            await running.pop().stop()
+            await until_shared(*running)
         finally:
-            for consumer in (first, second):
-                if consumer is not None:
-                    await consumer.stop()
+            for consumer in running:
+                await consumer.stop()
 
     asyncio.run(scenario())
 
 
-def test_attached_assignors_share_what_they_know_and_take_group_and_reset():
-    """aiokafka tells only the chosen assignor of an assignment."""
-    lags = BrokerLags(None, None, "latest")
-    made = [Range(), Sticky(), assignor("lag", lags=lags)]
-    consumer = SimpleNamespace(
-        _partition_assignment_strategy=made,
-        _coordinator=None,
-        _group_id="etl",
-        _auto_offset_reset="earliest",
-    )
-    attach(consumer)
-    made[0].on_assignment(
-        SimpleNamespace(partitions=lambda: [SimpleNamespace(topic="t", partition=0)])
-    )
-    claim = decode_sticky_user_data(decode_subscription(made[1].metadata(["t"])).user_data)
-    assert claim.partitions == (("t", (0,)),)
-    assert made[2].spoken.options == {"group_id": "etl"}
-    assert lags.reset == "earliest"
+@pytest.mark.broker
+def test_live_bounce_of_a_sticky_group(broker):
+    """Every member stops once and comes back; the two others keep what they have."""
+    topic = create_topic(broker.bootstrap, 6)
+
+    async def scenario() -> None:
+        running: list[AIOKafkaConsumer] = []
+        try:
+            for _ in range(3):
+                running.append(await started(broker, topic, Sticky()))
+                before = await until_shared(*running)
+            for _ in range(3):  # the one that stops is the oldest of them
+                await running.pop(0).stop()
+                away = await until_shared(*running)
+                assert all(had < has for had, has in zip(before[1:], away, strict=True))
+                running.append(await started(broker, topic, Sticky()))
+                before = await until_shared(*running)
+                assert all(has < had for had, has in zip(away, before, strict=False))
+        finally:
+            for consumer in running:
+                await consumer.stop()
+
+    asyncio.run(scenario())
 
 
-def test_lag_without_attach_wants_the_group_for_its_last_tie_break():
-    with pytest.raises(LocalProtocolError, match=r"attach\(consumer\) first, or .*group_id"):
-        assignor("lag").metadata({"t"})
+def test_lag_takes_the_group_for_its_last_tie_break():
     assert assignor("lag", group_id="etl").metadata({"t"})

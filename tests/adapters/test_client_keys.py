@@ -88,37 +88,21 @@ def test_librdkafka_takes_what_it_is_passed():
     library.Consumer(config).close()
 
 
-@pytest.mark.parametrize("plane", ["kafka-python", "aiokafka"])
-def test_python_clients_know_the_names_that_they_are_passed(plane):
-    names = {n for key in client_keys.PASSED.values() if (n := key.names.get(plane))}
-    if plane == "kafka-python":
-        known = set(pytest.importorskip("kafka").KafkaConsumer.DEFAULT_CONFIG)
-    else:
-        init = pytest.importorskip("aiokafka").AIOKafkaConsumer.__init__
-        known = set(init.__code__.co_varnames)
-    assert names
-    assert names <= known
-
-
 def test_every_passed_key_is_one_of_librdkafkas():
     library = pytest.importorskip("confluent_kafka")
     for key in client_keys.PASSED.values():
-        name = key.names[client_keys.CONFLUENT]
+        name = key.name
         if not name.endswith("_cb"):
             with pytest.raises(Exception) as caught:
                 library.Consumer({"group.id": "g", name: "\0no value\0"})
             assert "No such configuration" not in str(caught.value), name
 
 
-def test_each_data_plane_gets_its_own_spelling():
+def test_each_client_gets_its_own_spelling():
     config = {**MINIMAL, "check.crcs": False, "connections.max.idle.ms": 9_000}
     settings = Settings.parse(config)
     assert render.librdkafka_fetch(settings)["check.crcs"] is False
     assert render.kafka_python_connection(settings)["connections_max_idle_ms"] == 9_000
-    settings = Settings.parse({**config, "holdfast.data.plane": "kafka-python"})
-    assert render.kafka_python_fetch(settings)["check_crcs"] is False
-    settings = Settings.parse({**config, "holdfast.data.plane": "aiokafka"})
-    assert render.aiokafka_fetch(settings)["check_crcs"] is False
 
 
 @pytest.mark.parametrize(
@@ -164,10 +148,9 @@ def test_what_cannot_be_honoured_says_why(key, value, words):
         assert word in str(caught.value)
 
 
-def test_a_data_plane_that_lacks_a_setting_is_told():
-    config = {**MINIMAL, "holdfast.data.plane": "aiokafka", "queued.min.messages": 10}
-    with pytest.raises(ConfigError, match=r"queued\.min\.messages: aiokafka .*confluent has"):
-        Settings.parse(config)
+def test_there_is_no_choice_of_a_data_plane():
+    with pytest.raises(ConfigError, match=r"unknown configuration key 'holdfast\.data\.plane'"):
+        Settings.parse({**MINIMAL, "holdfast.data.plane": "aiokafka"})
 
 
 @pytest.mark.parametrize(

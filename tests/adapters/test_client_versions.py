@@ -105,14 +105,14 @@ def test_the_import_says_it(client, statement):
     assert said in done.stderr
 
 
-def test_the_plug_in_for_kafka_python_says_it():
+def test_the_assignors_for_kafka_python_say_it():
     without = """
 import sys, types
 for name in ("kafka", "kafka.coordinator", "kafka.coordinator.assignors",
              "kafka.coordinator.assignors.abstract"):
     sys.modules[name] = types.ModuleType(name)
 """
-    statement = "from holdfast.adapters.kafka_python import Deferred"
+    statement = "from holdfast.adapters.kafka_python import CooperativeSticky"
     done = subprocess.run(
         [sys.executable, "-c", OLD.format(client="kafka-python") + without + statement],
         capture_output=True,

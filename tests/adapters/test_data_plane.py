@@ -12,15 +12,14 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.protocol.fetch import FetchResponse_v4
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-
-from holdfast.adapters import kafka_python_fetches
-from holdfast.adapters.records import silence
 from holdfast.adapters.records.data_plane import (
     MOST_INTRODUCED,
     ConfluentPlane,
     KafkaPythonPlane,
 )
 from holdfast.adapters.records.data_plane_aiokafka import AiokafkaPlane
+
+from holdfast.adapters.drop_in.confluent import silence
 from holdfast.adapters.settings import Settings
 
 
@@ -277,7 +276,7 @@ class Seeks:
 def test_kafka_python_seeks_only_what_starts(monkeypatch):
     monkeypatch.setattr(kafka, "KafkaConsumer", Seeks)
     for repair in ("fetch_what_is_there", "let_it_be_slow"):
-        monkeypatch.setattr(kafka_python_fetches, repair, lambda consumer: None)
+        monkeypatch.setattr(fetches, repair, lambda consumer: None)
     settings = Settings.parse({"bootstrap.servers": "h:1", "group.id": "of no use"})
     plane = KafkaPythonPlane(settings)
     plane.start({("t", 0): 5})

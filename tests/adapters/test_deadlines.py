@@ -8,9 +8,9 @@ import pytest
 from kafka import KafkaConsumer as OriginalKafkaConsumer
 
 from holdfast.adapters.drop_in.confluent.routing import route
-from holdfast.adapters.drop_in.in_hand import NOTHING, InHand
 from holdfast.adapters.drop_in.kafka.settings import settings_of
 from holdfast.adapters.member.membership import assignors_of, make_member
+from holdfast.adapters.seat.in_hand import NOTHING, InHand
 from holdfast.adapters.settings import Settings
 from holdfast.aiokafka import AIOKafkaConsumer
 from holdfast.machine.member.options import LAST_COMMIT_MS

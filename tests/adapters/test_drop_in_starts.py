@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
@@ -14,9 +15,9 @@ from tests.live.crew import fresh
 from tests.live.waiting import until
 
 from holdfast.adapters.cluster.refused import mend_connects
-from holdfast.adapters.drop_in.kafka import opening
+from holdfast.adapters.drop_in.kafka import coordinator
 from holdfast.adapters.drop_in.keywords import servers
-from holdfast.errors import ConfigError, SourceError
+from holdfast.errors import ConfigError
 from holdfast.kafka import KafkaConsumer
 
 NOWHERE = "127.0.0.1:1"
@@ -78,25 +79,23 @@ def test_unsubscribing_ends_the_wait_for_a_broker():
         assert connecting()
 
 
-def test_a_consumer_that_is_forgotten_waits_for_no_broker(monkeypatch):
-    class Owner:
-        def make(self, _):
-            raise SourceError("nobody answers")
-
-    monkeypatch.setattr(opening, "Connections", lambda *_: None)
-    owner = Owner()
-    opened = opening.Opening({"group.id": "etl"}, {}, owner.make)
-    assert opened.take(0.2) is None
-    assert connecting()
-    owner = None
-    until(lambda: not connecting(), "its thread has ended")
+def test_a_consumer_that_is_forgotten_waits_for_no_broker(caplog):
+    with caplog.at_level(logging.CRITICAL):
+        consumer = begun()
+        assert consumer.poll(200) == {}
+        assert connecting()
+        client = consumer._client
+        consumer = None
+        gc.collect()
+        until(lambda: not connecting(), "its thread has ended")
+        client.close()  # kafka-python leaves it open
 
 
 def test_what_no_later_attempt_can_mend_is_raised(monkeypatch):
-    def refused(*_):
+    def refused(*_, **__):
         raise ConfigError("no such file")
 
-    monkeypatch.setattr(opening, "Connections", refused)
+    monkeypatch.setattr(coordinator, "Connections", refused)
     with closing(begun()) as consumer:
         for _ in range(2):
             with pytest.raises(KafkaError, match="no such file"):

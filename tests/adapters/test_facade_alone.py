@@ -370,7 +370,7 @@ def test_a_close_without_a_broker_ends_at_once_and_leaves_no_thread():
         ({"holdfast.policy": "deferred", "partition.assignment.strategy": "range,sticky"}, "range"),
         ({"ssl.crl.location": "x"}, "revoked"),
         ({"holdfast.handle.signals": True}, "the program handles SIGTERM"),
-        ({"holdfast.data.plane": "aiokafka"}, "whose place it takes"),
+        ({"holdfast.data.plane": "aiokafka"}, "unknown configuration key"),
         ({"sasl.oauthbearer.method": "oidc"}, "oauth_cb"),
         ({"enable.ssl.certificate.verification": False}, "always checked"),
     ],

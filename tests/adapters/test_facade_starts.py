@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -16,8 +17,8 @@ from confluent_kafka import (
 )
 
 from holdfast.adapters.drop_in.confluent import starts as starts_room
+from holdfast.adapters.drop_in.confluent.hands import LibrdkafkaHands
 from holdfast.adapters.drop_in.confluent.routing import route
-from holdfast.adapters.drop_in.confluent.starts import Starts
 from holdfast.errors import AdapterError, RemoteProtocolError
 from holdfast.machine.codes import ErrorCode
 
@@ -25,15 +26,17 @@ A, B = ("t", 0), ("t", 1)
 
 
 class Group:
-    """A member whose coordinator gives these answers, one after the other; None: not yet."""
+    """A seat whose coordinator gives these answers, one after the other; None: not yet."""
 
     def __init__(self, *answers):
         self._answers = list(answers)
         self.asked = []
         self.futures: list[Future[dict]] = []
-        self.parts = SimpleNamespace(link=self)
+        self.stands = {}  # what the seat was told of committed offsets
+        self.membership = SimpleNamespace(parts=self)
+        self.progress = SimpleNamespace(stands=self.stands.update)
 
-    def committed(self, resources):
+    def ask_places(self, resources):
         self.asked.append(set(resources))
         self.futures.append(Future())
         answer = self._answers.pop(0)
@@ -48,9 +51,19 @@ class Group:
         self.futures[-1].set_result({tp: at for tp, at in offsets.items() if tp in asked})
 
 
+def hands_of(consumer, group, *, reset=OFFSET_BEGINNING):
+    made = LibrdkafkaHands(consumer, lambda: None, reset=reset, stores=True)
+    made.seat = group
+    return made
+
+
+class Fetches(confluent_kafka.Consumer):
+    """The original, which cannot be referred to weakly."""
+
+
 @pytest.fixture
 def consumer():
-    made = confluent_kafka.Consumer(
+    made = Fetches(
         {"group.id": "g", "session.timeout.ms": 100, "socket.timeout.ms": 100, "log_level": 0}
     )
     yield made
@@ -77,8 +90,8 @@ def offsets(partitions):
 )
 def test_librdkafka_is_told_every_place_that_it_has_no_error_to_raise_for(consumer, reset, begins):
     given = {"auto.offset.reset": reset} if reset else {}
-    starts = Starts(route({"group.id": "g", **given}).reset)
-    starts.assign(consumer, Group({A: 5, B: -1}), blank(A, B))
+    reset = route({"group.id": "g", **given}).reset
+    hands_of(consumer, Group({A: 5, B: -1}), reset=reset).assign_new(blank(A, B))
     told = OFFSET_STORED if begins == OFFSET_INVALID else begins
     assert offsets(consumer.assignment()) == {A: 5, B: told}
 
@@ -86,74 +99,78 @@ def test_librdkafka_is_told_every_place_that_it_has_no_error_to_raise_for(consum
 def test_a_place_that_the_application_gives_is_not_looked_up(consumer):
     group = Group({B: 7})
     given = [TopicPartition(*A, 3), TopicPartition(*B, OFFSET_STORED)]
-    Starts(OFFSET_END).assign(consumer, group, given)
+    hands_of(consumer, group).assign_new(given)
     assert offsets(consumer.assignment()) == {A: 3, B: 7}
     assert group.asked == [{B}]
 
 
 def test_a_call_that_assigns_does_not_wait_for_a_coordinator_that_is_away(consumer):
-    starts, group = Starts(OFFSET_BEGINNING), Group(None)
-    starts.assign(consumer, group, [TopicPartition(*A, 3), TopicPartition(*B)])
+    group = Group(None)
+    hands = hands_of(consumer, group)
+    hands.assign_new([TopicPartition(*A, 3), TopicPartition(*B)])
     assert offsets(consumer.assignment()) == {A: 3}, "librdkafka may never ask again"
-    assert offsets(starts.hide(consumer.assignment())) == {A: 3, B: OFFSET_STORED}
-    starts.look_again(consumer, group)
+    assert offsets(hands.starts.hide(consumer.assignment())) == {A: 3, B: OFFSET_STORED}
+    hands.starts.look_again(consumer)
     assert offsets(consumer.assignment()) == {A: 3}
     group.answer({B: 6})
-    starts.look_again(consumer, group)
+    hands.starts.look_again(consumer)
     assert offsets(consumer.assignment()) == {A: 3, B: 6}
-    assert offsets(starts.hide(consumer.assignment())) == {A: 3, B: OFFSET_STORED}
-    starts.look_again(consumer, group)
+    assert offsets(hands.starts.hide(consumer.assignment())) == {A: 3, B: OFFSET_STORED}
+    hands.starts.look_again(consumer)
     assert group.asked == [{B}]
 
 
 def test_what_nobody_answered_is_asked_again(consumer):
-    starts = Starts(OFFSET_BEGINNING)
     group = Group(AdapterError("no answer"), AdapterError("no answer"), {A: 5, B: -1})
-    for _ in range(2):
-        starts.assign(consumer, group, blank(A, B) if not group.asked else [])
-        assert consumer.assignment() == []
-        starts.look_again(consumer, group)
+    hands = hands_of(consumer, group)
+    hands.assign_new(blank(A, B))
+    assert consumer.assignment() == []
+    deadline = time.monotonic() + 60
+    while hands.starts.waiting and time.monotonic() < deadline:
+        time.sleep(0.01)
+        hands.starts.look_again(consumer)
     assert offsets(consumer.assignment()) == {A: 5, B: OFFSET_BEGINNING}
     assert group.asked == [{A, B}] * 3
 
 
 def test_librdkafka_tells_the_application_of_a_refusal(consumer):
-    starts = Starts(OFFSET_BEGINNING)
     refusal = RemoteProtocolError("no", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    starts.assign(consumer, Group(refusal), blank(A, B))
+    hands_of(consumer, Group(refusal)).assign_new(blank(A, B))
     assert offsets(consumer.assignment()) == {A: OFFSET_STORED, B: OFFSET_STORED}
 
 
 def test_what_is_unassigned_meanwhile_stays_so(consumer):
-    starts, group = Starts(OFFSET_BEGINNING), Group(None)
-    starts.assign(consumer, group, blank(A, B))
-    assert starts.without(blank(A)) == []
+    group = Group(None)
+    hands = hands_of(consumer, group)
+    hands.assign_new(blank(A, B))
+    assert hands.starts.without(blank(A)) == []
     group.answer({A: 5, B: 6})
-    starts.look_again(consumer, group)
+    hands.starts.look_again(consumer)
     assert offsets(consumer.assignment()) == {B: 6}
 
 
 def test_an_answer_from_before_a_loss_counts_no_more(consumer):
-    starts, group = Starts(OFFSET_BEGINNING), Group(None, None)
-    starts.assign(consumer, group, blank(A))
-    starts.forget([A])
+    group = Group(None, None)
+    hands = hands_of(consumer, group)
+    hands.assign_new(blank(A))
+    hands.starts.forget([A])
     group.answer({A: 5})
-    starts.assign(consumer, group, blank(A))  # another member may have committed meanwhile
+    hands.assign_new(blank(A))  # another member may have committed meanwhile
     assert consumer.assignment() == []
     group.answer({A: 9})
-    starts.look_again(consumer, group)
+    hands.starts.look_again(consumer)
     assert offsets(consumer.assignment()) == {A: 9}
 
 
 def test_what_the_application_pauses_begins_paused(consumer, monkeypatch):
     paused = []
     monkeypatch.setattr(starts_room, "_Original", Watched(paused))
-    starts, group = Starts(OFFSET_BEGINNING), Group(None)
-    starts.assign(consumer, group, blank(A, B))
-    starts.pause(blank(A, B), is_paused=True)
-    starts.pause(blank(B), is_paused=False)
+    group = Group(None)
+    hands = hands_of(consumer, group)
+    hands.assign_new(blank(A, B))
+    hands.paused = {A}
     group.answer({A: 5, B: 6})
-    starts.look_again(consumer, group)
+    hands.starts.look_again(consumer)
     assert paused == [A]
 
 
@@ -171,13 +188,16 @@ class Watched:
 
 
 def test_an_offset_that_is_known_late_guards_commits_from_then_on(consumer):
-    starts = Starts(OFFSET_BEGINNING)
-    group = Group(AdapterError("no answer"), {A: 5, B: 6})
-    assert starts.committed(group, {A}) == {}
-    assert starts.assign(consumer, group, blank(A, B)) == {A: 5}
+    group = Group(None)
+    hands = hands_of(consumer, group)
+    hands.assign_new(blank(A, B))
+    assert group.stands == {}
+    group.answer({A: 5, B: -1})
+    hands.starts.look_again(consumer)
+    assert group.stands == {A: 5, B: -1}
 
 
 def test_the_assignment_tells_no_place_that_the_application_did_not_give(consumer):
-    starts = Starts(OFFSET_END)
-    starts.assign(consumer, Group({A: 5}), [TopicPartition(*A), TopicPartition(*B, 3)])
-    assert offsets(starts.hide(consumer.assignment())) == {A: OFFSET_STORED, B: 3}
+    hands = hands_of(consumer, Group({A: 5}))
+    hands.assign_new([TopicPartition(*A), TopicPartition(*B, 3)])
+    assert offsets(hands.starts.hide(consumer.assignment())) == {A: OFFSET_STORED, B: 3}

@@ -54,14 +54,14 @@ class Notes:
     def __init__(self):
         self.notes = []
 
-    def stop(self, resources, drained):
+    def hold_back(self, resources, drained):
         self.notes.append("stop")
         drained()
 
     def drop(self, resources, lost):
         self.notes.append(f"drop, {len(lost)} told")
 
-    def start(self, resources, term):
+    def take_over(self, resources, term):
         self.notes.append(f"start term {term}")
 
     def call(self, call, resources, done):
@@ -72,7 +72,7 @@ class Notes:
         self.notes.append("commit")
         done(27)
 
-    def completed(self, action):
+    def settle(self, action):
         self.notes.append("completed")
 
 

@@ -13,17 +13,16 @@ from confluent_kafka import TopicPartition
 from kafka.errors import IllegalStateError
 from kafka.structs import OffsetAndMetadata
 from tests.adapters.interrupts import TOPIC, Group, Interrupt, in_time
-from tests.adapters.test_delivery import Plane
 
 import holdfast
 import holdfast.confluent
 import holdfast.kafka
 from holdfast.adapters import worker
 from holdfast.adapters.cluster.refused import mend_connects
-from holdfast.adapters.drop_in.confluent import side, subscription
-from holdfast.adapters.drop_in.kafka import opening
-from holdfast.adapters.member import assembly
-from holdfast.adapters.records.delivery import Delivery
+from holdfast.adapters.drop_in.confluent import group_calls, hands
+from holdfast.adapters.drop_in.kafka import coordinator
+from holdfast.adapters.member import parts
+from holdfast.adapters.seat import membership
 from holdfast.errors import AdapterError
 
 NOWHERE = "127.0.0.1:1"
@@ -175,15 +174,13 @@ CLIENTS = [Confluent, Kafka, Own, OwnWorker]
 
 def set_up(monkeypatch, made):
     """Have every client be a member of this group."""
-    for module in (assembly, worker):
+    for module in (parts, worker):
         monkeypatch.setattr(module, "GroupLink", made.link)
-    for module in (assembly, worker, subscription, opening):
+    for module in (membership, worker, group_calls, coordinator):
         monkeypatch.setattr(module, "Connections", made.connections)
-    monkeypatch.setattr(assembly, "Lookup", made.lookup)
-    monkeypatch.setattr(side, "LEAVE_S", float(LONG_S))
-    monkeypatch.setattr(side, "_ASKED_S", 0.001)
-    offsets = lambda m: (m.topic, m.partition), lambda m: m.offset
-    monkeypatch.setattr(assembly, "_delivery", lambda *_: Delivery(Plane(), *offsets))
+    monkeypatch.setattr(parts, "Lookup", made.lookup)
+    monkeypatch.setattr(group_calls, "LEAVE_S", float(LONG_S))
+    monkeypatch.setattr(hands, "_ASKED_S", 0.001)
 
 
 def use(client, group):

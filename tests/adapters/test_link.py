@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.adapters.member.link import GroupLink
+from holdfast.adapters.member.link import GroupLink, OffsetToCommit
+from holdfast.machine.member.holdings import Identity
 
 
 class Answers:
@@ -40,7 +41,9 @@ def commit(**codes):
     """The code of a commit, and what ended the member."""
     told = []
     link = GroupLink(Answers(**codes), post=lambda event: None, fail=told.append)
-    future = link.commit({("a", 0): 1}, generation=1, member_id="m", instance_id=None)
+    future = link.commit(
+        {("a", 0): OffsetToCommit(1)}, Identity(generation=1, member_id="m", instance_id=None)
+    )
     return future.result(), told
 
 

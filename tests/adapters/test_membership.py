@@ -395,9 +395,6 @@ def test_what_is_no_assignor_is_refused(written, words):
 def test_an_unknown_assignor_is_refused_when_a_worker_is_made(option):
     with pytest.raises(ConfigError, match="unknown assignor 'bogus'"):
         Worker({**NEEDED, option: "bogus"}, {"k": 1})
-    for design in (kafka_python.HoldfastSimple, kafka_python.Deferred, kafka_python.Incremental):
-        with pytest.raises(ConfigError, match="unknown assignor 'nonsense'"):
-            design(assignor="nonsense")
 
 
 def test_the_group_id_reaches_the_last_tie_break_of_lag():

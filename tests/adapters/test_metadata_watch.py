@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.adapters.cluster.connections import as_ours, ends_member, raise_code
 from holdfast.adapters.cluster.lookup import FoundTopics, Lookup
-from holdfast.adapters.member.assembly import MetadataWatch
 from holdfast.adapters.member.member_log import MemberLog
+from holdfast.adapters.member.metadata_watch import MetadataWatch
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, RemoteProtocolError
 from holdfast.machine.codes import FATAL, ErrorCode

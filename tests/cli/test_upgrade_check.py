@@ -130,7 +130,7 @@ def test_a_plan_names_the_bounces_of_every_client(tmp_path):
     assert "bounces of d: none needed" in done.err
 
 
-def test_kafka_python_takes_the_first_bounce_with_holdfasts_plug_ins():
+def test_kafka_python_takes_the_first_bounce_with_holdfasts_assignors():
     way = "--from", "range", "--to", "cooperative-sticky", "--client", "kafka-python"
     assert checked(*way)[0] == 1
     code, found = checked(*way, "--plan")
@@ -142,7 +142,7 @@ def test_kafka_python_takes_the_first_bounce_with_holdfasts_plug_ins():
     ]
     first, last = (step["setting"] for step in all_members["steps"])
     made = eval(first.partition("=")[2], {"assignor": assignor})
-    common = set.intersection(*(set(plugin.supported_protocols()) for plugin in made))
+    common = set.intersection(*(set(one.supported_protocols()) for one in made))
     assert common == {RebalanceProtocol.EAGER}  # kafka-python refuses a list without a common one
     assert last == "partition_assignment_strategy=[CooperativeStickyAssignor]"
 

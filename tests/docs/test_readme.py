@@ -13,14 +13,15 @@ import typer
 from tests.cli.running import run
 
 from holdfast import Group
-from holdfast.adapters.kafka_python import Deferred
 from holdfast.adapters.settings import Settings
 from holdfast.cli import app as cli_app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LIBRARY, DROP_IN, PLUGIN, MEMBER = re.findall(r"^```python\n(.*?)^```$", README, re.M | re.S)
+LIBRARY, DROP_IN, DEFERRED, STOCK, MEMBER = re.findall(
+    r"^```python\n(.*?)^```$", README, re.M | re.S
+)
 HERE = ("assign", "simulate", "upgrade-check", "decode")
 
 
@@ -45,12 +46,14 @@ def test_the_library_prints_what_the_page_says(capsys: pytest.CaptureFixture[str
 
 def test_the_members_take_what_the_page_gives_them() -> None:
     imports = [
-        line for line in (DROP_IN + PLUGIN + MEMBER).splitlines() if line.startswith("from ")
+        line
+        for line in (DROP_IN + DEFERRED + STOCK + MEMBER).splitlines()
+        if line.startswith("from ")
     ]
-    assert len(imports) == 4
+    assert len(imports) == 5
     exec("\n".join(imports), {})
-    assert "[Deferred(delay_ms=30_000)]" in PLUGIN
-    assert Deferred(delay_ms=30_000).name == "holdfast-deferred"
+    assert 'holdfast_policy="deferred"' in DEFERRED
+    assert "partition_assignment_strategy=[CooperativeSticky()]" in STOCK
     config = re.search(r"Consumer\((\{.*?\})\)", MEMBER, re.S)
     assert config is not None
     assert Settings.parse(json.loads(config[1]))["holdfast.policy"] == "deferred"

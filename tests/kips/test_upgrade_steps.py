@@ -30,6 +30,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor as Aioka
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
     StickyPartitionAssignor as AiokafkaSticky,
 )
+from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.coordinator.assignors.cooperative_sticky import (
     CooperativeStickyAssignor as KafkaPythonCooperativeSticky,
 )
@@ -38,13 +39,20 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import (
     StickyPartitionAssignor as KafkaPythonSticky,
 )
 
-from holdfast import AsyncConsumer, Consumer, Worker
+from holdfast import Consumer, Worker
 from holdfast.adapters import aiokafka_assignor, kafka_python
 from holdfast.errors import ConfigError
 from holdfast.machine.leader.designs import Assignor, DesignAssignor
 from holdfast.machine.leader.embedded import RebalanceMode
 from holdfast.machine.policies import DESIGNS, offered
-from holdfast.machine.upgrade import Client, Config, check_group, plan_group, plan_upgrade
+from holdfast.machine.upgrade import (
+    Client,
+    Config,
+    check_group,
+    mode_of,
+    plan_group,
+    plan_upgrade,
+)
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.world import World, WorldOptions
 
@@ -56,9 +64,7 @@ DELAY_MS = 10_000
 
 def of_holdfast(config: Config) -> tuple[Assignor, ...]:
     key, _, value = config.setting.partition("=")
-    mine = Consumer({**NEEDED, key: value}).assignors
-    assert AsyncConsumer({**NEEDED, key: value}).assignors == mine
-    return mine
+    return Consumer({**NEEDED, key: value}).assignors
 
 
 def of_worker(config: Config) -> tuple[Assignor, ...]:
@@ -98,17 +104,21 @@ def constructed_by_kafka_python(config: Config) -> tuple[Assignor, ...]:
         partition_assignment_strategy=made,
     )
     try:
-        attached = kafka_python.attach(consumer)
-        plugins = [a for a in made if isinstance(a, kafka_python.PluginAssignor)]
-        if not plugins:
+        ours = [a for a in made if isinstance(a, kafka_python.KafkaPythonAssignor)]
+        if not ours:
             return offered(config.assignors)
-        eager = any(RebalanceMode.COOPERATIVE not in a.spoken.modes for a in plugins)
-        assert attached.is_eager() == eager
-        for plugin in plugins:
-            plugin.metadata(["t"])  # a design would refuse to join without attach
-        return tuple(a.spoken for a in plugins)
+        for one in ours:
+            one.metadata(["t"])
+        assert consumer._coordinator._rebalance_protocol == RebalanceProtocol[mode_of(config).name]
+        return tuple(as_it_runs(a) for a in ours)
     finally:
         consumer.close(autocommit=False)
+
+
+def as_it_runs(one: kafka_python.KafkaPythonAssignor) -> Assignor:
+    """The assignor in the modes that its client is told, for the simulated world."""
+    modes = frozenset(RebalanceMode[mode.name] for mode in one.supported_protocols())
+    return replace(one.spoken, modes=modes)
 
 
 def of_aiokafka(config: Config) -> tuple[Assignor, ...]:
@@ -124,7 +134,6 @@ def of_aiokafka(config: Config) -> tuple[Assignor, ...]:
             group_id="g",
             partition_assignment_strategy=listed,
         )
-        aiokafka_assignor.attach(consumer)
         await consumer.stop()
         return listed
 
@@ -161,8 +170,8 @@ HAVE_A_WAY = {
     Client.HOLDFAST: set(PROTOCOLS),
     Client.WORKER: set(DESIGNS),
     Client.JAVA: {"range", "sticky", "cooperative-sticky"},
-    Client.KAFKA_PYTHON: set(PROTOCOLS),  # by way of the plug-ins
-    Client.KAFKA_PYTHON_PLUGIN: set(PROTOCOLS),
+    Client.KAFKA_PYTHON: {"range", "sticky", "cooperative-sticky"},  # by way of our assignors
+    Client.KAFKA_PYTHON_PLUGIN: {"range", "sticky", "cooperative-sticky"},
     Client.AIOKAFKA: {"range", "sticky"},
     Client.AIOKAFKA_PLUGIN: {"range", "sticky"},
     Client.CONFLUENT: set(),
@@ -194,6 +203,34 @@ def test_a_client_takes_every_step_that_its_plan_prints(client, pair):
     bounce(stages)
 
 
+def test_two_cooperative_assignors_of_ours_run_eager_between_two_bounces_of_kafka_python():
+    """Neither of them hears of the assignments that the other one was chosen for."""
+    pair = ("cooperative-sticky", "constrained-cooperative-sticky")
+    client = Client.KAFKA_PYTHON_PLUGIN
+    start, goal = (Config(client=client, assignors=(name,)) for name in pair)
+    steps = plan_upgrade(start, goal)
+    assert [mode_of(config).name for config in (start, *steps)] == [
+        "COOPERATIVE",
+        "EAGER",
+        "COOPERATIVE",
+    ]
+    bounce([OFFERS_OF[client](config) for config in (start, *steps)])
+
+
+def test_a_plan_says_that_lag_needs_the_group():
+    clients = (Client.KAFKA_PYTHON_PLUGIN, Client.AIOKAFKA_PLUGIN)
+    (setting,) = {Config(client=c, assignors=("lag",)).setting for c in clients}
+    assert setting == "partition_assignment_strategy=[assignor('lag', group_id='...')]"
+
+
+@pytest.mark.parametrize("client", [Client.KAFKA_PYTHON, Client.KAFKA_PYTHON_PLUGIN])
+def test_the_way_to_a_design_leads_to_the_drop_in(client):
+    start, goal = (Config(client=client, assignors=(n,)) for n in ("range", "holdfast-deferred"))
+    with pytest.raises(ConfigError, match=r"use holdfast\.kafka\.KafkaConsumer"):
+        plan_upgrade(start, goal)
+    assert len(plan_upgrade(start, replace(goal, client=Client.HOLDFAST))) == 2
+
+
 @pytest.mark.parametrize(
     ("client", "assignors", "refusal"),
     [
@@ -201,6 +238,7 @@ def test_a_client_takes_every_step_that_its_plan_prints(client, pair):
         (Client.WORKER, ("range",), ConfigError),
         (Client.WORKER, ("holdfast-deferred", "range"), ConfigError),
         (Client.KAFKA_PYTHON, ("cooperative-sticky", "range"), kafka.errors.KafkaError),
+        (Client.KAFKA_PYTHON_PLUGIN, ("holdfast-deferred",), ConfigError),
         (Client.AIOKAFKA_PLUGIN, ("cooperative-sticky",), ConfigError),
         (Client.AIOKAFKA_PLUGIN, ("holdfast-deferred", "range"), ConfigError),
         (

@@ -241,12 +241,12 @@ def sign_commits(name: str, note) -> None:
                 partition.committed_metadata = name
         return topics
 
-    def noted(self, offsets, **identity):
-        future = commit(self, offsets, **identity)
+    def noted(self, offsets, who):
+        future = commit(self, offsets, who)
 
         def answered(done):
             if not done.cancelled() and done.exception() is None and done.result() == 0:
-                note({p: int(offset) for (_, p), offset in offsets.items()})
+                note({p: at.offset for (_, p), at in offsets.items()})
 
         future.add_done_callback(answered)
         return future

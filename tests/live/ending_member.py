@@ -9,7 +9,6 @@ Arguments: BOOTSTRAP TOPIC GROUP SHAPE. Every line of stdout is one thing that h
 ``exit``     the program's own handler calls ``close()`` and exits
 ``stop``     the program's own handler calls ``stop()``
 ``thread``   another thread closes while this one polls
-``async``    the loop of an AsyncConsumer
 ``worker``   ``with Worker`` and its ``run()``
 ``raises``   a Worker whose ``on_assigned`` raises
 ===========  =======================================================================================
@@ -17,12 +16,11 @@ Arguments: BOOTSTRAP TOPIC GROUP SHAPE. Every line of stdout is one thing that h
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import sys
 import threading
 
-from holdfast import AsyncConsumer, Consumer, Worker
+from holdfast import Consumer, Worker
 
 
 def say(*words: object) -> None:
@@ -52,13 +50,6 @@ class Raises(Listener):
 def handle(batch) -> None:
     for message in batch:
         say("read", message.partition(), message.offset())
-
-
-async def run_async(config, topic) -> None:
-    async with AsyncConsumer(config) as consumer:
-        await consumer.subscribe([topic], Listener())
-        async for batch in consumer:
-            handle(batch)
 
 
 def run_consumer(config, topic, shape) -> None:
@@ -99,9 +90,7 @@ def main(bootstrap, topic, group, shape) -> None:
         "auto.offset.reset": "earliest",
         "auto.commit.interval.ms": 600_000,  # what is committed was committed at the end
     }
-    if shape == "async":
-        asyncio.run(run_async(config, topic))
-    elif shape in ("worker", "raises"):
+    if shape in ("worker", "raises"):
         del config["auto.offset.reset"]
         with Worker(config, {"shard": 3}, Raises() if shape == "raises" else Listener()) as worker:
             worker.run()

@@ -18,7 +18,7 @@ from holdfast.adapters.client_versions import RANGES, Range
 HERE = Path(__file__).parent
 FILES = (
     *("test_facade.py", "test_aiokafka_consumer.py", "test_kafka_consumer.py"),
-    *("test_facade_logins.py", "test_data_planes.py", "test_loading.py"),
+    *("test_facade_logins.py", "test_data_plane.py", "test_loading.py"),
 )
 ASKED = """
 import sys

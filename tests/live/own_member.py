@@ -1,22 +1,24 @@
 """One holdfast.Consumer in a live group, and a journal.
 
-Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL STRATEGY, the last one a design's policy, or as Kafka
-writes partition.assignment.strategy. SIGTERM closes it.
+Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL STRATEGY MORE. STRATEGY is a design's policy, or as
+Kafka writes partition.assignment.strategy; MORE has other settings as JSON. SIGTERM closes it.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import json
 import sys
 from pathlib import Path
 
-from holdfast import Consumer
 from holdfast.adapters.records.delivery import TopicPartition
+
+from holdfast import Consumer
 from holdfast.demo.journal import JournalWriter
 from holdfast.demo.lifeline import watch
 
 
-def main(bootstrap, topic, group, name, journal, strategy) -> None:
+def main(bootstrap, topic, group, name, journal, strategy, more) -> None:
     faulthandler.enable()
     stop = watch()
     with Path(journal).open("a", encoding="utf-8") as file:
@@ -35,7 +37,7 @@ def main(bootstrap, topic, group, name, journal, strategy) -> None:
             def on_partitions_lost(self, partitions) -> None:
                 write("lost", partitions)
 
-        design = strategy in ("simple", "deferred")
+        design = strategy in ("simple", "deferred", "incremental")
         consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -45,6 +47,7 @@ def main(bootstrap, topic, group, name, journal, strategy) -> None:
                 "session.timeout.ms": 30_000,
                 "heartbeat.interval.ms": 300,
                 "holdfast.policy" if design else "partition.assignment.strategy": strategy,
+                **json.loads(more),
             }
         )
         consumer.subscribe([topic], listener=Listener())

@@ -1,7 +1,7 @@
-"""One kafka-python member of a live group with our plug-ins, and a journal.
+"""One kafka-python consumer in a live group with our assignors, and a journal.
 
-Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL STRATEGY SESSION_MS. STRATEGY is a Python expression
-over the names of holdfast.adapters.kafka_python. SIGTERM closes it.
+Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL STRATEGY. STRATEGY is a Python expression over
+the names of holdfast.adapters.kafka_python. SIGTERM closes it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.demo.journal import JournalWriter
 from holdfast.demo.lifeline import watch
 
 
-def main(bootstrap, topic, group, name, journal, strategy, session_ms) -> None:
+def main(bootstrap, topic, group, name, journal, strategy) -> None:
     faulthandler.enable()
     stop = watch()
     names = {n: getattr(kafka_python, n) for n in kafka_python.__all__}
@@ -50,11 +50,12 @@ def main(bootstrap, topic, group, name, journal, strategy, session_ms) -> None:
             group_id=group,
             client_id=name,
             auto_offset_reset="earliest",
-            session_timeout_ms=int(session_ms),
+            session_timeout_ms=30_000,
             heartbeat_interval_ms=300,
             partition_assignment_strategy=assignors,
         )
-        kafka_python.attach(consumer)
+        while not consumer.partitions_for_topic(topic):
+            pass  # leading without it, the client joins again, and may throw that join away
         consumer.subscribe([topic], listener=Listener())
         while not stop.is_set():
             for tp, records in consumer.poll(timeout_ms=100).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -49,14 +50,15 @@ class Crew:
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.n_each = 0  # records in every partition
 
-    def python(self, name: str, strategy: str, *, session_ms: int = 30_000) -> None:
-        """Start one of ours; ``strategy`` is an expression such as ``CooperativeSticky()``."""
-        arguments = (*self._arguments(name), strategy, str(session_ms))
+    def python(self, name: str, strategy: str) -> None:
+        """Start kafka-python's; ``strategy`` is an expression such as ``CooperativeSticky()``."""
+        arguments = (*self._arguments(name), strategy)
         self._start(name, [sys.executable, str(HERE / "plugin_member.py"), *arguments])
 
-    def own(self, name: str, strategy: str = "cooperative-sticky") -> None:
-        """Start a holdfast.Consumer."""
-        arguments = (*self._arguments(name), strategy)
+    def own(self, name: str, strategy: str = "cooperative-sticky", **more: object) -> None:
+        """Start a holdfast.Consumer; ``more`` are settings, a dot written as ``_``."""
+        settings = json.dumps({key.replace("_", "."): value for key, value in more.items()})
+        arguments = (*self._arguments(name), strategy, settings)
         self._start(name, [sys.executable, str(HERE / "own_member.py"), *arguments])
 
     def java(self, name: str, assignors: str) -> None:
@@ -116,7 +118,7 @@ class Crew:
         return len(owned) == sum(loads) == self.partitions and loads[-1] - loads[0] <= 1
 
     def led(self) -> list[str]:
-        """Names of our members that led a round, one for each round."""
+        """Names of kafka-python's members that led a round, one for each round."""
         return [entry.member for entry in self.journal.read() if entry.event == "led"]
 
     def produce(self, n_each: int) -> None:

@@ -8,8 +8,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.live.crew import QUICK, Hand, closing, fresh
 from tests.live.waiting import until
 
-from holdfast.adapters.kafka_python import CooperativeSticky, attach
-from holdfast.wire.layouts.consumer_protocol import decode_subscription
+from holdfast.adapters.kafka_python import CooperativeSticky
 
 RACKS = ("rack-1", "rack-2", "rack-3")
 N_PARTITIONS = 6
@@ -26,7 +25,7 @@ def topic_across(bootstrap: str) -> str:
 
 
 def stock_client(bootstrap: str, group: str, topic: str, rack: str) -> Any:
-    """kafka-python's consumer with our plug-in; it says where it is by ``client_rack`` alone."""
+    """kafka-python's consumer with our assignor; both are told where it is."""
     from kafka import KafkaConsumer
 
     consumer = KafkaConsumer(
@@ -37,9 +36,10 @@ def stock_client(bootstrap: str, group: str, topic: str, rack: str) -> Any:
         heartbeat_interval_ms=QUICK["heartbeat.interval.ms"],
         session_timeout_ms=QUICK["session.timeout.ms"],
         auto_offset_reset="earliest",
-        partition_assignment_strategy=[CooperativeSticky()],
+        partition_assignment_strategy=[CooperativeSticky(rack=rack)],
     )
-    attach(consumer)
+    # A stock client that leads before it knows the topic joins again, and may throw that join away.
+    until(lambda: consumer.partitions_for_topic(topic), "the topic's metadata")
     return consumer
 
 
@@ -60,8 +60,6 @@ def check_that_members_read_in_their_racks(bootstrap: str, *, stock_leads: bool)
             return [hands[0].owns, of_stock, hands[1].owns]
 
         until(lambda: owned() == [[0, 3], [1, 4], [2, 5]], lambda: f"their racks: {owned()}")
-        (assignor,) = stock._coordinator._assignors.values()
-        assert decode_subscription(assignor.metadata([topic])).rack == RACKS[1]
         assert closing(hands) == {}
     finally:
         stock.close()

@@ -33,7 +33,7 @@ from tests.live.crew import fresh
 from tests.live.small_group import small_group
 from tests.live.waiting import PATIENCE_SECONDS, until
 
-from holdfast import AsyncConsumer, Consumer, Worker
+from holdfast import Consumer, Worker
 from holdfast.adapters.broker.broker import Broker
 from holdfast.adapters.cluster.cluster import LiveCluster
 from holdfast.errors import HoldfastError, RemoteProtocolError, SourceError
@@ -331,15 +331,15 @@ def kafka_python(config: dict[str, Any], topic: str) -> None:
         consumer.commit()
 
 
-def plug_in(config: dict[str, Any], topic: str) -> None:
-    """A program of kafka-python with a plug-in."""
+def stock(config: dict[str, Any], topic: str) -> None:
+    """A program of kafka-python with an assignor of ours."""
     from kafka import KafkaConsumer
 
-    from holdfast.adapters.kafka_python import Deferred, attach
+    from holdfast.adapters.kafka_python import CooperativeSticky
 
-    own = {"partition_assignment_strategy": [Deferred(delay_ms=30_000)]}
+    own = {"partition_assignment_strategy": [CooperativeSticky()]}
     with closing(KafkaConsumer(topic, **by_keywords(config), **own)) as consumer:
-        attach(consumer)
+        until(lambda: consumer.partitions_for_topic(topic), "the topic's metadata")
         until(lambda: consumer.poll(200), "a record")
         consumer.commit()
 
@@ -357,20 +357,7 @@ def aiokafka(config: dict[str, Any], topic: str) -> None:
     asyncio.run(read())
 
 
-def own_async(config: dict[str, Any], topic: str) -> None:
-    """holdfast.AsyncConsumer."""
-
-    async def read() -> None:
-        async with AsyncConsumer(config) as consumer, asyncio.timeout(PATIENCE_SECONDS):
-            await consumer.subscribe([topic])
-            while not await consumer.poll(0.2):
-                pass
-            await consumer.commit()
-
-    asyncio.run(read())
-
-
-@pytest.mark.parametrize("program", [confluent, kafka_python, plug_in, aiokafka, own_async])
+@pytest.mark.parametrize("program", [confluent, kafka_python, stock, aiokafka])
 def test_every_client_needs_no_more_than_a_member(
     strict, lived, login, program: Callable[[dict[str, Any], str], None]
 ):

@@ -130,7 +130,6 @@ def test_kafka_python_refuses_what_contradicts(broker):
         {"group_id": "g", "holdfast_policy": "nonsense"},
         {"group_id": "g", "holdfast_nonsense": 1},
         {"group_id": "g", "holdfast_handle_signals": True},
-        {"group_id": "g", "holdfast_data_plane": "kafka-python"},
         {
             "group_id": "g",
             "holdfast_policy": "deferred",
@@ -245,7 +244,6 @@ def test_aiokafka_refuses_what_contradicts(broker):
             {"group_id": "g", "holdfast_policy": "nonsense"},
             {"group_id": "g", "holdfast_nonsense": 1},
             {"group_id": "g", "holdfast_handle_signals": True},
-            {"group_id": "g", "holdfast_data_plane": "aiokafka"},
         ):
             with pytest.raises(ValueError, match="holdfast"):
                 AIOKafkaConsumer(bootstrap_servers=broker.bootstrap, **options)

@@ -22,18 +22,9 @@ ALL = {
 }
 OTHER_SPELLINGS = {key: ALL[key] for key in ALL if key in client_keys.ALIASES}
 FIRST_SPELLINGS = {key: ALL[key] for key in ALL if key not in client_keys.ALIASES}
-BY_PYTHON = {
-    plane: {
-        key: value
-        for key, value in FIRST_SPELLINGS.items()
-        if key not in client_keys.PASSED or plane in client_keys.PASSED[key].names
-    }
-    for plane in (client_keys.KAFKA_PYTHON, client_keys.AIOKAFKA)
-}
 GROUPS = {
     "first spellings": FIRST_SPELLINGS,
     "other spellings": OTHER_SPELLINGS,
-    **{plane: {**keys, "holdfast.data.plane": plane} for plane, keys in BY_PYTHON.items()},
 }
 
 

@@ -10,6 +10,7 @@ from tests.live.crew import QUICK, Hand, Held, Topic, account, closing, fresh, o
 from tests.live.waiting import until
 
 from holdfast import Consumer
+from holdfast.adapters.consumer_hands import ConsumerHands
 from holdfast.adapters.member.metrics import PrometheusCollector
 from holdfast.errors import LocalProtocolError, RemoteProtocolError, SourceError
 from holdfast.machine import actions
@@ -48,21 +49,6 @@ def test_a_group_grows_and_shrinks_and_every_record_is_read_once(broker, policy)
     assert account(hands, topic) == (0, 0)
 
 
-@pytest.mark.parametrize("plane", ["kafka-python", "aiokafka"])
-def test_the_other_data_planes_carry_records_as_well(broker, plane):
-    topic, group = Topic(broker.bootstrap, 4), fresh("group")
-    topic.produce(50)
-    hands = [
-        Hand(broker.bootstrap, group, [topic.name], holdfast_data_plane=plane).start()
-        for _ in range(2)
-    ]
-    until(lambda: spread(hands, topic), "two members share")
-    topic.produce(50)
-    until(lambda: account(hands, topic)[0] == 0, "every record is read")
-    assert closing(hands) == {}
-    assert account(hands, topic) == (0, 0)
-
-
 def test_others_go_on_while_one_member_is_busy_with_its_batch(broker):
     topic, group = Topic(broker.bootstrap, 4), fresh("group")
     busy = Hand(broker.bootstrap, group, [topic.name]).start()
@@ -85,29 +71,31 @@ def test_others_go_on_while_one_member_is_busy_with_its_batch(broker):
     assert overlaps(hands) == []
 
 
-def test_an_eager_sticky_member_does_not_fetch_again_what_comes_back_to_it(broker):
+def test_an_eager_sticky_member_does_not_fetch_again_what_comes_back_to_it(broker, monkeypatch):
     """KIP-54, "Motivation": its records wait in the buffers for the end of the round."""
+    began, fetched = ConsumerHands.began, []
+
+    def note(hands, places):
+        given = began(hands, places)
+        fetched.extend((hands, tp) for tp in given)
+        return given
+
+    monkeypatch.setattr(ConsumerHands, "began", note)
     topic, group = Topic(broker.bootstrap, 4), fresh("group")
     topic.produce(50)
     sticky = {"partition_assignment_strategy": "sticky"}
     first = Hand(broker.bootstrap, group, [topic.name], **sticky).start()
     until(lambda: account([first], topic)[0] == 0, "every record is read")
-    parts = first.consumer._parts
-    assert parts is not None
-    plane = parts.duties.delivery._plane
-    begin, started = plane.start, []
-
-    def start(positions):
-        started.append(dict(positions))
-        begin(positions)
-
-    plane.start = start
+    assert len(fetched) == 4
     second = Hand(broker.bootstrap, group, [topic.name], **sticky).start()
     hands = [first, second]
     until(lambda: spread(hands, topic), "two members share")
     topic.produce(50)
     until(lambda: account(hands, topic)[0] == 0, "every record is read")
-    assert started == []
+    assert {(hands is second.consumer._hands, n) for n, (hands, _) in enumerate(fetched[4:])} == {
+        (True, 0),
+        (True, 1),
+    }
     assert closing(hands) == {}
     assert account(hands, topic) == (0, 0)
 
@@ -400,3 +388,6 @@ def test_a_consumer_asks_for_topics_and_offsets_and_commits_without_waiting(brok
             consumer.commit_async({(topic.name, 7): 1})
         metadata = consumer.group_metadata()
         assert consumer.member_id.encode() in metadata
+        before = consumer.generation
+        consumer.enforce_rebalance()
+        until(lambda: consumer.poll(0.1) is not None and consumer.generation > before, "a round")

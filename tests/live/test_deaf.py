@@ -10,13 +10,13 @@ import logging
 import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from holdfast.adapters.records import data_plane, silence
 from tests.live.crew import Topic, fresh
 from tests.live.waiting import until
 
 import holdfast
 from holdfast.adapters.drop_in.confluent import renewal
 from holdfast.adapters.member.member_log import NAME
-from holdfast.adapters.records import data_plane, silence
 from holdfast.confluent import Consumer
 
 pytestmark = pytest.mark.broker
@@ -91,10 +91,10 @@ def test_a_renewal_keeps_a_seek_that_has_moved_nothing_yet(broker, topic):
     consumer.subscribe([topic.name])
     read(consumer, 20)
     consumer.seek(TopicPartition(topic.name, 0, 7))
-    side = consumer._holdfast
-    side.renewal.renew(consumer)
+    renewal = consumer._holdfast.renewal
+    renewal.renew(consumer, ())
     assert read(consumer, 3) == numbers(0, 7, 10)
-    side.renewal.renew(consumer)  # it has moved since, and is not at 7
+    renewal.renew(consumer, ())  # it has moved since, and is not at 7
     topic.produce(1)
     assert read(consumer, 2) == numbers(0, 10, 11) + numbers(1, 10, 11)
     consumer.close()

@@ -66,8 +66,6 @@ def members_of(broker, group: str) -> int:
         ("exit", TERM, 7),
         ("stop", TERM, 0),
         ("thread", TERM, 0),
-        ("async", TERM, 143),
-        ("async", INT, 130),
     ],
 )
 def test_a_consumer_ends_in_order(broker, tmp_path, shape, number, code):

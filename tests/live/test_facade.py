@@ -26,7 +26,8 @@ from confluent_kafka import (
 from tests.live.crew import Topic, fresh
 from tests.live.waiting import PATIENCE_SECONDS, until
 
-from holdfast.adapters.drop_in.confluent.side import GroupSide, has_gate
+from holdfast.adapters.drop_in.confluent.group_calls import GroupCalls
+from holdfast.adapters.drop_in.confluent.turns import has_gate
 from holdfast.confluent import Consumer
 
 pytestmark = pytest.mark.broker
@@ -478,7 +479,7 @@ def test_joining_never_stops_a_poll_however_late_it_is_known_where_to_begin(brok
 
             until(shared, "each has one")
             (stays,) = (p.partition for p in first.assignment())
-            link = first._holdfast.group.parts.link
+            link = first._holdfast.seat.membership.parts.link
             answer = Future()
             monkeypatch.setattr(link, "committed", lambda _: answer)
         until(lambda: first.poll(0.05) or len(first.assignment()) == 2, "it has both again")
@@ -550,7 +551,7 @@ QUESTIONS = {
 def test_a_question_waits_for_the_poll_of_another_thread(
     kind, question, broker, topic, monkeypatch
 ):
-    serve, polled, begun = GroupSide.serve, [], threading.Event()
+    serve, polled, begun = GroupCalls.serve, [], threading.Event()
 
     def serve_slowly(side):
         time.sleep(0.02)  # between two slices librdkafka would let others in
@@ -559,7 +560,7 @@ def test_a_question_waits_for_the_poll_of_another_thread(
     with closing(kind(config(broker, enable_auto_commit=False))) as consumer:
         consumer.subscribe([topic.name])
         read(consumer, 20)
-        monkeypatch.setattr(GroupSide, "serve", serve_slowly)
+        monkeypatch.setattr(GroupCalls, "serve", serve_slowly)
 
         def poll():
             begun.set()

@@ -146,7 +146,7 @@ def give_password(broker, user, password):
 
 def disconnect(consumer):
     """Break every connection of the member, as a network does."""
-    connections = consumer._holdfast.group.parts.link._connections
+    connections = consumer._holdfast.seat.membership.parts.link._connections
 
     async def close():
         for connection in list(connections._manager._conns.values()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 
 import kafka
@@ -10,8 +9,6 @@ import pytest
 from tests.live.crew import Topic, fresh
 from tests.live.waiting import until
 
-from holdfast.adapters.records.data_plane import KafkaPythonPlane
-from holdfast.adapters.settings import Settings
 from holdfast.kafka import KafkaConsumer
 
 pytestmark = pytest.mark.broker
@@ -67,25 +64,3 @@ def test_the_drop_in_fetches_what_is_there(broker, topic):
         assert not read_and_note_waits(
             consumer, lambda: sum(map(len, consumer.poll(100, max_records=5).values()))
         )
-
-
-def test_the_data_plane_of_kafka_python_fetches_what_is_there(broker, topic):
-    settings = {
-        "bootstrap.servers": broker.bootstrap,
-        "group.id": "of no use",
-        "max.partition.fetch.bytes": "4000",
-    }
-    with closing(KafkaPythonPlane(Settings.parse(settings))) as plane:
-        plane.start({(topic.name, EMPTY): 0, (topic.name, FULL): 0})
-        assert not read_and_note_waits(plane._consumer, lambda: len(plane.poll(100, 5)))
-
-
-def test_the_loop_of_that_data_plane_warns_of_no_slow_moment(broker, caplog):
-    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "of no use"}
-
-    async def block():
-        time.sleep(0.15)  # kafka-python warns from 0.1 s on
-
-    with closing(KafkaPythonPlane(Settings.parse(settings))) as plane:
-        plane._consumer._net.run(block)
-    assert [r for r in caplog.records if r.name == "kafka.net.selector"] == []

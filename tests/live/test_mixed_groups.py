@@ -13,7 +13,7 @@ OURS = "CooperativeSticky()"
 
 
 def start(group: Crew, name: str) -> None:
-    """The first letter says which kind: Java's, a plug-in in kafka-python, our own member."""
+    """The first letter says which kind: Java's, kafka-python's with our assignor, our own."""
     match name[0]:
         case "j":
             group.java(name, COOPERATIVE)
@@ -26,7 +26,7 @@ def start(group: Crew, name: str) -> None:
 @pytest.mark.parametrize(
     "order",
     [["j1", "p1", "o1", "j2", "p2"], ["p1", "j1", "o1", "j2", "o2"], ["o1", "j1", "p1", "j2"]],
-    ids=["java leads", "plug-in leads", "own member leads"],
+    ids=["java leads", "kafka-python leads", "own member leads"],
 )
 def test_members_of_three_kinds_come_and_go(broker, tmp_path, order):
     """The first member leads, and the others follow its plans; then they leave, the last first."""

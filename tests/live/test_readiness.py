@@ -9,7 +9,7 @@ import pytest
 from tests.live.crew import QUICK, Topic, fresh
 from tests.live.waiting import until
 
-from holdfast import AsyncConsumer, Consumer, Worker
+from holdfast import Consumer, Worker
 from holdfast.aiokafka import AIOKafkaConsumer
 from holdfast.confluent import Consumer as ConfluentConsumer
 from holdfast.kafka import KafkaConsumer
@@ -63,30 +63,24 @@ def test_a_member_that_nobody_polls_is_ready_once_it_is_stable(broker, tmp_path,
     assert generation(path) == -1
 
 
-def test_the_clients_of_an_event_loop_keep_it_too(broker, tmp_path):
-    topic = Topic(broker.bootstrap, 4)
+def test_the_consumer_of_aiokafka_keeps_it_too(broker, tmp_path):
+    topic, path = Topic(broker.bootstrap, 4), tmp_path / "ready"
 
-    async def ready(path):
+    async def ready():
         while generation(path) < 1:
             await asyncio.sleep(0.03)
 
     async def main():
-        ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-        config = {"bootstrap.servers": broker.bootstrap, "group.id": fresh("group"), **BEATS}
-        async with AsyncConsumer({**config, "holdfast.ready.file": str(ours)}) as made:
-            await made.subscribe([topic.name])
-            await asyncio.wait_for(ready(ours), 120)
-        assert generation(ours) == -1
         facade = AIOKafkaConsumer(
             topic.name,
             bootstrap_servers=broker.bootstrap,
             group_id=fresh("group"),
-            holdfast_ready_file=str(theirs),
+            holdfast_ready_file=str(path),
         )
         await facade.start()
-        await asyncio.wait_for(ready(theirs), 120)
+        await asyncio.wait_for(ready(), 120)
         await facade.stop()
-        assert generation(theirs) == -1
+        assert generation(path) == -1
 
     asyncio.run(main())
 

@@ -1,8 +1,8 @@
 """A group goes from range to cooperative-sticky to Design II and back, as the plans say.
 
-**Rules.** Three members: Java's, kafka-python's with plug-ins, our own. Each is configured as the
-plan prints it, and leaves for another client only where the plan says so. Records are written all
-the time; in the end every record was read, and by their own journals no two members owned a
+**Rules.** Three members: Java's, kafka-python's with our assignors, our own. Each is configured as
+the plan prints it, and leaves for another client only where the plan says so. Records are written
+all the time; in the end every record was read, and by their own journals no two members owned a
 partition at the same time.
 
 References: KIP-726; Incremental Cooperative Rebalancing, "Compatibility".
@@ -29,15 +29,17 @@ CONFIGURED = Path(__file__).parents[1] / "java" / "Configured.java"
 JAVAS = "org.apache.kafka.clients.consumer."
 
 
-def everywhere(*assignors: str, java: Client = Client.JAVA) -> list[Config]:
-    clients = (java, Client.KAFKA_PYTHON_PLUGIN, Client.HOLDFAST)
+STOCK = (Client.JAVA, Client.KAFKA_PYTHON_PLUGIN, Client.HOLDFAST)
+
+
+def everywhere(*assignors: str, clients: tuple[Client, ...] = STOCK) -> list[Config]:
     return [Config(client=client, assignors=assignors) for client in clients]
 
 
 GOALS = [
     everywhere("range"),
     everywhere("cooperative-sticky"),
-    everywhere("holdfast-deferred", java=Client.HOLDFAST),  # Java has no designs
+    everywhere("holdfast-deferred", clients=(Client.HOLDFAST,) * 3),  # no stock client has it
     everywhere("cooperative-sticky"),
     everywhere("range"),
 ]

@@ -40,7 +40,7 @@ def case(i: int, kind: str, wait_s: float, act: str, policy: str, *, static: boo
 
 
 def few_cases() -> list[Case]:
-    """Every kind of consumer at every wait; everything else comes with every kind."""
+    """Every kind of member at every wait; everything else comes with every kind."""
     combinations = list(product(("simple", "deferred"), (False, True)))
     cells = []
     for n, wait_s in enumerate(WAITS_S):
@@ -48,7 +48,7 @@ def few_cases() -> list[Case]:
             [
                 ("consumer", "commit"),
                 ("consumer", "explicit"),
-                ("async", ("commit", "explicit")[n % 2]),
+                ("consumer", ("commit", "explicit")[n % 2]),
                 ("worker", ("work", "save")[n % 2]),
             ]
         ):
@@ -56,15 +56,15 @@ def few_cases() -> list[Case]:
             cells.append((kind, wait_s, act, policy, static))
     for n, wait_s in enumerate((0, 2, 8)):
         for m, act in enumerate(("poll", "close", "after-poll")):
-            policy, static = combinations[(n + m) % 4]
-            cells += [(kind, wait_s, act, policy, static) for kind in ("consumer", "async")]
+            policy = ("simple", "deferred")[(n + m) % 2]
+            cells += [("consumer", wait_s, act, policy, static) for static in (False, True)]
     return [case(i, *cell[:4], static=cell[4]) for i, cell in enumerate(cells)]
 
 
 def all_cases() -> list[Case]:
     cells = [
         (kind, wait_s, act, policy, static)
-        for kind in ("consumer", "async", "worker")
+        for kind in ("consumer", "worker")
         for act in (("work", "save") if kind == "worker" else ("commit", "explicit", "after-poll"))
         for wait_s, policy, static in product(WAITS_S, ("simple", "deferred"), (False, True))
     ]

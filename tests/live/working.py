@@ -127,8 +127,8 @@ class Confluent(Program):
         return consumer
 
     def parts(self) -> Any:
-        side = self.consumer._holdfast
-        return side.group and side.group.parts
+        seat = self.consumer._holdfast.seat
+        return seat and seat.membership.parts
 
     def messages(self) -> list[Any]:
         message = self.consumer.poll(0.1)
@@ -158,7 +158,8 @@ class KafkaPython(Program):
         return kafka.KafkaConsumer(self.topic, consumer_timeout_ms=100, **words)
 
     def parts(self) -> Any:
-        return self.consumer._coordinator._parts
+        seat = self.consumer._coordinator.seat
+        return seat and seat.membership.parts
 
     def take(self) -> list[Place]:
         found = self.consumer.poll(100, max_records=3)
@@ -190,7 +191,8 @@ class Aiokafka(Program):
         return self._done(start())
 
     def parts(self) -> Any:
-        return self.consumer._coordinator.parts
+        seat = self.consumer._coordinator.seat
+        return seat and seat.membership.parts
 
     def _done(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)

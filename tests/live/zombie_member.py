@@ -16,8 +16,6 @@ on SIGTERM. A line of the journal is ``[case, event, ...]``:
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import json
 import logging
 import os
@@ -29,7 +27,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast import AsyncConsumer, Consumer, Worker
+from holdfast import Consumer, Worker
 from holdfast.demo.lifeline import watch
 from holdfast.errors import RemoteProtocolError
 
@@ -93,49 +91,40 @@ class Untold:
 
 
 class Application:
-    """One case of a consumer, in a thread; the calls of an AsyncConsumer are run on its loop."""
+    """One case of a consumer, in a thread."""
 
     def __init__(self, case: Case, spec: Spec):
         self.case, self.spec = case, spec
         self.listener: Any = Told() if case.told else Untold()
-        self.loop = asyncio.new_event_loop()
         config = {**spec.config(case), "enable.auto.commit": case.act == "poll"}
-        if case.kind == "async":
-            self.consumer: Any = AsyncConsumer(config)
-        else:
-            self.consumer = Consumer(config)
-
-    def call(self, name: str, *words: Any) -> Any:
-        answer = getattr(self.consumer, name)(*words)
-        return self.loop.run_until_complete(answer) if inspect.isawaitable(answer) else answer
+        self.consumer = Consumer(config)
 
     def run(self) -> None:
         case, write = self.case, self.spec.journal.write
-        self.call("subscribe", [self.spec.topic], self.listener)
+        self.consumer.subscribe([self.spec.topic], self.listener)
         held = 0
         while held < 2 * N_HELD:
-            held += len(self.call("poll", 0.1))
+            held += len(self.consumer.poll(0.1))
         write(case.name, "held")
         self.spec.awake.wait()
         time.sleep(case.wait_s)
         write(case.name, "acted", *attempt(self.act))
         if case.act != "close":
             self.go_on()
-            write(case.name, "ended", *attempt(lambda: self.call("close")))
-        self.loop.close()
+            write(case.name, "ended", *attempt(self.consumer.close))
 
     def act(self) -> str:
         case, topic = self.case, self.spec.topic
         if case.act == "commit":
-            self.call("commit")
+            self.consumer.commit()
         elif case.act == "explicit":
             # Below what others have committed, so that going back would show.
-            self.call("commit", {(topic, p): N_HELD // 2 for p in range(2)})
+            self.consumer.commit({(topic, p): N_HELD // 2 for p in range(2)})
         elif case.act == "after-poll":
             self.hand_out()
-            self.call("commit")
+            self.consumer.commit()
         elif case.act == "close":
-            self.call("close")
+            self.consumer.close()
         else:
             group = self.spec.config(case)["group.id"]
             while group not in self.spec.journal.lost and not (case.told and self.listener.lost):
@@ -145,7 +134,7 @@ class Application:
 
     def hand_out(self) -> None:
         """One poll, and what it returned written down as read."""
-        batch = [(m.partition(), m.offset()) for m in self.call("poll", 0.1)]
+        batch = [(m.partition(), m.offset()) for m in self.consumer.poll(0.1)]
         if batch:
             self.spec.journal.write(self.case.name, "read", batch)
 
@@ -158,7 +147,7 @@ class Application:
             self.hand_out()
             if self.listener.lost and self.case.act != "poll":
                 try:
-                    self.call("commit")
+                    self.consumer.commit()
                 except RemoteProtocolError as error:
                     self.spec.journal.write(self.case.name, "again", str(error))
 

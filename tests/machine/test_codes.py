@@ -27,9 +27,11 @@ from holdfast.machine.actions import (
 from holdfast.machine.codes import (
     EXPECTED,
     FATAL,
+    MEMBER_OVER,
     MEMBERSHIP_LOST,
     RETRIABLE,
     ErrorCode,
+    commits_again,
     describe,
 )
 from holdfast.machine.events import (
@@ -221,6 +223,19 @@ def test_a_coordinator_that_is_not_found_is_told_after_a_while():
         actions = play(RequestFailed(play.last(FindCoordinator).request, "no route"))
         told += [attempt for a in actions if isinstance(a, Warn) and "no route" in a.text]
     assert told == [3, 7, 15]  # the failed join counts as well
+
+
+@pytest.mark.parametrize("is_overtaken", [False, True])
+def test_a_commit_is_sent_again_where_it_can_be_accepted(is_overtaken):
+    """A wrong number alone is no reason to give up, where a newer one is known."""
+    for code in ErrorCode:
+        expected = code in RETRIABLE or code is ErrorCode.UNKNOWN_SERVER_ERROR
+        if code is ErrorCode.ILLEGAL_GENERATION:
+            expected = is_overtaken
+        assert commits_again(code, is_overtaken=is_overtaken) == expected
+    never = {*FATAL, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.OFFSET_METADATA_TOO_LARGE, 4711}
+    assert not any(commits_again(code, is_overtaken=is_overtaken) for code in never)
+    assert MEMBER_OVER > MEMBERSHIP_LOST
 
 
 @pytest.mark.broker  # it needs Java and Kafka's jars

@@ -44,12 +44,12 @@ KAFKA = (
     "while n < 20: n += sum(map(len, consumer.poll(1000).values()))\n"
     "consumer.close()\nprint('read', n)\n"
 )
-PLUGIN = (
+STOCK = (
     "from kafka import KafkaConsumer\n"
-    "from holdfast.adapters.kafka_python import Deferred, attach\n"
+    "from holdfast.adapters.kafka_python import CooperativeSticky\n"
     "consumer = KafkaConsumer(TOPIC, bootstrap_servers=BROKER, group_id=GROUP,"
     " auto_offset_reset='earliest',"
-    " partition_assignment_strategy=[Deferred(delay_ms=30_000)])\nattach(consumer)\nn = 0\n"
+    " partition_assignment_strategy=[CooperativeSticky()])\nn = 0\n"
     "while n < 20: n += sum(map(len, consumer.poll(1000).values()))\n"
     "consumer.close()\nprint('read', n)\n"
 )
@@ -82,7 +82,7 @@ FACES: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "kafka,aiokafka": (((AIOKAFKA,), "read 20"),),
     "kafka": (
         ((KAFKA,), "read 20"),
-        ((PLUGIN,), "read 20"),
+        ((STOCK,), "read 20"),
     ),
     "spark": ((HISTORY, "{group}"),),
     "kafka,spark": (

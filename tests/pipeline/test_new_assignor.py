@@ -1,4 +1,4 @@
-"""A new assignor is a function and one row: plug-ins, replays and plans take it from there."""
+"""A new assignor is a function and one row: stock clients, replays and plans take it from there."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def row(monkeypatch):
     monkeypatch.setitem(registry._ROWS, NAME, info)
 
 
-def test_a_plug_in_runs_a_group_with_it():
+def test_a_stock_client_runs_a_group_with_it():
     group = Group(7)
     for member in ("a", "b"):
-        group.join(member, assignor(NAME), eager=True)
+        group.join(member, assignor(NAME))
     for member in group.members.values():
         member.rejoin = True
     group.settle()

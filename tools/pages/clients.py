@@ -1,6 +1,6 @@
-"""Which public name of each client has which counterpart in ``Consumer`` and ``AsyncConsumer``.
+"""Which public name of each client has which counterpart in ``holdfast.Consumer``.
 
-**Rules.** The names come from the classes that are installed. A name that ours have too needs no
+**Rules.** The names come from the classes that are installed. A name that ours has too needs no
 row here; :data:`COUNTERPARTS` has those of another name, :data:`NOT_HERE` the reason why there is
 none. A name that is in none of these fails the page's test.
 """
@@ -63,7 +63,7 @@ NOT_HERE = {
     "bootstrap": "`subscribe` connects",
     "bootstrap_connected": "`subscribe` raises where no broker answers",
 }
-"""What ours do not have, and what to do instead."""
+"""What ours does not have, and what to do instead."""
 
 
 def public(kind: type) -> list[str]:
@@ -78,15 +78,14 @@ def missing() -> list[str]:
     for original, (theirs, _, ours) in CLIENTS.items():
         found += [f"{original}.{n}: not in ours" for n in public(theirs) if not hasattr(ours, n)]
         found += [
-            f"{original}.{n}: no counterpart in {ours.__name__}"
+            f"{original}.{n}: no counterpart in Consumer"
             for n in public(theirs)
-            for ours in (holdfast.Consumer, holdfast.AsyncConsumer)
-            if not hasattr(ours, n) and n not in known
+            if not hasattr(holdfast.Consumer, n) and n not in known
         ]
     return found + [
         f"{n}: Consumer has it"
         for n in sorted(NOT_HERE)
-        if hasattr(holdfast.Consumer, n) or hasattr(holdfast.AsyncConsumer, n) or n in COUNTERPARTS
+        if hasattr(holdfast.Consumer, n) or n in COUNTERPARTS
     ]
 
 
@@ -99,18 +98,16 @@ def clients_part() -> str:
             "",
             f"`{name}` has all of these names.",
             "",
-            "| name | `Consumer` | `AsyncConsumer` |",
-            "| --- | --- | --- |",
+            "| name | `Consumer` |",
+            "| --- | --- |",
+            *(f"| `{n}` | {_cell(n)} |" for n in public(theirs)),
         ]
-        for n in public(theirs):
-            sync, later = _cell(holdfast.Consumer, n), _cell(holdfast.AsyncConsumer, n)
-            lines.append(f"| `{n}` | {sync} | {later} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 
-def _cell(ours: type, name: str) -> str:
-    counterpart = name if hasattr(ours, name) else COUNTERPARTS.get(name, "")
-    if counterpart and hasattr(ours, counterpart):
+def _cell(name: str) -> str:
+    counterpart = name if hasattr(holdfast.Consumer, name) else COUNTERPARTS.get(name, "")
+    if hasattr(holdfast.Consumer, counterpart):
         return f"`{counterpart}`"
     return NOT_HERE[name]

@@ -1,58 +1,60 @@
-"""holdfast's eager assignors as plug-ins for aiokafka.
+"""holdfast's eager assignors for the stock aiokafka.
 
 ::
 
     sticky = [Sticky()]
     consumer = AIOKafkaConsumer("orders", group_id="etl", partition_assignment_strategy=sticky)
-    attach(consumer)
 
 **Rules.** aiokafka has the eager protocol only: cooperative assignors and designs are refused. An
 instance belongs to one consumer and keeps its own state. (aiokafka's own sticky assignor keeps its
-state on the class, so two consumers of one process overwrite each other, and it never learns its
-generation.) Only :func:`attach` touches a private part of the client.
+state on the class, so two consumers of one process overwrite each other.) No private part of the
+client is touched. A claim is the last assignment, without a generation: aiokafka tells an assignor
+none.
 
-**Strategy.** The same translation as in :mod:`~holdfast.adapters.kafka_python`. aiokafka gives a
-leader only the topics and user data of each member; an eager assignor needs no more. The client
-raises for a member whose bytes do not parse; :func:`attach` makes it one without topics.
+**Strategy.** aiokafka gives a leader only the topics and user data of each member; an eager
+assignor needs no more. Every claim has generation -1, so these claims are all of one age
+(:mod:`holdfast.assignors.claims`, rules 2 and 3):
 
-References: KIP-54, KIP-341.
+- A member that stops gives no claim, and a process that begins claims nothing. So in a bounce no
+  partition is claimed twice, and members keep what they have.
+- A member that was away while others took its partitions, and did not stop, still claims them.
+  Then two members claim a partition alike, and no member owns it: it may move. It still gets one
+  owner, and the balance is the same.
+- Beside members that know their generation (Java, ``holdfast.aiokafka``), a claim at -1 counts
+  where nobody else claims the partition. Java's leaders before KAFKA-14639 drop it.
+- A leader does not know the generation of its round either. A claim of a generation that cannot
+  exist yet counts as the newest, and again costs no more than moves.
+
+References: KIP-54, KIP-341 (generations of claims), KAFKA-14639 (claims of older generations).
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import aiokafka
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
-from aiokafka.coordinator.protocol import ConsumerProtocol
 
-from holdfast.adapters.cluster.broker_lags import BrokerLags
 from holdfast.adapters.cluster.lag_source import TIMEOUT_MS, AskedInTime, LagSource
 from holdfast.adapters.login_log import hide_logins
 from holdfast.adapters.own_assignors import check_group, resolve
-from holdfast.adapters.readable import ReadableSubscriptions
-from holdfast.assignors.registry import ASSIGNORS, find
-from holdfast.errors import ConfigError, LocalProtocolError
+from holdfast.assignors.registry import find
+from holdfast.errors import ConfigError
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader import designs
 from holdfast.machine.leader.embedded import MemberView, RebalanceMode
-from holdfast.machine.policies import DESIGNS, Offered, assignor_of, of_group
+from holdfast.machine.policies import DESIGNS, Offered, assignor_of
 from holdfast.model.limits import NO_GENERATION
 from holdfast.model.partitions import Resource
 from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
 
-__all__ = ["AiokafkaAssignor", "Range", "RoundRobin", "Sticky", "assignor", "attach"]
+__all__ = ["AiokafkaAssignor", "Range", "RoundRobin", "Sticky", "assignor"]
 
 log = logging.getLogger(__name__)
 hide_logins()
-
-TESTED = ("0.12.", "0.13.", "0.14.")
-"""Versions of aiokafka, by how they begin, that the live tests ran with."""
 
 
 class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
@@ -65,8 +67,8 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
         its factory.
     lags : LagSource, optional
         Takes partition counts, gives the leader ``{topic: [messages behind of each partition]}``:
-        a function, or :meth:`~holdfast.adapters.cluster.broker_lags.BrokerLags.connect`, which
-        under :func:`attach` goes by the consumer's ``auto_offset_reset``.
+        a function, or :meth:`~holdfast.adapters.cluster.broker_lags.BrokerLags.connect`, whose
+        ``auto.offset.reset`` should be the consumer's.
     lag_timeout_ms : int
         How long the client's event loop may wait for it; then the round is planned by counts.
     **options
@@ -92,13 +94,8 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
         **options: Any,
     ):
         self.spoken: designs.Assignor = _eager(resolve(name), options)
-        known = ASSIGNORS.get(self.spoken.name)
-        self._needs_attach = known is None or known.uses_claims
-        self._lags = lags
         self._ask = None if lags is None else AskedInTime(lags, lag_timeout_ms)
-        self._read_generation: Callable[[], int] | None = None
-        self._prepare: Callable[[], None] = lambda: None
-        self._memory = AiokafkaMemory()
+        self._last: frozenset[Resource] = frozenset()
         self._written_at = time.monotonic()
 
     @property
@@ -106,65 +103,42 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
         """Protocol name in JoinGroup."""
         return self.spoken.name
 
-    def bind(
-        self,
-        read_generation: Callable[[], int],
-        prepare: Callable[[], None],
-        *,
-        memory: AiokafkaMemory | None = None,
-        group_id: str = "",
-        reset: str = "",
-    ) -> None:
-        """Take the consumer: how to read its generation and prepare a join, what is shared."""
-        if self._read_generation is not None:
-            raise LocalProtocolError(f"{self.name}: an assignor belongs to one consumer")
-        self._read_generation, self._prepare = read_generation, prepare
-        self._memory = memory or self._memory
-        self.spoken = of_group(self.spoken, group_id)
-        if reset and isinstance(self._lags, BrokerLags):
-            self._lags.reset = reset
-
     def metadata(self, topics: Iterable[str]) -> bytes:
         """Bytes of this member's subscription.
 
         Raises
         ------
         LocalProtocolError
-            If :func:`attach` was not called and the assignor uses claims, or needs the group's id.
+            If the assignor needs the group's id and was not given it.
+
+        References: KIP-341 (a claim outlives lost membership).
         """
-        if self._read_generation is None:
-            if self._needs_attach:
-                raise LocalProtocolError(f"{self.name}: call attach(consumer) before start()")
-            check_group(self.spoken)
-        self._prepare()
+        check_group(self.spoken)
         self._written_at = time.monotonic()
         return self.spoken.subscribe(
             MemberView(
                 topics=tuple(sorted(topics)),
                 owned=(),
-                previous=tuple(sorted(self._memory.last)),
-                generation=self._memory.generation,
+                previous=tuple(sorted(self._last)),
+                generation=NO_GENERATION,
                 mode=RebalanceMode.EAGER,
             )
         )
 
     def on_assignment(self, assignment: Any) -> None:
-        """Remember the assignment and its generation."""
-        self._memory.last = frozenset((tp.topic, tp.partition) for tp in assignment.partitions())
-        if self._read_generation is not None:
-            self._memory.generation = self._read_generation()
+        """Remember the assignment: the next subscription claims it."""
+        self._last = frozenset((tp.topic, tp.partition) for tp in assignment.partitions())
 
     def assign(self, cluster: Any, members: Mapping[str, Any]) -> dict[str, bytes]:
         """Take the leader's turn: bytes of every member's assignment."""
         topics = sorted({topic for member in members.values() for topic in member.subscription})
         found = {topic: cluster.partitions_for_topic(topic) for topic in topics}
         counts = {topic: max(numbers) + 1 for topic, numbers in found.items() if numbers}
-        generation = NO_GENERATION if self._read_generation is None else self._read_generation()
         computed = designs.compute(
             [self.spoken],
             ComputeAssignment(
                 token=0,
-                generation=generation,
+                generation=NO_GENERATION,
                 protocol_name=self.name,
                 members=tuple(
                     JoinedMember(member_id=member_id, metadata=_subscription(metadata))
@@ -173,7 +147,7 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
                 partitions=tuple(counts.items()),
                 member_id="",
                 waited_ms=round((time.monotonic() - self._written_at) * 1000),
-                unbroken=0 <= self._memory.generation == generation - 1,
+                unbroken=False,
             ),
             lags=None if self._ask is None else self._ask(counts),
         )
@@ -182,18 +156,6 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
         for note in computed.notes:
             log.warning("%s: %s", self.name, note)
         return dict(computed.assignments)
-
-
-@dataclass(slots=True)
-class AiokafkaMemory:
-    """What the assignors of one consumer know of its last round: aiokafka tells only the chosen.
-
-    Membership that was lost changes nothing: an eager member still claims its last assignment, at
-    the old generation, as in Kafka's ``AbstractStickyAssignor`` (KIP-341).
-    """
-
-    last: frozenset[Resource] = frozenset()
-    generation: int = NO_GENERATION
 
 
 def _eager(given: Offered, options: Mapping[str, Any]) -> designs.Assignor:
@@ -210,7 +172,7 @@ def _eager(given: Offered, options: Mapping[str, Any]) -> designs.Assignor:
     name = given if isinstance(given, str) else given.name
     raise ConfigError(
         f"{name} is cooperative and aiokafka runs eager assignors alone: use 'sticky', or "
-        "holdfast.AsyncConsumer"
+        "holdfast.aiokafka"
     )
 
 
@@ -249,68 +211,3 @@ class RoundRobin(AiokafkaAssignor):
 
     def __init__(self) -> None:
         super().__init__("roundrobin")
-
-
-def attach(consumer: Any, *, allow_untested: bool = False) -> None:
-    """Repair a consumer, and let its assignors know its generation; call it before ``start()``.
-
-    Parameters
-    ----------
-    consumer : aiokafka.AIOKafkaConsumer
-        Its private ``_partition_assignment_strategy``, ``_group_id``, ``_auto_offset_reset`` and,
-        later, ``_coordinator`` are read. The
-        coordinator's ``_perform_assignment`` is wrapped at the first join, on this one instance.
-    allow_untested : bool
-        Go on with a version of aiokafka that was not tested.
-
-    Raises
-    ------
-    ConfigError
-        A version that was not tested.
-    LocalProtocolError
-        An assignor that another consumer has.
-    """
-    if not aiokafka.__version__.startswith(TESTED) and not allow_untested:
-        raise ConfigError(
-            f"attach: aiokafka {aiokafka.__version__} was not tested with holdfast (tested: "
-            f"{', '.join(f'{v}*' for v in TESTED)}); attach(consumer, allow_untested=True) tries it"
-        )
-
-    def read_generation() -> int:
-        coordinator = consumer._coordinator
-        return NO_GENERATION if coordinator is None else int(coordinator.generation)
-
-    prepared: list[object] = []
-
-    def prepare() -> None:
-        coordinator = consumer._coordinator
-        if coordinator is not None and coordinator not in prepared:
-            prepared[:] = [coordinator]
-            _read_leniently(coordinator)
-
-    memory = AiokafkaMemory()
-    for one in consumer._partition_assignment_strategy:
-        if isinstance(one, AiokafkaAssignor):
-            one.bind(
-                read_generation,
-                prepare,
-                memory=memory,
-                group_id=consumer._group_id or "",
-                reset=consumer._auto_offset_reset,
-            )
-
-
-def _read_leniently(coordinator: Any) -> None:
-    """Let a leader's client read every subscription of its group."""
-    perform_assignment = coordinator._perform_assignment
-    readable = ReadableSubscriptions(ConsumerProtocol.METADATA.decode)
-
-    async def perform_readable_assignment(response: Any) -> Any:
-        said = readable.of((member[0], member[-1]) for member in response.members)
-        response.members = [
-            (*member[:-1], metadata)
-            for member, metadata in zip(response.members, said, strict=True)
-        ]
-        return await perform_assignment(response)
-
-    coordinator._perform_assignment = perform_readable_assignment

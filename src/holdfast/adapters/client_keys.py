@@ -2,11 +2,10 @@
 
 **Rules.** A configuration that runs a consumer of Java, librdkafka or kafka-python means the same
 here, or is refused before anything connects. A key that the data plane knows is passed on to it
-(:data:`PASSED`); if the chosen data plane does not know it, the text says which ones do. Another
-spelling of a key is that key (:data:`ALIASES`). A key that asks for what the member does anyway is
-taken and does nothing (:data:`ONLY`); with another value it is refused with the reason, as are keys
-that cannot be honoured (:data:`REFUSED`). The rest is unknown, and the text names the key with the
-same meaning: whose words are the same, rare words before common ones.
+(:data:`PASSED`). Another spelling of a key is that key (:data:`ALIASES`). A key that asks for what
+the member does anyway is taken and does nothing (:data:`ONLY`); with another value it is refused
+with the reason, as are keys that cannot be honoured (:data:`REFUSED`). The rest is unknown, and the
+text names the key with the same meaning: whose words are the same, rare words before common ones.
 
 **Strategy.** Tables, and one function that looks a key up in them. ``docs/configuration.md`` is
 written from them.
@@ -26,8 +25,6 @@ from holdfast.adapters import credentials
 from holdfast.errors import ConfigError
 from holdfast.model.limits import INT32_MAX
 
-CONFLUENT, KAFKA_PYTHON, AIOKAFKA = "confluent", "kafka-python", "aiokafka"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedKey:
@@ -37,8 +34,8 @@ class PassedKey:
     ----------
     parse : callable
         Raises ValueError for a wrong value.
-    names : mapping of str to str
-        Data plane -> how it calls the key.
+    name : str
+        How librdkafka calls the key.
     unit : str
         Of its value, "" for none.
     text : str
@@ -46,7 +43,7 @@ class PassedKey:
     """
 
     parse: Callable[[object], object]
-    names: Mapping[str, str]
+    name: str
     unit: str = ""
     text: str
 
@@ -116,112 +113,75 @@ def _function(value: object) -> object:
     return value
 
 
-def _everywhere(name: str) -> dict[str, str]:
-    python = name.replace(".", "_")
-    return {CONFLUENT: name, KAFKA_PYTHON: python, AIOKAFKA: python}
-
-
-def _ms(name: str, text: str, *, names: Mapping[str, str] | None = None) -> PassedKey:
-    found = {CONFLUENT: name} if names is None else names
-    return PassedKey(parse=_milliseconds, names=found, unit="ms", text=text)
+def _ms(name: str, text: str) -> PassedKey:
+    return PassedKey(parse=_milliseconds, name=name, unit="ms", text=text)
 
 
 def _milliseconds(value: object) -> int:
     return whole(value, -1, unit="ms")
 
 
-def _only(name: str, parse: Callable[[object], object], text: str, unit: str = "") -> PassedKey:
-    return PassedKey(parse=parse, names={CONFLUENT: name}, unit=unit, text=text)
+def _as(name: str, parse: Callable[[object], object], text: str, unit: str = "") -> PassedKey:
+    return PassedKey(parse=parse, name=name, unit=unit, text=text)
 
 
 PASSED: Mapping[str, PassedKey] = {
-    "check.crcs": PassedKey(
-        parse=boolean, names=_everywhere("check.crcs"), text="check the checksums of records"
-    ),
+    "check.crcs": _as("check.crcs", boolean, "check the checksums of records"),
     "connections.max.idle.ms": _ms(
-        "connections.max.idle.ms",
-        "close a connection that was idle so long; the member's own too",
-        names=_everywhere("connections.max.idle.ms"),
+        "connections.max.idle.ms", "close a connection that was idle so long; the member's own too"
     ),
-    "allow.auto.create.topics": PassedKey(
-        parse=boolean,
-        names={
-            CONFLUENT: "allow.auto.create.topics",
-            KAFKA_PYTHON: "allow_auto_create_topics",
-        },
-        text="whether looking a topic up may create it",
+    "allow.auto.create.topics": _as(
+        "allow.auto.create.topics", boolean, "whether looking a topic up may create it"
     ),
-    "client.dns.lookup": PassedKey(
-        parse=_text,
-        names={CONFLUENT: "client.dns.lookup", KAFKA_PYTHON: "client_dns_lookup"},
-        text="how the addresses of a broker are found",
+    "client.dns.lookup": _as("client.dns.lookup", _text, "how the addresses of a broker are found"),
+    "receive.buffer.bytes": _as("socket.receive.buffer.bytes", _number(-1), "of a socket", "bytes"),
+    "send.buffer.bytes": _as("socket.send.buffer.bytes", _number(-1), "of a socket", "bytes"),
+    "receive.message.max.bytes": _as(
+        "receive.message.max.bytes", _number(1_000), "the largest answer of a broker", "bytes"
     ),
-    "receive.buffer.bytes": PassedKey(
-        parse=_number(-1),
-        names={CONFLUENT: "socket.receive.buffer.bytes", KAFKA_PYTHON: "receive_buffer_bytes"},
-        unit="bytes",
-        text="of a socket",
-    ),
-    "send.buffer.bytes": PassedKey(
-        parse=_number(-1),
-        names={CONFLUENT: "socket.send.buffer.bytes", KAFKA_PYTHON: "send_buffer_bytes"},
-        unit="bytes",
-        text="of a socket",
-    ),
-    "receive.message.max.bytes": PassedKey(
-        parse=_number(1_000),
-        names={CONFLUENT: "receive.message.max.bytes", KAFKA_PYTHON: "receive_message_max_bytes"},
-        unit="bytes",
-        text="the largest answer of a broker",
-    ),
-    "max.in.flight.requests.per.connection": PassedKey(
-        parse=_number(1),
-        names={
-            CONFLUENT: "max.in.flight.requests.per.connection",
-            KAFKA_PYTHON: "max_in_flight_requests_per_connection",
-        },
-        text="questions without an answer",
+    "max.in.flight.requests.per.connection": _as(
+        "max.in.flight.requests.per.connection", _number(1), "questions without an answer"
     ),
     "socket.connection.setup.timeout.ms": _ms(
         "socket.connection.setup.timeout.ms", "until a connection must stand"
     ),
-    "metadata.recovery.strategy": _only(
+    "metadata.recovery.strategy": _as(
         "metadata.recovery.strategy", _text, "what to do if no known broker answers"
     ),
     "metadata.recovery.rebootstrap.trigger.ms": _ms(
         "metadata.recovery.rebootstrap.trigger.ms", "until the first addresses are asked again"
     ),
-    "enable.metrics.push": _only("enable.metrics.push", boolean, "metrics to the broker (KIP-714)"),
-    "queued.min.messages": _only("queued.min.messages", _number(1), "records fetched ahead"),
-    "queued.max.messages.kbytes": _only(
+    "enable.metrics.push": _as("enable.metrics.push", boolean, "metrics to the broker (KIP-714)"),
+    "queued.min.messages": _as("queued.min.messages", _number(1), "records fetched ahead"),
+    "queued.max.messages.kbytes": _as(
         "queued.max.messages.kbytes", _number(1), "records fetched ahead", "kB"
     ),
     "fetch.queue.backoff.ms": _ms("fetch.queue.backoff.ms", "rest when the queue is full"),
     "fetch.error.backoff.ms": _ms("fetch.error.backoff.ms", "rest after a failed fetch"),
-    "message.max.bytes": _only("message.max.bytes", _number(1_000), "of a request", "bytes"),
-    "message.copy.max.bytes": _only("message.copy.max.bytes", _number(0), "copied", "bytes"),
+    "message.max.bytes": _as("message.max.bytes", _number(1_000), "of a request", "bytes"),
+    "message.copy.max.bytes": _as("message.copy.max.bytes", _number(0), "copied", "bytes"),
     "topic.metadata.refresh.fast.interval.ms": _ms(
         "topic.metadata.refresh.fast.interval.ms", "between looks for a topic that is not there"
     ),
-    "topic.metadata.refresh.sparse": _only(
+    "topic.metadata.refresh.sparse": _as(
         "topic.metadata.refresh.sparse", boolean, "ask for the topics in use only"
     ),
     "topic.metadata.propagation.max.ms": _ms(
         "topic.metadata.propagation.max.ms", "until a new topic must be known"
     ),
-    "socket.keepalive.enable": _only("socket.keepalive.enable", boolean, "TCP keep-alives"),
-    "socket.nagle.disable": _only("socket.nagle.disable", boolean, "TCP_NODELAY"),
-    "socket.max.fails": _only("socket.max.fails", _number(0), "failures until a new connection"),
+    "socket.keepalive.enable": _as("socket.keepalive.enable", boolean, "TCP keep-alives"),
+    "socket.nagle.disable": _as("socket.nagle.disable", boolean, "TCP_NODELAY"),
+    "socket.max.fails": _as("socket.max.fails", _number(0), "failures until a new connection"),
     "broker.address.ttl": _ms("broker.address.ttl", "how long an address is kept"),
-    "broker.address.family": _only("broker.address.family", _text, "any, v4 or v6"),
-    "log.connection.close": _only("log.connection.close", boolean, "tell of closed connections"),
-    "log_level": _only("log_level", _number(0, 7), "of librdkafka: syslog's levels"),
-    "debug": _only("debug", _text, "librdkafka's contexts, to the logger holdfast.librdkafka"),
+    "broker.address.family": _as("broker.address.family", _text, "any, v4 or v6"),
+    "log.connection.close": _as("log.connection.close", boolean, "tell of closed connections"),
+    "log_level": _as("log_level", _number(0, 7), "of librdkafka: syslog's levels"),
+    "debug": _as("debug", _text, "librdkafka's contexts, to the logger holdfast.librdkafka"),
     "statistics.interval.ms": _ms("statistics.interval.ms", "between two calls of stats_cb"),
-    "stats_cb": _only("stats_cb", _function, "librdkafka's statistics, in poll()"),
-    "throttle_cb": _only("throttle_cb", _function, "when a broker throttles, in poll()"),
+    "stats_cb": _as("stats_cb", _function, "librdkafka's statistics, in poll()"),
+    "throttle_cb": _as("throttle_cb", _function, "when a broker throttles, in poll()"),
 }
-"""Keys that a data plane knows and the member does not."""
+"""Keys that librdkafka knows and the member does not."""
 
 JAVAS = frozenset(
     {
@@ -354,15 +314,13 @@ def is_known(key: str) -> bool:
     return key in PASSED or key in ONLY or key in REFUSED
 
 
-def checked(key: str, given: str, value: object, plane: object) -> object | None:
+def checked(key: str, given: str, value: object) -> object | None:
     """The value that is passed on to the data plane, None for a key that needs nothing.
 
     Parameters
     ----------
     key, given : str
         In our spelling, and as it was written.
-    plane : object
-        Name of the data plane.
 
     Raises
     ------
@@ -376,20 +334,15 @@ def checked(key: str, given: str, value: object, plane: object) -> object | None
             only = ONLY[key]
             raise ConfigError(f"{given}: {value!r} is not here, only {only.value}: {only.why}")
         return None
-    passed = PASSED[key]
     try:
-        parsed = passed.parse(value)
+        return PASSED[key].parse(value)
     except ValueError as error:
         raise ConfigError(f"{given}: {error}") from None
-    if plane not in passed.names:
-        able = " or ".join(passed.names)
-        raise ConfigError(f"{given}: {plane} has no such setting; holdfast.data.plane={able} has")
-    return parsed
 
 
-def for_plane(passed: Mapping[str, Any], plane: str) -> dict[str, Any]:
-    """What is passed on, as the data plane calls it."""
-    return {PASSED[key].names[plane]: value for key, value in passed.items()}
+def for_librdkafka(passed: Mapping[str, Any]) -> dict[str, Any]:
+    """What is passed on, as librdkafka calls it."""
+    return {PASSED[key].name: value for key, value in passed.items()}
 
 
 def for_java(config: Mapping[str, Any]) -> dict[str, str]:

@@ -55,6 +55,10 @@ RANGES = {
     "kafka-python": Range(first="3.0.12", below="3.1", extra="kafka", module="kafka"),
 }
 
+TESTED = {"kafka-python": frozenset({"3.0.12"})}
+"""Versions whose private parts the live tests have run with; other versions are left as they are
+where that is possible."""
+
 
 def check(client: str) -> None:
     """Refuse a version of a client library that holdfast does not run with.

@@ -1,15 +1,16 @@
-"""``holdfast.Consumer``: a group member over real connections, with records from a data plane.
+"""``holdfast.Consumer``: a group member over real connections, with records from librdkafka.
 
 **Rules.** The join happens in the background: records keep coming while the group rebalances. A
 list that :meth:`Consumer.poll` returned counts as processed when the application calls it again. It
 is committed every ``auto.commit.interval.ms`` and before any hand-over. If an error ends the
 ``with`` block, the next owner reads the last list again. Callbacks run inside
 :meth:`Consumer.poll` and :meth:`Consumer.close`, on the caller's thread. What the application holds
-and cannot commit any more is an error (:mod:`holdfast.adapters.records.terms`): ``commit`` and
+and cannot commit any more is an error (:mod:`holdfast.adapters.seat.progress`): ``commit`` and
 ``close`` raise it, and the commits of the poll loop write it to the log.
 
-**Strategy.** The member machine runs on a thread of its own (:mod:`holdfast.adapters.member.host`);
-this class, on the application's thread, polls, runs callbacks, commits, and closes in order.
+**Strategy.** The member has a seat whose client is librdkafka
+(:mod:`holdfast.adapters.seat.in_poll`, :mod:`holdfast.adapters.consumer_hands`); this class, on the
+application's thread, polls in short slices, has callbacks run between them, and closes in order.
 
 References: KIP-429, KIP-62, KIP-345; Incremental Cooperative Rebalancing, "Member process".
 """
@@ -20,9 +21,11 @@ import queue
 import re
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
 
 from holdfast.adapters.arguments import (
     check_listener,
@@ -32,23 +35,29 @@ from holdfast.adapters.arguments import (
     checked_pattern,
     checked_seconds,
 )
-from holdfast.adapters.consumer_questions import ConsumerQuestions
-from holdfast.adapters.member.assembly import Assembly
+from holdfast.adapters.consumer_hands import ConsumerHands
+from holdfast.adapters.consumer_questions import ConsumerQuestions, TopicPartition, as_offsets
+from holdfast.adapters.drop_in.confluent.turns import SLICE_S
 from holdfast.adapters.member.closing import Closing
-from holdfast.adapters.member.commits import CATCH_UP_S, ConsumerCommits, loss_of
 from holdfast.adapters.member.end_signals import EndSignals
 from holdfast.adapters.member.errands import to_the_end
 from holdfast.adapters.member.membership import assignors_of
+from holdfast.adapters.member.metadata_watch import Matches
 from holdfast.adapters.member.metrics import MemberMetrics
+from holdfast.adapters.member.parts import MemberParts
 from holdfast.adapters.member.readiness import clear_ready_file
-from holdfast.adapters.records.delivery import SLICE_MS, TopicPartition
-from holdfast.adapters.records.topic_duties import RebalanceListener
+from holdfast.adapters.seat.commits import CommitAsker, Offsets, loss_of
+from holdfast.adapters.seat.hands import Wishes
+from holdfast.adapters.seat.in_hand import NOTHING, InHand
+from holdfast.adapters.seat.in_poll import InPoll
+from holdfast.adapters.seat.membership import Membership
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, LocalProtocolError
 from holdfast.machine import events
+from holdfast.machine.actions import ListenerCall
+from holdfast.model.partitions import Resource
 
-_SLICE_S = SLICE_MS / 1000  # how long a callback may wait
-_POLLED_EVERY_S = 0.1
+_WISHES = Wishes(hears_nothing_new=True, error_stops_commit=True)
 
 _Self = TypeVar("_Self", bound="Consumer")
 _P = ParamSpec("_P")
@@ -65,6 +74,22 @@ def _inside(
         return self._closing.inside(lambda: method(self, *args, **kwargs))
 
     return cast("Callable[Concatenate[_Self, _P], _T]", call)
+
+
+class RebalanceListener(Protocol):
+    """Callbacks of KIP-429; any of them may be missing."""
+
+    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+        """Take over these new partitions; called in every round."""
+
+    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        """Give these up: flush their state; offsets are committed right after."""
+
+    def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+        """These are lost already; another member may be reading them.
+
+        A listener without this gets ``on_partitions_revoked`` in its place.
+        """
 
 
 class Consumer(ConsumerQuestions):
@@ -107,17 +132,18 @@ class Consumer(ConsumerQuestions):
         self._settings = Settings.parse(config)
         self.assignors = assignors_of(self._settings)
         clear_ready_file(self._settings)
-        self._parts: Assembly | None = None
-        self._commits = ConsumerCommits(self._settings)
+        self._seat: InPoll | None = None
+        self._hands: ConsumerHands
+        self._listener: RebalanceListener | None = None
+        self._in_hand = InHand()
         self._closing = Closing(self._end)
         self.signals = EndSignals()
-        self.handles_signals: bool = self._settings["holdfast.handle.signals"]
-        self.is_stopped = False
-        self._polled_at = 0.0
+        self._handles_signals: bool = self._settings["holdfast.handle.signals"]
+        self._is_stopped = False
         self._poller = threading.current_thread()  # who polled last
-        self.is_seen = True  # whether the application has what the last poll handed out
+        self._is_seen = True  # whether the application has what the last poll handed out
         self._in_loop = False  # the application works on a list of the iteration
-        self.ends_with_error = False  # of the application; a close must not hide it
+        self._ends_with_error = False  # of the application; a close must not hide it
         self._callback_error: Exception | None = None  # the next call raises it
         self._has_raised_failure = False
 
@@ -146,20 +172,46 @@ class Consumer(ConsumerQuestions):
         pattern = checked_pattern(topics)
         names = () if pattern is not None else checked_names(topics)
         check_listener(listener)
-        if self._parts is None:
+        if self._seat is None:
             self._check_open()
-            self._parts = Assembly(self._settings, self.assignors)
-        self._parts.subscribe(names, pattern, listener)
+            self._sit_down(names, pattern, listener)
+        else:
+            self._listener = listener
+            self._seat.membership.subscribe(names, pattern)
+
+    def _sit_down(
+        self, names: tuple[str, ...], pattern: Matches | None, listener: RebalanceListener | None
+    ) -> None:
+        membership = Membership(self._settings, self.assignors)
+        hands = ConsumerHands(self._settings, weakref.ref(self))
+        hands.seat = seat = InPoll(membership, hands, _WISHES, self._in_hand)
+        self._hands, self._listener, self._in_hand.last = hands, listener, NOTHING
+        try:
+            membership.join_now(names, pattern)
+            self._seat = seat
+            weakref.finalize(self, membership.close)
+        except BaseException:
+            hands.close()
+            raise
+
+    def listener_for(self, call: ListenerCall) -> Callable[[list[Resource]], object] | None:
+        """See :class:`~holdfast.adapters.drop_in.confluent.hands.HasListener`."""
+        method = getattr(self._listener, f"on_partitions_{call.value}", None)
+        if method is None and call is ListenerCall.LOST:
+            method = getattr(self._listener, "on_partitions_revoked", None)
+        if method is None:
+            return None
+        return lambda resources: method([TopicPartition(*tp) for tp in resources])
 
     @_inside
     def unsubscribe(self) -> None:
         """Leave the group; :meth:`subscribe` joins it again."""
-        if self._parts is not None:
+        if self._seat is not None:
             timeout_s = self._settings.call_timeout_s
             try:
-                self._leave(self._parts, returns=False, timeout_s=timeout_s)
+                self._leave(self._seat, returns=False, timeout_s=timeout_s)
             finally:
-                self._parts = None
+                self._seat = None
 
     def stop(self) -> None:
         """End the iteration, and a poll that waits; from any thread or signal handler.
@@ -167,7 +219,7 @@ class Consumer(ConsumerQuestions):
         The poll that waits returns an empty list, and later polls return one at once. The list that
         the application works on counts as processed when :meth:`close` is called.
         """
-        self.is_stopped = True
+        self._is_stopped = True
 
     def close(self, timeout: float = 30.0, *, returns: bool = True) -> None:
         """Hand everything over in order and leave.
@@ -199,59 +251,49 @@ class Consumer(ConsumerQuestions):
     def _end(self, timeout_s: float, returns: bool) -> None:
         is_elsewhere = self._poller is not threading.current_thread() and self._poller.is_alive()
         if self._in_loop or is_elsewhere:
-            self.is_seen = False
-        if self._parts is not None:
-            self._leave(self._parts, returns=returns, timeout_s=timeout_s)
+            self._is_seen = False
+        if self._seat is not None:
+            self._leave(self._seat, returns=returns, timeout_s=timeout_s)
 
-    def _leave(self, parts: Assembly, *, returns: bool, timeout_s: float) -> None:
+    def _leave(self, seat: InPoll, *, returns: bool, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
+        if not self._is_seen:
+            seat.unprocessed = self._hands.firsts(self._in_hand.last or ())
         try:
-            to_the_end(lambda: self._hand_over_all(parts, deadline, returns=returns))
+            to_the_end(lambda: self._hand_over_all(seat, deadline, returns=returns))
         finally:
-            parts.close()
-        delivery = parts.duties.delivery
-        lost = delivery.terms(lambda terms: loss_of(terms.untold(), terms))
-        is_raised = self.ends_with_error or self._has_raised_failure
+            seat.membership.close()
+            self._hands.close()
+        lost = loss_of(seat.progress.untold(), seat.progress)
+        is_raised = self._ends_with_error or self._has_raised_failure
         if lost is not None and (is_raised or self._callback_error is not None):
-            parts.note_untold(lost)
+            if (parts := seat.membership.parts) is not None:
+                parts.note_untold(lost)
         elif lost is not None:
             raise lost
         if not is_raised:
             self._raise_callback_error()
 
-    def _hand_over_all(self, parts: Assembly, deadline: float, *, returns: bool) -> None:
+    def _hand_over_all(self, seat: InPoll, deadline: float, *, returns: bool) -> None:
         """Have the member leave, and run the callbacks that come until then."""
-        if parts.host.failure is None:
-            if not self.is_seen:
-                parts.duties.delivery.give_up_waiting(parts.host.standing.owned)
-            parts.duties.delivery.processed()
-            if self._commits.is_automatic:
-                half_s = (deadline - time.monotonic()) / 2
-                self._commits.before_leaving(parts, time.monotonic() + half_s)
-            parts.host.leave(returns=returns)
-            while not parts.host.over.is_set() and time.monotonic() < deadline:
-                self._run_calls(parts, wait_s=0.02)
-        self._run_calls(parts)
+        self._note_error(seat.leave(deadline, returns=returns))
 
     def __enter__(self) -> Self:
-        if self.handles_signals:
+        if self._handles_signals:
             self.signals.watch()
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if error is not None:
-            self.end_with_error()
+            # The loop has not come back: its list is not processed, and its error goes on.
+            self._is_seen = False
+            self._ends_with_error = True
         try:
             self.close()
         finally:
             self.signals.end()
         if error is None:
             self.signals.raise_caught()
-
-    def end_with_error(self) -> None:
-        """The loop has not come back: its list is not processed, and its error goes on."""
-        self.is_seen = False
-        self.ends_with_error = True
 
     # Records
 
@@ -269,7 +311,7 @@ class Consumer(ConsumerQuestions):
         Returns
         -------
         list
-            The data plane's own messages (``confluent_kafka.Message`` by default), maybe none.
+            Messages, each a ``confluent_kafka.Message``; maybe none.
 
         Raises
         ------
@@ -277,40 +319,58 @@ class Consumer(ConsumerQuestions):
             If the group refused this member for good (fenced, not authorised, no protocol in
             common), saying what to do.
         AdapterError
-            If the data plane failed.
+            If librdkafka failed.
         Exception
             What a callback raised; every other callback that was due has run.
         """
-        parts = self._running(polls=True)
+        seat = self._running(polls=True)
         self._poller = threading.current_thread()
         limit = self._settings["max.poll.records"] if max_records is None else max_records
         deadline = time.monotonic() + checked_seconds(timeout)
-        delivery = parts.duties.delivery
-        if delivery.processed():
-            deadline += self._run_calls_of_hand_over(parts)
+        found: list[Any] = []
+        self._in_hand.last = None
+        try:
+            found = self._polled(seat, limit, deadline)
+            return found if self._is_seen else []
+        finally:
+            self._in_hand.last = found or NOTHING
+
+    def _polled(self, seat: InPoll, limit: int, deadline: float) -> list[Any]:
+        """The next records; what callbacks take is not counted."""
         while True:
-            self._note_poll(parts)
-            deadline += self._run_calls(parts)
-            self._commits.now_and_then(parts)
+            began = time.monotonic()
+            self._note_error(seat.come_in())
+            deadline += time.monotonic() - began
+            seat.commit_by_clock()
             self.signals.raise_caught()
             self._raise_callback_error()
-            if self.is_stopped or self._closing.has_begun():
+            if self._is_stopped or self._closing.has_begun():
                 return []
+            self._hands.starts.look_again(self._hands.client)
             left_s = max(0.0, deadline - time.monotonic())
-            messages = delivery.poll(int(left_s * 1000), limit)
+            messages = self._fetched(seat, limit, min(left_s, SLICE_S))
             if self._closing.has_begun():  # the application does not get these
-                self.is_seen = False
-                return []
-            if messages or left_s == 0.0:
-                parts.counters.add("records", len(messages))
+                self._is_seen = False
                 return messages
-            self._raise_failure(parts)
-            if not delivery.active():
-                deadline += self._run_calls(parts, wait_s=min(left_s, _SLICE_S))
+            if messages or left_s == 0.0:
+                self._count(seat, len(messages))
+                return messages
+            self._raise_failure(seat)
+
+    def _fetched(self, seat: InPoll, limit: int, wait_s: float) -> list[Any]:
+        if self._hands.has_begun():
+            return self._hands.fetch(limit, wait_s)
+        with suppress(queue.Empty):  # the first assignment, most often
+            seat.errands.first(wait_s)
+        return []
+
+    def _count(self, seat: InPoll, n_records: int) -> None:
+        if n_records and (parts := seat.membership.parts) is not None:
+            parts.counters.add("records", n_records)
 
     def __iter__(self) -> Iterator[list[Any]]:
         """Yield lists of records, never an empty one, until it is stopped or closed."""
-        while not (self.is_stopped or self._closing.has_begun()):
+        while not (self._is_stopped or self._closing.has_begun()):
             if batch := self.poll():
                 self._in_loop = True
                 try:
@@ -318,51 +378,23 @@ class Consumer(ConsumerQuestions):
                 finally:
                     self._in_loop = False
 
-    def _note_poll(self, parts: Assembly) -> None:
-        now = time.monotonic()
-        if now - self._polled_at >= _POLLED_EVERY_S:
-            self._polled_at = now
-            parts.host.post(events.Polled())
+    def _to_commit(self, seat: InPoll) -> Offsets:
+        """What is handed out; not a list that the application has not seen."""
+        if not self._is_seen:
+            seat.unprocessed = self._hands.firsts(self._in_hand.last or ())
+        return seat.to_commit()
 
-    def _run_calls(self, parts: Assembly, wait_s: float = 0.0) -> float:
-        """Run the waiting callbacks, the first within ``wait_s``; return the seconds taken.
-
-        A poll adds these seconds to its deadline. Otherwise a callback that is longer than the
-        timeout would end the poll without records, although there are some.
-        """
-        taken_s = 0.0
-        while True:
-            began = time.monotonic()
-            try:
-                error = parts.duties.calls.do_next(wait_s)
-            except queue.Empty:
-                return taken_s
-            wait_s = 0.0
-            taken_s += time.monotonic() - began
-            parts.host.post(events.Polled())
-            if isinstance(error, Exception):
-                self._callback_error = self._callback_error or error
-            elif error is not None:
-                raise error
+    def _note_error(self, error: BaseException | None) -> None:
+        """Keep what a callback raised until this call, or the next one, raises it."""
+        if isinstance(error, Exception):
+            self._callback_error = self._callback_error or error
+        elif error is not None:
+            raise error
 
     def _raise_callback_error(self) -> None:
         error, self._callback_error = self._callback_error, None
         if error is not None:
             raise error
-
-    def _run_calls_of_hand_over(self, parts: Assembly) -> float:
-        """Run the callbacks of a hand-over that waited for this poll; return the seconds taken.
-
-        The member's thread posts them only now, one after the other. If the poll handed out records
-        first, the callbacks and the next owners would wait until these are processed as well.
-        """
-        taken_s = 0.0
-        while parts.host.catch_up(CATCH_UP_S):
-            took_s = self._run_calls(parts)
-            if took_s == 0.0:
-                break
-            taken_s += took_s
-        return taken_s
 
     # Offsets
 
@@ -388,10 +420,14 @@ class Consumer(ConsumerQuestions):
             If the member does not own a partition, or no record can have the offset: the broker
             would not notice.
         """
-        parts = self._running()
-        if offsets is not None:
+        seat = self._running()
+        if offsets is None:
+            wanted, asked = self._to_commit(seat), CommitAsker.ALL
+        else:
             check_offsets(offsets)
-        self._commits.commit(parts, offsets, is_seen=self.is_seen)
+            seat.note()  # what was lost meanwhile is heard of by this call
+            wanted, asked = as_offsets(offsets), CommitAsker.NAMED
+        seat.commits.begin(wanted, asked, timeout_s=self._settings.call_timeout_s).result()
 
     @_inside
     def committed(
@@ -399,17 +435,18 @@ class Consumer(ConsumerQuestions):
     ) -> dict[TopicPartition, int | None]:
         """Return the group's committed offsets, None where there is none."""
         wanted = checked_pairs(partitions)
-        found = self._running().link.committed(wanted).result()
+        found = self._running().ask_places(wanted).result()
         return {TopicPartition(*tp): found[tp] if found.get(tp, -1) >= 0 else None for tp in wanted}
 
     @_inside
     def position(self, partition: tuple[str, int]) -> int | None:
         """Return the offset of the next record of a partition, None if it is not held."""
         checked_pairs([partition])
-        parts = self._running()
-        at = parts.duties.delivery.position(partition)
-        if at is None and partition in parts.host.standing.owned:
-            return parts.duties.start_positions([partition])[partition]
+        seat = self._running()
+        tp = partition[0], partition[1]
+        at = self._hands.position(tp)
+        if at is None and tp in self._owned(seat):
+            return self._hands.places([tp])[tp].offset
         return at
 
     @_inside
@@ -424,15 +461,14 @@ class Consumer(ConsumerQuestions):
         LocalProtocolError
             If the member does not own the partition, or no record can have the offset.
         """
-        parts = self._running()
+        seat = self._running()
         check_offsets({partition: offset})
-        delivery = parts.duties.delivery
-        lost = delivery.terms(lambda terms: loss_of(terms.in_hand([partition]), terms))
+        lost = loss_of(seat.progress.in_hand([partition]), seat.progress)
         if lost is not None:
             raise lost
-        if partition not in parts.host.standing.owned:
+        if partition not in self._owned(seat):
             raise LocalProtocolError(f"{partition[0]}-{partition[1]} is not this member's")
-        parts.duties.seek(partition, offset)
+        self._hands.seek((partition[0], partition[1]), offset)
 
     @_inside
     def pause(self, partitions: Collection[tuple[str, int]]) -> None:
@@ -443,69 +479,86 @@ class Consumer(ConsumerQuestions):
         LocalProtocolError
             If one is no pair of topic and partition, or is not this member's.
         """
-        parts = self._running()
+        seat = self._running()
         wanted = checked_pairs(partitions)
         for topic, partition in wanted:
-            if (topic, partition) not in parts.host.standing.owned:
+            if (topic, partition) not in self._owned(seat):
                 raise LocalProtocolError(f"{topic}-{partition} is not this member's")
-        parts.duties.pause(wanted)
+        self._hands.pause(wanted)
 
     @_inside
     def resume(self, partitions: Collection[tuple[str, int]]) -> None:
         """Hand these out again."""
-        self._running().duties.resume(checked_pairs(partitions))
+        self._running()
+        self._hands.resume(checked_pairs(partitions))
 
     @_inside
     def paused(self) -> set[TopicPartition]:
         """Return the partitions that are paused."""
-        return self._running().duties.paused()
+        self._running()
+        return {TopicPartition(*tp) for tp in self._hands.paused}
 
     # Membership
 
     def assignment(self) -> set[TopicPartition]:
         """Return the partitions that this member owns."""
-        return {TopicPartition(*tp) for tp in self._running().host.standing.owned}
+        return {TopicPartition(*tp) for tp in self._owned(self._running())}
+
+    @staticmethod
+    def _owned(seat: InPoll) -> Collection[Resource]:
+        standing = seat.membership.standing
+        return () if standing is None else standing.owned
 
     @property
     def member_id(self) -> str:
         """Member id given by the coordinator, empty before the first join."""
-        return self._parts.host.standing.identity.member_id if self._parts else ""
+        standing = self._seat.membership.standing if self._seat else None
+        return standing.identity.member_id if standing else ""
 
     @property
     def generation(self) -> int:
         """Generation of the group as this member knows it, -1 for none."""
-        return self._parts.host.standing.identity.generation if self._parts else -1
+        standing = self._seat.membership.standing if self._seat else None
+        return standing.identity.generation if standing else -1
 
     def enforce_rebalance(self, reason: str = "requested by the application") -> None:
         """Ask for a round (KIP-568)."""
-        self._running().host.post(events.RejoinRequested(reason))
+        host = self._running().membership.host
+        if host is not None:
+            host.post(events.RejoinRequested(reason))
 
     @_inside
     def metrics(self) -> MemberMetrics:
         """Return what was counted so far, in Kafka's names where they exist."""
-        return self._running().metrics()
+        return self._member().metrics()
 
     # Plumbing
 
-    def _running(self, *, polls: bool = False) -> Assembly:
-        """The parts; raises the member's failure, for a poll after the waiting callbacks."""
+    @property
+    def _parts(self) -> MemberParts | None:
+        return None if self._seat is None else self._seat.membership.parts
+
+    def _running(self, *, polls: bool = False) -> InPoll:
+        """The seat; raises the member's failure, for a poll after the waiting callbacks."""
         self._check_open()
         if polls and self._closing.has_begun():
             raise AdapterError("the consumer is closing: a callback may commit, and not poll")
-        if self._parts is None:
+        seat = self._seat
+        if seat is None:
             raise LocalProtocolError("subscribe() first")
         if polls:
-            self._raise_failure(self._parts)
-        elif self._parts.host.failure is not None:
+            self._raise_failure(seat)
+        elif (failure := seat.membership.failure) is not None:
             self._has_raised_failure = True
-            raise self._parts.host.failure
-        return self._parts
+            raise failure
+        return seat
 
-    def _raise_failure(self, parts: Assembly) -> None:
-        if parts.host.failure is not None:
+    def _raise_failure(self, seat: InPoll) -> None:
+        failure = seat.membership.failure
+        if failure is not None:
             self._has_raised_failure = True
-            self._run_calls(parts)
-            raise parts.host.failure
+            self._note_error(seat.come_in())
+            raise failure
 
     def _check_open(self) -> None:
         if self._closing.is_done:

@@ -16,18 +16,38 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.adapters.arguments import checked_pairs
 from holdfast.adapters.cluster.lookup import EARLIEST, LATEST
-from holdfast.adapters.member.assembly import Assembly
-from holdfast.adapters.member.commits import ConsumerCommits, not_committed
-from holdfast.adapters.records.delivery import TopicPartition
+from holdfast.adapters.consumer_hands import ConsumerHands
+from holdfast.adapters.member.link import OffsetToCommit
+from holdfast.adapters.member.parts import MemberParts
+from holdfast.adapters.seat.commits import CommitAsker, Offsets
+from holdfast.adapters.seat.in_poll import InPoll
 from holdfast.adapters.settings import Settings
 from holdfast.errors import LocalProtocolError
 from holdfast.machine.member.holdings import Identity
 
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
 Answered = Callable[[Mapping[TopicPartition, int], Exception | None], object]
+
+
+def as_offsets(offsets: Mapping[tuple[str, int], int]) -> Offsets:
+    """Offsets of the application, as a commit takes them."""
+    return {(tp[0], tp[1]): OffsetToCommit(at) for tp, at in offsets.items()}
+
+
+def _error_of(done: Future[None]) -> Exception | None:
+    error = done.exception()
+    return error if error is None or isinstance(error, Exception) else None
 
 
 def group_metadata(settings: Settings, identity: Identity) -> bytes:
@@ -50,10 +70,15 @@ class ConsumerQuestions:
     """Questions and commits of a consumer whose parts run."""
 
     _settings: Settings
-    _commits: ConsumerCommits
+    _hands: ConsumerHands
 
-    def _running(self, *, polls: bool = False) -> Assembly:
+    def _running(self, *, polls: bool = False) -> InPoll:
         raise NotImplementedError
+
+    def _member(self) -> MemberParts:
+        parts = self._running().membership.parts
+        assert parts is not None  # a consumer waits for a broker when it subscribes
+        return parts
 
     def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Any]:
         """See :meth:`holdfast.Consumer.poll`."""
@@ -72,11 +97,11 @@ class ConsumerQuestions:
 
     def subscription(self) -> set[str]:
         """Return the topics of the subscription: for a pattern, those that match now."""
-        return set(self._running().subscribed)
+        return set(self._member().subscribed)
 
     def list_topics(self) -> dict[str, int]:
         """Return the number of partitions of every topic that is not internal."""
-        return dict(self._running().lookup.partitions(None).result().counts)
+        return dict(self._member().lookup.partitions(None).result().counts)
 
     # Offsets
 
@@ -94,7 +119,7 @@ class ConsumerQuestions:
         wanted = checked_pairs(partitions)
         if not wanted:
             return {}
-        found = self._running().lookup.list_offsets(wanted, at).result()
+        found = self._member().lookup.list_offsets(wanted, at).result()
         return {TopicPartition(*tp): offset for tp, offset in found.items()}
 
     def offsets_for_times(
@@ -124,7 +149,7 @@ class ConsumerQuestions:
                 )
         if not times:
             return {}
-        found = self._running().lookup.offsets_at(times).result()
+        found = self._member().lookup.offsets_at(times).result()
         return {TopicPartition(*tp): at if at >= 0 else None for tp, (at, _) in found.items()}
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
@@ -137,10 +162,12 @@ class ConsumerQuestions:
 
     def seek_to_committed(self, *partitions: tuple[str, int]) -> None:
         """Continue these where the group has committed, or by ``auto.offset.reset``."""
-        self._seek_to(self._running().duties.start_positions(self._named(partitions)))
+        self._running()
+        found = self._hands.places(self._named(partitions))
+        self._seek_to({tp: place.offset for tp, place in found.items()})
 
     def _named(self, partitions: Collection[tuple[str, int]]) -> Collection[tuple[str, int]]:
-        return partitions or self._running().host.standing.owned
+        return partitions or self._member().host.standing.owned
 
     def _seek_to(self, offsets: Mapping[Any, int]) -> None:
         for partition, offset in offsets.items():
@@ -168,23 +195,15 @@ class ConsumerQuestions:
         RemoteProtocolError, LocalProtocolError
             As :meth:`holdfast.Consumer.commit`, for what may not be committed at all.
         """
-        parts = self._running()
-        wanted = dict(offsets or {})
-        if offsets is None:
-            wanted = parts.duties.delivery.to_commit(parts.host.standing.terms, handed=True)
-        told = {TopicPartition(*tp): offset for tp, offset in wanted.items()}
-        if not wanted:
-            return
-
-        def done(answer: Future[int]) -> None:
-            failed = answer.exception()
-            code = answer.result() if failed is None else -1
-            error = None if code == 0 else not_committed(code)
-            if on_commit is not None:
-                on_commit(told, error)
-
-        self._commits.send(parts, wanted).add_done_callback(done)
+        seat = self._running()
+        asked = CommitAsker.ALL if offsets is None else CommitAsker.NAMED
+        seat.note()
+        wanted = seat.to_commit() if offsets is None else as_offsets(offsets)
+        told = {TopicPartition(*tp): at.offset for tp, at in wanted.items()}
+        sent = seat.commits.begin(wanted, asked, timeout_s=self._settings.call_timeout_s)
+        if wanted and on_commit is not None:
+            sent.add_done_callback(lambda done: on_commit(told, _error_of(done)))
 
     def group_metadata(self) -> bytes:
         """Return what fences ``confluent_kafka.Producer.send_offsets_to_transaction`` (KIP-447)."""
-        return group_metadata(self._settings, self._running().host.standing.identity)
+        return group_metadata(self._settings, self._member().host.standing.identity)

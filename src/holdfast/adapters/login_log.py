@@ -1,9 +1,10 @@
 """No login in a log: one filter for what kafka-python and aiokafka write at DEBUG.
 
-**Rules.** Where the settings of a client are made, :func:`hide_logins` is called; the plug-ins call
-it when they are imported, because their clients are the application's. The filter tells a
-login by what a record is about (the class of a request, the key of a setting), never by its text:
-quotes, escapes and other spellings of a password change nothing. No secret is kept here.
+**Rules.** Where the settings of a client are made, :func:`hide_logins` is called; the assignors for
+stock clients call it when they are imported, because their clients are the application's. The
+filter tells a login by what a record is about (the class of a request, the key of a setting), never
+by its text: quotes, escapes and other spellings of a password change nothing. No secret is kept
+here.
 
 **Strategy.** These libraries log a request as an object before it is text, so its class is in the
 record's arguments. Bytes of the wire cannot be told apart (an answer names no kind), so a record

@@ -5,7 +5,7 @@ with a dot is a factory of the user, ``package.module.factory`` or ``package.mod
 object is an assignor of the user, or a factory. A factory is called without arguments for each
 client. What comes out must have everything in :class:`~holdfast.machine.leader.designs.Assignor`.
 
-**Strategy.** ``Consumer``, ``AsyncConsumer``, ``Worker`` and the plug-ins all call
+**Strategy.** ``Consumer``, ``Worker`` and the plain assignors for stock clients all call
 :func:`resolve`.
 
 References: KIP-726 ("assignors are user-customisable"); Incremental Cooperative Rebalancing,
@@ -86,17 +86,17 @@ def _missing(candidate: object) -> list[str]:
 
 
 def check_group(assignor: Assignor) -> None:
-    """Refuse a plug-in whose last tie-break takes the group's id, where nobody has told it.
+    """Refuse an assignor whose last tie-break takes the group's id, where nobody has told it.
 
     Raises
     ------
     LocalProtocolError
-        With the two ways to tell it.
+        With the way to tell it.
 
     References: KAFKA-5337 (two groups load different members).
     """
     if lacks_group(assignor):
         raise LocalProtocolError(
-            f"{assignor.name}: its last tie-break takes the group's id: call attach(consumer) "
-            f"first, or give assignor({assignor.name!r}, group_id=...)"
+            f"{assignor.name}: its last tie-break takes the group's id: give "
+            f"assignor({assignor.name!r}, group_id=...)"
         )

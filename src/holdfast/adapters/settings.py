@@ -27,7 +27,6 @@ from holdfast.machine.policies import DEFAULTS, POLICIES
 from holdfast.machine.policy import When
 from holdfast.model.limits import INT32_MAX
 
-DATA_PLANES = ("confluent", "kafka-python", "aiokafka")
 _HIDDEN = "[hidden]"
 
 
@@ -180,7 +179,6 @@ KEYS: dict[str, Key] = {
     "holdfast.policy": Key(parse=_one_of(*POLICIES), default="simple"),
     "holdfast.target.assignor": Key(parse=lambda value: find(_name(value)).name),
     "holdfast.assignor.options": Key(parse=_options, default={}),
-    "holdfast.data.plane": Key(parse=_one_of(*DATA_PLANES), default="confluent"),
     "holdfast.error.timeout.ms": Key(parse=_ms(0), default=0),
     "holdfast.handle.signals": Key(parse=client_keys.boolean, default=True),
     "holdfast.drain.timeout.ms": Key(parse=_ms(0)),
@@ -261,11 +259,10 @@ class Settings:
                 raise ConfigError(_unknown(given))
             written[key] = given
         _check(values)
-        plane = values["holdfast.data.plane"]
         passed = {
             key: found
             for key, (given, value) in others.items()
-            if (found := client_keys.checked(key, given, value, plane)) is not None
+            if (found := client_keys.checked(key, given, value)) is not None
         }
         return cls(values, frozenset(written) & KEYS.keys(), passed)
 

@@ -321,7 +321,9 @@ class _WorkerDuties:
         """Whether the caller is a callback."""
         return self._thread == threading.get_ident()
 
-    def stop(self, resources: tuple[partitions.Resource, ...], drained: Callable[[], None]) -> None:
+    def hold_back(
+        self, resources: tuple[partitions.Resource, ...], drained: Callable[[], None]
+    ) -> None:
         drained()
 
     def drop(
@@ -331,7 +333,7 @@ class _WorkerDuties:
         with self._lock:
             self._late |= self._saving & set(resources)
 
-    def start(self, resources: tuple[partitions.Resource, ...], term: int) -> None:
+    def take_over(self, resources: tuple[partitions.Resource, ...], term: int) -> None:
         """Work has begun in the callback."""
 
     def call(
@@ -401,7 +403,7 @@ class _WorkerDuties:
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         done(0)
 
-    def completed(self, action: actions.JoinCompleted) -> None:
+    def settle(self, action: actions.JoinCompleted) -> None:
         """Nothing to note."""
 
     def close(self, *, wait: bool) -> None:

@@ -1,4 +1,4 @@
-"""One member of the demo's group: a kafka-python consumer with our plug-in.
+"""One member of the demo's group: a program of kafka-python with one import changed.
 
 Run as ``python -m holdfast.demo.member BOOTSTRAP TOPIC GROUP NAME JOURNAL``; SIGTERM closes it.
 """
@@ -8,13 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
+from kafka import ConsumerRebalanceListener, TopicPartition
 
-from holdfast.adapters.kafka_python import CooperativeSticky, attach
 from holdfast.demo.journal import JournalWriter
 from holdfast.demo.lifeline import watch
+from holdfast.kafka import KafkaConsumer
 from holdfast.tables.private import open_private
 
 HEARTBEAT_MS = 300
@@ -43,7 +42,7 @@ def main(bootstrap: str, topic: str, group: str, name: str, journal: str) -> Non
     stop = watch()
     with open_private(Path(journal), "a") as file:
         diary = JournalWriter(name, file, group=group, topic=topic)
-        consumer: Any = KafkaConsumer(
+        consumer = KafkaConsumer(
             bootstrap_servers=bootstrap,
             group_id=group,
             client_id=name.partition(".")[0],
@@ -51,9 +50,8 @@ def main(bootstrap: str, topic: str, group: str, name: str, journal: str) -> Non
             auto_commit_interval_ms=1_000,
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
-            partition_assignment_strategy=[CooperativeSticky()],
+            partition_assignment_strategy=["cooperative-sticky"],
         )
-        attach(consumer)
         consumer.subscribe([topic], listener=_Diary(diary))
         while not stop.is_set():
             for tp, records in consumer.poll(timeout_ms=POLL_MS).items():

@@ -128,6 +128,13 @@ RETRIABLE = frozenset(
 MEMBERSHIP_LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 """The member loses all partitions and joins again without claims (KAFKA-12983)."""
 
+COMMIT_FAILED = frozenset({*MEMBERSHIP_LOST, ErrorCode.REBALANCE_IN_PROGRESS})
+"""Answers to a commit that Kafka's consumer raises as ``CommitFailedException``."""
+
+MEMBER_OVER = frozenset({*MEMBERSHIP_LOST, ErrorCode.FENCED_INSTANCE_ID})
+"""Answers to a commit of a member, or of a generation of it, that is over: nothing of that
+generation can be committed any more."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FatalCode:
@@ -222,6 +229,24 @@ HINTS: Mapping[int, str] = {
     ),
 }
 """What to do about other codes."""
+
+
+def commits_again(code: int, *, is_overtaken: bool) -> bool:
+    """Whether a commit that was answered with this code is sent again.
+
+    Parameters
+    ----------
+    code : int
+        Kafka's error code, -1 where no broker answered.
+    is_overtaken : bool
+        Whether the member has a newer generation than the commit, or is about to get one: then the
+        commit was refused for its number alone.
+
+    References: KAFKA-14024; Kafka's ConsumerCoordinator, ``OffsetCommitResponseHandler.handle``.
+    """
+    if code == ErrorCode.ILLEGAL_GENERATION:
+        return is_overtaken
+    return code in RETRIABLE or code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def describe(code: int) -> str:

@@ -1,9 +1,9 @@
 """Every rebalance policy, one row each, and the one way from a policy to what members offer.
 
 **Rules.** A policy is a name for what a member offers to its group: assignors in Kafka's own
-protocols, or a design in holdfast's protocol. ``Consumer``, ``AsyncConsumer``, ``Worker``, the
-plug-ins, ``simulate``, ``replay``, the search and random runs all read this table, so one name
-means one protocol, and a default has one value, everywhere.
+protocols, or a design in holdfast's protocol. ``Consumer``, ``Worker``, the assignors for stock
+clients, ``simulate``, ``replay``, the search and random runs all read this table, so one name means
+one protocol, and a default has one value, everywhere.
 
 - ``simple`` is Design I as Kafka's own ``cooperative-sticky``. Design I in holdfast's own protocol
   has the name of that protocol, ``holdfast-simple``.

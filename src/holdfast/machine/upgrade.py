@@ -11,6 +11,9 @@
   client can take, as they are written into its configuration.
 - A member that keeps its partitions while it joins offers only assignors that read claims, so the
   chosen assignor does. A member that runs eager reports no partitions as owned.
+- An assignor of holdfast's in kafka-python's own consumer hears only of the assignments that it was
+  chosen for, so it cannot claim what another one of its list was given. A member with such a list
+  runs eager: its cooperative assignors are ``upgrading``.
 
 For example, ``[range]`` to ``[cooperative-sticky]`` is no sound step: the members of the mixture
 share no assignor. ``[range]`` to ``[cooperative-sticky, range]`` is one.
@@ -75,7 +78,7 @@ KNOWN_TO = {
     Client.WORKER: frozenset(DESIGNS),
     Client.JAVA: frozenset(JAVA_NAMES.values()),
     Client.KAFKA_PYTHON: frozenset(_CLASSES[Client.KAFKA_PYTHON]),
-    Client.KAFKA_PYTHON_PLUGIN: frozenset({*ASSIGNORS, *DESIGNS}),
+    Client.KAFKA_PYTHON_PLUGIN: frozenset(ASSIGNORS),
     Client.AIOKAFKA: frozenset(_CLASSES[Client.AIOKAFKA]),
     Client.AIOKAFKA_PLUGIN: EAGER_ONES,
     Client.CONFLUENT: frozenset(i.name for i in ASSIGNORS.values() if i.in_librdkafka),
@@ -86,7 +89,9 @@ _PLUGINS = {
     Client.KAFKA_PYTHON: Client.KAFKA_PYTHON_PLUGIN,
     Client.AIOKAFKA: Client.AIOKAFKA_PLUGIN,
 }
-"""Clients -> the same ones with holdfast's plug-ins."""
+"""Clients -> the same ones with holdfast's assignors."""
+
+_OF_KAFKA_PYTHON = (Client.KAFKA_PYTHON, Client.KAFKA_PYTHON_PLUGIN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +103,8 @@ class Config:
     assignors : tuple of str
         ``partition.assignment.strategy``, in order.
     client : Client
-        The client library. Plain kafka-python runs in one mode only; with holdfast's plug-ins and
-        ``attach`` it takes eager and cooperative assignors in one list.
+        The client library. Kafka-python by itself runs in one mode only; with holdfast's assignors
+        it takes eager and cooperative ones in one list, and runs eager then.
     version : tuple of int
         Of the Java client, empty if new enough.
     protocol_type : str
@@ -141,12 +146,16 @@ class Config:
         return f"partition_assignment_strategy=[{written}]"
 
     def _written(self, name: str) -> str:
-        """An assignor as the Python client takes it: a class of its own or a plug-in."""
+        """An assignor as the Python client takes it: a class of its own or one of holdfast's."""
         plain = _CLASSES.get(self.client, {}).get(name)
         if plain is not None:
             return plain
-        with_eager = any(EAGER_ONES.intersection(self.assignors)) and name not in EAGER_ONES
-        return f"assignor({name!r}, upgrading=True)" if with_eager else f"assignor({name!r})"
+        arguments = [repr(name)]
+        if len(self.assignors) > 1 and name not in EAGER_ONES:
+            arguments.append("upgrading=True")
+        if name in ASSIGNORS and "group_id" in ASSIGNORS[name].options:
+            arguments.append("group_id='...'")
+        return f"assignor({', '.join(arguments)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +190,8 @@ def modes_of(assignor: str, client: Client = Client.HOLDFAST) -> frozenset[Rebal
 
 def mode_of(config: Config) -> RebalanceMode | None:
     """The mode a member runs in, or None if its assignors share none."""
+    if config.client is Client.KAFKA_PYTHON_PLUGIN and len(config.assignors) > 1:
+        return EAGER
     modes = BOTH.intersection(*(modes_of(a, config.client) for a in config.assignors))
     return max(modes, default=None)
 
@@ -256,7 +267,7 @@ def plan_upgrade(start: Config, goal: Config) -> list[Config]:
     ----------
     start, goal : Config
         Of every member. Where the client by itself does not have an assignor, or cannot take a
-        step, the same client with holdfast's plug-ins stands for it.
+        step, the same client with holdfast's assignors stands for it.
 
     Raises
     ------
@@ -309,7 +320,7 @@ def _bridge(start: Config, goal: Config) -> Config:
 
 
 def _with_plugin(config: Config) -> Config:
-    """The configuration, with holdfast's plug-ins where the client by itself cannot start."""
+    """The configuration, with holdfast's assignors where the client by itself cannot start."""
     if config.client not in _PLUGINS or not _unsafe_in(_check_one(config)):
         return config
     other = replace(config, client=_PLUGINS[config.client])
@@ -332,14 +343,17 @@ def _check_one(config: Config) -> list[UpgradeFinding]:
         text = f"{config}: this client has no cooperative assignors"
         advice = "upgrade the client in a bounce before"
         if not old_java:
-            advice = "aiokafka is eager: use holdfast.AsyncConsumer, or sticky"
+            advice = "aiokafka is eager: use holdfast.aiokafka, or sticky"
         findings.append(_unsafe("client-too-old", text, advice))
     elif unknown:
         text = f"{config}: this client does not have {unknown[0]}"
-        findings.append(_unsafe("unknown-to-client", text, f"it has {', '.join(sorted(known))}"))
+        advice = f"it has {', '.join(sorted(known))}"
+        if unknown[0] in DESIGNS and config.client in _OF_KAFKA_PYTHON:
+            advice = "use holdfast.kafka.KafkaConsumer, which is a client of holdfast"
+        findings.append(_unsafe("unknown-to-client", text, advice))
     elif mode_of(config) is None:
         text = f"{config} does not start: its assignors share no rebalance protocol"
-        advice = "use holdfast's plug-ins, whose cooperative assignors also run eager"
+        advice = "use holdfast's assignors, whose cooperative ones also run eager"
         if config.client is Client.CONFLUENT:
             advice = "stop all of its members for the change"
         findings.append(_unsafe("cannot-start", text, advice))

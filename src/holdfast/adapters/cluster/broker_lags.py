@@ -34,8 +34,7 @@ class BrokerLags:
     lookup : Lookup
         For begin and end offsets.
     reset : str
-        The group's ``auto.offset.reset``: how far behind a partition without a commit is. A plug-in
-        sets it to that of its consumer.
+        The group's ``auto.offset.reset``: how far behind a partition without a commit is.
     """
 
     def __init__(self, link: GroupLink, lookup: Lookup, reset: str):
@@ -46,12 +45,13 @@ class BrokerLags:
 
     @classmethod
     def connect(cls, config: Mapping[str, object]) -> Self:
-        """Make one with connections of its own, for the plug-ins.
+        """Make one with connections of its own, for the assignors of stock clients.
 
         Parameters
         ----------
         config : mapping of str to object
-            As of :class:`holdfast.Consumer`: ``bootstrap.servers``, ``group.id``, security.
+            As of :class:`holdfast.Consumer`: ``bootstrap.servers``, ``group.id``, security, and the
+            ``auto.offset.reset`` that the group's consumers have.
 
         Raises
         ------

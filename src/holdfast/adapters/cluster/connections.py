@@ -245,6 +245,14 @@ class Connections:
         )
         return result
 
+    def pause(self, seconds: float) -> concurrent.futures.Future[None]:
+        """Wait on the IO thread; closing ends it with an error."""
+
+        async def work() -> None:
+            await self._net.sleep(seconds)
+
+        return self.future(work())
+
     async def again(self, attempt: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Repeat an attempt that fails for a passing reason until the request time-out is over."""
         from kafka.errors import KafkaError

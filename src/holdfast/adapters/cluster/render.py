@@ -4,7 +4,7 @@
 through here and are stored nowhere.
 
 **Strategy.** kafka-python carries the control plane (group requests), so it gets connection and
-security settings only. A data plane gets these and the fetch settings, never the group.
+security settings only. librdkafka, the data plane, gets these and the fetch settings.
 """
 
 from __future__ import annotations
@@ -112,39 +112,6 @@ def kafka_python_connection(settings: Settings) -> dict[str, Any]:
     return result
 
 
-def kafka_python_fetch(settings: Settings) -> dict[str, Any]:
-    """Keyword arguments of a ``KafkaConsumer`` that only fetches."""
-    return {
-        **kafka_python_connection(settings),
-        **_fetch(settings),
-        "client_rack": settings["client.rack"],
-        **client_keys.for_plane(settings.passed, "kafka-python"),
-    }
-
-
-def aiokafka_fetch(settings: Settings) -> dict[str, Any]:
-    """Keyword arguments of an ``AIOKafkaConsumer`` that only fetches."""
-    connection = kafka_python_connection(settings)
-    for unknown in ("reconnect_backoff_ms", "reconnect_backoff_max_ms", "ssl_check_hostname"):
-        del connection[unknown]
-    passed = client_keys.for_plane(settings.passed, "aiokafka")
-    return {**connection, **_fetch(settings), **passed}
-
-
-def _fetch(settings: Settings) -> dict[str, Any]:
-    """Keywords that kafka-python and aiokafka share for a consumer without a group."""
-    return {
-        "group_id": None,
-        "enable_auto_commit": False,
-        "auto_offset_reset": settings["auto.offset.reset"],
-        "isolation_level": settings["isolation.level"],
-        "fetch_min_bytes": settings["fetch.min.bytes"],
-        "fetch_max_bytes": settings["fetch.max.bytes"],
-        "fetch_max_wait_ms": settings["fetch.max.wait.ms"],
-        "max_partition_fetch_bytes": settings["max.partition.fetch.bytes"],
-    }
-
-
 def librdkafka_fetch(settings: Settings) -> dict[str, Any]:
     """Configuration of a ``confluent_kafka.Consumer`` that only fetches."""
     if settings["holdfast.ssl.context"] is not None:
@@ -163,7 +130,7 @@ def librdkafka_fetch(settings: Settings) -> dict[str, Any]:
         "fetch.wait.max.ms": settings["fetch.max.wait.ms"],
         "max.partition.fetch.bytes": max(1, settings["max.partition.fetch.bytes"]),
         **_LIBRDKAFKA_QUEUE,
-        **client_keys.for_plane(settings.passed, "confluent"),
+        **client_keys.for_librdkafka(settings.passed),
     }
     if settings["security.protocol"].endswith("SSL"):
         algorithm = settings["ssl.endpoint.identification.algorithm"] or "none"

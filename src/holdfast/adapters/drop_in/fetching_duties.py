@@ -13,7 +13,7 @@ class FetchingClientDuties:
     def __init__(self) -> None:
         self.listener: Any = None  # the client keeps its own
 
-    def start(self, resources: tuple[Resource, ...], term: int) -> None:
+    def take_over(self, resources: tuple[Resource, ...], term: int) -> None:
         """Do nothing: the client began to fetch when the callback was due."""
 
     def end(self) -> None:

@@ -32,7 +32,6 @@ SAME = {
 
 NOT_OURS = {
     "holdfast.handle.signals": "as with the original, the program handles SIGTERM and closes",
-    "holdfast.data.plane": "this consumer fetches with the client whose place it takes",
 }
 """Keys of ``holdfast.Consumer`` that no drop-in can honour, and why."""
 

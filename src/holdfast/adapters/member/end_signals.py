@@ -46,7 +46,7 @@ class EndSignals:
             return
         _watches.append(self)
         for number in _OURS:
-            if is_free(number):
+            if _is_free(number):
                 signal.signal(number, _catch)
 
     def end(self) -> None:
@@ -62,10 +62,10 @@ class EndSignals:
     def raise_caught(self) -> None:
         """Raise what the caught signal means, if there is one."""
         if self.caught is not None:
-            raise exit_of(self.caught)
+            raise _exit_of(self.caught)
 
 
-def is_free(number: signal.Signals) -> bool:
+def _is_free(number: signal.Signals) -> bool:
     """Whether nobody handles a signal, and it can be handled here: in the main thread."""
     return _is_main() and signal.getsignal(number) is _OURS[number]
 
@@ -74,7 +74,7 @@ def _is_main() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def exit_of(number: signal.Signals) -> BaseException:
+def _exit_of(number: signal.Signals) -> BaseException:
     """The exception that ends a program as this signal does."""
     return KeyboardInterrupt() if number is signal.SIGINT else SystemExit(128 + number)
 
@@ -85,4 +85,4 @@ def _catch(number: int, frame: FrameType | Any) -> None:
     for watch in _watches:
         watch.caught = caught
     if is_second or any(watch.at_once for watch in _watches):
-        raise exit_of(caught)
+        raise _exit_of(caught)

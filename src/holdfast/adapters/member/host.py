@@ -22,8 +22,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from holdfast.adapters.member.link import GroupLink
 from holdfast.adapters.member.mailbox import Flag, Mailbox
@@ -44,13 +45,13 @@ _WISHES = (events.MetadataChanged, events.SubscriptionChanged, events.RejoinRequ
 class Duties(Protocol):
     """The application's side of a member, which the host calls on its thread."""
 
-    def stop(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
+    def hold_back(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
         """Hand nothing more of these out; call ``drained`` when nothing of them is in flight."""
 
     def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
         """Stop these at once: the member no longer owns them. ``LOST`` is called for ``lost``."""
 
-    def start(self, resources: tuple[Resource, ...], term: int) -> None:
+    def take_over(self, resources: tuple[Resource, ...], term: int) -> None:
         """Begin with these, in a term of ownership with this number."""
 
     def call(
@@ -64,7 +65,7 @@ class Duties(Protocol):
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         """Commit what is processed of these; ``done`` takes an error code, -1 for no answer."""
 
-    def completed(self, action: actions.JoinCompleted) -> None:
+    def settle(self, action: actions.JoinCompleted) -> None:
         """Note that a round is over."""
 
 
@@ -81,6 +82,12 @@ class Standing:
     owned: frozenset[Resource]
     terms: Mapping[Resource, int] = field(default_factory=dict)
     is_leader: bool = False
+
+
+class _Work(NamedTuple):
+    """Something to do on the member's thread, after the events before it."""
+
+    work: Callable[[], object]
 
 
 class MemberHost:
@@ -119,11 +126,12 @@ class MemberHost:
         self._planned: actions.LedRound | None = None  # in this round
         self._led: actions.LedRound | None = None  # the last round that was completed
         self._link: GroupLink | None = None
-        self._events: Mailbox[events.Event | Flag | None] = Mailbox()
+        self._events: Mailbox[events.Event | _Work | None] = Mailbox()
         self._planner = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-leader")
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._over = Flag()
         self._is_stopped = False
+        self._has_ended = False
         self._log: Log = log or logging.getLogger(NAME)
         if log is not None:
             log.identify = lambda: self.standing.identity
@@ -154,9 +162,28 @@ class MemberHost:
 
     def catch_up(self, timeout_s: float) -> bool:
         """Wait until all events posted so far and their actions are done; False at the time-out."""
+        if self._has_ended:
+            return False
         reached = Flag()
-        self._events.put(reached)
+        self.after(reached.set)
         return reached.wait(timeout_s)
+
+    def after(self, work: Callable[[], object]) -> None:
+        """Have this done on the member's thread once all events posted so far are done.
+
+        After the end of that thread it is done at once.
+        """
+        self._events.put(_Work(work))
+        if self._has_ended:
+            self._finish_work()
+
+    def _finish_work(self) -> None:
+        """Do what :meth:`after` was asked for and what nobody else does any more."""
+        while self._events.items:
+            with suppress(IndexError):  # another thread does the same
+                left = self._events.items.popleft()
+                if isinstance(left, _Work):
+                    left.work()
 
     def fail(self, error: BaseException) -> None:
         """End the member with an error that the application's next call raises."""
@@ -183,8 +210,8 @@ class MemberHost:
     def _run(self) -> None:
         try:
             while (event := self._next()) is not None:
-                if isinstance(event, Flag):
-                    event.set()
+                if isinstance(event, _Work):
+                    event.work()
                     continue
                 if self._member.state in _GOING and isinstance(event, _WISHES):
                     continue  # it was on its way when the application closed
@@ -212,6 +239,8 @@ class MemberHost:
             if self._ready is not None:
                 self._ready.end()
             self._over.set()
+            self._has_ended = True
+            self._finish_work()
 
     def _show_readiness(self, event: events.Event) -> None:
         if self._ready is None:
@@ -223,7 +252,7 @@ class MemberHost:
             self._ready.beat()
         self._ready.enter(self.standing.state, self.standing.identity.generation)
 
-    def _next(self) -> events.Event | Flag | None:
+    def _next(self) -> events.Event | _Work | None:
         deadline = self._member.deadline_ms
         timeout_s = None if deadline is None else max(0.0, (deadline - _now_ms()) / 1000)
         try:
@@ -235,11 +264,11 @@ class MemberHost:
         duties = self._duties
         match action:
             case actions.StopFetching(token=token):
-                duties.stop(action.resources, lambda: self.post(events.Drained(token)))
+                duties.hold_back(action.resources, lambda: self.post(events.Drained(token)))
             case actions.DropNow():
                 pass  # done before the others
             case actions.StartFetching(term=term):
-                duties.start(action.resources, term)
+                duties.take_over(action.resources, term)
             case actions.CallListener(token=token):
                 duties.call(
                     action.call,
@@ -288,7 +317,7 @@ class MemberHost:
             f", next round in {action.delay_ms} ms" if action.delay_ms else "",
             extra={"generation": action.generation, "member_id": action.member_id},
         )
-        self._duties.completed(action)
+        self._duties.settle(action)
 
 
 def _standing(member: Member) -> Standing:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.adapters.cluster.connections import (
     Connections,
@@ -30,31 +30,27 @@ from holdfast.adapters.cluster.versions import REQUESTS
 from holdfast.errors import RemoteProtocolError
 from holdfast.machine import actions, events
 from holdfast.machine.codes import ErrorCode, describe
+from holdfast.machine.member.holdings import Identity
 
 _GROUPS_SINCE = 8  # the version of OffsetFetch that asks for many groups
 
 
-class NotedOffset(int):
-    """An offset to commit, with what is committed beside it.
+class OffsetToCommit(NamedTuple):
+    """What a commit says of one partition.
 
     Attributes
     ----------
-    metadata : str
-        A note of the application.
-    leader_epoch : int
+    offset : int
+        The next offset to read.
+    note : str
+        The application's, kept beside it.
+    epoch : int
         Epoch of the leader that gave the record, -1 for none (KIP-320).
     """
 
-    metadata: str = ""
-    leader_epoch: int = -1
-
-    @classmethod
-    def of(cls, offset: int, metadata: str | None, leader_epoch: int | None) -> NotedOffset:
-        """Put the three together."""
-        made = cls(offset)
-        made.metadata = metadata or ""
-        made.leader_epoch = -1 if leader_epoch is None else leader_epoch
-        return made
+    offset: int
+    note: str = ""
+    epoch: int = -1
 
 
 class GroupLink:
@@ -214,19 +210,9 @@ class GroupLink:
         return events.LeaveAnswered(action.request, answer.error_code)
 
     def commit(
-        self,
-        offsets: Mapping[TopicPartition, int],
-        *,
-        generation: int,
-        member_id: str,
-        instance_id: str | None,
+        self, offsets: Mapping[TopicPartition, OffsetToCommit], who: Identity
     ) -> concurrent.futures.Future[int]:
         """Commit with exactly this identity.
-
-        Parameters
-        ----------
-        offsets : mapping of (topic, partition) to int
-            The next offset to read of each.
 
         Returns
         -------
@@ -236,9 +222,9 @@ class GroupLink:
         kind = self._requests.OffsetCommitRequest
         request = kind(
             group_id=self._group,
-            generation_id_or_member_epoch=generation,
-            member_id=member_id,
-            group_instance_id=instance_id,
+            generation_id_or_member_epoch=who.generation,
+            member_id=who.member_id,
+            group_instance_id=who.instance_id,
             topics=_commit_topics(kind.OffsetCommitRequestTopic, offsets),
             **REQUESTS["OffsetCommit"].bounds,
         )
@@ -254,6 +240,10 @@ class GroupLink:
             return code
 
         return self._connections.future(work())
+
+    def pause(self, seconds: float) -> concurrent.futures.Future[None]:
+        """Wait on the IO thread; its error is that the connections are closed."""
+        return self._connections.pause(seconds)
 
     def committed(
         self, partitions: Collection[TopicPartition], *, stable: bool = True
@@ -305,15 +295,15 @@ def _fetch_request(kind: Any, group: str, topics: Mapping[str, list[int]], stabl
     )
 
 
-def _commit_topics(kind: Any, offsets: Mapping[TopicPartition, int]) -> list[Any]:
+def _commit_topics(kind: Any, offsets: Mapping[TopicPartition, OffsetToCommit]) -> list[Any]:
     topics: dict[str, list[Any]] = {}
-    for (topic, partition), offset in sorted(offsets.items()):
+    for (topic, partition), at in sorted(offsets.items()):
         topics.setdefault(topic, []).append(
             kind.OffsetCommitRequestPartition(
                 partition_index=partition,
-                committed_offset=offset,
-                committed_leader_epoch=getattr(offset, "leader_epoch", -1),
-                committed_metadata=getattr(offset, "metadata", ""),
+                committed_offset=at.offset,
+                committed_leader_epoch=at.epoch,
+                committed_metadata=at.note,
             )
         )
     return [kind(name=name, partitions=parts) for name, parts in topics.items()]

@@ -17,7 +17,7 @@
 
 **Strategy.** A caller answers ``ComputeAssignment`` with :func:`compute`. If it has to look up
 partitions first, it calls :func:`read_round` before, so that subscriptions are read once. ``lead``
-is a pure function from subscriptions to assignments; plug-ins for other clients use it too. What
+is a pure function from subscriptions to assignments; assignors for stock clients use it too. What
 only a leader needs, NumPy among it, is imported when a member leads for the first time. Most
 members never do, and a program that makes a consumer does not wait for it.
 

@@ -21,6 +21,7 @@ from holdfast.machine.codes import (
     COORDINATOR_GONE,
     EXPECTED,
     FATAL,
+    MEMBER_OVER,
     MEMBERSHIP_LOST,
     ErrorCode,
     describe,
@@ -344,7 +345,7 @@ def on_hand_over_commit(member: MemberData, event: CommitAnswered) -> Actions:
         return ()
     joins = member.join_request != NO_REQUEST
     actions = member.holdings.commit_answered(event, member.now_ms, joins=joins)
-    if event.error in MEMBERSHIP_LOST or event.error == ErrorCode.FENCED_INSTANCE_ID:
+    if event.error in MEMBER_OVER:
         return (*actions, *on_refusal(member, event.error, job.sent_generation))
     return actions
 

@@ -44,7 +44,7 @@ from holdfast.machine.actions import (
     StopFetching,
     Warn,
 )
-from holdfast.machine.codes import RETRIABLE, ErrorCode, describe
+from holdfast.machine.codes import ErrorCode, commits_again, describe
 from holdfast.machine.events import CommitAnswered, Drained, ListenerReturned
 from holdfast.model.partitions import SMALL, Resource
 from holdfast.model.remembered import remembered
@@ -293,9 +293,8 @@ class Holdings:
         job = self.hand_over
         if job is None or job.token != event.token or job.step is not HandOverStep.COMMITTING:
             return ()
-        retriable = event.error in RETRIABLE or event.error == ErrorCode.UNKNOWN_SERVER_ERROR
-        if event.error == ErrorCode.ILLEGAL_GENERATION:
-            retriable = joins or job.sent_generation < job.identity.generation
+        is_overtaken = joins or job.sent_generation < job.identity.generation
+        retriable = commits_again(event.error, is_overtaken=is_overtaken)
         if event.error == ErrorCode.NONE:
             return self._finish(job)
         if retriable and job.attempts < self.commit_retries:

@@ -18,8 +18,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import aiokafka
-from aiokafka.errors import ConsumerStoppedError
-from aiokafka.structs import OffsetAndMetadata, TopicPartition
+from aiokafka.errors import ConsumerStoppedError, IllegalStateError
+from aiokafka.structs import TopicPartition
 from aiokafka.util import get_running_loop
 
 from holdfast.adapters.drop_in.aiokafka.coordinator import MemberCoordinator
@@ -235,11 +235,16 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
             records were handed out. Nothing is committed.
         """
         assignment = getattr(self._subscription.subscription, "assignment", None)
-        if self._member_settings is None or offsets is not None or assignment is None:
+        if self._member_settings is None or assignment is None:
             await super().commit(offsets)
-            return
-        consumed: dict[TopicPartition, OffsetAndMetadata] = self._coordinator.consumed(assignment)
-        await self._coordinator.commit_offsets(assignment, consumed)
+        elif offsets is None:
+            await self._coordinator.commit_offsets(assignment, None)
+        else:
+            try:
+                await super().commit(offsets)
+            except IllegalStateError:  # not assigned
+                self._coordinator.raise_loss(offsets)
+                raise
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue a partition at ``offset``; see aiokafka."""

@@ -28,28 +28,39 @@ from aiokafka.consumer.subscription_state import (
 )
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
+from holdfast.adapters.seat.progress import Progress
+
 _AUTOMATIC = (SubscriptionType.AUTO_TOPICS, SubscriptionType.AUTO_PATTERN)
 
 
 class TermState(TopicPartitionState):  # type: ignore[misc]  # aiokafka has no types
-    """A partition in one term of ownership; ``began`` is the lowest position it has had."""
+    """A partition in one term of ownership, which tells where it begins and is moved to.
 
-    def __init__(self, assignment: Any):
+    Parameters
+    ----------
+    assignment
+        aiokafka's.
+    tp : TopicPartition
+        Which one.
+    progress : Progress
+        Is told.
+    """
+
+    def __init__(self, assignment: Any, tp: TopicPartition, progress: Progress):
         super().__init__(assignment)
-        self.began: int | None = None
+        self._tp = tp
+        self._progress = progress
 
     def reset_to(self, position: int) -> None:
         """See aiokafka."""
         super().reset_to(position)
-        self._note(position)
+        self._progress.resets({self._tp: position})
+        self._progress.seek(self._tp, position)  # it may lie before what is committed
 
     def seek(self, position: int) -> None:
         """See aiokafka."""
         super().seek(position)
-        self._note(position)
-
-    def _note(self, position: int) -> None:
-        self.began = position if self.began is None else min(self.began, position)
+        self._progress.seek(self._tp, position)
 
 
 class GoneState(TopicPartitionState):  # type: ignore[misc]
@@ -58,7 +69,6 @@ class GoneState(TopicPartitionState):  # type: ignore[misc]
     def __init__(self, assignment: Any):
         super().__init__(assignment)
         self._position_fut.set_result(None)
-        self.began = None
 
     def reset_to(self, position: int) -> None:
         """Stay without a position."""
@@ -73,10 +83,10 @@ class GoneState(TopicPartitionState):  # type: ignore[misc]
 class KeepingAssignment(Assignment):  # type: ignore[misc]
     """An assignment that loses and gains partitions while it is in use."""
 
-    def __init__(self, partitions: Iterable[TopicPartition]):
+    def __init__(self, partitions: Iterable[TopicPartition], progress: Progress):
         super().__init__([])
         self._gone: dict[TopicPartition, Any] = {}
-        self.add(list(partitions))
+        self.add(list(partitions), progress)
 
     def state_value(self, tp: TopicPartition) -> Any:
         """The state of a partition, or what is left of one that is gone, for a late answer."""
@@ -86,10 +96,10 @@ class KeepingAssignment(Assignment):  # type: ignore[misc]
         """Whether the partition is still in it."""
         return tp in self._tp_state
 
-    def add(self, partitions: Collection[TopicPartition]) -> None:
+    def add(self, partitions: Collection[TopicPartition], progress: Progress) -> None:
         """Gain these; they begin without a position."""
         for tp in partitions:
-            self._tp_state[tp] = TermState(self)
+            self._tp_state[tp] = TermState(self, tp, progress)
             self._gone.pop(tp, None)
         self._topic_partitions = frozenset(self._tp_state)
 
@@ -166,11 +176,7 @@ class KeepingSubscriptions(SubscriptionState):  # type: ignore[misc]
                     self._paused_by_user.add(tp)
                 super().pause(tp)
 
-    def held_back(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Those of these that are being given up, or have been."""
-        return [tp for tp in partitions if tp in self._held_back]
-
-    def take(self, partitions: Collection[TopicPartition]) -> None:
+    def take(self, partitions: Collection[TopicPartition], progress: Progress) -> None:
         """Gain these partitions; those of topics that nobody subscribes to any more are left."""
         subscription = self._subscription
         if subscription is None or not self.partitions_auto_assigned():
@@ -179,12 +185,12 @@ class KeepingSubscriptions(SubscriptionState):  # type: ignore[misc]
         assignment = subscription.assignment
         if self.is_cooperative and isinstance(assignment, KeepingAssignment) and assignment.active:
             self.drop([tp for tp in wanted if tp in self._held_back])
-            assignment.add([tp for tp in wanted if not assignment.keeps(tp)])
+            assignment.add([tp for tp in wanted if not assignment.keeps(tp)], progress)
             self._look_again()
         else:
             if assignment is not None and assignment.active:
                 assignment._unassign()
-            subscription._assignment = KeepingAssignment(wanted)
+            subscription._assignment = KeepingAssignment(wanted, progress)
             self._held_back.clear()
         subscription._reassignment_in_progress = False
         self._notify_assignment_waiters()
@@ -194,8 +200,9 @@ class KeepingSubscriptions(SubscriptionState):  # type: ignore[misc]
         self._held_back.difference_update(partitions)
         self._paused_by_user.difference_update(partitions)
         subscription = self._subscription
-        if subscription is not None and isinstance(subscription.assignment, KeepingAssignment):
-            subscription.assignment.remove(partitions)
+        if subscription is None or not isinstance(subscription.assignment, KeepingAssignment):
+            return  # the application has chosen partitions meanwhile, and what is fetched is theirs
+        subscription.assignment.remove(partitions)
         if self.fetcher is not None:
             for tp in partitions:
                 self.fetcher._records.pop(tp, None)

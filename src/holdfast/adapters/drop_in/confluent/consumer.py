@@ -7,9 +7,9 @@ codes come where the original has them. Only what this generation owns is commit
 was handed out. The one name that this class adds is ``_holdfast``: subclasses have names of theirs.
 
 **Strategy.** ``poll`` and ``consume`` call the original in short slices. What is to be done between
-two slices (:mod:`~holdfast.adapters.drop_in.confluent.side`) waits in a mailbox, so a call that
-finds records costs hardly more than the original's. A call that needs more than one slice has its
-turn alone: a second thread waits until it is over, as with the original.
+two slices waits as an errand (:mod:`~holdfast.adapters.drop_in.confluent.group_calls`), so a call
+that finds records costs hardly more than the original's. A call that needs more than one slice has
+its turn alone: a second thread waits until it is over, as with the original.
 
 References: confluent-kafka-python, ``Consumer``; KIP-429; KIP-447.
 """
@@ -26,23 +26,18 @@ from confluent_kafka import OFFSET_INVALID, TopicPartition
 from holdfast.adapters.consumer_questions import group_metadata
 from holdfast.adapters.drop_in.confluent import codes, native
 from holdfast.adapters.drop_in.confluent.error_message import MESSAGES, ErrorMessage
+from holdfast.adapters.drop_in.confluent.group_calls import GroupCalls, check_kind
 from holdfast.adapters.drop_in.confluent.routing import INSTALLED, route
-from holdfast.adapters.drop_in.confluent.side import (
-    SLICE_S,
-    GroupSide,
-    has_gate,
-)
-from holdfast.adapters.drop_in.in_hand import NOTHING
+from holdfast.adapters.drop_in.confluent.turns import SLICE_S, has_gate
 from holdfast.adapters.member.errands import to_the_end
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.readiness import clear_ready_file
-from holdfast.adapters.settings import Settings
+from holdfast.adapters.seat.in_hand import NOTHING
 from holdfast.errors import ConfigError
 
 _Original: Any = confluent_kafka.Consumer
 _poll = _Original.poll
 _consume = _Original.consume
-_NOWHERE = {"bootstrap.servers": "localhost:9092"}  # only to read the other keys
 _CALLBACKS = ("on_assign", "on_revoke", "on_lost")
 _NO_PARTITION = TopicPartition("any").partition
 
@@ -69,7 +64,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
     """
 
     # None without __init__, which the original takes for closed, and with group.protocol=consumer.
-    _holdfast: GroupSide | None = None
+    _holdfast: GroupCalls | None = None
 
     def __init__(self, *args: Any, **kwargs: Any):
         if not (args or kwargs):
@@ -88,14 +83,14 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             return
         try:
             settings = routed.settings()
-            assignors = assignors_of(settings or Settings.parse({**routed.member, **_NOWHERE}))
-            if settings is not None:
+            assignors = assignors_of(settings)
+            if routed.has_brokers:
                 clear_ready_file(settings)
         except ConfigError as error:
             super().close()
             text = f"Failed to create consumer: {error}"
             raise codes.exception(codes.INVALID_ARG, text) from None
-        self._holdfast = GroupSide(self, routed, settings, assignors, config.get("on_commit"))
+        self._holdfast = GroupCalls(self, routed, settings, assignors, config.get("on_commit"))
 
     # Subscription
 
@@ -104,143 +99,135 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
         ``on_assign``, ``on_revoke`` and ``on_lost`` are called with the consumer and a list.
         """
-        side = self._holdfast
+        calls = self._holdfast
         is_odd = not named.keys() <= set(_CALLBACKS) or len(callbacks) > len(_CALLBACKS)
-        if side is None or is_odd:
+        if calls is None or is_odd:
             _Original.subscribe(self, topics, *callbacks, **named)
             return
         given = {**dict(zip(_CALLBACKS, callbacks, strict=False)), **named}
-        with side.turn.mine():
+        with calls.turn.mine():
             _check_open(self)
             if not isinstance(topics, list):
                 raise TypeError("expected list of topic unicode strings")
             for name, callback in given.items():
                 if not callable(callback):
                     raise TypeError(f"{name} expects a callable")
-            side.subscribe([str(topic) for topic in topics])
-            side.callbacks = (given.get("on_assign"), given.get("on_revoke"), given.get("on_lost"))
+            calls.subscribe([str(topic) for topic in topics])
+            calls.callbacks = (given.get("on_assign"), given.get("on_revoke"), given.get("on_lost"))
 
     def unsubscribe(self) -> None:
         """Leave the group; the callbacks of that come in the next calls, as with the original."""
-        side = self._holdfast
-        if side is None or side.group is None:
+        calls = self._holdfast
+        if calls is None or calls.seat is None:
             _Original.unsubscribe(self)
             return
-        with side.turn.mine():
+        with calls.turn.mine():
             _check_open(self)
-            side.unsubscribe()
+            calls.unsubscribe()
 
     # Records
 
     def poll(self, timeout: float = -1) -> Any:
         """Return one message, or None after ``timeout`` seconds; see the original."""
-        side = self._holdfast
-        if side is None:
+        calls = self._holdfast
+        if calls is None:
             return _poll(self, timeout)
-        in_hand = side.in_hand
+        in_hand = calls.in_hand
         in_hand.last = found = None
         try:
-            if monotonic() < side.due_at and not side.waiting:
+            if monotonic() < calls.due_at and not calls.waiting:
                 found = _poll(self, timeout if 0 <= timeout <= SLICE_S else SLICE_S)
                 if found is not None or 0 <= timeout <= SLICE_S:
                     return found
-            with side.turn.mine():
-                found = side.poll(timeout)
+            with calls.turn.mine():
+                found = calls.poll(timeout)
                 return found
         finally:
             in_hand.last = NOTHING if found is None else found
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
         """Return up to ``num_messages`` messages, fewer after ``timeout`` seconds."""
-        side = self._holdfast
-        if side is None or side.polls_alone:
+        calls = self._holdfast
+        if calls is None or calls.polls_alone:
             found: list[Any] = _consume(self, num_messages, timeout)
             return found
-        found, side.in_hand.last = [], None
+        found, calls.in_hand.last = [], None
         try:
-            if monotonic() < side.due_at and not side.waiting:
+            if monotonic() < calls.due_at and not calls.waiting:
                 is_short = 0 <= timeout <= SLICE_S
                 found = _consume(self, num_messages, timeout if is_short else SLICE_S)
                 if len(found) == num_messages or is_short:
                     return found
-            with side.turn.mine():
-                found = side.consume(found, num_messages, timeout)
+            with calls.turn.mine():
+                found = calls.consume(found, num_messages, timeout)
                 return found
         finally:
-            side.in_hand.last = tuple(found)
+            calls.in_hand.last = tuple(found)
 
     # The assignment
 
     def assignment(self) -> list[Any]:
         """Return what is assigned; see the original."""
         found: list[Any] = _Original.assignment(self)
-        return found if self._holdfast is None else self._holdfast.starts.hide(found)
+        return found if self._holdfast is None else self._holdfast.hands.starts.hide(found)
 
     def assign(self, partitions: Any) -> None:
         """Assign; inside ``on_assign`` it begins what the callback was given. See the original."""
-        side = self._holdfast
-        if side is not None:
-            if side.begins_with(partitions):
+        calls = self._holdfast
+        if calls is not None:
+            if calls.begins_with(partitions):
                 return
-            side.check_kind("assign", is_step=False)
-            side.commit_stored_alone()
-            side.starts.forget(list(side.starts.waiting))
-            side.renewal.forget()
+            calls.replaces("assign")
         _Original.assign(self, partitions)
 
     def incremental_assign(self, partitions: Any) -> None:
         """Add to the assignment; see the original."""
-        side = self._holdfast
-        if side is not None:
-            if side.begins_with(partitions):
+        calls = self._holdfast
+        if calls is not None:
+            if calls.begins_with(partitions):
                 return
-            side.check_kind("incremental_assign", is_step=True)
+            check_kind(calls.seat, "incremental_assign", is_step=True)
         _Original.incremental_assign(self, partitions)
-        if side is not None and side.starts.waiting:
-            side.starts.without(partitions)
+        if calls is not None and calls.hands.starts.waiting:
+            calls.hands.starts.without(partitions)
 
     def unassign(self) -> None:
         """Assign nothing; inside ``on_revoke`` and ``on_lost``, none of what they were given."""
-        side = self._holdfast
-        if side is not None:
-            if side.is_ending() and side.running is not None:
-                side.end_some(side.running.resources)
+        calls = self._holdfast
+        if calls is not None:
+            if calls.is_ending() and calls.hands.running is not None:
+                calls.end_some(calls.hands.running.resources)
                 return
-            side.check_kind("unassign", is_step=False)
-            side.commit_stored_alone()
-            side.starts.forget(list(side.starts.waiting))
-            side.renewal.forget()
+            calls.replaces("unassign")
         _Original.unassign(self)
 
     def incremental_unassign(self, partitions: Any) -> None:
         """Take from the assignment; see the original."""
-        side = self._holdfast
-        if side is not None:
-            if side.is_ending():
+        calls = self._holdfast
+        if calls is not None:
+            if calls.is_ending():
                 _Original.position(self, partitions)  # raises for what is no list of partitions
-                side.end_some({(p.topic, p.partition) for p in partitions})
+                calls.end_some({(p.topic, p.partition) for p in partitions})
                 return
-            side.check_kind("incremental_unassign", is_step=True)
-            side.commit_stored_alone()
-            if side.starts.waiting:
-                partitions = side.starts.without(partitions)
+            check_kind(calls.seat, "incremental_unassign", is_step=True)
+            calls.commit_stored_alone()
+            if calls.hands.starts.waiting:
+                partitions = calls.hands.starts.without(partitions)
         _Original.incremental_unassign(self, partitions)
-        if side is not None:
-            side.renewal.forget([(p.topic, p.partition) for p in partitions])
+        if calls is not None:
+            calls.renewal.forget([(p.topic, p.partition) for p in partitions])
 
     def pause(self, partitions: Any) -> None:
         """Hand out nothing of these; see the original."""
         _Original.pause(self, partitions)
         if self._holdfast is not None:
-            self._holdfast.starts.pause(partitions, is_paused=True)
-            self._holdfast.renewal.pause(partitions, is_paused=True)
+            self._holdfast.pause(partitions, is_paused=True)
 
     def resume(self, partitions: Any) -> None:
         """Hand out records of these again; see the original."""
         _Original.resume(self, partitions)
         if self._holdfast is not None:
-            self._holdfast.starts.pause(partitions, is_paused=False)
-            self._holdfast.renewal.pause(partitions, is_paused=False)
+            self._holdfast.pause(partitions, is_paused=False)
 
     # Offsets
 
@@ -254,7 +241,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         if self._holdfast is None:
             return
         for part in [_after(message)] if offsets is None else offsets:
-            self._holdfast.store(part)
+            self._holdfast.hands.store(part)
 
     def commit(self, *args: Any, **kwargs: Any) -> Any:
         """Commit a message, offsets, or what is stored; see the original.
@@ -265,12 +252,12 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             ``ILLEGAL_GENERATION`` or ``UNKNOWN_MEMBER_ID`` for what this generation does not own,
             or what was handed out before a loss; else the original's codes.
         """
-        side = self._holdfast
-        if side is None:
+        calls = self._holdfast
+        if calls is None:
             return _Original.commit(self, *args, **kwargs)
-        with side.turn.mine():
-            group = side.group
-            if group is None or group.host is None:
+        with calls.turn.mine():
+            seat = calls.seat
+            if seat is None or seat.membership.host is None:
                 return _Original.commit(self, *args, **kwargs)
             _check_open(self)
             message, offsets, waits = _commit_arguments(*args, **kwargs)
@@ -278,7 +265,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
                 offsets = [_after(message)]
             elif offsets is not None:
                 _Original.position(self, offsets)  # raises for what is no list of partitions
-            return side.commit(group, offsets, waits=waits)
+            return calls.commits.commit(seat, offsets, waits=waits)
 
     # Questions. They wait for a call of another thread, as the original's do: between two slices of
     # a poll librdkafka would let them in by chance.
@@ -290,11 +277,11 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
     def seek(self, *args: Any, **kwargs: Any) -> None:
         """Go on at another offset; see the original."""
-        side = self._holdfast
-        with _turn(side):
+        calls = self._holdfast
+        with _turn(calls):
             _Original.seek(self, *args, **kwargs)
-            if side is not None:
-                side.sought(*args, *kwargs.values())
+            if calls is not None:
+                calls.sought(*args, *kwargs.values())
 
     def committed(self, *args: Any, **kwargs: Any) -> Any:
         """Return committed offsets; see the original."""
@@ -321,10 +308,8 @@ class ConfluentConsumer(confluent_kafka.Consumer):
     def memberid(self) -> Any:
         """Member id given by the coordinator, None before the first join."""
         found = _Original.memberid(self)  # raises if it is closed
-        group = None if self._holdfast is None else self._holdfast.group
-        if group is None or group.standing is None:
-            return found
-        return group.standing.identity.member_id or None
+        standing = None if self._holdfast is None else self._holdfast.standing
+        return found if standing is None else standing.identity.member_id or None
 
     def consumer_group_metadata(self) -> Any:
         """Return what fences ``Producer.send_offsets_to_transaction``: this member's generation.
@@ -332,13 +317,10 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         References: KIP-447; librdkafka, ``rd_kafka_consumer_group_metadata_write``.
         """
         found = _Original.consumer_group_metadata(self)
-        side = self._holdfast
-        if side is None or side.settings is None or side.group is None:
+        calls = self._holdfast
+        if calls is None or calls.standing is None:
             return found
-        standing = side.group.standing
-        if standing is None:
-            return found
-        return group_metadata(side.settings, standing.identity)
+        return group_metadata(calls.settings, calls.standing.identity)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Log in with these from the next connection on, to fetch and as a member."""
@@ -350,15 +332,15 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
     def close(self, *args: Any) -> None:
         """Hand everything over, leave the group, and close; a second close does nothing."""
-        side = self._holdfast
-        if args or side is None:
+        calls = self._holdfast
+        if args or calls is None:
             _Original.close(self, *args)
             return
 
         def end() -> None:
-            with side.turn.mine():
+            with calls.turn.mine():
                 if _is_open(self):
-                    side.end()
+                    calls.end()
                 _Original.close(self)
 
         to_the_end(end)
@@ -367,8 +349,8 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         self.close()
 
 
-def _turn(side: GroupSide | None) -> AbstractContextManager[object]:
-    return nullcontext() if side is None or not has_gate else side.turn.mine()
+def _turn(calls: GroupCalls | None) -> AbstractContextManager[object]:
+    return nullcontext() if calls is None or not has_gate else calls.turn.mine()
 
 
 def _check_open(consumer: Any) -> None:

@@ -6,20 +6,20 @@ everything is fetched from where the application is, and what it has paused stay
 lost or handed out twice: a deaf librdkafka has nothing.
 
 **Strategy.** Where no position has moved for a while, librdkafka is asked for a topic; see
-:mod:`holdfast.adapters.records.silence`. confluent-kafka lets an object that is closed be
+:mod:`holdfast.adapters.drop_in.confluent.silence`. confluent-kafka lets an object that is closed be
 initialized again. Before its version with a gate, another thread could be inside the library
 meanwhile: there the log has to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import confluent_kafka
 from confluent_kafka import KafkaException, TopicPartition
 
-from holdfast.adapters.records.silence import ASK_S, NO_BROKER, Silence
+from holdfast.adapters.drop_in.confluent.silence import ASK_S, NO_BROKER, Silence
 from holdfast.model.partitions import Resource
 
 _Original: Any = confluent_kafka.Consumer
@@ -37,18 +37,12 @@ class Renewal:
     def __init__(self, plane: Mapping[str, Any]):
         self._plane = plane
         self._login: tuple[str, str] | None = None
-        self._paused: set[Resource] = set()
         self._sought: dict[Resource, tuple[int, int]] = {}  # to where, and from which position
         self._places: dict[Resource, int] = {}
 
     def log_in_as(self, username: str, password: str) -> None:
         """Log in with these after a renewal, too."""
         self._login = username, password
-
-    def pause(self, partitions: Sequence[Any], *, is_paused: bool) -> None:
-        """Note what is paused; librdkafka does not tell."""
-        named = {(p.topic, p.partition) for p in partitions}
-        self._paused = self._paused | named if is_paused else self._paused - named
 
     def seek(self, consumer: Any, partition: Any) -> None:
         """Note where a partition goes on, until its position has moved."""
@@ -76,9 +70,14 @@ class Renewal:
         silence.end()
         return False
 
-    def renew(self, consumer: Any) -> None:
-        """Close librdkafka, and begin with a new one where the old one was."""
-        places = self._now(consumer)
+    def renew(
+        self,
+        consumer: Any,
+        paused: Collection[Resource],
+        places: Mapping[Resource, int] | None = None,
+    ) -> None:
+        """Close librdkafka, and begin with a new one at these places, or where the old one was."""
+        places = self._now(consumer) if places is None else dict(places)
         _Original.close(consumer)
         _Original.__init__(consumer, self._plane)
         if self._login is not None:
@@ -86,8 +85,8 @@ class Renewal:
         _Original.incremental_assign(
             consumer, [TopicPartition(*tp, at) for tp, at in sorted(places.items())]
         )
-        paused = sorted(self._paused.intersection(places))
-        _Original.pause(consumer, [TopicPartition(*tp) for tp in paused])
+        still = sorted(places.keys() & set(paused))
+        _Original.pause(consumer, [TopicPartition(*tp) for tp in still])
 
     def _now(self, consumer: Any) -> dict[Resource, int]:
         """Where librdkafka fetches each partition next; what it has not begun, from where."""

@@ -83,6 +83,9 @@ _LEAST_REQUEST_MS = 10_000
 _TRUE, _FALSE = frozenset({"true", "t", "1"}), frozenset({"false", "f", "0"})
 
 
+_NOWHERE = {"bootstrap.servers": "localhost:9092"}  # only to read the other keys
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
     """A configuration on its two ways.
@@ -114,17 +117,20 @@ class Routed:
     interval_s: float
     reset: int | None
 
-    def settings(self) -> Settings | None:
-        """The member's settings; None if it has no broker to ask.
+    @property
+    def has_brokers(self) -> bool:
+        """Whether the configuration names a broker; librdkafka takes one that does not."""
+        return self.member is not None and bool(self.member.get("bootstrap.servers"))
+
+    def settings(self) -> Settings:
+        """The member's settings.
 
         Raises
         ------
         ConfigError
             For a key or a value that the member cannot honour.
         """
-        if self.member is None or not self.member.get("bootstrap.servers"):
-            return None
-        return Settings.parse(self.member)
+        return Settings.parse({**(self.member or {}), **({} if self.has_brokers else _NOWHERE)})
 
 
 def route(config: Mapping[Any, Any]) -> Routed:

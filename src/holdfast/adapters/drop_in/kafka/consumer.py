@@ -19,18 +19,17 @@ import kafka
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaConfigurationError
 from kafka.structs import TopicPartition
-from kafka.util import WeakMethod
 
-from holdfast.adapters.drop_in.in_hand import NOTHING, InHand
 from holdfast.adapters.drop_in.in_place import InPlace
 from holdfast.adapters.drop_in.kafka.coordinator import MemberConsumerCoordinator
+from holdfast.adapters.drop_in.kafka.fetches import fetch_what_is_there
 from holdfast.adapters.drop_in.kafka.settings import network_of, settings_of
 from holdfast.adapters.drop_in.keywords import is_ours
-from holdfast.adapters.kafka_python_fetches import fetch_what_is_there
 from holdfast.adapters.login_log import hide_logins
 from holdfast.adapters.member.errands import to_the_end
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.readiness import clear_ready_file
+from holdfast.adapters.seat.in_hand import NOTHING, InHand
 from holdfast.errors import ConfigError
 
 _ORIGINAL: Any = kafka.KafkaConsumer
@@ -65,6 +64,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
             handle(record)
     """
 
+    _group: MemberConsumerCoordinator | None = None
     _coordinator: Any
     _closed: bool
     _has_ended = False
@@ -93,31 +93,29 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
             clear_ready_file(settings)
         except ConfigError as error:
             raise KafkaConfigurationError(str(error)) from error
-        # kafka-python's own coordinator takes no name; it is replaced before anything is subscribed
+        # kafka-python's own coordinator takes no name, and never joins
         configs[_STRATEGY] = (RangePartitionAssignor,)
         super().__init__(**configs)
         self.config[_STRATEGY] = whole[_STRATEGY]
         fetch_what_is_there(self)
-        stock = self._coordinator
-        self._cluster.remove_listener(WeakMethod(stock._handle_metadata_update))
-        self._coordinator = MemberConsumerCoordinator(
-            self._client,
+        self._coordinator = self._group = MemberConsumerCoordinator(
+            self._coordinator,
             self._subscription,
+            self._cluster,
+            self._net.run,
             settings=settings,
-            offered=offered,
+            assignors=offered,
             network=network_of(self.config),
             in_hand=self._in_hand,
-            metrics=None,
-            assignors=configs[_STRATEGY],
-            **{word: value for word, value in self.config.items() if word != "assignors"},
         )
         if topics:
             self._subscription.subscribe(topics=topics)
             self._cluster.set_topics(topics)
 
-    def _is_member(self) -> bool:
-        coordinator: object = self._coordinator
-        return isinstance(coordinator, MemberConsumerCoordinator) and bool(coordinator.is_member)
+    @property
+    def _member(self) -> MemberConsumerCoordinator | None:
+        """Who answers for the group, None where nothing is subscribed to."""
+        return self._group if self._group is not None and self._group.is_member else None
 
     def poll(
         self,
@@ -138,6 +136,8 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         record = NOTHING
         self._in_hand.last = None
         try:
+            if self._group is not None and self._group.waiting and not self._closed:
+                self._group.poll(0)  # before the next record of a list that was polled before
             record = super().__next__()
             return record
         finally:
@@ -145,15 +145,29 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int | None:
         """Offset of the next record; waits until it is known, see kafka-python."""
-        if not self._is_member():
+        starts = None if self._member is None else self._member.starts
+        if starts is None:
             found: int | None = super().position(partition, timeout_ms=timeout_ms)
             return found
-        self._coordinator.is_asked_for_place = True
+        starts.is_awaited = True
         try:
             found = super().position(partition, timeout_ms=timeout_ms)
         finally:
-            self._coordinator.is_asked_for_place = False
+            starts.is_awaited = False
         return found
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at another offset; see kafka-python."""
+        super().seek(partition, offset)
+        if self._member is not None:
+            self._member.sought(partition, offset)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go on at the first offset of these, or of all; see kafka-python."""
+        super().seek_to_beginning(*partitions)
+        if self._member is not None:
+            for partition in partitions or self.assignment():
+                self._member.sought(partition, 0)
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
         """Hand over, leave and close; see kafka-python."""
@@ -177,9 +191,10 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
             If the group refused it, or the member does not own a partition, or lost it before the
             commit. Nothing is committed.
         """
-        if offsets is None and self._is_member():
-            offsets = self._coordinator.consumed()
-        super().commit(offsets, timeout_ms=timeout_ms)
+        if offsets is None and self._member is not None:
+            self._member.commit_offsets_sync(None, timeout_ms=timeout_ms)
+        else:
+            super().commit(offsets, timeout_ms=timeout_ms)
 
     def commit_async(
         self,
@@ -187,8 +202,8 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         callback: Callable[[Any, Any], object] | None = None,
     ) -> Any:
         """Commit without waiting; see kafka-python."""
-        if offsets is None and self._is_member():
-            offsets = self._coordinator.consumed()
+        if offsets is None and self._member is not None:
+            return self._member.commit_offsets_async(None, callback)
         return super().commit_async(offsets, callback=callback)
 
 

@@ -84,7 +84,7 @@ def _assignor(given: Any) -> Any:
     kind = given if isinstance(given, type) else type(given)
     if kind in _KEEP:
         return _KEEP[kind]
-    spoken = getattr(given, "spoken", None)  # a plug-in of ours
+    spoken = getattr(given, "spoken", None)  # one of holdfast.adapters.kafka_python
     if spoken is not None:
         return spoken
     if issubclass(kind, AbstractPartitionAssignor):

@@ -1,0 +1,352 @@
+"""A member without a broker, and a client in memory: the two sides between which a seat works.
+
+:class:`Member` stands for what :class:`holdfast.adapters.member.parts.MemberParts` gives. A test is
+the group: it says what the member owns, answers its commits, and does what the member's thread
+does. :class:`Hands` stands for a client: a test says which records it hands out.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections import deque
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import NamedTuple
+
+from holdfast.adapters.consumer_questions import TopicPartition
+from holdfast.adapters.drop_in.confluent.starts import Place
+from holdfast.adapters.member.host import Standing
+from holdfast.adapters.member.link import OffsetToCommit
+from holdfast.adapters.member.membership import assignors_of
+from holdfast.adapters.member.metrics import Counters
+from holdfast.adapters.seat.hands import Wishes, before
+from holdfast.adapters.seat.in_hand import InHand
+from holdfast.adapters.seat.in_poll import InPoll
+from holdfast.adapters.seat.membership import Membership
+from holdfast.adapters.settings import Settings
+from holdfast.machine import actions
+from holdfast.machine.actions import ListenerCall
+from holdfast.machine.events import LeaveRequested
+from holdfast.machine.member.holdings import Identity
+from holdfast.machine.states import MemberState
+
+CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
+
+
+class Record(NamedTuple):
+    """What a client hands out."""
+
+    partition: tuple[str, int]
+    offset: int
+
+
+class Listener:
+    """Callbacks of an application, which notes them; a test may have them do something."""
+
+    def __init__(self, **works):
+        self.heard = []
+        for word in ("assigned", "revoked", "lost"):
+            if word in works:
+                work = works[word] or (lambda partitions: None)
+                setattr(self, f"on_partitions_{word}", self._noted(word, work))
+
+    def _noted(self, word, work):
+        def callback(partitions):
+            self.heard.append((word, [tuple(tp) for tp in partitions]))
+            work(partitions)
+
+        return callback
+
+    def listener_for(self, call):
+        """As an owner of hands."""
+        method = getattr(self, f"on_partitions_{call.value}", None)
+        if method is None and call is ListenerCall.LOST:
+            method = getattr(self, "on_partitions_revoked", None)
+        return method and (lambda resources: method([TopicPartition(*tp) for tp in resources]))
+
+
+class Host:
+    """The member's machine; a test says what it comes to."""
+
+    def __init__(self):
+        self.failure = None
+        self.over = threading.Event()
+        self.beat_at = self.answered_at = 0.0
+        self.posted = []
+        self.due = deque()  # what the member's thread does whenever it catches up
+        self.leaves = self.over.set
+        self.standing = None
+
+    def post(self, event):
+        self.posted.append(event)
+
+    def after(self, work):
+        self.catch_up(0.0)
+        work()
+
+    def catch_up(self, timeout_s):
+        if self.due:
+            self.due.popleft()()
+        return True
+
+    def leave(self, *, returns):
+        self.post(LeaveRequested(returns))
+        self.leaves()
+
+
+class Sent(NamedTuple):
+    """A commit that has gone out."""
+
+    offsets: dict
+    generation: int
+    answer: Future
+
+
+class Link:
+    """The coordinator, which answers as a test says: at once, or by the test itself.
+
+    Attributes
+    ----------
+    answers : list
+        Codes or errors of the next commits; where there are none, the test answers.
+    sent : list of Sent
+        What went out.
+    pauses : list of Future, or None
+        Pauses before another attempt, which the test ends; None for no pause.
+    """
+
+    def __init__(self):
+        self.answers = []
+        self.sent = []
+        self.pauses = None
+        self.stands = {}  # what the group has committed
+
+    def commit(self, offsets, who):
+        made = Sent({tp: at.offset for tp, at in offsets.items()}, who.generation, Future())
+        self.sent.append(made)
+        if self.answers:
+            answer(made, self.answers.pop(0))
+        return made.answer
+
+    def pause(self, seconds):
+        over = Future()
+        if self.pauses is None:
+            over.set_result(None)
+        else:
+            self.pauses.append(over)
+        return over
+
+    def committed(self, partitions):
+        return done({tp: self.stands.get(tp, -1) for tp in partitions})
+
+    @property
+    def commits(self):
+        """What went out, by generation."""
+        return [(sent.offsets, sent.generation) for sent in self.sent]
+
+
+def done(value):
+    future = Future()
+    future.set_result(value)
+    return future
+
+
+def answer(sent, said):
+    """Answer a commit: with a code, an error, or by work that is done before that gives one."""
+    said = said() if callable(said) else said
+    if isinstance(said, Exception):
+        sent.answer.set_exception(said)
+    else:
+        sent.answer.set_result(said)
+
+
+class Member:
+    """The parts of a running member."""
+
+    def __init__(self, seat):
+        self.seat = seat
+        self.host = Host()
+        self.link = Link()
+        self.lookup = SimpleNamespace()
+        self.counters = Counters()
+        self.log = logging.getLogger("holdfast.test")
+        self.logged = []
+        self.wishes = []
+        self.is_closed = False
+        self.answered = []  # what callbacks and last commits gave
+        self._terms = {}
+        self._n_terms = 0
+        self.stand(-1, state=MemberState.UNJOINED)
+
+    # What a membership asks of its parts
+
+    def subscribe(self, topics, pattern):
+        self.wishes.append((topics, pattern))
+
+    def note_untold(self, error):
+        self.logged.append(str(error))
+
+    def metrics(self):
+        return self.counters.read()
+
+    def close(self):
+        self.is_closed = True
+
+    # What the member's thread does
+
+    def stand(self, generation, owned=None, state=MemberState.STABLE):
+        """Be in this generation."""
+        owned = self._terms.keys() if owned is None else owned
+        self._terms = {tp: self._terms.get(tp, 0) for tp in owned}
+        self.host.standing = Standing(
+            state=state,
+            identity=Identity(generation=generation, member_id="m", instance_id=None),
+            owned=frozenset(owned),
+            terms=dict(self._terms),
+        )
+
+    @property
+    def generation(self):
+        return self.host.standing.identity.generation
+
+    def gain(self, *partitions):
+        """A round gives these to the member."""
+        self._n_terms += 1
+        self._terms |= dict.fromkeys(partitions, self._n_terms)
+        self.stand(max(self.generation, 0) + 1)
+        self.seat.take_over(partitions, self._n_terms)
+        self.call(ListenerCall.ASSIGNED, partitions)
+
+    def lose(self, *partitions):
+        """The coordinator has removed the member, which owned these."""
+        self.seat.drop(partitions, partitions)
+        self.stand(-1, self._terms.keys() - set(partitions))
+        self.call(ListenerCall.LOST, partitions)
+
+    def give_up(self, *partitions):
+        """The deadline of a hand-over is there: these are given up without its commit."""
+        self.seat.drop(partitions, ())
+        self.stand(self.generation + 1, self._terms.keys() - set(partitions))
+
+    def call(self, call, partitions):
+        self.seat.call(call, partitions, self.answered.append)
+
+    def hand_over(self, *partitions):
+        """Send the last commit of these."""
+        action = actions.Commit(
+            token=1,
+            resources=partitions,
+            generation=self.generation,
+            member_id="m",
+            instance_id=None,
+        )
+        self.seat.commit(action, self.answered.append)
+
+
+class Hands:
+    """A client in memory; see :class:`holdfast.adapters.seat.hands.Hands`.
+
+    It also has what ``holdfast.Consumer`` wants of its own hands.
+
+    Attributes
+    ----------
+    batches : list
+        What the next fetches hand out: lists of records, or work that gives one.
+    at : dict
+        After what was handed out of each partition that is fetched.
+    """
+
+    def __init__(self, _settings, owner):
+        self._owner = owner
+        self.seat = None
+        self.client = None
+        self.starts = SimpleNamespace(look_again=lambda _: None)
+        self.batches = []
+        self.at = {}
+        self.paused = set()
+        self.held_back = set()
+        self.sought = []
+        self.is_closed = False
+
+    def hold_back(self, partitions):
+        self.held_back.update(partitions)
+
+    def hide(self, partitions):
+        """Nothing is in flight."""
+
+    def drop(self, partitions):
+        for tp in partitions:
+            self.at.pop(tp, None)
+        self.held_back.difference_update(partitions)
+
+    def positions(self, partitions):
+        return {tp: OffsetToCommit(self.at[tp]) for tp in partitions if tp in self.at}
+
+    def processed(self, positions, in_hand):
+        return before(positions, in_hand)
+
+    def firsts(self, held):
+        found = {}
+        for record in held:
+            found.setdefault(record.partition, OffsetToCommit(record.offset))
+        return found
+
+    def hears(self, call):
+        return self._owner().listener_for(call) is not None
+
+    def tell(self, callback):
+        work = self._owner().listener_for(callback.call)
+        return callback(work, callback.in_order()) if work else None
+
+    def assigned(self, callback, *, is_news):
+        error = self.tell(callback) if is_news else None
+        stands = self.seat.ask_places(callback.resources).result()
+        self.seat.progress.stands(stands)
+        self.at |= {tp: max(at, 0) for tp, at in stands.items()}
+        return error
+
+    # What holdfast.Consumer wants
+
+    def has_begun(self):
+        return True
+
+    def fetch(self, limit, wait_s):
+        found = self.batches.pop(0) if self.batches else []
+        found = found() if callable(found) else found
+        for record in found:
+            self.at[record.partition] = record.offset + 1
+        return found
+
+    def position(self, tp):
+        return self.at.get(tp)
+
+    def places(self, partitions):
+        return {tp: Place(0) for tp in partitions}
+
+    def seek(self, tp, offset):
+        self.sought.append((tp, offset))
+
+    def pause(self, partitions):
+        self.paused.update(partitions)
+
+    def resume(self, partitions):
+        self.paused.difference_update(partitions)
+
+    def close(self):
+        self.is_closed = True
+
+
+def sit(listener=None, *, wishes=None, **keys):
+    """A member in a seat, and that seat; a word of ``keys`` has ``_`` for a point."""
+    given = {word.replace("_", "."): value for word, value in keys.items()}
+    settings = Settings.parse({**CONFIG, **given})
+    membership = Membership(settings, assignors_of(settings))
+    owner = listener or Listener()
+    hands = Hands(settings, weakref.ref(owner))
+    wishes = wishes or Wishes(hears_nothing_new=True, error_stops_commit=True)
+    seat = hands.seat = InPoll(membership, hands, wishes, InHand())
+    hands.owner = owner  # as long as the hands
+    membership.parts = member = Member(seat)
+    return member, seat

@@ -1,0 +1,94 @@
+"""What ``holdfast.aiokafka`` raises for the errors of its member; without a broker."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from aiokafka.errors import (
+    CommitFailedError,
+    GroupAuthorizationFailedError,
+    RequestTimedOutError,
+)
+from aiokafka.structs import TopicPartition
+
+from holdfast.adapters.drop_in.aiokafka.coordinator import MemberCoordinator
+from holdfast.adapters.drop_in.aiokafka.errors import commit_failed, no_places
+from holdfast.adapters.seat.commits import not_committed
+from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
+
+
+@pytest.mark.parametrize("code", [22, 25, 27, 82])
+def test_a_commit_that_the_group_refuses_has_failed(code):
+    error = commit_failed(not_committed(code))
+    assert type(error) is CommitFailedError
+
+
+def test_a_commit_of_what_is_not_owned_has_failed():
+    assert type(commit_failed(LocalProtocolError("t-0 is not this member's"))) is CommitFailedError
+
+
+def test_a_commit_without_an_answer_may_be_tried_again():
+    """A broken connection is no reason to give up."""
+    error = commit_failed(not_committed(-1))
+    assert type(error) is RequestTimedOutError and error.retriable
+
+
+def test_any_other_refusal_has_aiokafkas_class_and_says_what_to_do():
+    error = commit_failed(not_committed(30))
+    assert type(error) is GroupAuthorizationFailedError
+    assert "grant READ" in str(error)
+
+
+def test_committed_offsets_that_nobody_tells_are_asked_for_again():
+    """aiokafka asks again for a retriable error, and raises any other from the next call."""
+    assert no_places(AdapterError("NodeNotReadyError")).retriable
+    refused = no_places(RemoteProtocolError("no", error_code=30))
+    assert type(refused) is GroupAuthorizationFailedError and not refused.retriable
+
+
+def of_a_member(places):
+    """A coordinator whose member answers questions for committed offsets so."""
+
+    async def answer(partitions):
+        return places
+
+    coordinator = object.__new__(MemberCoordinator)
+    coordinator.seat = SimpleNamespace(
+        membership=SimpleNamespace(parts=SimpleNamespace()), places=answer
+    )
+    return coordinator
+
+
+def ask(coordinator, *partitions):
+    return asyncio.run(coordinator.fetch_committed_offsets(list(partitions)))
+
+
+def test_a_member_does_not_look_for_the_coordinator_behind_a_fetch():
+    """The first ``committed()`` waited for as long as a fetch on the same connection."""
+    assert asyncio.run(of_a_member({}).ensure_coordinator_known()) is None
+
+
+def test_a_partition_without_a_commit_is_left_out():
+    found = ask(of_a_member({("t", 0): 5, ("t", 1): -1}), TopicPartition("t", 0))
+    assert {tp: at.offset for tp, at in found.items()} == {TopicPartition("t", 0): 5}
+
+
+def test_what_is_no_partition_is_refused_in_aiokafkas_words():
+    with pytest.raises(AttributeError, match="no attribute 'topic'"):
+        ask(of_a_member({}), 1)
+
+
+def test_a_place_of_an_earlier_term_is_asked_for_again():
+    coordinator = of_a_member(None)
+    coordinator._retry_backoff_ms = 0
+    answers = [None, {("t", 0): 7}]
+
+    async def answer(partitions):
+        return answers.pop(0)
+
+    coordinator.seat.places = answer
+    found = ask(coordinator, TopicPartition("t", 0))
+    assert found[TopicPartition("t", 0)].offset == 7
+    assert not answers

@@ -1,0 +1,508 @@
+"""The seat of a member whose client works in the application's calls, through its public face."""
+
+from __future__ import annotations
+
+import pytest
+from tests.adapters.fake_hands import FakeHands, FakeMembership, until
+
+from holdfast.adapters.member.link import OffsetToCommit
+from holdfast.adapters.seat.commits import CommitAsker
+from holdfast.adapters.seat.hands import Wishes
+from holdfast.adapters.seat.in_hand import NOTHING, InHand
+from holdfast.adapters.seat.in_poll import InPoll
+from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
+from holdfast.machine import actions, events
+from holdfast.machine.actions import ListenerCall
+from holdfast.machine.codes import ErrorCode
+from holdfast.machine.states import MemberState
+
+A, B = ("t", 0), ("t", 1)
+COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}
+WISHES = Wishes(hears_nothing_new=False, error_stops_commit=False)
+HOUR_S = 3600.0
+
+
+class Scene:
+    """A member, its seat, and an application that polls."""
+
+    def __init__(self, *, listens=frozenset(ListenerCall), wishes=WISHES, **keys):
+        self.hands = FakeHands(listens=listens)
+        self.membership = FakeMembership(**{**COOPERATIVE, **keys})
+        self.in_hand = InHand()
+        self.seat = InPoll(self.membership, self.hands, wishes, self.in_hand)
+        self.link, self.host = self.membership.link, self.membership.host
+        self.answers = []  # what the machine hears, in order
+        self._terms = {}
+
+    def poll(self, *records):
+        """One call of the application, which gets these records; returns what a callback raised."""
+        self.in_hand.last = None
+        error = self.seat.come_in()
+        held = [record for tp, offset in records for record in self.hands.hand_out(tp, offset)]
+        self.in_hand.last = held or NOTHING
+        return error
+
+    def assign(self, *tps, began=None):
+        """The group gives these, in a new term; the group has committed ``began``."""
+        n_terms = len(self._terms)
+        self._terms = {**self._terms, **{tp: n_terms + 1 + i for i, tp in enumerate(tps)}}
+        self.owns(*(*self.host.standing.owned, *tps))
+        self.call(ListenerCall.ASSIGNED, *tps)
+        self.poll()
+        if began is not None:
+            self.seat.progress.stands(dict.fromkeys(tps, began))
+
+    def owns(self, *tps, generation=1, **standing):
+        self.membership.owns({tp: self._terms[tp] for tp in tps}, generation, **standing)
+
+    # What the machine wants
+
+    def hold_back(self, *tps):
+        self.seat.hold_back(tps, lambda: self.answers.append("drained"))
+
+    def call(self, call, *tps):
+        self.seat.call(call, tps, lambda error: self.answers.append((call.value, error)))
+
+    def last_commit(self, *tps):
+        action = actions.Commit(
+            token=1, resources=tps, generation=1, member_id="m", instance_id=None
+        )
+        self.seat.commit(action, lambda code: self.answers.append(("committed", code)))
+
+    def lose(self, *tps, told=True):
+        """Membership is lost, or (not ``told``) the deadline of a hand-over is over."""
+        self.seat.drop(tps, tps if told else ())
+        self.owns(*self.host.standing.owned - set(tps), generation=2)
+        if told:
+            self.call(ListenerCall.LOST, *tps)
+
+    def commit(self, asked=CommitAsker.ALL, **offsets):
+        """The application commits ``t0=5``, or what is processed; the answer is there at once."""
+        named = {("t", int(name[1:])): OffsetToCommit(at) for name, at in offsets.items()}
+        self.seat.note()
+        wanted = named or self.seat.to_commit()
+        sent = self.seat.commits.begin(
+            wanted, CommitAsker.NAMED if named else asked, timeout_s=HOUR_S
+        )
+        return sent.result(0)
+
+
+# Hand-overs
+
+
+def test_a_hand_over_waits_for_an_application_that_has_records_of_it():
+    scene = Scene()
+    scene.assign(A, B)
+    scene.poll((A, 7))
+    scene.hold_back(A)
+    assert "drained" not in scene.answers
+    scene.hands.calls.clear()
+    scene.poll()
+    assert scene.hands.calls == [("hold back", [A])]
+    assert "drained" in scene.answers
+
+
+@pytest.mark.parametrize("held", [(), ((B, 3),)])
+def test_a_hand_over_waits_for_nobody_who_has_nothing_of_it(held):
+    scene = Scene()
+    scene.assign(A, B)
+    scene.poll(*held)
+    scene.hold_back(A)
+    assert scene.answers.count("drained") == 1
+    scene.hands.calls.clear()
+    scene.poll()
+    assert scene.hands.calls == [("hold back", [A])], "before it hands out anything"
+
+
+def test_a_hand_over_waits_for_a_call_that_is_going_on():
+    scene = Scene()
+    scene.assign(A)
+    scene.in_hand.last = None
+    scene.hold_back(A)
+    assert "drained" not in scene.answers
+
+
+def test_one_call_does_the_whole_hand_over_in_order():
+    """Hold back, drained, callback, drop, commit: what the callback commits is committed before."""
+    scene = Scene()
+    scene.assign(A, B)
+    scene.poll((A, 7))
+    scene.link.codes.extend([0, 0])
+    scene.hands.in_callback = lambda _: scene.commit(t0=8)
+    scene.hold_back(A)
+    scene.host.steps.append(lambda: scene.call(ListenerCall.REVOKED, A))
+    scene.host.steps.append(lambda: scene.last_commit(A))
+    scene.hands.calls.clear()
+    scene.answers.clear()
+    scene.poll()
+    assert scene.hands.calls == [("hold back", [A]), ("revoked", [A]), ("drop", [A])]
+    assert scene.answers == ["drained", ("revoked", None), ("committed", 0)]
+    assert scene.link.sent == [({A: 8}, 1)], "and once"
+
+
+def test_what_was_polled_is_committed_by_the_hand_over():
+    scene = Scene()
+    scene.assign(A, B)
+    scene.poll((A, 7), (B, 3))
+    scene.hold_back(A)
+    scene.host.steps.append(lambda: scene.call(ListenerCall.REVOKED, A))
+    scene.host.steps.append(lambda: scene.last_commit(A))
+    scene.link.codes.append(0)
+    scene.poll()
+    assert scene.link.sent == [({A: 8}, 1)]
+
+
+def test_a_close_without_a_commit_commits_nothing():
+    scene = Scene()
+    scene.assign(A)
+    scene.poll((A, 7))
+    scene.seat.is_automatic = False
+
+    def hand_over():
+        scene.hold_back(A)
+        scene.call(ListenerCall.REVOKED, A)
+        scene.last_commit(A)
+        scene.owns()
+
+    scene.membership.leaves = hand_over
+    assert scene.seat.leave(HOUR_S * 1e6, returns=True) is None
+    assert scene.link.sent == []
+    assert ("committed", 0) in scene.answers
+
+
+def test_a_member_that_leaves_commits_first():
+    """Leaving gives up the round that is going on: its commit would be too late."""
+    scene = Scene()
+    scene.assign(A)
+    scene.poll((A, 7))
+    scene.link.codes.append(0)
+    scene.membership.leaves = lambda: (scene.answers.append(len(scene.link.sent)), scene.owns())
+    scene.seat.leave(HOUR_S * 1e6, returns=True)
+    assert scene.link.sent == [({A: 8}, 1)]
+    assert scene.answers[-1] == 1
+
+
+# Callbacks
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_an_error_of_a_callback_comes_out_of_the_call_and_stops_a_commit_as_wished(stops):
+    scene = Scene(wishes=Wishes(hears_nothing_new=False, error_stops_commit=stops))
+    scene.assign(A)
+    scene.answers.clear()
+    scene.hands.raises = error = ValueError("of the application")
+    scene.call(ListenerCall.REVOKED, A)
+    assert scene.poll() is error
+    assert scene.answers == [("revoked", "ValueError: of the application" if stops else None)]
+    assert ("drop", [A]) in scene.hands.calls
+
+
+def test_an_interrupted_errand_is_done_again_and_its_callback_is_not():
+    scene = Scene()
+    scene.assign(A)
+    scene.hands.calls.clear()
+    scene.call(ListenerCall.REVOKED, A)
+    drop, scene.hands.drop = scene.hands.drop, interrupted
+    with pytest.raises(KeyboardInterrupt):
+        scene.poll()
+    assert scene.answers == [("assigned", None)]
+    scene.hands.drop = drop
+    scene.poll()
+    assert scene.hands.calls == [("revoked", [A]), ("drop", [A])]
+    assert scene.answers == [("assigned", None), ("revoked", None)]
+
+
+def interrupted(_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("keys", "wish", "is_told"),
+    [
+        ({}, False, False),
+        ({}, True, True),
+        ({"partition.assignment.strategy": "range"}, False, True),
+    ],
+    ids=["cooperative", "as wished", "eager"],
+)
+def test_a_round_without_news_is_told_to_whom_it_matters(keys, wish, is_told):
+    scene = Scene(wishes=Wishes(hears_nothing_new=wish, error_stops_commit=False), **keys)
+    scene.assign(A)
+    scene.hands.calls.clear()
+    scene.call(ListenerCall.ASSIGNED)
+    scene.poll()
+    assert scene.hands.calls == ([("assigned", [])] if is_told else [])
+
+
+def test_the_first_assignment_is_told_even_of_nothing():
+    scene = Scene()
+    scene.call(ListenerCall.ASSIGNED)
+    scene.poll()
+    assert scene.hands.calls == [("assigned", [])]
+
+
+def test_nobody_waits_for_a_callback_that_the_application_does_not_have():
+    scene = Scene(listens=frozenset())
+    scene.call(ListenerCall.REVOKED, A)
+    assert scene.answers == [("revoked", None)]
+
+
+# Losses
+
+
+def test_a_loss_is_hidden_at_once_and_dropped_after_its_callback():
+    scene = Scene()
+    scene.assign(A)
+    scene.poll((A, 7))
+    scene.hands.calls.clear()
+    scene.lose(A)
+    assert scene.hands.calls == [("hide", [A])]
+    scene.poll()
+    assert scene.hands.calls == [("hide", [A]), ("lost", [A]), ("drop", [A])]
+
+
+def test_what_a_deadline_took_is_dropped_without_a_callback_of_its_own():
+    scene = Scene()
+    scene.assign(A)
+    scene.poll((A, 7))
+    scene.hands.calls.clear()
+    scene.lose(A, told=False)
+    scene.poll()
+    assert scene.hands.calls == [("hide", [A]), ("drop", [A])]
+
+
+@pytest.mark.parametrize("offsets", [{}, {"t0": 8}], ids=["what is processed", "named"])
+def test_a_commit_of_what_was_lost_is_refused_until_the_application_polls(offsets):
+    scene = Scene(listens=frozenset())
+    scene.assign(A)
+    scene.poll((A, 7))
+    scene.lose(A)
+    for _ in range(2):
+        with pytest.raises(RemoteProtocolError) as raised:
+            scene.commit(**offsets)
+        assert raised.value.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.link.sent == []
+    scene.poll()
+    scene.commit()  # of nothing: the error was heard
+    assert scene.link.sent == []
+
+
+def test_a_loss_that_a_callback_has_told_of_is_no_error_of_the_next_commit():
+    scene = Scene()
+    scene.assign(A)
+    scene.poll((A, 7))
+    scene.lose(A)
+    scene.poll()
+    scene.commit()
+    assert scene.link.sent == []
+
+
+def test_what_a_deadline_took_is_told_as_given_up():
+    scene = Scene()
+    scene.assign(A)
+    scene.poll((A, 7))
+    scene.lose(A, told=False)
+    with pytest.raises(RemoteProtocolError) as raised:
+        scene.commit(t0=8)
+    assert raised.value.error_code == ErrorCode.ILLEGAL_GENERATION
+
+
+def test_offsets_of_an_earlier_term_are_accepted_from_where_the_present_one_began_to_its_end():
+    scene = Scene()
+    scene.assign(A, began=0)
+    scene.poll((A, 206))
+    scene.lose(A)
+    scene.poll()
+    scene.assign(A, began=307)
+    scene.hands.reached[A] = 307
+    for offset in (207, 308):
+        with pytest.raises(RemoteProtocolError):
+            scene.commit(t0=offset)
+    scene.poll((A, 307))
+    scene.link.codes.append(0)
+    scene.commit(t0=308)
+    assert scene.link.sent == [({A: 308}, 1)]
+
+
+def test_in_its_first_term_a_partition_is_committed_as_the_application_likes():
+    scene = Scene()
+    scene.assign(A, began=100)
+    scene.link.codes.append(0)
+    scene.commit(t0=7)
+    assert scene.link.sent == [({A: 7}, 1)]
+
+
+def test_a_seek_moves_what_may_be_named():
+    scene = Scene()
+    scene.assign(A, began=0)
+    scene.lose(A)
+    scene.poll()
+    scene.assign(A, began=307)
+    scene.seat.progress.seek(A, 200)
+    scene.link.codes.append(0)
+    scene.commit(t0=200)
+    assert scene.link.sent == [({A: 200}, 1)]
+
+
+def test_what_is_not_owned_is_not_committed():
+    scene = Scene()
+    scene.assign(A)
+    with pytest.raises(LocalProtocolError, match="t-1"):
+        scene.commit(t1=5)
+    assert scene.link.sent == []
+
+
+# Deadlines
+
+
+def test_at_a_deadline_what_an_absent_application_has_in_its_hand_is_not_committed():
+    scene = Scene()
+    scene.assign(A, began=0)
+    scene.poll((A, 4))
+    scene.poll((A, 5), (A, 6))
+    scene.hold_back(A)
+    scene.link.codes.append(0)
+    scene.last_commit(A)
+    until(lambda: ("committed", 0) in scene.answers)
+    assert scene.link.sent == [({A: 5}, 1)]
+
+
+def test_at_a_deadline_inside_a_call_the_call_itself_says_how_far_it_has_come():
+    scene = Scene()
+    scene.assign(A, began=0)
+    scene.hands.hand_out(A, 4)
+    scene.in_hand.last = None
+    scene.seat.errands.items.clear()
+    scene.last_commit(A)
+    until(lambda: scene.seat.errands.items)
+    assert scene.link.sent == []
+    scene.link.codes.append(0)
+    scene.seat.come_in()
+    assert scene.link.sent == [({A: 5}, 1)]
+
+
+# Commits
+
+
+def test_the_clock_commits_what_is_processed_when_its_time_has_come():
+    scene = Scene(**{"auto.commit.interval.ms": 0})
+    scene.assign(A)
+    scene.poll((A, 7))
+    scene.link.codes.append(0)
+    offsets, sent = scene.seat.commit_by_clock()
+    assert {tp: at.offset for tp, at in offsets.items()} == {A: 8}
+    assert sent.result(0) is None
+    assert scene.seat.commit_by_clock() is None, "nothing is new"
+
+
+@pytest.mark.parametrize(
+    "keys", [{"auto.commit.interval.ms": 3_600_000}, {"enable.auto.commit": False}]
+)
+def test_the_clock_commits_nothing_before_its_time_nor_for_a_program_that_commits(keys):
+    scene = Scene(**{"auto.commit.interval.ms": 0, **keys})
+    scene.assign(A)
+    scene.poll((A, 7))
+    assert scene.seat.commit_by_clock() is None
+    assert scene.link.sent == []
+
+
+def test_the_clock_raises_no_error_for_a_loss_and_logs_it_once():
+    scene = Scene(listens=frozenset(), **{"auto.commit.interval.ms": 0})
+    scene.assign(A)
+    scene.poll((A, 7))
+    scene.lose(A)
+    scene.poll()
+    for _ in range(2):
+        assert scene.seat.commit_by_clock() is None
+    assert [error.error_code for error in scene.membership.logged] == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+def test_nobody_commits_again_where_it_began():
+    """Nothing is committed that was not handed out: the last owner's commit stands there."""
+    scene = Scene()
+    scene.assign(A, began=5)
+    scene.hands.reached[A] = 5
+    scene.commit()
+    assert scene.link.sent == []
+    scene.poll((A, 7))
+    scene.link.codes.extend([0, 0])
+    scene.commit()
+    scene.hands.reached[A] = 5  # the application went back
+    scene.commit()
+    assert [offsets for offsets, _ in scene.link.sent] == [{A: 8}, {A: 5}]
+
+
+def test_a_commit_is_sent_again_where_that_may_help():
+    scene = Scene()
+    scene.assign(A)
+    scene.link.codes.extend(
+        [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, 0]
+    )
+    scene.commit(t0=5)
+    assert len(scene.link.sent) == 4
+
+
+def test_a_commit_that_a_round_overtakes_is_sent_with_the_next_generation():
+    scene = Scene()
+    scene.assign(A)
+    sent = scene.seat.commits.begin({A: OffsetToCommit(5)}, CommitAsker.NAMED, timeout_s=HOUR_S)
+    scene.owns(A, generation=2)
+    scene.link.codes.append(0)
+    scene.link.open[0].set_result(ErrorCode.ILLEGAL_GENERATION)
+    assert sent.result(0) is None
+    assert scene.link.sent == [({A: 5}, 1), ({A: 5}, 2)]
+    refused = [event for event in scene.host.posted if isinstance(event, events.CommitRefused)]
+    assert refused == [events.CommitRefused(1, ErrorCode.ILLEGAL_GENERATION)], "not generation 2"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    ],
+)
+def test_what_no_other_attempt_mends_is_raised(code):
+    scene = Scene()
+    scene.assign(A)
+    scene.link.codes.append(code)
+    with pytest.raises(RemoteProtocolError) as raised:
+        scene.commit(t0=5)
+    assert raised.value.error_code == code
+    assert len(scene.link.sent) == 1
+
+
+@pytest.mark.parametrize("member_id", ["m", "the next"])
+def test_only_another_process_fences_a_member(member_id):
+    """A commit of this process's last member id may come after its join with the next one."""
+    scene = Scene()
+    scene.assign(A)
+    sent = scene.seat.commits.begin({A: OffsetToCommit(5)}, CommitAsker.NAMED, timeout_s=HOUR_S)
+    scene.owns(A, generation=2, member_id=member_id)
+    scene.link.open[0].set_result(ErrorCode.FENCED_INSTANCE_ID)
+    is_fenced = sent.exception(0).error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert is_fenced is (member_id == "m")
+
+
+def test_a_commit_that_nobody_answers_fails_when_its_time_is_over():
+    scene = Scene()
+    scene.assign(A)
+    sent = scene.seat.commits.begin({A: OffsetToCommit(5)}, CommitAsker.NAMED, timeout_s=0.0)
+    scene.link.open[0].set_result(-1)
+    assert isinstance(sent.exception(0), AdapterError)
+
+
+def test_the_commit_of_a_hand_over_is_the_last_one_of_its_partitions():
+    scene = Scene()
+    scene.assign(A, B)
+    scene.poll((A, 7))
+    offsets = {A: OffsetToCommit(8), B: OffsetToCommit(1)}
+    scene.seat.commits.begin(offsets, CommitAsker.NAMED, timeout_s=HOUR_S)
+    scene.hold_back(A)
+    scene.seat.errands.do_next(0.0)
+    scene.last_commit(A)
+    scene.owns(B, generation=2, state=MemberState.PREPARING_REBALANCE)
+    scene.link.codes.append(0)
+    scene.link.open[0].set_result(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert [offsets for offsets, _ in scene.link.sent] == [{A: 8, B: 1}, {A: 8}, {B: 1}]

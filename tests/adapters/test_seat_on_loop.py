@@ -1,0 +1,546 @@
+"""A seat whose client works on an event loop, by its public face; the client is a fake."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import pytest
+
+from holdfast.adapters.member.host import Standing
+from holdfast.adapters.member.link import OffsetToCommit
+from holdfast.adapters.member.membership import assignors_of
+from holdfast.adapters.seat.commits import CommitAsker
+from holdfast.adapters.seat.hands import Wishes, before
+from holdfast.adapters.seat.on_loop import OnLoop
+from holdfast.adapters.settings import Settings
+from holdfast.errors import LocalProtocolError, RemoteProtocolError
+from holdfast.machine import actions
+from holdfast.machine.actions import ListenerCall
+from holdfast.machine.member.holdings import Identity
+from holdfast.machine.states import MemberState
+
+A, B = ("t", 0), ("t", 1)
+WHO = Identity(generation=3, member_id="m", instance_id=None)
+PATIENCE_S = 30
+ASSIGNED, REVOKED, LOST = ListenerCall.ASSIGNED, ListenerCall.REVOKED, ListenerCall.LOST
+WISHES = {"hears_nothing_new": False, "error_stops_commit": False}
+
+
+def done(value):
+    future = Future()
+    future.set_result(value)
+    return future
+
+
+class FakeMembership:
+    """A member that owns what the test says; its link notes commits and answers as told."""
+
+    def __init__(self, **config):
+        config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", **config}
+        self.settings = Settings.parse(config)
+        self.assignors = assignors_of(self.settings)
+        self.is_leaving, self.is_member, self.failure = False, True, None
+        self.committed, self.places, self.codes = [], {}, []
+        self.host = SimpleNamespace(
+            failure=None, beat_at=0.0, post=lambda _: None, after=lambda work: work()
+        )
+        self.own({})
+        link = SimpleNamespace(
+            commit=self._commit, committed=self._committed, pause=lambda _: done(None)
+        )
+        counters = SimpleNamespace(add=lambda *_: None)
+        self.parts = SimpleNamespace(host=self.host, link=link, counters=counters)
+
+    @property
+    def standing(self):
+        return self.host.standing
+
+    def own(self, terms):
+        self.host.standing = Standing(
+            state=MemberState.STABLE, identity=WHO, owned=frozenset(terms), terms=terms
+        )
+
+    def _commit(self, offsets, who):
+        assert who == WHO
+        self.committed.append({tp: at.offset for tp, at in offsets.items()})
+        return done(self.codes.pop(0) if self.codes else 0)
+
+    def _committed(self, partitions):
+        return self.places
+
+    def leave(self, *, returns):
+        self.is_leaving = True
+
+    def is_over(self):
+        return self.is_leaving
+
+
+class FakeHands:
+    """A client in memory."""
+
+    def __init__(self):
+        self.at = {}
+        self.log = []  # everything that the seat has asked for, in order
+        self.listener = None  # takes a word and partitions; a coroutine function
+
+    def hold_back(self, partitions):
+        self.log.append(("hold back", sorted(partitions)))
+
+    def hide(self, partitions):
+        self._forget("hide", partitions)
+
+    def drop(self, partitions):
+        self._forget("drop", partitions)
+
+    def _forget(self, word, partitions):
+        self.log.append((word, sorted(partitions)))
+        for tp in partitions:
+            self.at.pop(tp, None)
+
+    def positions(self, partitions):
+        return {tp: OffsetToCommit(self.at[tp]) for tp in partitions if tp in self.at}
+
+    def processed(self, positions, in_hand):
+        return before(positions, in_hand)
+
+    def hears(self, call):
+        return self.listener is not None
+
+    def assigned(self, partitions):
+        self.log.append(("assign", sorted(partitions)))
+
+    async def tell(self, callback):
+        self.log.append((str(callback.call.value), sorted(callback.resources)))
+        if self.listener is not None:
+            await self.listener(callback)
+
+
+class Scene:
+    """One seat on the loop of the test."""
+
+    def __init__(self, *, wishes=None, **config):
+        self.membership = FakeMembership(**config)
+        self.hands = FakeHands()
+        self.answers = []
+        self.seat = OnLoop(
+            self.membership,
+            self.hands,
+            Wishes(**WISHES | (wishes or {})),
+            asyncio.get_running_loop(),
+            {},
+        )
+
+    def answer(self, word):
+        return lambda *_: self.answers.append(word)
+
+    async def duty(self, name, *arguments):
+        """The member's thread asks for something; wait until the loop has done what it can."""
+        thread = threading.Thread(target=getattr(self.seat, name), args=arguments)
+        thread.start()
+        await asyncio.to_thread(thread.join)
+        await turns()
+
+    async def assign(self, terms, places=None, at=None):
+        """Own these, with places where the group has committed and positions of the client."""
+        self.membership.own({**self.membership.standing.terms, **terms})
+        await self.duty("call", ASSIGNED, tuple(terms), self.answer("assigned"))
+        self.membership.places = done(places or dict.fromkeys(terms, -1))
+        await self.seat.places(list(terms))
+        self.hands.at.update(at or {})
+        self.seat.note()
+
+    async def lose(self, *partitions):
+        terms = self.membership.standing.terms
+        await self.duty("drop", partitions, partitions)
+        self.membership.own({tp: n for tp, n in terms.items() if tp not in partitions})
+        await self.duty("call", LOST, partitions, self.answer("lost"))
+
+    async def hand_over(self, *partitions):
+        action = actions.Commit(
+            token=1,
+            resources=partitions,
+            generation=WHO.generation,
+            member_id=WHO.member_id,
+            instance_id=None,
+        )
+        await self.duty("commit", action, self.answers.append)
+
+    def commit(self, offsets, asked=CommitAsker.NAMED):
+        sent = self.seat.commits.begin(
+            {tp: OffsetToCommit(at) for tp, at in offsets.items()}, asked, timeout_s=PATIENCE_S
+        )
+        return sent.result(PATIENCE_S)
+
+
+async def turns():
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def play(scene):
+    async def run():
+        await asyncio.wait_for(scene(), PATIENCE_S)
+
+    asyncio.run(run())
+
+
+# Hand-overs
+
+
+def test_a_hand_over_waits_for_what_is_in_flight_of_its_partitions_and_for_nothing_else():
+    async def scene():
+        s = Scene()
+        s.seat.in_flight[A] = 3
+        await s.duty("hold_back", (B,), s.answer("B"))
+        assert s.answers == ["B"]
+        await s.duty("hold_back", (A,), s.answer("A"))
+        assert s.answers == ["B"]
+        assert s.hands.log == [("hold back", [B]), ("hold back", [A])]
+        s.seat.come_in([B])
+        assert s.answers == ["B"]
+        s.seat.come_in()
+        assert s.answers == ["B", "A"]
+
+    play(scene)
+
+
+def test_with_manual_commits_a_hand_over_waits_for_nothing():
+    async def scene():
+        s = Scene(**{"enable.auto.commit": False})
+        s.seat.in_flight[A] = 3
+        await s.duty("hold_back", (A,), s.answer("A"))
+        assert s.answers == ["A"]
+
+    play(scene)
+
+
+def test_what_is_not_subscribed_to_any_more_is_processed():
+    """An application that asks for single partitions never asks for those again."""
+
+    async def scene():
+        s = Scene()
+        old, new = ("old", 0), ("new", 0)
+        s.seat.in_flight.update({old: 3, new: 4})
+        await s.duty("hold_back", (old,), s.answer("old"))
+        await s.duty("hold_back", (new,), s.answer("new"))
+        s.seat.finish_others({"new"})
+        assert s.answers == ["old"]
+        assert s.seat.in_flight == {new: 4}
+
+    play(scene)
+
+
+def test_what_is_lost_is_not_waited_for():
+    async def scene():
+        s = Scene()
+        await s.assign({A: 1}, at={A: 5})
+        s.seat.in_flight[A] = 3
+        await s.duty("hold_back", (A,), s.answer("drained"))
+        await s.lose(A)
+        assert "drained" in s.answers
+
+    play(scene)
+
+
+def test_a_hand_over_commits_what_is_processed_and_not_what_is_in_flight():
+    async def scene():
+        s = Scene()
+        await s.assign({A: 1, B: 1}, at={A: 5, B: 7})
+        s.seat.in_flight[A] = 3
+        await s.duty("call", REVOKED, (A, B), s.answer("revoked"))
+        assert s.hands.log[-2:] == [("revoked", [A, B]), ("drop", [A, B])]
+        await s.hand_over(A, B)
+        assert s.membership.committed == [{A: 3, B: 7}]
+        assert s.answers[-1] == 0
+
+    play(scene)
+
+
+def test_nobody_commits_again_where_it_began():
+    async def scene():
+        s = Scene()
+        await s.assign({A: 1}, places={A: 5}, at={A: 5})
+        assert s.seat.to_commit() == {}
+        s.hands.at[A] = 8
+        assert s.seat.to_commit() == {A: OffsetToCommit(8)}
+
+    play(scene)
+
+
+# Callbacks
+
+
+def test_the_listener_hears_of_an_assignment_before_those_who_wait_for_it():
+    async def scene():
+        s = Scene()
+        heard, assigned = [], asyncio.get_running_loop().create_future()
+        s.hands.assigned = assigned.set_result
+
+        async def listener(callback):
+            heard.append("listener")
+
+        async def wait():
+            await assigned
+            heard.append("start")
+
+        s.hands.listener = listener
+        waiting = asyncio.create_task(wait())
+        await s.assign({A: 1})
+        await waiting
+        assert heard == ["listener", "start"]
+
+    play(scene)
+
+
+def test_a_callback_is_answered_once_it_is_over():
+    async def scene():
+        s = Scene()
+        gate = asyncio.Event()
+
+        async def listener(callback):
+            await gate.wait()
+
+        s.hands.listener = listener
+        await s.duty("call", REVOKED, (A,), s.answer("over"))
+        assert s.answers == []
+        assert ("drop", [A]) not in s.hands.log
+        gate.set()
+        await turns()
+        assert s.answers == ["over"]
+        assert s.hands.log[-1] == ("drop", [A])
+
+    play(scene)
+
+
+@pytest.mark.parametrize("begins_first", [True, False])
+def test_a_callback_that_is_cancelled_is_answered(begins_first):
+    """A program that ends cancels all tasks, also one that has not begun."""
+
+    async def scene():
+        s = Scene()
+
+        async def listener(callback):
+            await asyncio.Event().wait()
+
+        s.hands.listener = listener
+        before_it = asyncio.all_tasks()
+        s.seat.call(REVOKED, (A,), s.answer("over"))
+        s.seat.look()
+        if begins_first:
+            await turns()
+        (task,) = asyncio.all_tasks() - before_it
+        task.cancel()
+        await turns()
+        assert s.answers == ["over"]
+
+    play(scene)
+
+
+def test_an_application_that_leaves_hears_nothing_more_if_its_client_wishes_so():
+    async def scene():
+        s = Scene(wishes={"hears_the_end": False})
+        await s.assign({A: 1})
+        s.membership.leave(returns=True)
+        await s.duty("call", REVOKED, (A,), s.answer("over"))
+        assert s.answers == ["assigned", "over"]
+        assert [word for word, _ in s.hands.log] == ["assign", "assigned", "drop"]
+
+    play(scene)
+
+
+def test_a_cooperative_round_without_news_is_not_told_but_the_first():
+    async def scene():
+        s = Scene()
+        for _ in range(2):
+            await s.duty("call", ASSIGNED, (), s.answer("assigned"))
+        assert s.hands.log == [("assign", []), ("assigned", []), ("assign", [])]
+        assert s.answers == ["assigned", "assigned"]
+
+    play(scene)
+
+
+def test_a_listener_of_an_eager_program_hears_of_the_whole_assignment():
+    async def scene():
+        s = Scene(wishes={"tells_whole": True})
+        await s.assign({A: 1})
+        await s.assign({B: 1})
+        told = [one for one in s.hands.log if one[0] in ("revoked", "assigned")]
+        assert told == [("revoked", []), ("assigned", [A]), ("revoked", []), ("assigned", [A, B])]
+        s.hands.log.clear()
+        await s.duty("call", REVOKED, (B,), s.answer("revoked"))
+        await s.duty("call", ASSIGNED, (), s.answer("assigned"))
+        told = [one for one in s.hands.log if one[0] in ("revoked", "assigned")]
+        assert told == [("revoked", [B]), ("assigned", [A])]
+
+    play(scene)
+
+
+# Losses
+
+
+def test_what_is_lost_is_hidden_before_its_callback_is_over():
+    async def scene():
+        s = Scene()
+        await s.assign({A: 1}, at={A: 5})
+
+        async def listener(callback):
+            await asyncio.Event().wait()
+
+        s.hands.listener = listener
+        await s.lose(A)
+        assert s.hands.log[-2:] == [("hide", [A]), ("lost", [A])]
+        assert "lost" not in s.answers
+        s.seat.stop_callbacks()
+        await turns()
+        assert "lost" in s.answers
+
+    play(scene)
+
+
+def test_what_was_handed_out_before_a_loss_is_never_committed():
+    async def scene():
+        s = Scene()
+        await s.assign({A: 1}, at={A: 5})
+        await s.lose(A)
+        with pytest.raises(RemoteProtocolError, match="lost"):
+            s.commit({}, CommitAsker.ALL)
+        with pytest.raises(RemoteProtocolError, match="lost"):
+            s.commit({A: 5})
+        await s.assign({A: 2}, places={A: 2}, at={A: 2})
+        with pytest.raises(RemoteProtocolError, match="lost"):
+            s.commit({A: 2})  # the application has not asked for anything since
+        s.seat.come_in()
+        with pytest.raises(RemoteProtocolError, match="lost"):
+            s.commit({A: 5})  # of the earlier term
+        s.commit({A: 2})
+        s.hands.at[A] = 6
+        s.seat.note()
+        s.commit({A: 5})
+        assert s.membership.committed == [{A: 2}, {A: 5}]
+
+    play(scene)
+
+
+def test_a_callback_that_tells_of_a_loss_ends_it():
+    async def scene():
+        s = Scene()
+        await s.assign({A: 1}, at={A: 5})
+
+        async def listener(callback):
+            pass
+
+        s.hands.listener = listener
+        await s.lose(A)
+        s.commit({}, CommitAsker.ALL)
+
+    play(scene)
+
+
+def test_a_partition_of_which_nothing_was_handed_out_is_lost_without_a_word():
+    """It has a position, where nothing stands committed: the end, say."""
+
+    async def scene():
+        s = Scene()
+        await s.assign({A: 1})
+        s.seat.progress.resets({A: 30})
+        s.hands.at[A] = 30
+        await s.lose(A)
+        s.commit({}, CommitAsker.ALL)
+
+    play(scene)
+
+
+def test_what_the_member_does_not_own_is_not_committed():
+    async def scene():
+        s = Scene()
+        with pytest.raises(LocalProtocolError):
+            s.commit({A: 1})
+        assert s.membership.committed == []
+
+    play(scene)
+
+
+def test_an_answer_for_an_earlier_term_is_no_place_to_start():
+    """Another member may have read on, and committed, between the two terms."""
+
+    async def scene():
+        s = Scene()
+        await s.assign({A: 1}, places={A: 2})
+        s.membership.places = Future()
+        asking = asyncio.create_task(s.seat.places([A]))
+        await turns()
+        s.membership.own({A: 2})
+        s.membership.places.set_result({A: 5})
+        assert await asking is None
+        s.membership.places = done({A: 7})
+        assert await s.seat.places([A]) == {A: 7}
+
+    play(scene)
+
+
+# Leaving
+
+
+def test_what_is_in_flight_counts_as_processed_at_the_end():
+    async def scene():
+        s = Scene()
+        await s.assign({A: 1}, at={A: 5})
+        s.seat.in_flight[A] = 3
+        await s.seat.leave(time.monotonic() + PATIENCE_S)
+        assert s.membership.committed == [{A: 5}]
+        assert s.membership.is_leaving
+
+    play(scene)
+
+
+# Interruptions, and a loop that has ended
+
+
+def test_a_job_that_is_interrupted_is_done_again():
+    loop = asyncio.new_event_loop()
+    scenes = []
+
+    async def make():
+        scenes.append(Scene())
+
+    loop.run_until_complete(make())
+    (s,) = scenes
+    hold_back, n = s.hands.hold_back, []
+
+    def interrupted(partitions):
+        n.append(1)
+        if len(n) == 1:
+            raise KeyboardInterrupt
+        hold_back(partitions)
+
+    s.hands.hold_back = interrupted
+    s.seat.hold_back((A,), s.answer("drained"))
+    s.seat.call(REVOKED, (A,), s.answer("revoked"))
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(turns())
+    assert s.answers == []
+    loop.run_until_complete(turns())
+    assert s.answers == ["drained", "revoked"]
+    assert [word for word, _ in s.hands.log] == ["hold back", "revoked", "drop"]
+    loop.close()
+
+
+def test_a_closed_loop_answers_at_once():
+    loop = asyncio.new_event_loop()
+    scenes = []
+
+    async def make():
+        scenes.append(Scene())
+
+    loop.run_until_complete(make())
+    loop.close()
+    (s,) = scenes
+    s.seat.hold_back((A,), s.answer("drained"))
+    s.seat.drop((A,), (A,))
+    s.seat.call(LOST, (A,), s.answer("lost"))
+    s.seat.commit(SimpleNamespace(resources=(A,)), s.answers.append)
+    assert s.answers == ["drained", "lost", -1]
