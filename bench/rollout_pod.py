@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from holdfast import Consumer
-from holdfast.adapters.records.delivery import TopicPartition
+from holdfast.adapters.consumer_questions import TopicPartition
 from holdfast.demo.journal import JournalWriter
 
 

@@ -34,9 +34,9 @@ async def refuse():
 
 
 def test_an_answer_and_an_error_come_back(connections):
-    assert connections.future(answer()).result(30) == 7
+    assert connections.future(answer).result(30) == 7
     with pytest.raises(AdapterError, match="ValueError: no"):
-        connections.future(refuse()).result(30)
+        connections.future(refuse).result(30)
     assert not connections._open_questions
 
 
@@ -52,7 +52,7 @@ def test_closing_fails_what_is_open(connections):
         asked.set()
         await connections._net.sleep(3_600)
 
-    question = connections.future(wait())
+    question = connections.future(wait)
     assert asked.wait(30)
     connections.close()
     with pytest.raises(AdapterError):
@@ -62,9 +62,7 @@ def test_closing_fails_what_is_open(connections):
 def test_closing_fails_what_the_loop_never_began(connections, monkeypatch):
     """kafka-python's loop forgets what came too late for its last turn."""
     monkeypatch.setattr(connections._net, "call_soon_threadsafe", lambda work: None)
-    work = answer()
-    question = connections.future(work)
-    work.close()
+    question = connections.future(answer)
     monkeypatch.undo()
     connections.close()
     with pytest.raises(AdapterError, match="the connections are closed"):
@@ -74,9 +72,9 @@ def test_closing_fails_what_the_loop_never_began(connections, monkeypatch):
 def test_what_is_asked_after_the_end_fails_at_once(connections):
     connections.close()
     with pytest.raises(AdapterError, match="the connections are closed"):
-        connections.future(answer()).result(30)
+        connections.future(answer).result(30)
     said = []
-    connections.submit(answer(), said.append, said.append)
+    connections.submit(answer, said.append, said.append)
     assert [type(error) for error in said] == [AdapterError]
 
 

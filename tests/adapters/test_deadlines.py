@@ -10,7 +10,6 @@ from kafka import KafkaConsumer as OriginalKafkaConsumer
 from holdfast.adapters.drop_in.confluent.routing import route
 from holdfast.adapters.drop_in.kafka.settings import settings_of
 from holdfast.adapters.member.membership import assignors_of, make_member
-from holdfast.adapters.seat.in_hand import NOTHING, InHand
 from holdfast.adapters.settings import Settings
 from holdfast.aiokafka import AIOKafkaConsumer
 from holdfast.machine.member.options import LAST_COMMIT_MS
@@ -79,24 +78,3 @@ def test_a_hand_over_of_aiokafka_waits_as_long_as_it_tells_the_group():
         "rebalance_timeout_ms",
     )
     assert rebalance.rebalance_timeout_ms > 120_000
-
-
-def test_what_is_in_hand_is_left_out():
-    held = InHand()
-    assert held.asked_past(lambda: {"a": 10, "b": 5}, dict) == {"a": 10, "b": 5}
-    held.last = {"a": 7, "c": 1}
-    assert held.asked_past(lambda: {"a": 10, "b": 5}, dict) == {"a": 7, "b": 5}
-    assert held.asked_past(lambda: {"a": 3}, dict) == {"a": 3}  # it has sought back
-
-
-def test_what_is_read_while_the_application_comes_back_does_not_count():
-    held = InHand()
-    held.last = None
-    assert held.asked_past(dict, dict) is None
-    held.last = NOTHING
-
-    def positions():
-        held.last = None  # a call begins
-        return {"a": 10}
-
-    assert held.asked_past(positions, dict) is None

@@ -28,7 +28,7 @@ ITS_CLIENT = {
     "import holdfast.confluent": "import confluent_kafka",
     "import holdfast.aiokafka": "import aiokafka",
     "import holdfast.kafka": "import kafka",
-    "from holdfast import Consumer": "pass",
+    "from holdfast import Consumer": "import confluent_kafka",
     "from holdfast import Worker": "pass",
 }
 

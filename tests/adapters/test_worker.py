@@ -224,7 +224,7 @@ def test_a_failure_ends_the_wait_for_the_end():
 def test_a_worker_has_nothing_to_commit_or_drain():
     said = []
     duties = _WorkerDuties(None)
-    duties.stop((("a", 0),), lambda: said.append("drained"))
+    duties.hold_back((("a", 0),), lambda: said.append("drained"))
     commit = actions.Commit(
         token=1, resources=(("a", 0),), generation=1, member_id="m", instance_id=None
     )

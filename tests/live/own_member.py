@@ -11,9 +11,8 @@ import json
 import sys
 from pathlib import Path
 
-from holdfast.adapters.records.delivery import TopicPartition
-
 from holdfast import Consumer
+from holdfast.adapters.consumer_questions import TopicPartition
 from holdfast.demo.journal import JournalWriter
 from holdfast.demo.lifeline import watch
 

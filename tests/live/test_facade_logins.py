@@ -152,7 +152,7 @@ def disconnect(consumer):
         for connection in list(connections._manager._conns.values()):
             connection.close()
 
-    connections.future(close()).result(30)
+    connections.future(close).result(30)
 
 
 def test_changed_credentials_are_the_members_too(broker, security, caplog):

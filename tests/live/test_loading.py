@@ -11,8 +11,8 @@ from tests.live.crew import Topic, fresh
 
 pytestmark = pytest.mark.broker
 
-CONNECTS = {"confluent": "holdfast-connect", "aiokafka": "asyncio_0", "kafka": "the import"}
-"""Client -> the thread that loads kafka-python. ``asyncio_0`` is of the loop's executor."""
+CONNECTS = {"confluent": "holdfast-connect", "aiokafka": "holdfast-connect", "kafka": "the import"}
+"""Client -> the thread that loads kafka-python."""
 
 
 @pytest.mark.parametrize("client", CONNECTS)

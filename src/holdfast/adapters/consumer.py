@@ -52,7 +52,7 @@ from holdfast.adapters.seat.in_hand import NOTHING, InHand
 from holdfast.adapters.seat.in_poll import InPoll
 from holdfast.adapters.seat.membership import Membership
 from holdfast.adapters.settings import Settings
-from holdfast.errors import AdapterError, LocalProtocolError
+from holdfast.errors import AdapterError, HoldfastError, LocalProtocolError
 from holdfast.machine import events
 from holdfast.machine.actions import ListenerCall
 from holdfast.model.partitions import Resource
@@ -186,11 +186,12 @@ class Consumer(ConsumerQuestions):
         hands = ConsumerHands(self._settings, weakref.ref(self))
         hands.seat = seat = InPoll(membership, hands, _WISHES, self._in_hand)
         self._hands, self._listener, self._in_hand.last = hands, listener, NOTHING
+        weakref.finalize(self, membership.close)
+        self._seat = seat  # a call that is interrupted leaves a member that the next call finds
         try:
             membership.join_now(names, pattern)
-            self._seat = seat
-            weakref.finalize(self, membership.close)
-        except BaseException:
+        except HoldfastError:
+            self._seat = None
             hands.close()
             raise
 

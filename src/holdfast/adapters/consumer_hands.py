@@ -71,7 +71,7 @@ class ConsumerHands(LibrdkafkaHands):
 
     def __init__(self, settings: Settings, owner: weakref.ref[HasListener]):
         config = {**render.librdkafka_fetch(settings), "logger": _library_log}
-        self.client = _FetchingConsumer(config)
+        self.client: Any = _FetchingConsumer(config)
         super().__init__(self.client, owner, reset=None, stores=True)
         self._reset_to: str = settings["auto.offset.reset"]
         self._renewal = Renewal(config)
@@ -297,10 +297,11 @@ class ConsumerHands(LibrdkafkaHands):
         return bool(self._reached)
 
     def close(self) -> None:
-        """Close librdkafka."""
+        """Close librdkafka; a second call goes on where the first was interrupted."""
         self._asker.shutdown(wait=False, cancel_futures=True)
-        _Original.close(self.client)
-        del self.client  # librdkafka's threads end with the last reference
+        if self.client is not None:
+            _Original.close(self.client)
+            self.client = None  # librdkafka's threads end with the last reference
 
 
 def _log_failure(places: Future[Places]) -> None:

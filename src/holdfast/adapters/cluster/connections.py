@@ -217,25 +217,26 @@ class Connections:
 
     def submit(
         self,
-        work: Coroutine[Any, Any, _T],
+        work: Callable[[], Coroutine[Any, Any, _T]],
         done: Callable[[_T], None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        """Run a coroutine on the IO thread; exactly one of the callbacks is called there."""
+        """Run a coroutine on the IO thread; exactly one of the callbacks is called there.
+
+        The coroutine is made there, too: a caller that is interrupted leaves none behind.
+        """
         if self._is_closed:
-            work.close()
             failed(AdapterError(_CLOSED))
             return
         try:
             future = self._net.call_soon_with_future(work)
         except RuntimeError as error:
-            work.close()
             failed(error)
             return
         future.add_callback(done)
         future.add_errback(failed)
 
-    def future(self, work: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
+    def future(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> concurrent.futures.Future[_T]:
         """Run a coroutine on the IO thread; errors come out as holdfast's own."""
         result: concurrent.futures.Future[_T] = concurrent.futures.Future()
         self._open_questions.add(result)  # before the look whether we are closed
@@ -251,7 +252,7 @@ class Connections:
         async def work() -> None:
             await self._net.sleep(seconds)
 
-        return self.future(work())
+        return self.future(work)
 
     async def again(self, attempt: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Repeat an attempt that fails for a passing reason until the request time-out is over."""

@@ -111,7 +111,7 @@ class Lookup:
                 refused={t.name: t.error_code for t in answer.topics if t.error_code},
             )
 
-        return self._connections.future(work())
+        return self._connections.future(work)
 
     def groups(self) -> concurrent.futures.Future[set[str]]:
         """Ids of the groups that the brokers know: each is asked for its own."""
@@ -123,7 +123,7 @@ class Lookup:
                 found |= await self._connections.again(partial(self._groups, broker.node_id))
             return found
 
-        return self._connections.future(work())
+        return self._connections.future(work)
 
     async def _groups(self, node: int) -> set[str]:
         from kafka.protocol.admin import ListGroupsRequest
@@ -145,7 +145,7 @@ class Lookup:
             found = await self._offsets_at(dict.fromkeys(partitions, at))
             return {tp: offset for tp, (offset, _) in found.items()}
 
-        return self._connections.future(work())
+        return self._connections.future(work)
 
     def offsets_at(
         self, times: Mapping[TopicPartition, int]
@@ -159,7 +159,7 @@ class Lookup:
         times : mapping of (topic, partition) to int
             Milliseconds since 1970, or :data:`EARLIEST` or :data:`LATEST`.
         """
-        return self._connections.future(self._offsets_at(times))
+        return self._connections.future(lambda: self._offsets_at(times))
 
     async def _offsets_at(
         self, times: Mapping[TopicPartition, int]
@@ -234,7 +234,7 @@ class Lookup:
                 refused.pop(name, None)
             return FoundTopics(counts=counts, refused={} if topics is None else refused)
 
-        return self._connections.future(work())
+        return self._connections.future(work)
 
     def racks(
         self, topics: Collection[str]
@@ -253,7 +253,7 @@ class Lookup:
                 ]
             return found
 
-        return self._connections.future(work())
+        return self._connections.future(work)
 
     async def _metadata(self, topics: Collection[str] | None) -> Any:
         from kafka.protocol.metadata import MetadataRequest

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Callable, Collection, Coroutine, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from holdfast.adapters.cluster.connections import (
@@ -87,19 +88,19 @@ class GroupLink:
         """Send the request of an action; the answer comes through ``post``."""
         match action:
             case actions.FindCoordinator():
-                self._answer(action.request, self._find(action))
+                self._answer(action.request, partial(self._find, action))
             case actions.SendJoin():
-                self._answer(action.request, self._join(action))
+                self._answer(action.request, partial(self._join, action))
             case actions.SendSync():
-                self._answer(action.request, self._sync(action))
+                self._answer(action.request, partial(self._sync, action))
             case actions.SendHeartbeat():
-                self._answer(action.request, self._heartbeat(action))
+                self._answer(action.request, partial(self._heartbeat, action))
             case actions.SendLeave():
-                self._answer(action.request, self._leave(action))
+                self._answer(action.request, partial(self._leave, action))
             case _:
                 raise AssertionError(f"{type(action).__name__} is not a request")
 
-    def _answer(self, request: int, work: Coroutine[Any, Any, events.Event]) -> None:
+    def _answer(self, request: int, work: Callable[[], Coroutine[Any, Any, events.Event]]) -> None:
         def failed(error: BaseException) -> None:
             is_refused = is_refused_login(error) and not self._connections.tries_logins_again
             if isinstance(error, RemoteProtocolError) or is_refused:
@@ -110,7 +111,7 @@ class GroupLink:
 
     def locate(self) -> concurrent.futures.Future[None]:
         """Find the coordinator, for a link without a machine."""
-        return self._connections.future(self._locate(self._connections.timeout_ms))
+        return self._connections.future(lambda: self._locate(self._connections.timeout_ms))
 
     async def _find(self, action: actions.FindCoordinator) -> events.Event:
         await self._locate(action.timeout_ms)
@@ -239,7 +240,7 @@ class GroupLink:
                 self._fail(RemoteProtocolError(text, error_code=code))
             return code
 
-        return self._connections.future(work())
+        return self._connections.future(work)
 
     def pause(self, seconds: float) -> concurrent.futures.Future[None]:
         """Wait on the IO thread; its error is that the connections are closed."""
@@ -256,7 +257,7 @@ class GroupLink:
         async def work() -> dict[TopicPartition, int]:
             return await self._connections.again(lambda: self._fetch_committed(topics, stable))
 
-        return self._connections.future(work())
+        return self._connections.future(work)
 
     async def _fetch_committed(
         self, topics: Mapping[str, list[int]], stable: bool

@@ -44,6 +44,8 @@ from holdfast.model.partitions import Resource
 _AGAIN_S = 0.05
 _JOINING = MemberState.PREPARING_REBALANCE
 Offsets = Mapping[Resource, OffsetToCommit]
+HeardOfLast = Callable[[Offsets, BaseException | None], None]
+"""Takes the offsets of a last commit, and its error or None."""
 
 
 class CommitAsker(Enum):
@@ -79,8 +81,8 @@ class Commits:
         What may be committed.
     begins : callable
         Partitions whose ``on_partitions_assigned`` runs.
-    heard_of_hand_over : callable
-        Takes the error code of a hand-over's commit and its offsets; called on the IO thread.
+    heard_of_last : callable
+        Takes the offsets of a hand-over's commit, and its error or None; called on the IO thread.
     """
 
     def __init__(
@@ -89,12 +91,12 @@ class Commits:
         progress: Progress,
         *,
         begins: Callable[[], Collection[Resource]],
-        heard_of_hand_over: Callable[[int, Offsets], None],
+        heard_of_last: HeardOfLast,
     ):
         self._membership = membership
         self._progress = progress
         self._begins = begins
-        self._heard_of_hand_over = heard_of_hand_over
+        self._heard_of_last = heard_of_last
         self.order = threading.RLock()
         self._newest: dict[Resource, _SentCommit | None] = {}  # the last one that has the partition
         self._open: set[Future[None]] = set()
@@ -264,7 +266,7 @@ class Commits:
             code, _ = self._noted(offsets, answer)
             if code in MEMBER_OVER:
                 self._progress.leave_untold(offsets)
-            self._heard_of_hand_over(code, offsets)
+            self._heard_of_last(offsets, None if code == 0 else not_committed(code))
             done(code)
 
         asked.add_done_callback(note)

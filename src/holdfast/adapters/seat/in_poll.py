@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from holdfast.adapters.member.errands import Errand, Errands
+from holdfast.adapters.seat.commits import HeardOfLast
 from holdfast.adapters.seat.hands import Callback, Hands, Offsets, Wishes
 from holdfast.adapters.seat.in_hand import InHand
 from holdfast.adapters.seat.membership import Membership
@@ -56,9 +57,9 @@ class InPoll(Seat):
         hands: Hands,
         wishes: Wishes,
         in_hand: InHand,
-        heard_of_hand_over: Callable[[int, Offsets], None] = lambda _code, _offsets: None,
+        heard_of_last: HeardOfLast = lambda _offsets, _error: None,
     ):
-        super().__init__(membership, hands, wishes, heard_of_hand_over)
+        super().__init__(membership, hands, wishes, heard_of_last)
         self.hands: Hands = hands
         membership.duties = self
         self.errands = Errands()

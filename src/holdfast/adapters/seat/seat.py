@@ -25,10 +25,10 @@ References: KIP-429, KIP-62; Incremental Cooperative Rebalancing, "join group in
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from concurrent.futures import Future
 
-from holdfast.adapters.seat.commits import CommitAsker, Commits, Offsets, loss_of
+from holdfast.adapters.seat.commits import CommitAsker, Commits, HeardOfLast, Offsets, loss_of
 from holdfast.adapters.seat.hands import Callback, Fetching, Wishes
 from holdfast.adapters.seat.membership import Membership
 from holdfast.adapters.seat.progress import Progress
@@ -58,8 +58,9 @@ class Seat:
         The client's.
     wishes : Wishes
         What the client's programs expect.
-    heard_of_hand_over : callable, optional
-        Takes the error code of a hand-over's commit, and its offsets; called on the IO thread.
+    heard_of_last : callable, optional
+        Takes the offsets of a last commit (of a hand-over, or before leaving), and its error or
+        None; called on the IO thread.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Seat:
         membership: Membership,
         hands: Fetching,
         wishes: Wishes,
-        heard_of_hand_over: Callable[[int, Offsets], None] = lambda _code, _offsets: None,
+        heard_of_last: HeardOfLast = lambda _offsets, _error: None,
     ):
         self.membership = membership
         self.settings = settings = membership.settings
@@ -79,8 +80,9 @@ class Seat:
             membership,
             self.progress,
             begins=lambda: self._begins,
-            heard_of_hand_over=heard_of_hand_over,
+            heard_of_last=heard_of_last,
         )
+        self._heard_of_last = heard_of_last
         self._has_told = False  # some assignment
         self._begins: frozenset[Resource] = frozenset()  # their ASSIGNED callback runs
         self._polled_at = 0.0
@@ -187,7 +189,9 @@ class Seat:
         offsets = self.to_commit()
         if not offsets or not member.is_member:
             return None
-        return self.commits.begin(offsets, CommitAsker.CLOCK, timeout_s=timeout_s)
+        sent = self.commits.begin(offsets, CommitAsker.CLOCK, timeout_s=timeout_s)
+        sent.add_done_callback(lambda done: self._heard_of_last(offsets, done.exception()))
+        return sent
 
     # Duties that are the same wherever the client works
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import TopicPartition
 
 from holdfast.adapters.drop_in.confluent import codes
 from holdfast.adapters.drop_in.confluent.hands import LibrdkafkaHands, listed, offsets_of
@@ -104,11 +104,9 @@ class CommitCalls:
             told = None if error is None else codes.kafka_error(error)
             seat.errands.put(Errand(Once(partial(self._on_commit, told, answer))))
 
-    def heard_of_hand_over(self, seat: InPoll, code: int, offsets: Offsets) -> None:
+    def heard_of_last(self, seat: InPoll, offsets: Offsets, error: BaseException | None) -> None:
         """Call ``on_commit`` for what the member has committed itself."""
-        error = None if code == 0 else KafkaError(code if code > 0 else codes.TIMED_OUT)
-        if self._on_commit is not None:
-            seat.errands.put(Errand(Once(partial(self._on_commit, error, listed(offsets)))))
+        self._put_answer(seat, error, listed(offsets))
 
     def alone_by_clock(self, now: float) -> None:
         """Without a subscription: commit what is stored, if it is time to."""

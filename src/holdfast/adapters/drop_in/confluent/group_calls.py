@@ -195,11 +195,11 @@ class GroupCalls:
         membership = Membership(self.settings, self.assignors, connect)
         # Weakly: the member's threads refer to the seat until the consumer is forgotten, and
         # callbacks of the application, which are here, often refer to the consumer.
-        heard = weakref.WeakMethod(self.commits.heard_of_hand_over)
+        heard = weakref.WeakMethod(self.commits.heard_of_last)
 
-        def tell(code: int, offsets: Offsets) -> None:
+        def tell(offsets: Offsets, error: BaseException | None) -> None:
             if (mine := heard()) is not None:
-                mine(seat, code, offsets)
+                mine(seat, offsets, error)
 
         self.hands.seat = seat = InPoll(membership, self.hands, _WISHES, self.in_hand, tell)
         weakref.finalize(self._consumer, membership.close)

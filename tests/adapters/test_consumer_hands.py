@@ -1,0 +1,468 @@
+"""librdkafka in the hands of ``holdfast.Consumer``: what begins where, and what is handed out."""
+
+from __future__ import annotations
+
+import weakref
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import confluent_kafka
+import pytest
+from confluent_kafka import TopicPartition
+from tests.adapters.fake_hands import FakeMembership, until
+
+from holdfast.adapters import consumer_hands
+from holdfast.adapters.cluster.lookup import EARLIEST
+from holdfast.adapters.consumer_hands import ConsumerHands
+from holdfast.adapters.drop_in.confluent import hands as librdkafka_hands
+from holdfast.adapters.drop_in.confluent import renewal, silence, starts
+from holdfast.adapters.seat.hands import Wishes
+from holdfast.adapters.seat.in_hand import InHand
+from holdfast.adapters.seat.in_poll import InPoll
+from holdfast.errors import AdapterError, RemoteProtocolError
+from holdfast.machine.actions import ListenerCall
+
+A, B, C = ("t", 0), ("t", 1), ("u", 0)
+WISHES = Wishes(hears_nothing_new=True, error_stops_commit=True)
+
+
+class Record:
+    """Stands for confluent_kafka.Message."""
+
+    def __init__(self, topic, partition, offset, error=None):
+        self._place, self._error = (topic, partition, offset), error
+
+    def topic(self):
+        return self._place[0]
+
+    def partition(self):
+        return self._place[1]
+
+    def offset(self):
+        return self._place[2]
+
+    def error(self):
+        return self._error
+
+
+class Librdkafka:
+    """Stands for confluent_kafka.Consumer: every partition has records 0 to 99."""
+
+    def __init__(self, config=None):
+        self.begun = {}
+        self.reached = {}
+        self.paused = set()
+        self.log = []  # what was assigned, with offsets
+        self.topics_asked = []
+        self.fails = None
+        self.extra = []  # records that come next, whatever is assigned
+        self.n_closed = 0
+
+    def assignment(self):
+        return [TopicPartition(*tp, at) for tp, at in sorted(self.begun.items())]
+
+    def position(self, parts):
+        return [TopicPartition(*tp, self.reached[tp]) for tp in map(named, parts)]
+
+    def incremental_assign(self, parts):
+        for part in parts:
+            self.begun[named(part)] = self.reached[named(part)] = part.offset
+            self.log.append((*named(part), part.offset))
+
+    def incremental_unassign(self, parts):
+        for part in parts:
+            del self.begun[named(part)], self.reached[named(part)]
+
+    def pause(self, parts):
+        self.paused.update(map(named, parts))
+
+    def resume(self, parts):
+        self.paused.difference_update(map(named, parts))
+
+    def seek(self, part):
+        self.reached[named(part)] = part.offset
+
+    def list_topics(self, topic, timeout):
+        self.topics_asked.append(topic)
+        if self.fails is not None:
+            raise self.fails
+
+    def consume(self, limit, timeout):
+        if self.fails is not None:
+            raise self.fails
+        found, self.extra = self.extra, []
+        for tp in sorted(self.reached.keys() - self.paused):
+            if len(found) < limit and self.reached[tp] < 100:
+                found.append(Record(*tp, self.reached[tp]))
+                self.reached[tp] += 1
+        return found
+
+    def close(self):
+        self.n_closed += 1
+        self.begun, self.reached = {}, {}
+
+
+def named(part):
+    return part.topic, part.partition
+
+
+@pytest.fixture(autouse=True)
+def _librdkafka(monkeypatch):
+    for module in (consumer_hands, librdkafka_hands, starts, renewal):
+        monkeypatch.setattr(module, "_Original", Librdkafka)
+    monkeypatch.setattr(consumer_hands, "_FetchingConsumer", Librdkafka)
+    for module in (consumer_hands, librdkafka_hands):
+        monkeypatch.setattr(module, "Message", Record)
+
+
+class Scene:
+    """A member whose client is librdkafka; the group has committed :attr:`places`."""
+
+    def __init__(self, **keys):
+        self.membership = FakeMembership(**keys)
+        self.places, self.ends = {}, {}
+        self.failures = []
+        self.membership.parts.link = SimpleNamespace(committed=self._committed)
+        self.membership.parts.lookup = SimpleNamespace(list_offsets=self._list_offsets)
+        self.membership.parts.fail = self.failures.append
+        self.membership.host.answered_at = 0.0
+        self.in_callback = lambda: None
+        self.hands = ConsumerHands(self.membership.settings, weakref.ref(self))
+        self.client = self.hands.client
+        self.hands.seat = self.seat = InPoll(self.membership, self.hands, WISHES, InHand())
+        self._n_terms = 0
+
+    def listener_for(self, call):
+        return (lambda _: self.in_callback()) if call is ListenerCall.ASSIGNED else None
+
+    def _committed(self, partitions):
+        return answered({tp: self.places.get(tp, -1) for tp in partitions})
+
+    def _list_offsets(self, partitions, at):
+        assert at == EARLIEST
+        return answered({tp: self.ends[tp] for tp in partitions if tp in self.ends})
+
+    def assign(self, *tps):
+        """The group gives these, in new terms; the application's next call begins them."""
+        terms = dict(self.membership.host.standing.terms)
+        for tp in tps:
+            self._n_terms += 1
+            terms[tp] = self._n_terms
+        self.membership.owns(terms)
+        self.seat.call(ListenerCall.ASSIGNED, tps, lambda _: None)
+        self.seat.come_in()
+
+    def hand_over(self, *tps):
+        """These are given up, in order."""
+        self.seat.hold_back(tps, lambda: None)
+        self.seat.come_in()
+        self.seat.call(ListenerCall.REVOKED, tps, lambda _: None)
+        left = {tp: n for tp, n in self.membership.host.standing.terms.items() if tp not in tps}
+        self.membership.owns(left)
+        self.seat.come_in()
+
+    def fetch(self, limit=100):
+        return [(r.topic(), r.partition(), r.offset()) for r in self.hands.fetch(limit, 0.0)]
+
+
+def answered(result):
+    answer = Future()
+    answer.set_result(result)
+    return answer
+
+
+def eager():
+    return Scene(**{"partition.assignment.strategy": "sticky", "auto.offset.reset": "earliest"})
+
+
+def cooperative(**keys):
+    config = {
+        "partition.assignment.strategy": "cooperative-sticky",
+        "auto.offset.reset": "earliest",
+    }
+    return Scene(**{**config, **keys})
+
+
+def test_a_partition_begins_where_the_group_has_committed_else_at_the_reset():
+    scene = cooperative()
+    scene.places, scene.ends = {A: 7}, {B: 3}
+    scene.assign(A, B)
+    assert scene.client.log == [("t", 0, 7), ("t", 1, 3)]
+    assert scene.fetch() == [("t", 0, 7), ("t", 1, 3)]
+    assert scene.hands.position(A) == 8
+
+
+def test_a_partition_without_a_leader_keeps_no_other_one_waiting():
+    scene = cooperative()
+    scene.places = {A: 7}
+    scene.assign(A, B)
+    assert scene.client.log == [("t", 0, 7)]
+    scene.ends = {B: 3}
+    until(lambda: scene.hands.starts.look_again(scene.client) or B in scene.client.begun)
+    assert scene.client.log == [("t", 0, 7), ("t", 1, 3)]
+
+
+def test_where_nothing_is_committed_and_no_reset_is_wanted_the_member_ends():
+    scene = cooperative(**{"auto.offset.reset": "none"})
+    scene.assign(A)
+    until(lambda: scene.hands.starts.look_again(scene.client) or scene.failures)
+    (failure,) = scene.failures
+    assert isinstance(failure, RemoteProtocolError)
+    assert "no committed offset for t-0" in str(failure)
+    assert scene.client.log == []
+
+
+def test_a_seek_in_the_callback_wins_over_what_is_committed():
+    scene = cooperative()
+    scene.places = {A: 7}
+    scene.in_callback = lambda: scene.hands.seek(A, 40)
+    scene.assign(A)
+    assert scene.fetch() == [("t", 0, 40)]
+    scene.hands.seek(A, 20)
+    assert scene.fetch() == [("t", 0, 20)]
+
+
+def test_a_seek_is_forgotten_with_its_partition():
+    scene = cooperative()
+    scene.places = {A: 7}
+    scene.in_callback = lambda: scene.hands.seek(A, 40)
+    scene.assign(A)
+    scene.hand_over(A)
+    scene.in_callback = lambda: None
+    scene.assign(A)
+    assert scene.client.log == [("t", 0, 40), ("t", 0, 7)]
+
+
+def test_what_is_paused_before_its_start_begins_paused():
+    scene = cooperative()
+    scene.places = {A: 7, B: 0}
+    scene.in_callback = lambda: scene.hands.pause([A])
+    scene.assign(A, B)
+    assert scene.fetch() == [("t", 1, 0)]
+    scene.hands.resume([A])
+    assert scene.fetch() == [("t", 0, 7), ("t", 1, 1)]
+
+
+def test_what_is_held_back_is_fetched_again_when_it_comes_back():
+    scene = cooperative()
+    scene.places = {A: 7, B: 0}
+    scene.assign(A, B)
+    scene.seat.hold_back((A,), lambda: None)
+    scene.seat.come_in()
+    assert scene.fetch() == [("t", 1, 0)]
+    scene.hand_over(A)
+    scene.assign(A)
+    assert scene.fetch() == [("t", 0, 7), ("t", 1, 1)]
+
+
+def test_what_is_lost_is_not_handed_out_from_that_moment_on():
+    scene = cooperative()
+    scene.places = {A: 7, B: 0}
+    scene.assign(A, B)
+    scene.seat.drop((A,), (A,))
+    assert scene.fetch() == [("t", 1, 0)]
+
+
+def test_what_an_eager_member_gets_back_at_the_same_place_is_not_fetched_again():
+    scene = eager()
+    scene.places = {A: 7}
+    scene.assign(A)
+    assert scene.fetch() == [("t", 0, 7)]
+    scene.hand_over(A)
+    assert scene.fetch() == []  # fetched and put aside
+    scene.places = {A: 8}
+    scene.assign(A)
+    assert scene.client.log == [("t", 0, 7)]
+    assert scene.fetch() == [("t", 0, 8)]
+    assert scene.fetch() == [("t", 0, 9)]
+
+
+def test_what_an_eager_member_gets_back_at_another_place_begins_there():
+    scene = eager()
+    scene.places = {A: 7}
+    scene.assign(A)
+    scene.hand_over(A)
+    assert scene.fetch() == []
+    scene.places = {A: 30}
+    scene.assign(A)
+    assert scene.client.log == [("t", 0, 7), ("t", 0, 30)]
+    assert scene.fetch() == [("t", 0, 30)]
+
+
+def test_what_an_eager_member_does_not_get_back_is_dropped_with_its_records():
+    scene = eager()
+    scene.places = {A: 7, B: 0}
+    scene.assign(A, B)
+    scene.hand_over(A, B)
+    assert scene.fetch() == []
+    scene.places = {A: 7, B: 0}
+    scene.assign(B)
+    assert scene.client.begun == {B: 0}
+    assert scene.fetch() == [("t", 1, 0)]
+    scene.assign(A)
+    assert scene.fetch(1) == [("t", 0, 7)]
+
+
+def test_a_paused_partition_keeps_nothing():
+    scene = eager()
+    scene.places = {A: 7}
+    scene.assign(A)
+    scene.hands.pause([A])
+    scene.hand_over(A)
+    assert scene.client.begun == {}
+
+
+def test_a_limit_holds_for_what_was_put_aside():
+    scene = eager()
+    scene.places = {A: 7}
+    scene.assign(A)
+    scene.hand_over(A)
+    for _ in range(3):
+        assert scene.fetch() == []
+    scene.assign(A)
+    assert scene.fetch(2) == [("t", 0, 7), ("t", 0, 8)]
+    assert scene.hands.position(A) == 9
+    assert scene.fetch(2) == [("t", 0, 9)]
+
+
+def test_a_seek_forgets_what_was_put_aside():
+    scene = eager()
+    scene.places = {A: 7}
+    scene.assign(A)
+    scene.hand_over(A)
+    assert scene.fetch() == []
+    scene.assign(A)
+    scene.hands.seek(A, 50)
+    assert scene.fetch() == [("t", 0, 50)]
+
+
+def test_a_poll_that_fails_loses_nothing():
+    scene = cooperative()
+    scene.places = {A: 7}
+    scene.assign(A)
+    assert scene.fetch() == [("t", 0, 7)]
+    scene.client.reached[A] = 60  # taken by librdkafka, and lost with the error
+    scene.client.fails = RuntimeError("broken")
+    assert scene.fetch() == []
+    scene.client.fails = None
+    assert scene.fetch() == [("t", 0, 8)]
+
+
+def test_a_librdkafka_that_fails_again_and_again_is_an_error_of_the_application():
+    scene = cooperative()
+    scene.places = {A: 7}
+    scene.assign(A)
+    scene.client.fails = RuntimeError("broken")
+    assert [scene.fetch(), scene.fetch()] == [[], []]
+    with pytest.raises(AdapterError, match="RuntimeError: broken; nothing is lost"):
+        scene.fetch()
+    scene.client.fails = None
+    assert scene.fetch() == [("t", 0, 7)]
+
+
+def test_what_interrupts_a_poll_is_raised_and_has_lost_nothing():
+    scene = cooperative()
+    scene.places = {A: 7}
+    scene.assign(A)
+    scene.client.reached[A] = 60
+    scene.client.fails = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        scene.fetch()
+    scene.client.fails = None
+    assert scene.fetch() == [("t", 0, 7)]
+
+
+def test_an_error_of_one_topic_loses_nothing_of_the_others():
+    scene = cooperative()
+    scene.places = {A: 7}
+    scene.assign(A)
+    denied = confluent_kafka.KafkaError(confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    scene.client.extra = [Record("u", 0, -1, denied)]
+    with pytest.raises(RemoteProtocolError, match="topic 'u'"):
+        scene.fetch()
+    assert scene.fetch() == [("t", 0, 7)]
+
+
+def test_an_error_that_librdkafka_mends_itself_is_no_record():
+    scene = cooperative()
+    scene.places = {A: 7}
+    scene.assign(A)
+    scene.client.extra = [Record("t", 0, -1, retriable())]
+    assert scene.fetch() == [("t", 0, 7)]
+
+
+def retriable():
+    return SimpleNamespace(
+        code=lambda: confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
+        fatal=lambda: False,
+        retriable=lambda: True,
+    )
+
+
+def test_a_new_topic_is_asked_for_before_it_is_fetched():
+    scene = cooperative()
+    scene.places = {A: 1, B: 2, C: 3}
+    scene.assign(A)
+    scene.assign(B, C)
+    assert scene.client.topics_asked == ["t", "u"]
+
+
+def test_many_topics_are_not_asked_for_one_by_one():
+    scene = cooperative()
+    many = [(f"t{i:02}", 0) for i in range(40)]
+    scene.places = dict.fromkeys(many, 0)
+    scene.assign(*many)
+    assert scene.client.topics_asked == [f"t{i:02}" for i in range(16)]
+    assert len(scene.client.begun) == 40
+
+
+def test_a_topic_without_an_answer_is_left_to_the_library():
+    scene = cooperative()
+    scene.places = {A: 1, C: 3}
+    scene.client.fails = confluent_kafka.KafkaException("no answer")
+    scene.assign(A, C)
+    assert scene.client.topics_asked == ["t"]
+    assert scene.client.begun == {A: 1, C: 3}
+
+
+@pytest.fixture
+def deaf(monkeypatch):
+    """A scene in which librdkafka has one partition, brings nothing, and is asked in each poll."""
+    times = iter(range(10**9, 2 * 10**9))
+    monkeypatch.setattr(silence, "ASK_EVERY_S", 0.0)
+    scene = cooperative()
+    scene.places = {A: 7}
+    scene.assign(A)
+    monkeypatch.setattr(Librdkafka, "consume", lambda *_: [])
+    monkeypatch.setattr(silence.time, "monotonic", lambda: next(times))
+    scene.membership.host.answered_at = 3e9
+    scene.client.topics_asked.clear()
+    return scene
+
+
+def no_broker(code=confluent_kafka.KafkaError._TRANSPORT):
+    return confluent_kafka.KafkaException(confluent_kafka.KafkaError(code))
+
+
+def test_a_deaf_librdkafka_is_made_anew_and_goes_on_where_the_application_is(deaf):
+    deaf.hands.pause([A])
+    deaf.client.fails = no_broker()
+    for _ in range(5):  # the first one notes the places
+        assert deaf.client.n_closed == 0
+        deaf.hands.fetch(10, 0.0)
+    assert deaf.client.begun == {A: 7}
+    assert deaf.client.paused == {A}
+    assert deaf.client.fails is None  # it was made anew
+
+
+@pytest.mark.parametrize("why", ["the coordinator is silent, too", "the answer is another error"])
+def test_a_librdkafka_is_not_made_anew_where(deaf, why):
+    deaf.client.fails = no_broker()
+    if "answer" in why:
+        deaf.client.fails = no_broker(confluent_kafka.KafkaError._TIMED_OUT)
+    else:
+        deaf.membership.host.answered_at = 0.0
+    for _ in range(40):
+        assert deaf.fetch() == []
+    assert deaf.client.n_closed == 0
+    assert deaf.client.topics_asked
