@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from holdfast.adapters.consumer_questions import TopicPartition
-from holdfast.adapters.drop_in.confluent.starts import Place
+from holdfast.adapters.drop_in.confluent.starts import StartPlace
 from holdfast.adapters.member.host import Standing
 from holdfast.adapters.member.link import OffsetToCommit
 from holdfast.adapters.member.membership import assignors_of
@@ -323,7 +323,7 @@ class Hands:
         return self.at.get(tp)
 
     def places(self, partitions):
-        return {tp: Place(0) for tp in partitions}
+        return {tp: StartPlace(0) for tp in partitions}
 
     def seek(self, tp, offset):
         self.sought.append((tp, offset))

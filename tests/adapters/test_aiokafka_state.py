@@ -10,7 +10,7 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from holdfast.adapters.drop_in.aiokafka.fetcher import ListFetcher
 from holdfast.adapters.drop_in.aiokafka.state import KeepingAssignment, KeepingSubscriptions
-from holdfast.adapters.seat.progress import Progress
+from holdfast.adapters.seat.progress import PartitionProgress
 
 A, B, C = (TopicPartition("t", i) for i in range(3))
 LEADER = 1
@@ -48,7 +48,7 @@ def play(scene: Scene, *first: TopicPartition) -> None:
         client = Client()
         subscriptions = KeepingSubscriptions(client._loop, cooperative=True)
         subscriptions.subscribe(topics={"t"})
-        subscriptions.take(first, Progress())
+        subscriptions.take(first, PartitionProgress())
         subscriptions.fetcher = ListFetcher(client, subscriptions, auto_offset_reset="latest")
         await turns()
         try:
@@ -73,7 +73,7 @@ def test_what_stays_keeps_flowing_while_nobody_says_where_a_gained_partition_beg
     async def scene(client, subscriptions, assignment):
         committed(assignment, A, 5)
         await turns()
-        subscriptions.take([B], Progress())
+        subscriptions.take([B], PartitionProgress())
         await turns()
         assert assignment.requesting_committed() == [B]
         client.fetched.clear()
@@ -91,7 +91,7 @@ def test_what_stays_keeps_flowing_while_nobody_says_where_a_gained_partition_beg
 def test_all_that_is_gained_is_asked_for_in_one_question():
     async def scene(_, subscriptions, assignment):
         assert set(assignment.requesting_committed()) == {A, B}
-        subscriptions.take([C], Progress())
+        subscriptions.take([C], PartitionProgress())
         await turns()
         assert set(assignment.requesting_committed()) == {A, B, C}
         assert len(assignment.state_value(A)._committed_futs) == 1, "each once"
@@ -123,7 +123,7 @@ def test_a_place_that_the_application_seeks_is_not_taken_back():
 def test_a_fetcher_waits_for_nothing_that_is_gone():
     async def scene(client, subscriptions, assignment):
         subscriptions.drop([A, B])  # the broker was killed, and the member lost everything
-        subscriptions.take([A], Progress())
+        subscriptions.take([A], PartitionProgress())
         await turns()
         assert assignment.requesting_committed() == [A]
         committed(assignment, A, 7)

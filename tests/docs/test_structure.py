@@ -14,6 +14,7 @@ MAX_CLASS_LINES, MAX_METHODS = 300, 25
 
 LARGE_ON_PURPOSE = {
     "holdfast.adapters.consumer.Consumer": "the calls of Kafka's consumer, a few lines each",
+    "holdfast.adapters.drop_in.aiokafka.coordinator.MemberCoordinator": "aiokafka's calls",
     "holdfast.adapters.drop_in.confluent.consumer.ConfluentConsumer": "the original's calls",
     "holdfast.assignors.optimal.flow_moves._Flow": "one algorithm on one set of columns",
     "holdfast.machine.member.holdings.Holdings": "every step of a hand-over, which share its state",
@@ -32,7 +33,6 @@ PRIVATE_ON_PURPOSE = {
     "holdfast.adapters.drop_in.aiokafka.consumer": "aiokafka makes its coordinator itself",
     "holdfast.adapters.drop_in.aiokafka.fetcher": "aiokafka hands out lists record by record",
     "holdfast.adapters.drop_in.aiokafka.state": "aiokafka forgets what stays",
-    "holdfast.adapters.drop_in.kafka.consumer": "kafka-python makes its coordinator itself",
     "holdfast.adapters.drop_in.kafka.fetches": "kafka-python makes its fetcher itself",
     "holdfast.adapters.cluster.connections": "kafka-python keeps the reason of a refused login",
     "holdfast.adapters.cluster.refused": "kafka-python forgets sockets that it must close",

@@ -265,7 +265,7 @@ class Consumer(ConsumerQuestions):
         finally:
             seat.membership.close()
             self._hands.close()
-        lost = loss_of(seat.progress.untold(), seat.progress)
+        lost = seat.commits.loss()
         is_raised = self._ends_with_error or self._has_raised_failure
         if lost is not None and (is_raised or self._callback_error is not None):
             if (parts := seat.membership.parts) is not None:

@@ -29,7 +29,7 @@ from holdfast.adapters.cluster.lookup import EARLIEST, LATEST
 from holdfast.adapters.drop_in.confluent.hands import HasListener, LibrdkafkaHands
 from holdfast.adapters.drop_in.confluent.renewal import Renewal
 from holdfast.adapters.drop_in.confluent.silence import DEAF, Silence
-from holdfast.adapters.drop_in.confluent.starts import Place, Places
+from holdfast.adapters.drop_in.confluent.starts import Places, StartPlace
 from holdfast.adapters.drop_in.confluent.turns import has_gate
 from holdfast.adapters.member.link import OffsetToCommit
 from holdfast.adapters.member.member_log import NAME
@@ -224,7 +224,7 @@ class ConsumerHands(LibrdkafkaHands):
         parts = self.seat.membership.parts
         assert parts is not None
         found = self.seat.ask_places(partitions).result()
-        places = {tp: Place(at, at) for tp, at in found.items() if at >= 0}
+        places = {tp: StartPlace(at, at) for tp, at in found.items() if at >= 0}
         unknown = [tp for tp in partitions if tp not in places]
         if not unknown:
             return places
@@ -239,7 +239,7 @@ class ConsumerHands(LibrdkafkaHands):
         for topic, partition in set(unknown) - ends.keys():
             # A topic that was created just now, or moves: its leader is there in a moment.
             _log.info("%s-%s has no leader that answers yet: it starts later", topic, partition)
-        return places | {tp: Place(at) for tp, at in ends.items()}
+        return places | {tp: StartPlace(at) for tp, at in ends.items()}
 
     def refused(self, error: BaseException, partitions: Collection[Resource]) -> Places:
         """No broker will ever say where these begin: the member ends."""
@@ -253,7 +253,7 @@ class ConsumerHands(LibrdkafkaHands):
         super().began(places)
         progress = self.seat.progress
         progress.resets({tp: at for tp, (at, committed) in places.items() if committed < 0})
-        begun = {tp: Place(self._sought.get(tp, at), c) for tp, (at, c) in places.items()}
+        begun = {tp: StartPlace(self._sought.get(tp, at), c) for tp, (at, c) in places.items()}
         for tp in self._sought.keys() & places.keys():
             progress.seek(tp, self._sought.pop(tp))
         back = {tp for tp in begun if tp in self._parked}

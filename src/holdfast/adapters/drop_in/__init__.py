@@ -1,9 +1,8 @@
 """Consumers of other clients with a member of ours inside: one import changes.
 
 What an application calls, and records, errors and positions, stay those of its client. ``keywords``
-and ``client_errors`` are what the clients have in common, ``in_hand`` is what the application has
-not asked past yet, ``fetching_duties`` is what a member leaves to a client that fetches, and
-``in_place`` puts a class of ours in the place of a client's.
+and ``client_errors`` are what the clients have in common, and ``in_place`` puts a class of ours in
+the place of a client's.
 
 ============== ======================================================================
 ``confluent/`` confluent-kafka's consumers; :mod:`holdfast.confluent` names them

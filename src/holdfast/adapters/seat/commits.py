@@ -12,9 +12,10 @@
 
 **Strategy.** A commit is a future. Its first attempt is sent by the caller, later ones by the IO
 thread, which also takes the answers. Who sends holds :attr:`Commits.order`, so requests go out in
-the order in which they were decided; inside it :class:`~holdfast.adapters.seat.progress.Progress`
-takes its own lock. Nobody waits for anything inside either, and nothing is answered there: who
-hears of an answer may be the application.
+the order in which they were decided; inside it
+:class:`~holdfast.adapters.seat.progress.PartitionProgress` takes its own lock. Nobody waits for
+anything inside either, and nothing is answered there: who hears of an answer may be the
+application.
 
 References: KIP-429; Kafka's ConsumerCoordinator, ``commitOffsetsSync``.
 """
@@ -33,7 +34,7 @@ from holdfast.adapters.member.host import Standing
 from holdfast.adapters.member.link import OffsetToCommit
 from holdfast.adapters.member.parts import MemberParts
 from holdfast.adapters.seat.membership import Membership
-from holdfast.adapters.seat.progress import Progress
+from holdfast.adapters.seat.progress import PartitionProgress
 from holdfast.errors import AdapterError, HoldfastError, LocalProtocolError, RemoteProtocolError
 from holdfast.machine import actions, events
 from holdfast.machine.codes import MEMBER_OVER, ErrorCode, commits_again, describe
@@ -77,7 +78,7 @@ class Commits:
     ----------
     membership : Membership
         Whose commits; they begin once it runs.
-    progress : Progress
+    progress : PartitionProgress
         What may be committed.
     begins : callable
         Partitions whose ``on_partitions_assigned`` runs.
@@ -88,7 +89,7 @@ class Commits:
     def __init__(
         self,
         membership: Membership,
-        progress: Progress,
+        progress: PartitionProgress,
         *,
         begins: Callable[[], Collection[Resource]],
         heard_of_last: HeardOfLast,
@@ -285,7 +286,9 @@ def _check_owned(standing: Standing, offsets: Iterable[Resource]) -> None:
             )
 
 
-def loss_of(refused: Collection[Resource], progress: Progress) -> RemoteProtocolError | None:
+def loss_of(
+    refused: Collection[Resource], progress: PartitionProgress
+) -> RemoteProtocolError | None:
     """The error of a commit of records that were handed out before a loss, None for no record.
 
     A member that gave them up at a deadline is a member still, of a newer generation.

@@ -76,7 +76,7 @@ class _PartitionLoss:
         return self.is_in_hand or self.is_untold
 
 
-class Progress:
+class PartitionProgress:
     """Terms, offsets and losses of the partitions of one member; safe from any thread."""
 
     def __init__(self) -> None:
@@ -301,13 +301,11 @@ class Progress:
                 if not loss.is_open():
                     self._open.discard(tp)
 
-    def untold(self) -> set[Resource]:
-        """Partitions with records that cannot be committed, of which nobody has told yet."""
-        with self._lock:
-            return {tp for tp in self._open if self._losses[tp].is_untold}
-
     def raise_untold(self, partitions: Collection[Resource] | None = None) -> set[Resource]:
-        """The same (or those of these), for an error that tells of them."""
+        """Partitions (of these) with records that cannot be committed, of which nobody has told.
+
+        An error is about to tell of them.
+        """
         with self._lock:
             asked = self._open if partitions is None else self._open.intersection(partitions)
             found = {tp for tp in asked if self._losses[tp].is_untold}

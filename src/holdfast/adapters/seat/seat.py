@@ -11,8 +11,9 @@
 
 **Locks.** Three, each held for look-ups alone: the one of
 :class:`~holdfast.adapters.seat.membership.Membership` for what is opened and wished,
-:attr:`Commits.order` for the order of commits, and inside it the one of :class:`Progress`. None is
-held while a broker, a client's call that may wait, or the application is called.
+:attr:`Commits.order` for the order of commits, and inside it the one of
+:class:`PartitionProgress`. None is held while a broker, a client's call that may wait, or the
+application is called.
 
 **Threads.** The member's thread calls the six duties of
 :class:`~holdfast.adapters.member.host.Duties`. They put errands where the client works:
@@ -31,7 +32,7 @@ from concurrent.futures import Future
 from holdfast.adapters.seat.commits import CommitAsker, Commits, HeardOfLast, Offsets, loss_of
 from holdfast.adapters.seat.hands import Callback, Fetching, Wishes
 from holdfast.adapters.seat.membership import Membership
-from holdfast.adapters.seat.progress import Progress
+from holdfast.adapters.seat.progress import PartitionProgress
 from holdfast.machine import events
 from holdfast.machine.actions import JoinCompleted, ListenerCall
 from holdfast.machine.leader.embedded import RebalanceMode
@@ -73,7 +74,7 @@ class Seat:
         self.membership = membership
         self.settings = settings = membership.settings
         self.is_cooperative = choose_mode(membership.assignors) is RebalanceMode.COOPERATIVE
-        self.progress = Progress()
+        self.progress = PartitionProgress()
         self.hands = hands
         self._wishes = wishes
         self.commits = Commits(

@@ -17,7 +17,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
-from concurrent.futures import Future
 from typing import Any
 
 import aiokafka.errors as kafka_errors
@@ -25,16 +24,19 @@ from aiokafka.client import CoordinationType
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from holdfast.adapters.drop_in.aiokafka.errors import commit_failed, no_places, theirs
+from holdfast.adapters.drop_in.aiokafka.commit_calls import (
+    commit,
+    commit_by_clock,
+    committed,
+    raise_loss,
+)
+from holdfast.adapters.drop_in.aiokafka.errors import theirs
 from holdfast.adapters.drop_in.aiokafka.hands import AiokafkaHands
 from holdfast.adapters.drop_in.aiokafka.state import KeepingAssignment, KeepingSubscriptions
-from holdfast.adapters.member.link import OffsetToCommit
-from holdfast.adapters.seat.commits import CommitAsker, Offsets
 from holdfast.adapters.seat.hands import Callback, Wishes
 from holdfast.adapters.seat.membership import Membership
 from holdfast.adapters.seat.on_loop import OnLoop
 from holdfast.adapters.settings import Settings
-from holdfast.errors import HoldfastError
 from holdfast.machine import events
 from holdfast.machine.actions import ListenerCall
 from holdfast.machine.leader.designs import Assignor
@@ -44,7 +46,6 @@ log = logging.getLogger(__name__)
 LOOK_S = 0.1
 _LEAVE_S = 30.0
 _TOPICS_S = 1.0
-_OUT = "the commit was refused: the member is out of its group, and has lost what it had"
 
 
 class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has no types
@@ -65,7 +66,6 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     """
 
     # aiokafka has no types
-    _subscription: Any
     _commit_refresh_task: Any
     coordinator_id: Any
     _rejoin_needed_fut: Any
@@ -167,7 +167,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     async def _look_after_member(self, subscription: Any) -> None:
         seat = await self._tell_member(subscription)
         seat.look()
-        _commit_now_and_then(seat)
+        commit_by_clock(seat)
         now = time.monotonic()
         # As with aiokafka, nobody is idle before the first assignment: start() waits for it.
         if self.hands.is_new or self._subscription.fetcher_idle_time < now - self._looked_at:
@@ -216,7 +216,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     # The hands ask
 
     def has_joined(self, assignment: KeepingAssignment | None) -> None:
-        """See :class:`~holdfast.adapters.drop_in.aiokafka.hands.Coordinator`."""
+        """See :class:`~holdfast.adapters.drop_in.aiokafka.hands.WithCoordinator`."""
         if assignment is not None:
             self.start_commit_offsets_refresh_task(assignment)
         if self._rejoin_needed_fut.done():
@@ -255,9 +255,8 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     async def _commit_last(self) -> None:
         """The last commit of a consumer that chose its partitions."""
         subscription = self._subscription.subscription
-        if subscription is None or subscription.assignment is None:
-            return
-        if self._subscription.partitions_auto_assigned():
+        is_groups = self._subscription.partitions_auto_assigned()
+        if subscription is None or subscription.assignment is None or is_groups:
             return
         try:
             await self._maybe_do_last_autocommit(subscription.assignment)
@@ -329,49 +328,19 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     async def commit_offsets(
         self, assignment: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None
     ) -> None:
-        """Commit, and wait until it is done; see aiokafka.
-
-        Parameters
-        ----------
-        assignment
-            aiokafka's.
-        offsets : mapping of TopicPartition to OffsetAndMetadata, or None
-            None for all that was handed out.
-
-        Raises
-        ------
-        CommitFailedError
-            If the group refused it, or the member does not own a partition, or did not when the
-            record was handed out.
-        """
+        """Commit these, or for None all that was handed out, and wait until it is done."""
         seat = self._member()
         if seat is None:
             named = assignment.all_consumed_offsets() if offsets is None else offsets
             await super().commit_offsets(assignment, named)
             return
-        seat.note()
-        if offsets is None:
-            if not seat.membership.is_member:
-                self.raise_loss()
-                raise kafka_errors.CommitFailedError(_OUT)
-            wanted: Offsets = self.hands.positions(seat.progress.active())
-        else:
-            wanted = {
-                (tp.topic, tp.partition): OffsetToCommit(at.offset, at.metadata or "")
-                for tp, at in offsets.items()
-            }
-        asked = CommitAsker.ALL if offsets is None else CommitAsker.NAMED
-        timeout_s = self._settings["request.timeout.ms"] / 1000
-        try:
-            await asyncio.wrap_future(seat.commits.begin(wanted, asked, timeout_s=timeout_s))
-        except HoldfastError as error:
-            raise commit_failed(error) from error
+        await commit(seat, self.hands, offsets)
 
     def raise_loss(self, partitions: Collection[TopicPartition] | None = None) -> None:
         """Raise the error that tells of lost records (of these), if nobody has told of them."""
         seat = self._member()
-        if seat is not None and (lost := seat.commits.loss(partitions)) is not None:
-            raise commit_failed(lost)
+        if seat is not None:
+            raise_loss(seat, partitions)
 
     async def _do_fetch_commit_offsets(
         self, partitions: Collection[TopicPartition]
@@ -382,25 +351,4 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             told: dict[TopicPartition, OffsetAndMetadata]
             told = await super()._do_fetch_commit_offsets(partitions)
             return told
-        try:
-            found = await seat.places([(tp.topic, tp.partition) for tp in partitions])
-        except HoldfastError as error:
-            raise no_places(error) from error
-        if found is None:
-            raise kafka_errors.KafkaConnectionError("the assignment has changed: ask again")
-        known = {TopicPartition(*tp): at for tp, at in found.items() if at >= 0}
-        return {tp: OffsetAndMetadata(at, "") for tp, at in known.items()}
-
-
-def _commit_now_and_then(seat: OnLoop) -> None:
-    try:
-        sent = seat.commit_by_clock()
-    except HoldfastError:
-        return  # the member has failed just now: it is told soon
-    if sent is not None:
-        sent[1].add_done_callback(_log_refusal)
-
-
-def _log_refusal(sent: Future[None]) -> None:
-    if (error := sent.exception()) is not None:
-        log.warning("Auto offset commit failed: %s", error)
+        return await committed(seat, partitions)

@@ -27,7 +27,7 @@ from holdfast.model.partitions import Resource
 log = logging.getLogger(__name__)
 
 
-class Coordinator(Protocol):
+class WithCoordinator(Protocol):
     """What hears of an assignment."""
 
     def request_rejoin(self) -> None:
@@ -47,11 +47,11 @@ class AiokafkaHands:
     ----------
     subscription : KeepingSubscriptions
         What the consumer subscribes to and has.
-    coordinator : Coordinator
+    coordinator : WithCoordinator
         Its coordinator.
     """
 
-    def __init__(self, subscription: KeepingSubscriptions, coordinator: Coordinator):
+    def __init__(self, subscription: KeepingSubscriptions, coordinator: WithCoordinator):
         self._subscription = subscription
         self._coordinator = coordinator
         self._assignment: KeepingAssignment | None = None  # a hand-over commits from it

@@ -28,7 +28,7 @@ from aiokafka.consumer.subscription_state import (
 )
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from holdfast.adapters.seat.progress import Progress
+from holdfast.adapters.seat.progress import PartitionProgress
 
 _AUTOMATIC = (SubscriptionType.AUTO_TOPICS, SubscriptionType.AUTO_PATTERN)
 
@@ -42,11 +42,11 @@ class TermState(TopicPartitionState):  # type: ignore[misc]  # aiokafka has no t
         aiokafka's.
     tp : TopicPartition
         Which one.
-    progress : Progress
+    progress : PartitionProgress
         Is told.
     """
 
-    def __init__(self, assignment: Any, tp: TopicPartition, progress: Progress):
+    def __init__(self, assignment: Any, tp: TopicPartition, progress: PartitionProgress):
         super().__init__(assignment)
         self._tp = tp
         self._progress = progress
@@ -83,7 +83,7 @@ class GoneState(TopicPartitionState):  # type: ignore[misc]
 class KeepingAssignment(Assignment):  # type: ignore[misc]
     """An assignment that loses and gains partitions while it is in use."""
 
-    def __init__(self, partitions: Iterable[TopicPartition], progress: Progress):
+    def __init__(self, partitions: Iterable[TopicPartition], progress: PartitionProgress):
         super().__init__([])
         self._gone: dict[TopicPartition, Any] = {}
         self.add(list(partitions), progress)
@@ -96,7 +96,7 @@ class KeepingAssignment(Assignment):  # type: ignore[misc]
         """Whether the partition is still in it."""
         return tp in self._tp_state
 
-    def add(self, partitions: Collection[TopicPartition], progress: Progress) -> None:
+    def add(self, partitions: Collection[TopicPartition], progress: PartitionProgress) -> None:
         """Gain these; they begin without a position."""
         for tp in partitions:
             self._tp_state[tp] = TermState(self, tp, progress)
@@ -176,7 +176,7 @@ class KeepingSubscriptions(SubscriptionState):  # type: ignore[misc]
                     self._paused_by_user.add(tp)
                 super().pause(tp)
 
-    def take(self, partitions: Collection[TopicPartition], progress: Progress) -> None:
+    def take(self, partitions: Collection[TopicPartition], progress: PartitionProgress) -> None:
         """Gain these partitions; those of topics that nobody subscribes to any more are left."""
         subscription = self._subscription
         if subscription is None or not self.partitions_auto_assigned():

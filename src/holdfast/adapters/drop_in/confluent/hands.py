@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, KafkaException, Message, TopicPartition
 
-from holdfast.adapters.drop_in.confluent.starts import Place, Places, Starts
+from holdfast.adapters.drop_in.confluent.starts import Places, StartPlace, Starts
 from holdfast.adapters.member.link import OffsetToCommit
 from holdfast.adapters.seat.hands import Callback, Offsets, before
 from holdfast.adapters.seat.seat import Seat
@@ -149,7 +149,10 @@ class LibrdkafkaHands:
                 places.set_exception(found.exception() or CancelledError())
                 return
             places.set_result(
-                {tp: Place(at if at >= 0 else self._reset, at) for tp, at in found.result().items()}
+                {
+                    tp: StartPlace(at if at >= 0 else self._reset, at)
+                    for tp, at in found.result().items()
+                }
             )
 
         self.seat.ask_places(partitions).add_done_callback(answered)
@@ -157,7 +160,7 @@ class LibrdkafkaHands:
 
     def refused(self, error: BaseException, partitions: Collection[Resource]) -> Places:
         """See :class:`~holdfast.adapters.drop_in.confluent.starts.Starts`."""
-        return {tp: Place(OFFSET_INVALID) for tp in partitions}
+        return {tp: StartPlace(OFFSET_INVALID) for tp in partitions}
 
     def began(self, places: Places) -> Places:
         """See :class:`~holdfast.adapters.drop_in.confluent.starts.Starts`."""

@@ -33,7 +33,7 @@ _NO_PLACE = (OFFSET_INVALID, OFFSET_STORED)
 _Original: Any = confluent_kafka.Consumer
 
 
-class Place(NamedTuple):
+class StartPlace(NamedTuple):
     """Where a partition begins.
 
     Attributes
@@ -48,7 +48,7 @@ class Place(NamedTuple):
     committed: int = -1
 
 
-Places = Mapping[Resource, Place]
+Places = Mapping[Resource, StartPlace]
 
 
 class Starts:
