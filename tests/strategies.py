@@ -126,58 +126,36 @@ def design_assignments() -> SearchStrategy[DesignAssignment]:
 
 
 def claims() -> SearchStrategy[MemberSubscription]:
-    return st.one_of(
-        _claims(1, INT64, st.integers(0, 2**63 - 1)),
-        _claims(2, NONCES, DELAYS_MS),
-        _claims(3, NONCES, DELAYS_MS),
-    )
-
-
-def _claims(
-    frame: int, nonces: SearchStrategy[int], ages_ms: SearchStrategy[int]
-) -> SearchStrategy[MemberSubscription]:
     return st.builds(
         MemberSubscription,
         topics=st.lists(topic_names, max_size=4).map(lambda names: tuple(sorted(names))),
         owned=any_topic_partitions().map(sort_partitions),
         generation=st.integers(-1, INT32_MAX),
         rack=st.none() | texts,
-        nonce=nonces,
+        nonce=NONCES,
         leaving=st.sampled_from(Leaving),
         delay_ms=DELAYS_MS,
-        memory_age_ms=ages_ms,
+        memory_age_ms=DELAYS_MS,
         given_up=partition_sets(),
-        memory=_memory_bytes(frame),
+        memory=_memory_bytes(),
         assignor_data=st.none() | blobs,
-        frame=st.just(frame),
     )
 
 
-def _memory_bytes(frame: int) -> SearchStrategy[bytes | None]:
-    """From version 3 on there is no empty memory."""
-    return st.none() | st.binary(min_size=frame // 3, max_size=24)
+def _memory_bytes() -> SearchStrategy[bytes | None]:
+    """There is no empty memory."""
+    return st.none() | st.binary(min_size=1, max_size=24)
 
 
 def member_assignments() -> SearchStrategy[MemberAssignment]:
-    return st.one_of(
-        _member_assignments(1, INT64, st.none()),
-        _member_assignments(2, NONCES, st.none() | blobs),
-        _member_assignments(3, NONCES, st.none() | blobs),
-    )
-
-
-def _member_assignments(
-    frame: int, nonces: SearchStrategy[int], planned: SearchStrategy[bytes | None]
-) -> SearchStrategy[MemberAssignment]:
     return st.builds(
         MemberAssignment,
         assigned=grouped_topic_partitions(),
         revoked=st.none() | partition_sets(),
         delay_ms=DELAYS_MS,
-        nonce=nonces,
-        memory=_memory_bytes(frame),
-        planned=planned,
-        frame=st.just(frame),
+        nonce=NONCES,
+        memory=_memory_bytes(),
+        planned=st.none() | blobs,
     )
 
 

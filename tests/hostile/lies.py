@@ -145,7 +145,6 @@ class Liar:
                 memory_age_ms=int(_pick(rng, 0, 0, 1, known.delay_ms, INT32_MAX)),
                 given_up=named,
                 memory=self._memory(known),
-                frame=int(_pick(rng, 1, 2, 2, 2)),
             )
         )
 

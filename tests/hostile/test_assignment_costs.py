@@ -34,10 +34,7 @@ def lies(n_bytes: int) -> Mapping[str, bytes]:
     dense = (("orders", tuple(range(n_bytes))),)
     plain = {"many": many, "sparse": sparse, "often": often}
     framed = {
-        f"revoked, frame {frame}": MemberAssignment(assigned=(), revoked=dense, frame=frame)
-        for frame in (1, 2, 3)
-    }
-    framed |= {
+        "revoked": MemberAssignment(assigned=(), revoked=dense),
         "sets": MemberAssignment(assigned=(), revoked=sparse),
         "planned": MemberAssignment(assigned=(), planned=bytes(n_bytes)),
         "share": MemberAssignment(assigned=(), memory=bytes(n_bytes)),

@@ -352,23 +352,6 @@ def test_a_topic_that_is_new_is_not_the_only_one_that_there_was(leader_id):
     assert {topic for topic, _ in waits.owned} == {"t", "u"}
 
 
-def test_a_share_of_a_round_led_by_an_older_version_is_read():
-    """A neighbour that owned partition 7 of a topic whose hash begins with the byte, and a list."""
-    number = int(topic_hash("t", 8), 2)
-    gone, here = (
-        identity_of(subscribed("gone", topics=()))[:4],
-        identity_of(subscribed("m1", topics=()))[:4],
-    )
-    own = bytes((0x06, number, 0x07))
-    waiting = b"\0\1\4" + gone + b"\xe8\x07" + own
-    old = b"\2\5\7" + bytes((len(waiting) + 1,)) + waiting + here + own
-    left = reports(subscribed("m0", topics=("t",)), generation=7, memory=old, owned=(("t", (0,)),))
-    memory = told([left], "m0")
-    assert [(w.owned, w.delay_ms) for w in memory.waiting] == [((("t", (7,)),), 1_000)]
-    assert [n.identity for n in memory.named] == [here]
-    assert memory.named[0].owned == (("t", (7,)),)
-
-
 def test_a_share_of_this_round_or_a_later_one_is_a_lie():
     whole = group(3)
     for generation in (8, 9, 2**31 - 1):
@@ -532,27 +515,6 @@ def test_serving_newcomers_is_linear():
     done = defer(POLICY, claims, members, memory, free)
     assert len(done.waiting) == n
     assert not (done.pinned >= 0).any()
-
-
-# Members of an older version
-
-
-def test_a_member_that_speaks_version_1_is_answered_in_version_1_and_waited_for():
-    whole = group(4)
-    old = replace(
-        whole.members[3],
-        subscription=replace(whole.members[3].subscription, frame=1, memory=b"\xf4HFm of old"),
-    )
-    _, given = lead([*whole.members[:3], old], 8, POLICY)
-    answers = {m: decode_member_assignment(data) for m, data in given.items()}
-    assert {m: a.frame for m, a in answers.items()} == {"m0": 3, "m1": 3, "m2": 3, "m3": 1}
-    assert answers["m3"].memory is None
-    # It departs: its neighbours, who are new, know what it owned.
-    present = [
-        reports(m, memory=answers[m.member_id].memory, generation=8) for m in whole.members[:3]
-    ]
-    done = plan_round(POLICY, present, {"t": 8}, generation=9, leader_id="m0")
-    assert done.delay_ms == DELAY_MS
 
 
 def test_a_leader_that_cannot_plan_keeps_deadlines_and_owners_going():

@@ -195,7 +195,6 @@ def random_worker(rng) -> tuple[bytes, bytes]:
             (f"kind{n}", tuple(sorted(set(rng.integers(0, 300, 3).tolist())))) for n in range(2)
         )
 
-    frame = int(rng.integers(1, 4))
     had = MemberSubscription(
         topics=("kind0",),
         owned=sets(),
@@ -206,7 +205,6 @@ def random_worker(rng) -> tuple[bytes, bytes]:
         given_up=sets() if rng.random() < 0.3 else (),
         memory=b"memory" if rng.random() < 0.5 else None,
         assignor_data=b"x" if rng.random() < 0.1 else None,
-        frame=frame,
     )
     now = MemberAssignment(
         assigned=sets(),
@@ -214,8 +212,7 @@ def random_worker(rng) -> tuple[bytes, bytes]:
         delay_ms=int(rng.integers(0, 2) * 20_000),
         nonce=int(rng.integers(0, 300)),
         memory=b"memory" if rng.random() < 0.5 else None,
-        planned=b"x" if rng.random() < 0.1 and frame > 1 else None,
-        frame=frame,
+        planned=b"x" if rng.random() < 0.1 else None,
     )
     return encode_member_subscription(had), encode_member_assignment(now)
 

@@ -575,10 +575,10 @@ def spoil(value, name):
 OTHER_VERSIONS = {
     "connect": (b"\0\2", b"\xff\xff"),
     "streams_classic": (b"\0\0\0\x0b\0\0\0\x0b", b"\0\0\0\0\0\0\0\x0b"),
-    "worker": (b"\xf4HV", b"\xf4HX"),  # no frame of ours
+    "worker": (b"\xf4\xd1", b"\xf4\xd2"),
 }
-"""Of each kind, the version in a member's assignment, and one that was never. As in Kafka, a newer
-version is read as the newest known one."""
+"""Of each kind, the version in a member's assignment, and one that was never. In Kafka's own
+messages a newer version is read as the newest known one."""
 
 
 def test_warm_up_tasks_of_a_streams_group_are_read(tmp_path):
@@ -612,13 +612,13 @@ def test_warm_up_tasks_of_a_streams_group_are_read(tmp_path):
 def worker_round(number, members, protocol_type="holdfast"):
     """A record of a Worker's group: {worker: (owned, assigned, revoked)}, by kind.
 
-    A worker may add what it announces, and the version of its frame.
+    A worker may add what it announces.
     """
     rows = []
     for name, (owned, assigned, revoked, *rest) in sorted(members.items()):
-        leaving, frame = rest or (Leaving.STAYS, 3)
+        leaving = rest[0] if rest else Leaving.STAYS
         asked = MemberSubscription(
-            topics=("shard",), owned=owned, generation=number - 1, leaving=leaving, frame=frame
+            topics=("shard",), owned=owned, generation=number - 1, leaving=leaving
         )
         given = MemberAssignment(assigned=assigned, revoked=revoked, delay_ms=5_000)
         rows.append(

@@ -23,10 +23,6 @@ from holdfast.wire.layouts.consumer_protocol import (
 )
 from holdfast.wire.layouts.container import (
     ASSIGNMENT_MAGIC,
-    OLD_ASSIGNMENT_MAGIC,
-    OLD_SUBSCRIPTION_MAGIC,
-    SECOND_ASSIGNMENT_MAGIC,
-    SECOND_SUBSCRIPTION_MAGIC,
     SUBSCRIPTION_MAGIC,
     MemberAssignment,
     MemberSubscription,
@@ -38,11 +34,9 @@ from holdfast.wire.layouts.container import (
 from holdfast.wire.layouts.memory import (
     RememberedMember,
     Share,
-    Sizes,
     decode_share,
     digest_of,
     encode_share,
-    encode_waiting,
     holds_times,
 )
 from holdfast.wire.layouts.packed_sets import packed, read_packed
@@ -80,10 +74,6 @@ def test_a_member_assignment_is_a_standard_assignment(value: MemberAssignment) -
     [
         SUBSCRIPTION_MAGIC + bytes(2),
         ASSIGNMENT_MAGIC + bytes(2),
-        SECOND_SUBSCRIPTION_MAGIC + b"\2",
-        SECOND_ASSIGNMENT_MAGIC + b"\2",
-        OLD_SUBSCRIPTION_MAGIC,
-        OLD_ASSIGNMENT_MAGIC,
     ],
 )
 def test_a_frame_looks_like_no_claim_to_kafkas_sticky_assignors(begins: bytes) -> None:
@@ -224,44 +214,7 @@ def test_a_share_says_whether_its_age_counts(value: Share) -> None:
 def test_bits_that_are_no_share(bits: str, reason: str, field: str) -> None:
     error = refused(decode_share, bytes.fromhex(of_bits(bits)))
     assert (error.reason, error.field) == (reason, field)
-    assert error.version == (None if reason == "bad-version" else 2)
-
-
-OLD_SHARES = {
-    "everything": (
-        "02 0b 04 09 0d 00 01 04 676f6e65 ac02 06 a1 05 68696465 00"
-        "68657265 0a b5 09 00 00 61776179 03 02 a1 01 05 b5 02 08 07"
-    ),
-    "a digest": "0104ac023132333435363738",
-    "codes": "00 01 01 68657265 0c b5 e707" + f"{0b0110_0100_1010_0011_1110_0101_0110_0000:08x}",
-    "behind": "001000666f7572",
-}
-
-
-def test_shares_of_version_1_are_read() -> None:
-    """Bytes that version 1 wrote; topics were whole bytes of a hash."""
-    a1, b5 = f"{0xA1:08b}", f"{0xB5:08b}"
-    read = {name: decode_share(bytes.fromhex(data)) for name, data in OLD_SHARES.items()}
-    full = read["everything"]
-    assert full.neighbours == (
-        RememberedMember(identity=b"hide", owned=None),
-        RememberedMember(identity=b"here", owned=((b5, (0, 1, 9)),)),
-        RememberedMember(identity=b"away", static=True, owned=((a1, (5,)), (b5, (7, 8)))),
-    )
-    assert full.waiting == (RememberedMember(identity=b"gone", delay_ms=300, owned=((a1, (5,)),)),)
-    assert (full.generation, full.pace_ms, full.topic_bits) == (4, 9, 8)
-    assert read["codes"].neighbours[0].owned == ((b5, (100, 300, 600, 999)),)
-    assert read["a digest"] == Share(generation=300, whole=True, digest=b"1234")
-    assert read["behind"] == Share(generation=0, after=b"four")
-    assert all(holds_times(bytes.fromhex(data)) for data in OLD_SHARES.values())
-    for value in read.values():
-        digest = digest_of_list(value) if value.waiting else value.digest
-        assert decode_share(encode_share(value)) == replace(value, digest=digest)
-
-
-def digest_of_list(value: Share) -> bytes:
-    sizes = Sizes(topic_bits=value.topic_bits, partition_bits=value.partition_bits)
-    return digest_of(encode_waiting(value.waiting, sizes))
+    assert error.version == (None if reason == "bad-version" else 1)
 
 
 @pytest.mark.parametrize(
@@ -377,12 +330,17 @@ def test_a_lenient_reader_takes_a_bad_frame_for_none_but_not_a_bad_message() -> 
         decode_member_subscription(data[:-1], lenient=True)
 
 
-@pytest.mark.parametrize("version", [3, 0x7F])
-def test_a_newer_frame_is_read_as_version_2_and_what_follows_is_ignored(version: int) -> None:
-    value = MemberSubscription(topics=(), nonce=3, memory=b"share", frame=2)
-    frame = frame_of(value)
-    newer = frame[:3] + bytes((version,)) + frame[4:] + b"more"
-    assert decode_member_subscription(around(newer)) == value
+@pytest.mark.parametrize("version", [0, 2, 15])
+def test_a_frame_of_another_version_is_refused(version: int) -> None:
+    claim = bytearray(frame_of(MemberSubscription(topics=(), nonce=3)))
+    claim[1] = 0xC0 | version
+    error = refused(decode_member_subscription, around(bytes(claim)))
+    assert (error.reason, error.field, error.position) == ("bad-version", "version", 1)
+    assert f"{version} is not 1" in str(error)
+    verdict = encode_assignment(
+        AssignmentMessage(partitions=(), user_data=bytes((0xF4, 0xD0 | version, 0)))
+    )
+    assert refused(decode_member_assignment, verdict).reason == "bad-version"
 
 
 def frame_of(value: MemberSubscription) -> bytes:
@@ -393,55 +351,18 @@ def around(frame: bytes) -> bytes:
     return encode_subscription(Subscription(topics=(), user_data=frame))
 
 
-@pytest.mark.parametrize("frame", [1, 2])
-@given(tag=st.integers(0, 999), blob=wire.blobs)
-def test_unknown_tags_are_skipped(frame: int, tag: int, blob: bytes) -> None:
-    value = MemberSubscription(topics=(), nonce=3, memory=b"share", frame=frame)
-    data = frame_of(value)
-    assert data[-1] == 0
-    tagged = data[:-1] + b"\x01" + _uvarint(tag) + _uvarint(len(blob)) + blob
-    assert decode_member_subscription(around(tagged)) == value
-
-
 def test_a_frame_says_nothing_that_is_nothing() -> None:
-    assert frame_of(MemberSubscription(topics=(), nonce=5)).hex() == "f4c30005"
+    assert frame_of(MemberSubscription(topics=(), nonce=5)).hex() == "f4c10005"
     assignment = decode_assignment(encode_member_assignment(MemberAssignment()))
-    assert (assignment.user_data or b"").hex() == "f4d300"
-
-
-def test_an_old_member_takes_a_new_frame_for_none() -> None:
-    """What version 1 knows are four bytes of magic and an int16, version 2 three and an int8."""
-    frame = frame_of(MemberSubscription(topics=()))
-    assert frame[:2] == SUBSCRIPTION_MAGIC
-    older = (OLD_SUBSCRIPTION_MAGIC, SECOND_SUBSCRIPTION_MAGIC)
-    assert not frame.startswith((*older, OLD_ASSIGNMENT_MAGIC, SECOND_ASSIGNMENT_MAGIC))
-    second = frame_of(MemberSubscription(topics=(), frame=2))
-    assert second[:4] == SECOND_SUBSCRIPTION_MAGIC + b"\2"
-    assert not second.startswith(older[0])
-    old = frame_of(MemberSubscription(topics=(), frame=1))
-    assert old[:6] == OLD_SUBSCRIPTION_MAGIC + b"\0\1"
-
-
-def _uvarint(value: int) -> bytes:
-    return bytes([value]) if value < 128 else bytes([value & 127 | 128, value >> 7])
+    assert (assignment.user_data or b"").hex() == "f4d100"
 
 
 @pytest.mark.parametrize("delay_ms", [-1, 2**31])
 def test_a_delay_out_of_range_is_not_written(delay_ms: int) -> None:
     member = RememberedMember(identity=b"m", delay_ms=delay_ms)
     for call in (
-        *(
-            lambda frame=frame: encode_member_subscription(
-                MemberSubscription(topics=(), delay_ms=delay_ms, frame=frame)
-            )
-            for frame in (1, 2, 3)
-        ),
-        *(
-            lambda frame=frame: encode_member_assignment(
-                MemberAssignment(delay_ms=delay_ms, frame=frame)
-            )
-            for frame in (1, 2, 3)
-        ),
+        lambda: encode_member_subscription(MemberSubscription(topics=(), delay_ms=delay_ms)),
+        lambda: encode_member_assignment(MemberAssignment(delay_ms=delay_ms)),
         lambda: encode_share(Share(generation=1, pace_ms=delay_ms)),
         lambda: encode_share(Share(generation=1, waiting=(member,))),
     ):
@@ -450,45 +371,29 @@ def test_a_delay_out_of_range_is_not_written(delay_ms: int) -> None:
         assert error.field.endswith(("delay_ms", "pace_ms"))
 
 
-def test_a_negative_age_is_neither_written_nor_read() -> None:
-    for version in (1, 2, 3):
-        value = MemberSubscription(topics=(), memory_age_ms=-1, frame=version)
-        assert refused(encode_member_subscription, value).field == "memory_age_ms"
-    frame = bytearray(frame_of(MemberSubscription(topics=(), frame=1)))
-    frame[19] = 0xFF
-    data = encode_subscription(Subscription(topics=(), user_data=bytes(frame)))
-    error = refused(decode_member_subscription, data)
-    assert (error.reason, error.field, error.position) == ("out-of-range", "memory_age_ms", 19)
-
-
 @pytest.mark.parametrize(
-    ("at", "byte", "field"),
-    [(14, 9, "leaving"), (14, 0xFF, "leaving"), (15, 0x80, "delay_ms")],
+    ("frame", "reason", "field", "at"),
+    [
+        ("03 01", "out-of-range", "flags", 2),
+        ("40 01", "out-of-range", "flags", 2),
+        ("10 01 ffffffff0f", "out-of-range", "delay_ms", 4),
+        ("20 01 ffffffff0f", "out-of-range", "memory_age_ms", 4),
+        ("", "truncated", "flags", 2),
+        ("00", "truncated", "nonce", 3),
+        ("10 01", "truncated", "delay_ms", 4),
+        ("20 01", "truncated", "memory_age_ms", 4),
+    ],
 )
-def test_values_out_of_range_are_refused(at: int, byte: int, field: str) -> None:
-    frame = bytearray(frame_of(MemberSubscription(topics=(), frame=1)))
-    frame[at] = byte
-    data = encode_subscription(Subscription(topics=(), user_data=bytes(frame)))
+def test_a_bad_claim_says_in_which_field(frame: str, reason: str, field: str, at: int) -> None:
+    data = around(SUBSCRIPTION_MAGIC + bytes.fromhex(frame))
     error = refused(decode_member_subscription, data)
-    assert (error.reason, error.field, error.position) == ("out-of-range", field, at)
+    assert (error.reason, error.field, error.position) == (reason, field, at)
 
 
-@pytest.mark.parametrize(
-    ("size", "field", "at"),
-    [(13, "nonce", 6), (14, "leaving", 14), (18, "delay_ms", 15), (26, "memory_age_ms", 19)],
-)
-def test_a_claim_that_ends_early_says_in_which_field(size: int, field: str, at: int) -> None:
-    frame = frame_of(MemberSubscription(topics=(), frame=1))
-    data = encode_subscription(Subscription(topics=(), user_data=frame[:size]))
-    error = refused(decode_member_subscription, data)
-    assert (error.reason, error.field, error.position) == ("truncated", field, at)
-
-
-@pytest.mark.parametrize("frame", [1, 2, 3])
+@pytest.mark.parametrize("value", [-1, 2**63])
 @pytest.mark.parametrize("field", ["nonce", "delay_ms", "memory_age_ms"])
-def test_what_exceeds_a_claims_field_is_not_written(field: str, frame: int) -> None:
-    value = MemberSubscription(topics=(), frame=frame, **{field: 2**63})
-    error = refused(encode_member_subscription, value)
+def test_what_exceeds_a_claims_field_is_not_written(field: str, value: int) -> None:
+    error = refused(encode_member_subscription, MemberSubscription(topics=(), **{field: value}))
     assert (error.reason, error.field) == ("out-of-range", field)
 
 

@@ -62,17 +62,6 @@ def _unversioned(write: Callable[[T], bytes], only: int) -> Callable[[T, int | N
     return encode
 
 
-def _framed(write: Callable[[T], bytes]) -> Callable[[T, int | None], bytes]:
-    def encode(value: T, version: int | None) -> bytes:
-        if version is None:
-            return write(value)
-        if version not in (1, 2):
-            raise _bad_version(value, version, "1 or 2")
-        return write(replace(value, frame=version))  # type: ignore[type-var] # a dataclass
-
-    return encode
-
-
 def _bad_version(value: object, version: int | None, known: str) -> WireError:
     return WireError(
         "bad-version",
@@ -139,19 +128,20 @@ SCHEMAS: Mapping[str, MessageKind] = {
     "claim": MessageKind(
         kind=container.MemberSubscription,
         decode=container.decode_member_subscription,
-        encode=_framed(container.encode_member_subscription),
-        versions="1 to 3",
+        encode=_unversioned(container.encode_member_subscription, 1),
+        versions="1",
     ),
     "verdict": MessageKind(
         kind=container.MemberAssignment,
         decode=container.decode_member_assignment,
-        encode=_framed(container.encode_member_assignment),
-        versions="1 to 3",
+        encode=_unversioned(container.encode_member_assignment, 1),
+        versions="1",
     ),
     "memory": MessageKind(
         kind=memory.Share,
         decode=memory.decode_share,
         encode=_unversioned(memory.encode_share, 1),
+        versions="1",
     ),
     "connect-metadata": MessageKind(
         kind=connect.ConnectMetadata, decode=connect.decode_connect_metadata

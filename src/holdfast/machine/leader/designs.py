@@ -47,7 +47,6 @@ from holdfast.wire.layouts.consumer_protocol import (
 )
 from holdfast.wire.layouts.container import (
     ASSIGNMENT_MAGIC,
-    SECOND_ASSIGNMENT_MAGIC,
     MemberAssignment,
     MemberSubscription,
     decode_member_assignment,
@@ -73,8 +72,6 @@ COOPERATIVE = frozenset({RebalanceMode.COOPERATIVE})
 
 NONCES = 128
 """So many joins differ from one another by a nonce of one byte; two in a row have to."""
-
-_MAGICS = (ASSIGNMENT_MAGIC, SECOND_ASSIGNMENT_MAGIC)
 
 Lags = Mapping[str, Sequence[int]]
 Racks = Mapping[str, Sequence[Iterable[str]]]
@@ -367,7 +364,7 @@ class CooperativeAssignor:
         """All that the member shall own: absence revokes. A frame of ours announces a round."""
         message = decode_assignment(assignment)
         again = False
-        if message.user_data and message.user_data.startswith(_MAGICS):
+        if message.user_data and message.user_data.startswith(ASSIGNMENT_MAGIC):
             again = decode_member_assignment(assignment).revoked is not None
         return Instruction(assigned=resources_of(message.partitions), again=again)
 
@@ -523,7 +520,7 @@ class DesignAssignor:
     def _written(
         self, turn: LeaderRound, members: Sequence[SubscribedMember], plan: PlannedRound
     ) -> dict[str, bytes]:
-        """The assignments, each in the version in which its member speaks."""
+        """The assignments as bytes."""
         from holdfast.machine.leader.counts import planned_counts
         from holdfast.machine.leader.record_limit import fitting_shares
         from holdfast.machine.leader.ring import LeftOut
@@ -536,7 +533,6 @@ class DesignAssignor:
         result = {}
         for m in members:
             own = plan.assignments[m.member_id]
-            old = m.subscription.frame == 1
             # A static member that is back is answered with what was stored for it: it needs all.
             listed = own.gained if new_only and m.instance_id is None else own.listed
             result[m.member_id] = encode_member_assignment(
@@ -544,9 +540,8 @@ class DesignAssignor:
                     assigned=listed,
                     revoked=own.revoked if own.revoked or plan.again else None,
                     delay_ms=plan.delay_ms,
-                    memory=None if old else given.get(m.member_id) or None,
-                    planned=planned if m.member_id == turn.leader_id and not old else None,
-                    frame=m.subscription.frame,
+                    memory=given.get(m.member_id) or None,
+                    planned=planned if m.member_id == turn.leader_id else None,
                 )
             )
         return result

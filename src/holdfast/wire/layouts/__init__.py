@@ -8,7 +8,6 @@
 ``incremental``            the messages of Designs I, II and III, as the document prints them
 ``container``              the same content inside the consumer protocol
 ``memory``                 one member's share of the memory of a design's leader, carried there
-``old_memory``             shares of the first version, for reading
 ``packed_sets``            sets of partitions in few bits, for these shares
 ``frames``                 magic, version and partition sets of the container's frames
 ``streams_user_data``      user data of classic Kafka Streams v1 to v11, for reading

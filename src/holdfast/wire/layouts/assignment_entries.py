@@ -16,15 +16,10 @@ from contextlib import suppress
 
 from holdfast.errors import WireError
 from holdfast.wire.layouts.consumer_protocol import ASSIGNMENT, HIGHEST_VERSION
-from holdfast.wire.layouts.container import (
-    ASSIGNMENT_MAGIC,
-    OLD_ASSIGNMENT_MAGIC,
-    SECOND_ASSIGNMENT_MAGIC,
-)
+from holdfast.wire.layouts.container import ASSIGNMENT_MAGIC, VerdictFlag
 from holdfast.wire.layouts.frames import open_frame
 from holdfast.wire.one.reader import TOPIC_PARTITIONS_MIN, Reader
 
-_NONCE, _REVOKED = 1, 2  # flags of a frame of version 3
 _TOPIC_SET_MIN = 2
 
 
@@ -71,22 +66,13 @@ class _Counter:
             self._frame(reader.data[reader.pos : reader.pos + size])
 
     def _frame(self, data: bytes) -> None:
-        if data.startswith(OLD_ASSIGNMENT_MAGIC):
-            reader = open_frame(data, ASSIGNMENT, OLD_ASSIGNMENT_MAGIC)
-            reader.int64("nonce")
-            flags = _REVOKED
-        elif data.startswith(SECOND_ASSIGNMENT_MAGIC):
-            reader = open_frame(data, ASSIGNMENT, SECOND_ASSIGNMENT_MAGIC)
-            reader.uvarint("nonce")
-            flags = _REVOKED
-        elif data.startswith(ASSIGNMENT_MAGIC):
-            reader = open_frame(data, ASSIGNMENT, ASSIGNMENT_MAGIC)
-            flags = reader.int8("flags")
-            if flags & _NONCE:
-                reader.uvarint("nonce")
-        else:
+        if not data.startswith(ASSIGNMENT_MAGIC):
             return
-        if flags & _REVOKED:
+        reader = open_frame(data, ASSIGNMENT, ASSIGNMENT_MAGIC)
+        flags = reader.int8("flags")
+        if flags & VerdictFlag.NONCE:
+            reader.uvarint("nonce")
+        if flags & VerdictFlag.REVOKED:
             self._sets(reader)
 
     def _sets(self, reader: Reader) -> None:

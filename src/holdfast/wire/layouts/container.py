@@ -8,22 +8,12 @@ on the wire; ``holdfast decode`` takes these names.
 =======  ===========  =============================================================================
 frame    begins with  fields
 =======  ===========  =============================================================================
-claim    f4 c3        Flags int8, Nonce uvarint, then what the flags name: DelayMs uvarint (16),
+claim    f4 c1        Flags int8, Nonce uvarint, then what the flags name: DelayMs uvarint (16),
                       MemoryAgeMs uvarint (32), GivenUp [](Topic, PartitionSet) (4), AssignorData
                       bytes (8); Memory: the bytes that are left. Flags 1 and 2 are Leaving
-verdict  f4 d3        Flags int8, then what they name: Nonce uvarint (1), Revoked [](Topic,
+verdict  f4 d1        Flags int8, then what they name: Nonce uvarint (1), Revoked [](Topic,
                       PartitionSet) (2), DelayMs uvarint (4), Planned bytes (8); Memory: the bytes
                       that are left
-claim    f4 48 43 02  Version 2: Nonce uvarint, Flags int8, DelayMs uvarint, MemoryAgeMs uvarint,
-                      Memory nullable bytes, GivenUp [](Topic, PartitionSet) if bit 2 of the flags
-                      is set, AssignorData bytes if bit 3 is; bits 0 and 1 of the flags are Leaving
-verdict  f4 48 56 02  Version 2: Nonce uvarint, Revoked nullable [](Topic, PartitionSet), DelayMs
-                      uvarint, Memory nullable bytes; tag 0: Planned bytes
-claim    f4 48 46 63  Version 1: Nonce int64, Leaving int8, DelayMs int32, MemoryAgeMs int64,
-         00 01        GivenUp [](Topic, PartitionSet), Memory nullable bytes, AssignorData nullable
-                      bytes
-verdict  f4 48 46 76  Version 1: Nonce int64, Revoked nullable [](Topic, PartitionSet), DelayMs
-         00 01        int32, Memory nullable bytes
 =======  ===========  =============================================================================
 
 **Rules.**
@@ -32,10 +22,8 @@ verdict  f4 48 46 76  Version 1: Nonce int64, Revoked nullable [](Topic, Partiti
   in :mod:`holdfast.wire.layouts.incremental`: empty means that another round follows.
 * A delay is the time that remains, in ms, 0 to 2**31 - 1; 0 means no delay. A delay or an age
   outside of that is refused.
-* A message has the version of the member that it is from or for, in ``frame``. A member takes the
-  first bytes of a version that it does not know for no frame of ours. So a leader answers each
-  member in the version in which that member wrote.
-* Version 3 says nothing twice and nothing that is nothing. No memory and an empty one are the same.
+* A frame says nothing twice and nothing that is nothing. No memory and an empty one are the same.
+* A frame of another version is refused, and so is a foreign one.
 
 **Strategy.** A leader may list as assigned only the new partitions of a member. It may also list
 *all* of them: the first rule gives the same result, and other tools then show what the member owns.
@@ -64,36 +52,32 @@ from holdfast.wire.layouts.consumer_protocol import (
     encode_subscription,
 )
 from holdfast.wire.layouts.frames import (
-    FRAME_VERSION,
     LEAVING,
     Leaving,
     open_frame,
-    read_leaving,
     read_set,
     start_frame,
     write_set,
 )
 from holdfast.wire.one.reader import Reader
-from holdfast.wire.one.reasons import INT8, INT32, INT64, Reason, Row
+from holdfast.wire.one.reasons import Reason
 from holdfast.wire.one.writer import Writer
 
 SUBSCRIPTION, ASSIGNMENT = "HoldfastClaim", "HoldfastVerdict"
-SUBSCRIPTION_MAGIC, ASSIGNMENT_MAGIC = b"\xf4\xc3", b"\xf4\xd3"
-SECOND_SUBSCRIPTION_MAGIC, SECOND_ASSIGNMENT_MAGIC = b"\xf4HC", b"\xf4HV"
-OLD_SUBSCRIPTION_MAGIC, OLD_ASSIGNMENT_MAGIC = b"\xf4HFc", b"\xf4HFv"
+SUBSCRIPTION_MAGIC, ASSIGNMENT_MAGIC = b"\xf4\xc1", b"\xf4\xd1"
 
 
 class ClaimFlag(IntFlag):
-    """What else stands in a claim of version 2 or 3; bits 0 and 1 are :class:`Leaving`."""
+    """What else stands in a claim; bits 0 and 1 are :class:`Leaving`."""
 
     GIVEN_UP = 4
     ASSIGNOR_DATA = 8
-    DELAY = 16  # the two times are no flags of version 2, which has them always
+    DELAY = 16
     AGE = 32
 
 
 class VerdictFlag(IntFlag):
-    """What stands in a verdict of version 3."""
+    """What stands in a verdict."""
 
     NONCE = 1
     REVOKED = 2
@@ -130,8 +114,6 @@ class MemberSubscription:
     assignor_data : bytes or None
         The document's ``PartitionAssignorData``: read where another program wrote it; no assignor
         of ours has such state, so no member writes it.
-    frame : int
-        Version of the frame: 3, or an older one of a member that knows no other one.
     """
 
     topics: tuple[str, ...]
@@ -145,7 +127,6 @@ class MemberSubscription:
     given_up: TopicPartitions = ()
     memory: bytes | None = None
     assignor_data: bytes | None = None
-    frame: int = FRAME_VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,13 +142,11 @@ class MemberAssignment:
     delay_ms : int
         When to join again at the latest, in ms from now; 0 for no such time.
     nonce : int
-        0 to 2**32 - 1, the leader's; leaders of version 2 wrote the generation.
+        0 to 2**32 - 1, the leader's.
     memory : bytes or None
         This member's share of the leader's memory; the member sends it back unread.
     planned : bytes or None
         For a static leader: the partition counts that were planned with, by topic hash.
-    frame : int
-        Version of the frame.
     """
 
     assigned: TopicPartitions = ()
@@ -176,7 +155,6 @@ class MemberAssignment:
     nonce: int = 0
     memory: bytes | None = None
     planned: bytes | None = None
-    frame: int = FRAME_VERSION
 
 
 def decode_member_subscription(data: bytes, *, lenient: bool = False) -> MemberSubscription:
@@ -224,11 +202,10 @@ def encode_member_subscription(value: MemberSubscription) -> bytes:
 
     References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
-    frame = _CLAIM_WRITERS[value.frame](value)
     return encode_subscription(
         Subscription(
             topics=value.topics,
-            user_data=frame,
+            user_data=_claim_frame(value),
             owned=value.owned,
             generation=value.generation,
             rack=value.rack,
@@ -253,12 +230,7 @@ def decode_member_assignment(data: bytes) -> MemberAssignment:
     message = decode_assignment(data)
     if not message.user_data:
         return MemberAssignment(assigned=message.partitions)
-    data = message.user_data
-    if data.startswith(OLD_ASSIGNMENT_MAGIC):
-        return _read_old_verdict(message, data)
-    if data.startswith(SECOND_ASSIGNMENT_MAGIC):
-        return _read_second_verdict(message, data)
-    return _read_verdict(message, data)
+    return _read_verdict(message, message.user_data)
 
 
 def encode_member_assignment(value: MemberAssignment) -> bytes:
@@ -272,20 +244,16 @@ def encode_member_assignment(value: MemberAssignment) -> bytes:
     References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
     revoked = None if value.revoked is None else sort_partitions(value.revoked)
-    frame = _VERDICT_WRITERS[value.frame](value, revoked)
+    frame = _verdict_frame(value, revoked)
     return encode_assignment(AssignmentMessage(partitions=value.assigned, user_data=frame))
 
 
-# Version 3
+# Frames
 
 _TOPIC_SET_MIN = 2  # an empty name and an empty set
 
 
 def _read_claim_frame(message: Subscription, data: bytes) -> MemberSubscription:
-    if data.startswith(OLD_SUBSCRIPTION_MAGIC):
-        return _read_old_claim(message, data)
-    if data.startswith(SECOND_SUBSCRIPTION_MAGIC):
-        return _read_second_claim(message, data)
     reader = open_frame(data, SUBSCRIPTION, SUBSCRIPTION_MAGIC)
     flags = _read_flags(reader, 6)
     if flags & 3 not in LEAVING:
@@ -411,158 +379,3 @@ def _read_topic_set(reader: Reader) -> tuple[str, tuple[int, ...]]:
 def _write_topic_set(writer: Writer, entry: tuple[str, tuple[int, ...]]) -> None:
     writer.compact_string(entry[0], "topic")
     write_set(writer, entry[1])
-
-
-# Version 2, of members that know no later one
-
-
-def _read_second_claim(message: Subscription, data: bytes) -> MemberSubscription:
-    reader = open_frame(data, SUBSCRIPTION, SECOND_SUBSCRIPTION_MAGIC)
-    nonce = reader.uvarint("nonce")
-    start = reader.pos
-    flags = reader.int8("flags")
-    if flags & 3 not in LEAVING or flags >> 4:
-        reader.fail(Reason.OUT_OF_RANGE, "flags", start, f"{flags}")
-    delay_ms = _read_ms(reader, "delay_ms")
-    age_ms = _read_ms(reader, "memory_age_ms")
-    memory = reader.nullable_compact_bytes("memory")
-    given_up: TopicPartitions = ()
-    if flags & _GIVEN_UP:
-        given_up = reader.compact_array("given_up", _read_topic_set, _TOPIC_SET_MIN)
-    assignor_data = reader.compact_bytes("assignor_data") if flags & _ASSIGNOR_DATA else None
-    reader.tagged()
-    return MemberSubscription(
-        topics=message.topics,
-        owned=message.owned,
-        generation=message.generation,
-        rack=message.rack,
-        nonce=nonce,
-        leaving=LEAVING[flags & 3],
-        delay_ms=delay_ms,
-        memory_age_ms=age_ms,
-        given_up=given_up,
-        memory=memory,
-        assignor_data=assignor_data,
-        frame=2,
-    )
-
-
-def _second_claim_frame(value: MemberSubscription) -> bytes:
-    given_up = sort_partitions(value.given_up) if value.given_up else ()
-    flags = value.leaving | _GIVEN_UP * bool(given_up)
-    writer = start_frame(SUBSCRIPTION, SECOND_SUBSCRIPTION_MAGIC)
-    writer.uvarint(value.nonce, "nonce")
-    writer.int8(flags | _ASSIGNOR_DATA * (value.assignor_data is not None), "flags")
-    _write_ms(writer, value.delay_ms, "delay_ms")
-    _write_ms(writer, value.memory_age_ms, "memory_age_ms")
-    writer.compact_bytes(value.memory, "memory", nullable=True)
-    if given_up:
-        writer.compact_array(given_up, "given_up", _write_topic_set)
-    if value.assignor_data is not None:
-        writer.compact_bytes(value.assignor_data, "assignor_data")
-    writer.tagged()
-    return writer.done()
-
-
-def _read_second_verdict(message: AssignmentMessage, data: bytes) -> MemberAssignment:
-    reader = open_frame(data, ASSIGNMENT, SECOND_ASSIGNMENT_MAGIC)
-    nonce = reader.uvarint("nonce")
-    revoked = reader.nullable_compact_array("revoked", _read_topic_set, _TOPIC_SET_MIN)
-    delay_ms = _read_ms(reader, "delay_ms")
-    memory = reader.nullable_compact_bytes("memory")
-    planned = reader.tagged({0: ("planned", _read_rest)}).get(0)
-    assert planned is None or isinstance(planned, bytes)
-    return MemberAssignment(
-        assigned=message.partitions,
-        nonce=nonce,
-        revoked=revoked,
-        delay_ms=delay_ms,
-        memory=memory,
-        planned=planned,
-        frame=2,
-    )
-
-
-def _second_verdict_frame(value: MemberAssignment, revoked: TopicPartitions | None) -> bytes:
-    writer = start_frame(ASSIGNMENT, SECOND_ASSIGNMENT_MAGIC)
-    writer.uvarint(value.nonce, "nonce")
-    writer.compact_array(revoked, "revoked", _write_topic_set, nullable=True)
-    _write_ms(writer, value.delay_ms, "delay_ms")
-    writer.compact_bytes(value.memory, "memory", nullable=True)
-    planned = value.planned
-    tags = () if planned is None else ((0, "planned", lambda inner: inner.raw(planned)),)
-    writer.tagged(tags)
-    return writer.done()
-
-
-# Version 1, of members that know no other one
-
-_CLAIM_HEAD = Row(("nonce", "leaving", "delay_ms", "memory_age_ms"), (INT64, INT8, INT32, INT64))
-
-
-def _read_old_claim(message: Subscription, data: bytes) -> MemberSubscription:
-    reader = open_frame(data, SUBSCRIPTION, OLD_SUBSCRIPTION_MAGIC)
-    start = reader.pos
-    nonce, leaving, delay_ms, age_ms = reader.row(_CLAIM_HEAD)
-    if leaving not in LEAVING or delay_ms < 0 or age_ms < 0:
-        reader.pos = start + INT64.size
-        read_leaving(reader)
-        reader.delay_ms("delay_ms")
-        reader.age_ms("memory_age_ms")
-    subscription = MemberSubscription(
-        topics=message.topics,
-        owned=message.owned,
-        generation=message.generation,
-        rack=message.rack,
-        nonce=nonce,
-        leaving=LEAVING[leaving],
-        delay_ms=delay_ms,
-        memory_age_ms=age_ms,
-        given_up=reader.compact_array("given_up", _read_topic_set, _TOPIC_SET_MIN),
-        memory=reader.nullable_compact_bytes("memory"),
-        assignor_data=reader.nullable_compact_bytes("assignor_data"),
-        frame=1,
-    )
-    reader.tagged()
-    return subscription
-
-
-def _old_claim_frame(value: MemberSubscription) -> bytes:
-    writer = start_frame(SUBSCRIPTION, OLD_SUBSCRIPTION_MAGIC)
-    if value.delay_ms < 0 or value.memory_age_ms < 0:
-        writer.delay_ms(value.delay_ms, "delay_ms")
-        writer.age_ms(value.memory_age_ms, "memory_age_ms")
-    writer.row(_CLAIM_HEAD, value.nonce, value.leaving, value.delay_ms, value.memory_age_ms)
-    writer.compact_array(sort_partitions(value.given_up), "given_up", _write_topic_set)
-    writer.compact_bytes(value.memory, "memory", nullable=True)
-    writer.compact_bytes(value.assignor_data, "assignor_data", nullable=True)
-    writer.tagged()
-    return writer.done()
-
-
-def _read_old_verdict(message: AssignmentMessage, data: bytes) -> MemberAssignment:
-    reader = open_frame(data, ASSIGNMENT, OLD_ASSIGNMENT_MAGIC)
-    assignment = MemberAssignment(
-        assigned=message.partitions,
-        nonce=reader.int64("nonce"),
-        revoked=reader.nullable_compact_array("revoked", _read_topic_set, _TOPIC_SET_MIN),
-        delay_ms=reader.delay_ms("delay_ms"),
-        memory=reader.nullable_compact_bytes("memory"),
-        frame=1,
-    )
-    reader.tagged()
-    return assignment
-
-
-def _old_verdict_frame(value: MemberAssignment, revoked: TopicPartitions | None) -> bytes:
-    writer = start_frame(ASSIGNMENT, OLD_ASSIGNMENT_MAGIC)
-    writer.int64(value.nonce, "nonce")
-    writer.compact_array(revoked, "revoked", _write_topic_set, nullable=True)
-    writer.delay_ms(value.delay_ms, "delay_ms")
-    writer.compact_bytes(value.memory, "memory", nullable=True)
-    writer.tagged()
-    return writer.done()
-
-
-_CLAIM_WRITERS = {1: _old_claim_frame, 2: _second_claim_frame, 3: _claim_frame}
-_VERDICT_WRITERS = {1: _old_verdict_frame, 2: _second_verdict_frame, 3: _verdict_frame}

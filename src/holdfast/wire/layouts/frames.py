@@ -1,23 +1,20 @@
 """The parts of a frame of Designs I to III: magic, version, sets of partitions.
 
-A *frame* is a magic, a version, then fields. A *PartitionSet* is a compact array of uvarints: the
-first partition, then each gap less one.
+A *frame* is a magic of two bytes, then fields. The upper four bits of the second byte say what the
+frame is, the lower four its version. A *PartitionSet* is a compact array of uvarints: the first
+partition, then each gap less one.
 
 =======  ==========================================================================================
-version  magic and version
+version  magic
 =======  ==========================================================================================
-1        four bytes, then an int16; tagged fields at the end
-2        three bytes, then an int8; tagged fields at the end
-3        two bytes, which are the version too; the leader's memory at the end
+1        f4 c1 or f4 d1; the leader's memory at the end
 =======  ==========================================================================================
 
-**Rules.** A reader takes the magic of a version that it does not know for no frame. Only versions 1
-and 2 have numbers of their own: such a number above 2 is read as 2, bytes after the last known
-field are ignored, and unknown tags are skipped. The first bit of the magic is set. A foreign reader
-that takes the frame for a generation or a count therefore reads a negative number, and finds no
-claim.
+**Rules.** A frame of another version is refused. The first bit of the magic is set. A foreign
+reader that takes the frame for a generation or a count therefore reads a negative number, and finds
+no claim.
 
-References: KIP-482 (compact types and tagged fields).
+References: KIP-482 (compact types).
 """
 
 from __future__ import annotations
@@ -25,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import IntEnum
 from itertools import pairwise
+from typing import NoReturn
 
 from holdfast.errors import WireError
 from holdfast.model.limits import INT32_MAX
@@ -32,11 +30,10 @@ from holdfast.wire.one.reader import Reader
 from holdfast.wire.one.reasons import Reason, within
 from holdfast.wire.one.writer import Writer
 
-FRAME_VERSION = 3
-"""The highest version of a frame."""
+FRAME_VERSION = 1
+"""The version of a frame."""
 
-VERSION_OF_MAGIC = {4: 1, 3: 2, 2: 3}
-"""Version of a frame by the bytes of its magic."""
+_VERSION_BITS = 0x0F  # of the second byte
 
 
 class Leaving(IntEnum):
@@ -52,40 +49,28 @@ LEAVING = {int(value): value for value in Leaving}
 
 
 def open_frame(data: bytes, schema: str, magic: bytes) -> Reader:
-    """A reader behind the magic and the version."""
+    """A reader behind the magic."""
     reader = Reader(data, schema)
     if not data.startswith(magic):
-        reader.fail(Reason.BAD_MAGIC, "magic", 0, f"{data[:4].hex()} is not {magic.hex()}")
-    start = reader.pos = len(magic)
-    known = VERSION_OF_MAGIC[len(magic)]
-    if known == 1:
-        reader.leading_version(1, lowest=1)
-        return reader
-    if known == 2 and (version := reader.int8("version")) < 2:
-        reader.fail(Reason.BAD_VERSION, "version", start, f"{version} is below 2")
-    reader.version = known
+        _refuse(reader, data, magic)
+    reader.pos = len(magic)
+    reader.version = FRAME_VERSION
     return reader
 
 
+def _refuse(reader: Reader, data: bytes, magic: bytes) -> NoReturn:
+    version = data[1] & _VERSION_BITS if len(data) > 1 else 0
+    if data[:2] == bytes((magic[0], magic[1] & ~_VERSION_BITS | version)):
+        detail = f"{version} is not {FRAME_VERSION}, the only version that is known"
+        reader.fail(Reason.BAD_VERSION, "version", 1, detail)
+    reader.fail(Reason.BAD_MAGIC, "magic", 0, f"{data[:2].hex()} is not {magic.hex()}")
+
+
 def start_frame(schema: str, magic: bytes) -> Writer:
-    """A writer with magic and version written."""
-    version = VERSION_OF_MAGIC[len(magic)]
-    writer = Writer(schema, version)
+    """A writer with the magic written."""
+    writer = Writer(schema, FRAME_VERSION)
     writer.raw(magic)
-    if version == 1:
-        writer.int16(version, "version")
-    elif version == 2:
-        writer.int8(version, "version")
     return writer
-
-
-def read_leaving(reader: Reader) -> Leaving:
-    """An int8 that is one of the announcements."""
-    start = reader.pos
-    value = reader.int8("leaving")
-    if value not in LEAVING:
-        reader.fail(Reason.OUT_OF_RANGE, "leaving", start, f"{value} is not 0 to 2")
-    return LEAVING[value]
 
 
 def read_set(reader: Reader) -> tuple[int, ...]:

@@ -1,11 +1,11 @@
 """A share of the leader's memory: what one member carries from one leader to the next.
 
 =========  ========================================================================================
-share      version 2, in bits (:mod:`holdfast.wire.one.bits`)
+share      version 1, in bits (:mod:`holdfast.wire.one.bits`)
 =========  ========================================================================================
-head       1: a bit 1. 2: what waits (0 nothing, 1 digest, 2 list). 2: count of neighbours. 1:
-           whole. 1: paced. 1: After is there. 3: identity bytes - 3. 4: crowd. 5: topic bits. 5:
-           partition bits. UsualCount gamma
+head       1: a bit 1, the version. 2: what waits (0 nothing, 1 digest, 2 list). 2: count of
+           neighbours. 1: whole. 1: paced. 1: After is there. 3: identity bytes - 3. 4: crowd. 5:
+           topic bits. 5: partition bits. UsualCount gamma
            Generation uvarint, PaceMs uvarint if paced, Digest 32 bits or Waiting, After identity,
            Neighbours
 neighbour  Identity, static 1 bit, Owned
@@ -24,8 +24,8 @@ count      gamma of 1 + 2 * d, if it is the usual count and d more; of 2 * d, if
 * An *identity* is the beginning of a hash of the instance id of a static member, or of the member
   id of a dynamic one. A topic stands as the beginning of a hash of its name, a text of bits; in a
   group with one topic, of none.
-* A share whose first bit is 0 is of version 1 (:mod:`holdfast.wire.layouts.old_memory`). One with a
-  3 for what waits is of a later version, or no share: it cannot be read.
+* A share whose first bit is 0, or that has a 3 for what waits, is of another version, or no share:
+  it is refused.
 * A share names at most three neighbours. A delay is the time that remains, in ms, 1 to 2**31 - 1.
 * The digest is a hash of the bits of the list of what waits.
 
@@ -49,7 +49,6 @@ from holdfast.errors import WireError
 from holdfast.model.limits import INT32_MAX
 from holdfast.model.partitions import TopicPartitions, sort_partitions
 from holdfast.model.remembered import remembered
-from holdfast.wire.layouts.old_memory import OldMember, decode_old_share
 from holdfast.wire.layouts.packed_sets import packed, read_packed
 from holdfast.wire.one.bits import Bits, gamma, number, rice, to_bytes, uvarint
 from holdfast.wire.one.reader import Reader
@@ -57,7 +56,7 @@ from holdfast.wire.one.reasons import Reason
 from holdfast.wire.one.writer import Writer
 
 MEMORY = "HoldfastMemory"
-MEMORY_VERSION = 2
+MEMORY_VERSION = 1
 
 COPIES = 3
 """Neighbours in a share: each member's facts have so many holders."""
@@ -80,7 +79,6 @@ CROWDS = range(16)
 COUNTS = range(1, 1 << 31)
 """Usual counts."""
 
-_NEW = 0x80  # in the first byte: not of version 1
 _TIMES = 0x62  # in the first byte: something waits, or paced
 _NOTHING, _DIGEST, _LIST = range(3)
 _ONE_TOPIC, _LEFT_OUT, _OWNS_NOTHING, _TOPICS = range(1, 5)
@@ -181,7 +179,7 @@ def read_share(data: bytes | None) -> Share | None:
 
 def holds_times(data: bytes) -> bool:
     """Whether a share may hold times, so that its age counts; that of a settled group does not."""
-    return len(data) > 0 and (data[0] < _NEW or data[0] & _TIMES != 0)
+    return len(data) > 0 and data[0] & _TIMES != 0
 
 
 def decode_share(data: bytes) -> Share:
@@ -195,13 +193,12 @@ def decode_share(data: bytes) -> Share:
     References: Incremental Cooperative Rebalancing, Design II, "Leader exits".
     """
     reader = Reader(data, MEMORY)
-    if data and data[0] < _NEW:
-        return _as_share(reader)
     bits = Bits(reader)
-    bits.take(1, "head")
+    version = bits.number(1, "head")
     waits, count = bits.number(2, "head"), bits.number(2, "head")
-    if waits > _LIST:
-        reader.fail(Reason.BAD_VERSION, "head", 0, "of a later version")
+    if version != MEMORY_VERSION or waits > _LIST:
+        detail = f"not of version {MEMORY_VERSION}, the only one that is known"
+        reader.fail(Reason.BAD_VERSION, "head", 0, detail)
     reader.version = MEMORY_VERSION
     whole, paced, has_after = bits.flag("head"), bits.flag("head"), bits.flag("head")
     sizes = _read_sizes(bits)
@@ -336,27 +333,6 @@ def digest_of(waiting: str) -> bytes:
 
 _WAITING_MIN = 10  # bits: as the one before, not static, no identity, and what it owned
 _TOPIC_MIN = 2  # bits: a count, and a partition of no bits
-
-
-def _as_share(reader: Reader) -> Share:
-    """A share of version 1."""
-    reader.version = 1
-    old = decode_old_share(reader)
-
-    def member(entry: OldMember) -> RememberedMember:
-        return RememberedMember(**entry._asdict())
-
-    return Share(
-        generation=old.generation,
-        pace_ms=old.pace_ms,
-        whole=old.whole,
-        after=old.after,
-        neighbours=tuple(map(member, old.neighbours)),
-        waiting=tuple(map(member, old.waiting)),
-        digest=old.digest[:DIGEST_BYTES],
-        identity_bytes=old.identity_bytes,
-        topic_bits=min(8 * old.topic_bytes, TOPIC_BITS[-1]),
-    )
 
 
 def _read_sizes(bits: Bits) -> Sizes:

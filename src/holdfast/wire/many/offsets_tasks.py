@@ -3,7 +3,7 @@
 **Rules.** What a reader here accepts, it reads as the scalar form does. What it refuses says
 nothing: the scalar form reads those messages, and it alone decides whether they parse. Refused are
 bytes that do not parse, and what is rare: fields left out at the end, Connect's version 0, named
-topologies of Streams, frames of version 1, and partitions 128 or more apart in a frame's set.
+topologies of Streams, and partitions 128 or more apart in a frame's set.
 
 **Strategy.** Messages of one version are read together, in lock step; bad ones are left out and the
 others read once more, so no column is ever filtered.
@@ -13,7 +13,7 @@ References: KIP-415 (Connect), KIP-441 (Streams); :mod:`holdfast.wire.layouts.co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,8 +25,6 @@ from holdfast.model.limits import INT32_MAX
 from holdfast.wire.layouts import connect, streams_user_data
 from holdfast.wire.layouts.container import (
     ASSIGNMENT_MAGIC,
-    SECOND_ASSIGNMENT_MAGIC,
-    SECOND_SUBSCRIPTION_MAGIC,
     SUBSCRIPTION_MAGIC,
     ClaimFlag,
     VerdictFlag,
@@ -47,7 +45,6 @@ from holdfast.wire.many.lockstep import (
 from holdfast.wire.many.programs import program_of
 from holdfast.wire.many.ragged import gather
 
-_INT8: Final = np.dtype(">i1")
 _BYTE: Final = np.dtype(">u1")
 _INT32: Final = np.dtype(">i4")
 _LEAVING_BITS: Final = 3
@@ -212,7 +209,7 @@ def read_claims(frames: Slices) -> Frames:
 
     References: :mod:`holdfast.wire.layouts.container`.
     """
-    return _read_frames(frames, {SUBSCRIPTION_MAGIC: _Claim, SECOND_SUBSCRIPTION_MAGIC: _OldClaim})
+    return _read_frames(frames, SUBSCRIPTION_MAGIC, _Claim)
 
 
 def read_verdicts(frames: Slices) -> Frames:
@@ -220,28 +217,26 @@ def read_verdicts(frames: Slices) -> Frames:
 
     References: :mod:`holdfast.wire.layouts.container`.
     """
-    return _read_frames(frames, {ASSIGNMENT_MAGIC: _Verdict, SECOND_ASSIGNMENT_MAGIC: _OldVerdict})
+    return _read_frames(frames, ASSIGNMENT_MAGIC, _Verdict)
 
 
-def _read_frames(frames: Slices, readers: Mapping[bytes, type[_Frame]]) -> Frames:
+def _read_frames(frames: Slices, magic: bytes, reader: type[_Frame]) -> Frames:
     size = frames.size if frames.valid is None else np.where(frames.valid, frames.size, 0)
+    starts = size > len(magic)
+    for place, byte in enumerate(magic):
+        starts &= frames.data[frames.begin + np.where(starts, place, 0)] == byte
+    rows = np.flatnonzero(starts)
+    begin = frames.begin[rows]
+    frame = reader(Cursor(frames.data, begin + len(magic), begin + size[rows]))
+    good = ~frame.cursor.overrun()
     found = Frames(
         read=size == 0,
         leaving=np.zeros(len(size), np.int64),
         delay_ms=np.zeros(len(size), np.int64),
-        lists=[],
+        lists=[frame.lists(rows, good)],
     )
-    for magic, reader in readers.items():
-        starts = size > len(magic)
-        for place, byte in enumerate(magic):
-            starts &= frames.data[frames.begin + np.where(starts, place, 0)] == byte
-        rows = np.flatnonzero(starts)
-        begin = frames.begin[rows]
-        frame = reader(Cursor(frames.data, begin + len(magic), begin + size[rows]))
-        good = ~frame.cursor.overrun()
-        found.read[rows] = good
-        found.leaving[rows], found.delay_ms[rows] = frame.leaving * good, frame.delay_ms * good
-        found.lists.append(frame.lists(rows, good))
+    found.read[rows] = good
+    found.leaving[rows], found.delay_ms[rows] = frame.leaving * good, frame.delay_ms * good
     return found
 
 
@@ -272,17 +267,6 @@ class _Frame:
         self.cursor.bad |= flags & ~allowed != 0
         return flags
 
-    def claim_flags(self, allowed: int) -> I64:
-        """Flags of a claim."""
-        flags = self.flags(allowed | ClaimFlag.GIVEN_UP | _LEAVING_BITS)
-        self.leaving = flags & _LEAVING_BITS
-        self.cursor.bad |= self.leaving == _LEAVING_BITS
-        return flags
-
-    def second_version(self) -> None:
-        """The int8 behind the magic of version 2."""
-        self.cursor.bad |= self.cursor.take(_INT8) < 2
-
     def number(self, there: Mask) -> I64:
         """A varint of some messages; 0 for the others."""
         rows, found = np.flatnonzero(there), np.zeros(len(there), np.int64)
@@ -297,19 +281,11 @@ class _Frame:
         self.cursor.bad |= found > INT32_MAX
         return found
 
-    def memory(self) -> None:
-        """Step over nullable bytes with their length + 1 before them."""
-        self.cursor.skip(np.maximum(self.number(self.all) - 1, 0))
-
-    def no_tags(self) -> None:
-        """Refuse tagged fields."""
-        self.cursor.bad |= self.number(self.all) != 0
-
-    def sets(self, there: Mask, *, nullable: bool = False) -> None:
+    def sets(self, there: Mask) -> None:
         """A list of sets of partitions."""
         self._rows = np.flatnonzero(there)
         child = self._some(self._rows)
-        self._columns = read(_NULLABLE_SETS if nullable else _SETS, child)
+        self._columns = read(_SETS, child)
         self._go_on(child, self._rows)
 
     def _some(self, rows: I64) -> Cursor:
@@ -322,23 +298,14 @@ class _Frame:
 
 class _Claim(_Frame):
     def read(self) -> None:
-        flags = self.claim_flags(ClaimFlag.DELAY | ClaimFlag.AGE)
+        known = ClaimFlag.DELAY | ClaimFlag.AGE | ClaimFlag.GIVEN_UP
+        flags = self.flags(known | _LEAVING_BITS)
+        self.leaving = flags & _LEAVING_BITS
+        self.cursor.bad |= self.leaving == _LEAVING_BITS
         self.number(self.all)  # nonce
         self.time(flags & ClaimFlag.DELAY > 0)
         self.time(flags & ClaimFlag.AGE > 0)
         self.sets(flags & ClaimFlag.GIVEN_UP > 0)
-
-
-class _OldClaim(_Frame):
-    def read(self) -> None:
-        self.second_version()
-        self.number(self.all)  # nonce
-        flags = self.claim_flags(0)
-        self.time(self.all)  # delay
-        self.time(self.all)  # age
-        self.memory()
-        self.sets(flags & ClaimFlag.GIVEN_UP > 0)
-        self.no_tags()
 
 
 class _Verdict(_Frame):
@@ -347,16 +314,6 @@ class _Verdict(_Frame):
         self.number(flags & VerdictFlag.NONCE > 0)
         self.sets(flags & VerdictFlag.REVOKED > 0)
         self.delay_ms = self.time(flags & VerdictFlag.DELAY > 0)
-
-
-class _OldVerdict(_Frame):
-    def read(self) -> None:
-        self.second_version()
-        self.number(self.all)  # nonce
-        self.sets(self.all, nullable=True)
-        self.delay_ms = self.time(self.all)
-        self.memory()
-        self.no_tags()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -391,13 +348,10 @@ def _run(tail: Tail) -> FixedRun:
     return FixedRun(dtype=packed([">u1"]), names=(), prefix=">u1", tail=tail)
 
 
-def _sets_program(*, nullable: bool) -> Program:
+def _sets_program() -> Program:
     topic = SizedTail(name="topic", flexible=True, nullable=False, is_text=True)
     one = (_run(topic), _run(_GapsTail(name="partitions")))
-    return (
-        _run(ItemsTail(name="sets", flexible=True, nullable=nullable, program=one, min_size=2)),
-    )
+    return (_run(ItemsTail(name="sets", flexible=True, nullable=False, program=one, min_size=2)),)
 
 
-_SETS: Final = _sets_program(nullable=False)
-_NULLABLE_SETS: Final = _sets_program(nullable=True)
+_SETS: Final = _sets_program()

@@ -30,7 +30,6 @@ from holdfast.wire.one.reasons import (
     INT32,
     INT64,
     Reason,
-    Row,
     int32s_layout,
     within,
 )
@@ -128,16 +127,6 @@ class Reader:
         value: int = layout.unpack_from(self.data, pos)[0]
         return value
 
-    def row(self, row: Row) -> tuple[int, ...]:
-        """Several fields of a fixed size."""
-        pos = self.pos
-        after = pos + row.whole.size
-        if after > self.end:
-            for field, layout in zip(row.fields, row.layouts, strict=True):
-                self._fixed(layout, field)
-        self.pos = after
-        return row.whole.unpack_from(self.data, pos)
-
     # What several schemas have
 
     def leading_version(self, highest: int, lowest: int = 0) -> int:
@@ -151,13 +140,8 @@ class Reader:
 
     def delay_ms(self, field: str) -> int:
         """An int32 of ms that remain; a negative one is refused."""
-        return self._not_negative(self.pos, self.int32(field), field)
-
-    def age_ms(self, field: str) -> int:
-        """An int64 of ms that have passed; a negative one is refused."""
-        return self._not_negative(self.pos, self.int64(field), field)
-
-    def _not_negative(self, start: int, time_ms: int, field: str) -> int:
+        start = self.pos
+        time_ms = self.int32(field)
         if time_ms < 0:
             self.fail(Reason.OUT_OF_RANGE, field, start, f"{time_ms} ms is negative")
         return time_ms

@@ -7,7 +7,6 @@ References: Kafka protocol guide, "Protocol Primitive Types".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from struct import Struct
@@ -23,27 +22,6 @@ INT8, INT16, INT32, INT64 = (Struct(f) for f in (">b", ">h", ">i", ">q"))
 def int32s_layout(count: int) -> Struct:
     """Layout of ``count`` int32."""
     return Struct(f">{count}i")
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Numbers of a fixed size behind each other, taken in one step.
-
-    Parameters
-    ----------
-    fields : tuple of str
-        Their names.
-    layouts : tuple of Struct
-        One each.
-    """
-
-    fields: tuple[str, ...]
-    layouts: tuple[Struct, ...]
-    whole: Struct = field(init=False)
-
-    def __post_init__(self) -> None:
-        formats = "".join(layout.format.removeprefix(">") for layout in self.layouts)
-        object.__setattr__(self, "whole", Struct(f">{formats}"))
 
 
 class Reason(StrEnum):

@@ -27,7 +27,6 @@ from holdfast.wire.one.reasons import (
     INT32,
     INT64,
     Reason,
-    Row,
     int32s_layout,
     within,
 )
@@ -93,26 +92,11 @@ class Writer:
             self.fail(Reason.OUT_OF_RANGE, field, f"{value} ms is not 0 to {INT32_MAX}")
         self.int32(value, field)
 
-    def age_ms(self, value: int, field: str) -> None:
-        """Eight bytes of ms; less than 0 is refused."""
-        if value < 0:
-            self.fail(Reason.OUT_OF_RANGE, field, f"{value} ms is negative")
-        self.int64(value, field)
-
     def _fixed(self, layout: Struct, value: int, field: str) -> None:
         try:
             self._out += layout.pack(value)
         except StructError as error:
             self.fail(Reason.OUT_OF_RANGE, field, f"{value!r}: {error}")
-
-    def row(self, row: Row, *values: int) -> None:
-        """Several fields of a fixed size."""
-        try:
-            self._out += row.whole.pack(*values)
-        except StructError:
-            for field, layout, value in zip(row.fields, row.layouts, values, strict=True):
-                self._fixed(layout, value, field)
-            raise
 
     def uvarint(self, value: int, field: str) -> None:
         """Unsigned varint of at most 32 bits."""
