@@ -22,7 +22,6 @@ def dump(tmp_path):
 def watched(tmp_path):
     """A folder as ``watch`` leaves it."""
     folder = tmp_path / "T"
-    (folder / "_checkpoint").mkdir(parents=True)
     Tables(folder).commit(Batch(id=0, files={}, notes={"query": "q", "state": {}}))
     return folder
 
@@ -38,12 +37,7 @@ def no_spark(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_spark")
-@pytest.mark.parametrize("left", ["all", "tables", "checkpoint"])
-def test_history_does_not_replace_what_watch_keeps(dump, watched, left):
-    if left == "tables":
-        (watched / "_checkpoint").rmdir()
-    if left == "checkpoint":
-        Tables(watched).commit(Batch(id=0, files={}))
+def test_history_does_not_replace_what_watch_keeps(dump, watched):
     before = sorted(watched.rglob("*"))
     ended = run("history", "--input", dump, "-o", watched, width=1000)
     assert (ended.code, ended.out) == (2, "")
@@ -68,7 +62,6 @@ def test_watch_does_not_go_on_with_tables_of_history(tmp_path):
 
 @pytest.mark.spark
 def test_overwrite_replaces_what_watch_has_kept(spark, dump, watched):
-    (watched / "_checkpoint" / "metadata").write_text("{}")
     for folder in ("_state", "_latest"):
         path = watched / folder / "batch-000000000" / f"{'0' * 32}.parquet"
         path.parent.mkdir(parents=True)
@@ -77,7 +70,7 @@ def test_overwrite_replaces_what_watch_has_kept(spark, dump, watched):
     assert made.table("generations")["group"].to_pylist() == ["g"]
     left = {path.name for path in watched.iterdir()}
     assert {"_manifest.json", "_commits", "generations"} <= left
-    assert not left & {"_checkpoint", "_state", "_latest"}
+    assert not left & {"_state", "_latest"}
     again = history.run(spark, dump, watched)  # a history replaces a history, as it always did
     assert len(again.tables.batches()) == 1
 

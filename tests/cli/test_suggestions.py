@@ -25,7 +25,6 @@ from tests.pipeline import local
 from tests.pipeline.kinds import kind
 from tests.report.fleet import rolling_bounce, tables
 from tests.report.test_findings import CASES
-from tests.tables.test_upkeep import version_one
 
 from holdfast.assignors.registry import ASSIGNORS
 from holdfast.cli.app import COMMANDS
@@ -92,7 +91,8 @@ def no_rows(path: Path) -> Path:
 
 
 def watched(root: Path) -> Path:
-    (root / "_checkpoint").mkdir(parents=True)
+    root.mkdir()
+    Tables(root.absolute()).commit(Batch(id=0, files={}, notes={"query": "q", "state": {}}))
     return root
 
 
@@ -101,13 +101,6 @@ def history_of(root: Path) -> Path:
     tables = Tables(root.absolute())
     root.mkdir()
     tables.commit(Batch(id=0, files={}, notes={}))
-    return root
-
-
-def of_an_earlier_holdfast(root: Path) -> Path:
-    """Tables as version 1 of the manifest left them."""
-    root.mkdir()
-    version_one(root, "a", "b")
     return root
 
 
@@ -152,9 +145,6 @@ CASES_OF_ERRORS = {
     ),
     "no tables": Case(
         ("doctor", "--input", "THERE"), 3, "holdfast history -b HOST:PORT -o DIR", Path.mkdir
-    ),
-    "tables of an earlier holdfast": Case(
-        ("doctor", "--input", "THERE"), 3, "holdfast tables migrate THERE", of_an_earlier_holdfast
     ),
     "no dump": Case(
         ("history", "--input", "THERE"), 3, "holdfast dump -b HOST:PORT -o DIR", Path.mkdir

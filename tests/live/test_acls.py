@@ -196,7 +196,6 @@ def test_what_watch_keeps_of_it_is_compacted_exported_and_served(
         assert done.code == 0, done.err
     # From here on nothing is asked of the cluster.
     for words in (
-        ("tables", "migrate", folder),
         ("tables", "compact", folder),
         ("doctor", "--input", folder),
         ("lag", "--input", folder),

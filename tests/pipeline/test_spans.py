@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 from pathlib import Path
 
 import pytest
@@ -48,15 +47,9 @@ def test_another_topic_is_not_followed():
         next_span({0: 1, 1: 5}, {0: (0, 9), 1: (0, 4)}, None)
 
 
-def test_a_folder_of_an_earlier_version_goes_on_where_its_checkpoint_ends(tmp_path):
-    notes = tmp_path / "_checkpoint" / "offsets"
-    notes.mkdir(parents=True)
-    (notes / "7").write_text("v1\n{}\n" + json.dumps({"__consumer_offsets": {"0": 12, "3": 4}}))
-    assert ends_of_batch(tmp_path, Batch(id=7, files={})) == {0: 12, 3: 4}
-    assert ends_of_batch(tmp_path, Batch(id=8, files={})) is None
-    (notes / "8").write_text("v1\n")
-    assert ends_of_batch(tmp_path, Batch(id=8, files={})) is None
-    assert ends_of_batch(tmp_path, Batch(id=8, files={}, notes={"offsets": {"0": 1}})) == {0: 1}
+def test_a_batch_says_where_it_ended():
+    assert ends_of_batch(Batch(id=8, notes={"offsets": {"0": 1}})) == {0: 1}
+    assert ends_of_batch(Batch(id=8)) is None
 
 
 class Growing:

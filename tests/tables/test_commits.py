@@ -293,7 +293,7 @@ def test_a_folder_that_holds_something_else_is_not_written_to(tmp_path, name):
 
 
 def test_what_may_stand_in_a_folder_of_tables(tmp_path):
-    for name in (".DS_Store", "lost+found", "lag", "_checkpoint"):
+    for name in (".DS_Store", "lost+found", "lag", "_state"):
         (tmp_path / name).mkdir()
     check_folder(tmp_path)
     (tmp_path / "file").write_text("")

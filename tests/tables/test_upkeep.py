@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -12,8 +10,7 @@ from tests.tables.test_reading import TIME_US, generations
 from holdfast.errors import SourceError
 from holdfast.tables import commits
 from holdfast.tables.delta_log import LOG, DataFile, entry_name
-from holdfast.tables.manifest import MANIFEST, Batch, read_manifest
-from holdfast.tables.migration import migrate
+from holdfast.tables.manifest import Batch, read_manifest
 from holdfast.tables.reading import Tables, read_tables
 from holdfast.tables.schemas import arrow_schema, from_columns
 from holdfast.tables.stored import TABLES
@@ -261,41 +258,3 @@ def test_every_table_is_a_delta_table_from_the_first_commit_on(tmp_path):
         found = delta(tables, name)
         assert found.to_pyarrow_table().num_rows == 0
         assert [field.name for field in found.schema().fields] == list(TABLES[name].names)
-
-
-def version_one(root, *batches):
-    """A folder as an earlier holdfast left it: a manifest that lists the files of every batch."""
-    listed = []
-    for batch, name in enumerate(batches):
-        out = BatchWriter(str(root), batch)
-        out.write("generations", generations(name))
-        listed.append({"id": batch, "files": files_of(out.close()), "notes": {"query": "q"}})
-    head = {"schema_version": 1, "version": len(batches), "writer": 1}
-    (root / MANIFEST).write_text(json.dumps({**head, "batches": listed}))
-
-
-def test_an_old_folder_is_migrated_by_one_command(tmp_path, monkeypatch):
-    version_one(tmp_path, "a", "b")
-    before = sorted(tmp_path.glob("generations/batch-*/*"))
-    with pytest.raises(SourceError, match="tables migrate"):
-        read_tables(tmp_path)
-    with monkeypatch.context() as patch:  # killed in the middle
-        patch.setattr(Tables, "commit", lambda *_, **__: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            migrate(tmp_path)
-    assert (migrate(tmp_path), migrate(tmp_path)) == (2, 0)
-    assert read_tables(tmp_path).table("generations")["group"].to_pylist() == ["a", "b"]
-    assert sorted(tmp_path.glob("generations/batch-*/*")) == before
-    (batch,) = Tables(tmp_path).batches()
-    assert (batch.id, batch.notes) == (1, {"query": "q"}) and Tables(tmp_path).next_batch() == 2
-    assert {p.name for p in tmp_path.iterdir()} == {*TABLES, MANIFEST, "_commits"}
-
-
-def test_what_is_not_an_old_folder_is_not_migrated(tmp_path):
-    with pytest.raises(SourceError, match="holds no tables"):
-        migrate(tmp_path)
-    version_one(tmp_path, "a")
-    text = (tmp_path / MANIFEST).read_text()
-    (tmp_path / MANIFEST).write_text(text.replace("generations/batch", "../generations/batch"))
-    with pytest.raises(SourceError, match="outside of the folder"):
-        migrate(tmp_path)

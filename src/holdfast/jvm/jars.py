@@ -281,7 +281,7 @@ def _is_complete(folder: Path) -> bool:
     """Whether the folder holds exactly what was put there."""
     try:
         return (folder / _LIST).is_file() and not fault_of(folder, pinned().get(folder.name))
-    except (OSError, ValueError, AttributeError):  # a list of an earlier version, or a broken one
+    except (OSError, ValueError, AttributeError):  # a broken list
         return False
 
 

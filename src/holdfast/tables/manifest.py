@@ -21,7 +21,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from holdfast.command_lines import holdfast_line
 from holdfast.errors import SourceError
 from holdfast.tables.delta_log import log_folder
 from holdfast.tables.lease import COMMITS, WriterLease
@@ -32,7 +31,7 @@ from holdfast.tables.store import Store, is_draft
 from holdfast.tables.stored import TABLES
 
 MANIFEST: Final = "_manifest.json"
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 1
 KEPT_BATCHES: Final = 20
 """The manifest tells of so many batches, the newest ones."""
 
@@ -311,7 +310,10 @@ def _parsed(store: Store, name: str) -> Manifest | None:
         document = json.loads(text)
         schema = document["schema_version"]
         if schema != SCHEMA_VERSION:
-            raise _of_another_version(path, name, schema)
+            raise SourceError(
+                f"{path} has schema_version {schema}, expected {SCHEMA_VERSION}: another version "
+                "of holdfast wrote these tables; use that one"
+            )
         found = Manifest(
             version=int(document["version"]),
             writer=int(document["writer"]),
@@ -329,16 +331,6 @@ def _parsed(store: Store, name: str) -> Manifest | None:
             "TABLE/batch-NUMBER/32 hexadecimal digits.parquet"
         )
     return found
-
-
-def _of_another_version(path: str, name: str, schema: object) -> SourceError:
-    text = f"{path} has schema_version {schema}, expected {SCHEMA_VERSION}"
-    if schema == 1:
-        line = holdfast_line("tables", "migrate", path.removesuffix(name).rstrip("/"))
-        return SourceError(
-            f"{text}: an earlier holdfast wrote these tables; bring them up: `{line}`"
-        )
-    return SourceError(f"{text}: another version of holdfast wrote these tables; use that one")
 
 
 def _table(entry: dict[str, Any]) -> TableVersion:

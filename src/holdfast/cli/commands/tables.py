@@ -13,31 +13,17 @@ from holdfast.cli.output import notes
 
 EXAMPLES = """\b
 Examples:
-  holdfast tables migrate tables
   holdfast tables compact tables --keep 90d
 """
 
 group = typer.Typer(
-    help="Upkeep of a folder of tables: migrate, compact.", epilog=EXAMPLES, no_args_is_help=True
+    help="Upkeep of a folder of tables: compact.", epilog=EXAMPLES, no_args_is_help=True
 )
 
 
 @group.callback()
 def _root() -> None:
     """Upkeep of a folder of tables that `history` or `watch` has written."""
-
-
-@group.command("migrate", epilog=EXAMPLES)
-def migrate(folder: options.FolderOfTables, quiet: options.Quiet = False) -> None:
-    """Bring a folder that an earlier holdfast wrote up to date; its files stay as they are."""
-    from holdfast.tables.migration import migrate as bring_up
-
-    n_batches = bring_up(folder.absolute())
-    notes(quiet)(
-        f"{folder}: {n_batches} batches are Delta tables now"
-        if n_batches
-        else f"{folder}: is up to date"
-    )
 
 
 @group.command("compact", epilog=EXAMPLES)

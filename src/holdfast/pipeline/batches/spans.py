@@ -3,22 +3,18 @@
 **Rules.** A batch begins where the one before it ended, by the notes of that batch, which were
 committed with its rows. A topic that ends before that is another topic: nothing is read from it.
 
-**Strategy.** A span is cut into the same share for every partition. Older folders have the ends in
-the checkpoint of a Spark stream, one file a batch, and are continued from there.
+**Strategy.** A span is cut into the same share for every partition.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.history.history import CHECKPOINT
 from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, Cluster, kafka_records
 from holdfast.tables.manifest import Batch
-from holdfast.tables.places import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -132,13 +128,7 @@ def as_note(upto: Offsets) -> dict[str, int]:
     return {str(partition): end for partition, end in sorted(upto.items())}
 
 
-def ends_of_batch(root: Place, batch: Batch) -> dict[int, int] | None:
-    """Where a batch ended, by its notes or, in older folders, by Spark's checkpoint; else None."""
+def ends_of_batch(batch: Batch) -> dict[int, int] | None:
+    """Where a batch ended, by its notes; None where it is not a stream's."""
     found = batch.notes.get(OFFSETS)
-    if found is None:
-        try:
-            lines = (root / CHECKPOINT / "offsets" / str(batch.id)).read_text("utf-8").splitlines()
-            (found,) = json.loads(lines[-1]).values()
-        except (OSError, ValueError, IndexError):
-            return None
-    return {int(partition): int(end) for partition, end in found.items()}
+    return None if found is None else {int(partition): int(end) for partition, end in found.items()}

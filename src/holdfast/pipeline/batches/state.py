@@ -34,11 +34,6 @@ from holdfast.tables.schemas import arrow_schema
 STATE: Final = "_state"
 """Table of rows of :data:`STATE_ROWS` that a batch leaves for the next one."""
 
-ADDED: Final = frozenset(
-    {"role", "delay_ms", "config_offset", "record_bytes", "n_revoked", "leaving", "reader"}
-)
-"""Columns that the state of earlier versions does not have; null there."""
-
 STATE_ROWS: Final = arrow_schema("state")
 GENERATION_TABLES: Final = ("generation_heads", "generation_members", "generation_owned")
 """Tables of :class:`Generations`, in the order in which state holds them."""
@@ -61,21 +56,10 @@ class CarriedState:
 
 
 def state_task(selection: Selection) -> BatchTask:
-    """Rows of :data:`STATE_ROWS` of the chosen groups to rows of the split step.
-
-    Raises
-    ------
-    SourceError
-        The state was written by an earlier version of holdfast.
-    """
+    """Rows of :data:`STATE_ROWS` of the chosen groups to rows of the split step."""
 
     def run(batches: Batches) -> Batches:
         for rows in batches:
-            if rows["group"].null_count:
-                raise SourceError(
-                    "these tables were begun by an earlier version of holdfast: "
-                    "start with an empty folder"
-                )
             keep = selection.keep_groups(rows["group"])
             chosen = rows if keep is None else rows.filter(pa.array(keep))
             columns = {"group": chosen["group"], "message": chosen["value"]}
@@ -165,13 +149,7 @@ def _table(stream: bytes, name: str) -> pa.Table:
     """
     table = pa.ipc.open_stream(stream).read_all()
     table.validate(full=True)
-    schema = arrow_schema(name)
-    for one in schema:
-        if one.name in ADDED and one.name not in table.column_names:
-            table = table.append_column(one, pa.nulls(table.num_rows, one.type))
-    if set(table.column_names) == set(schema.names):
-        table = table.select(schema.names)
-    if not table.schema.equals(schema):
+    if not table.schema.equals(arrow_schema(name)):
         raise ValueError(f"other columns than {name} has")
     return table
 

@@ -175,7 +175,7 @@ class Stream:
         Returns
         -------
         bool
-            False where there is no batch yet, or an earlier version of holdfast kept it.
+            False where there is no batch yet.
 
         Raises
         ------
@@ -185,7 +185,7 @@ class Stream:
         kept = self.tables.manifest()
         last = kept.batches[-1] if kept.batches else None
         state = last.notes.get("state", {}) if last is not None else {}
-        if last is None or OWNERS not in state:
+        if last is None:
             return False
         cluster = self.snapshot()
         owners = {OWNERS: [(str(name), int(rows)) for name, rows in state[OWNERS]]}
@@ -257,15 +257,15 @@ def check_watched(tables: Tables) -> None:
     """
     check_folder(tables.root)
     kept = tables.committed()
-    if kept and ("query" not in kept[-1].notes or ends_of_batch(tables.root, kept[-1]) is None):
+    if kept and ("query" not in kept[-1].notes or ends_of_batch(kept[-1]) is None):
         raise _of_another_run(tables.root)
 
 
 def _of_another_run(root: Place) -> SourceError:
     line = holdfast_line("watch", "-b", SERVERS, "-o", FOLDER)
     return SourceError(
-        f"{root} holds the tables of another run (a history, or an older stream whose checkpoint "
-        f"is gone): a stream needs its own folder, an empty or a new one (`{line}`)"
+        f"{root} holds the tables of another run, such as a history: a stream needs its own "
+        f"folder, an empty or a new one (`{line}`)"
     )
 
 
@@ -409,4 +409,4 @@ def _ends_now(feed: Feed, before: Span, tables: Tables, after_look: AfterLook | 
 def _done(tables: Tables) -> Offsets:
     """How far the folder's batches have read; nothing for a new folder."""
     kept = tables.committed()
-    return (ends_of_batch(tables.root, kept[-1]) or {}) if kept else {}
+    return (ends_of_batch(kept[-1]) or {}) if kept else {}

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 Note = Callable[[str], None]
 
 DUMP_FOLDER: Final = "_dump"
-CHECKPOINT: Final = "_checkpoint"
 """Where Spark keeps how far a stream has read; see :mod:`holdfast.pipeline.batches.watch`."""
 
 
@@ -150,20 +149,15 @@ def check_target(root: Place, *, overwrite: bool = False) -> None:
     """
     check_folder(root)
     kept = Tables(root).committed()
-    if overwrite or not (is_watched(root) or any("query" in batch.notes for batch in kept)):
+    if overwrite or not any("query" in batch.notes for batch in kept):
         return
-    n_rows = Tables(root).rows("rebalances") if kept else 0
+    n_rows = Tables(root).rows("rebalances")
     line = holdfast_line("watch", "-b", SERVERS, "-o", str(root))
     raise ConfigError(
         f"{root} is kept by a stream and holds {n_rows} rebalances, which the offsets topic may "
         f"have compacted away: name another folder (-o), take what is new with `{line}`, or say "
         "--overwrite to replace all of it"
     )
-
-
-def is_watched(root: Place) -> bool:
-    """Whether a stream has its checkpoint in a folder."""
-    return (root / CHECKPOINT).exists()
 
 
 def ends_of(dump: Dump, selection: Selection, reset: str) -> Ends:
@@ -225,7 +219,6 @@ def history_of(
 
 def _remove_stream(root: Place) -> None:
     """Delete what a stream kept for its next batch: its tables are no more."""
-    remove_tree(root / CHECKPOINT)
     for name in STATE_TABLES:
         remove_table(root, name)
 

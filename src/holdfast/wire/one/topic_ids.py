@@ -2,7 +2,7 @@
 
 **Rules.** A topic id is 16 bytes. It is written as 22 characters without padding
 (``AAAAAAAAAAAAAAAAAAAAAQ``), and read in that form or as a UUID with dashes
-(``00000000-0000-0000-0000-000000000001``), which older folders and other tools have.
+(``00000000-0000-0000-0000-000000000001``), which other tools have.
 
 **Strategy.** :func:`topic_id_text` for one id; the pipeline writes whole columns of them
 (:mod:`holdfast.pipeline.ingest.arrow_columns`).
