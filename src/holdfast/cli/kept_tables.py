@@ -20,33 +20,20 @@ if TYPE_CHECKING:
     from holdfast.tables.reading import Tables
 
 
-def open_kept(source: Place, at: str | None = None) -> Tables:
-    """Tables of a folder, as they are now or as they were; ``at`` is that of ``--at``.
+def open_kept(source: Place) -> Tables:
+    """Tables of a folder, as they are now.
 
     Raises
     ------
     SourceError
         They are not there, or cannot be read.
-    ConfigError
-        ``at`` is neither a number nor a time.
     """
-    from holdfast.tables.reading import Tables, tables_in
-    from holdfast.tables.values import to_us
+    from holdfast.tables.reading import tables_in
 
     if not source.exists():
         line = holdfast_line("history", "-b", SERVERS, "-o", str(source))
         raise SourceError(f"{source}: no such folder; expected tables (`{line}`) or a dump")
-    root = source.absolute()
-    if at is None:
-        return tables_in(root)
-    if at.isdecimal():
-        return Tables(root).at(batch=int(at))
-    time_us = to_us(at)
-    if time_us is None:
-        raise ConfigError(
-            f"--at {at}: expected a batch's number or a time such as 2026-01-31T12:00:00Z"
-        )
-    return Tables(root).at(at_ms=time_us // 1_000)
+    return tables_in(source.absolute())
 
 
 def tell_age(source: Place, note: Callable[[str], None]) -> None:
@@ -60,17 +47,6 @@ def tell_age(source: Place, note: Callable[[str], None]) -> None:
             f"log ends were read {age.seconds / 60:,.0f} minutes ago, and lags are as of then: "
             "does `watch` still run?"
         )
-
-
-def refuse_past(at: str | None) -> None:
-    """Refuse ``--at`` for a dump or a cluster.
-
-    Raises
-    ------
-    ConfigError
-    """
-    if at is not None:
-        raise ConfigError("--at is for tables (--input), which keep their earlier batches")
 
 
 def holds_tables(source: Place | None) -> bool:

@@ -108,14 +108,6 @@ FleetInput = Annotated[
         help="What to read: tables (holdfast history -o) or a dump (holdfast dump).",
     ),
 ]
-At = Annotated[
-    str | None,
-    typer.Option(
-        "--at",
-        metavar="BATCH|TIME",
-        help="Tables as they were: a batch's number, or a time (ISO 8601, UTC).",
-    ),
-]
 Groups = Annotated[
     list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
 ]

@@ -22,7 +22,6 @@ from holdfast.cli.kept_tables import (
     open_kept,
     read_journal_lines,
     refuse_logs,
-    refuse_past,
 )
 from holdfast.cli.moments import read_window
 from holdfast.cli.output import notes
@@ -74,7 +73,6 @@ def open_source(
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] | None = None,
     journals: Sequence[Path] | None = None,
-    at: str | None = None,
     since: str | None = None,
     until: str | None = None,
     timeout: str = options.TIMEOUT,
@@ -101,8 +99,6 @@ def open_source(
     journals : sequence of Path, optional
         Journals of members: pauses allow for what they show. For pages and findings, so the tables
         of ``NOT_SHOWN`` are not read then.
-    at : str, optional
-        Which batch of the tables, as ``--at`` has it; the newest by default.
     since, until : str, optional
         Only what happened between these moments (:mod:`holdfast.tables.window`).
     timeout : str
@@ -113,8 +109,8 @@ def open_source(
     Raises
     ------
     ConfigError
-        If neither or both are given, logs for tables (their causes are settled), an earlier batch
-        of anything else, or a group that the tables do not hold.
+        If neither or both are given, logs for tables (their causes are settled), or a group that
+        the tables do not hold.
     SourceError
         If what is given cannot be read.
     """
@@ -129,7 +125,7 @@ def open_source(
     )
     if source is not None and not is_dump(source):
         refuse_logs(source, broker_logs or ())
-        kept = open_kept(source, at)
+        kept = open_kept(source)
         chosen = kept.choose(groups)
         if window != (None, None):
             kept = kept.hold(chosen)
@@ -138,7 +134,6 @@ def open_source(
         cut = within(allow_for(lines, kept, notes(quiet)), *window)
         yield OpenedTables(tables=cut, topics={}, groups=chosen, given=given)
         return
-    refuse_past(at)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         made = make_history(
             bootstrap=bootstrap,

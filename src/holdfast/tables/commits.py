@@ -180,7 +180,6 @@ def commit_batch(
             same_rows=operation == "OPTIMIZE",
             batch=batch.id,
             writer=str(batch.notes.get("query", "")),
-            manifest=made_from.version + 1,
         )
         if change.added or change.removed or past.version < 0:
             past, text = after(table, past, change, now_ms)

@@ -137,8 +137,6 @@ class Change:
         Number of the batch, for people; -1 for none.
     writer : str
         Which run's batches are numbered so; "" for none.
-    manifest : int
-        Version of the manifest that the entry is made for; -1 for none.
     """
 
     added: Sequence[DataFile] = ()
@@ -147,7 +145,6 @@ class Change:
     same_rows: bool = False
     batch: int = -1
     writer: str = ""
-    manifest: int = -1
 
 
 def log_folder(table: str) -> str:
@@ -221,7 +218,7 @@ def after(table: str, state: TableState, change: Change, now_ms: int) -> tuple[T
     if about is not state.about:
         lines.append({"metaData": about})
     if change.batch >= 0:
-        info |= {"batch": change.batch, "manifest": change.manifest}
+        info["batch"] = change.batch
     if change.writer and change.batch >= 0:
         lines.append({"txn": {"appId": change.writer, "version": change.batch}})
     changed = not change.same_rows

@@ -217,12 +217,6 @@ class Tables:
             return self
         return Tables(self.root, pinned=read_manifest(self.root))
 
-    def at(self, *, batch: int | None = None, at_ms: int | None = None) -> Tables:
-        """The same tables as they were; :func:`~holdfast.tables.past.manifest_at`."""
-        from holdfast.tables.past import manifest_at
-
-        return Tables(self.root, pinned=manifest_at(self.root, batch=batch, at_ms=at_ms))
-
     def newest_ms(self, name: str) -> int | None:
         """Latest ``timestamp`` of a table, UTC, rounded up to milliseconds; None where it has none.
 

@@ -17,7 +17,6 @@ from holdfast.cli.kept_tables import (
     open_kept,
     read_journal_lines,
     refuse_logs,
-    refuse_past,
 )
 from holdfast.cli.moments import read_window
 from holdfast.cli.output import Format, notes, print_note, write_rows
@@ -55,7 +54,6 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     all_groups: options.SparkGroups = False,
     broker_log: options.BrokerLogs = None,
     journal: options.Journals = None,
-    at: options.At = None,
     overwrite: options.Overwrite = False,
     command_config: options.CommandConfig = None,
     since: options.Since = None,
@@ -85,10 +83,9 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
         raise ConfigError(f"--since and --until: {table} is of one moment")
     if source is not None and holds_tables(source):
         refuse_logs(source, broker_log or ())
-        kept = rows_kept(source, table, group, output, window, at=at, lines=lines, note=note)
+        kept = rows_kept(source, table, group, output, window, lines=lines, note=note)
         _print_table(kept, definition, fmt, journaled=bool(lines))
         return
-    refuse_past(at)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
         out_dir = output or Path(scratch)
         made = make_history(
@@ -129,7 +126,6 @@ def rows_kept(
     output: Place | None,
     window: tuple[int | None, int | None] = (None, None),
     *,
-    at: str | None,
     lines: Sequence[Entry] = (),
     note: Callable[[str], None] = print_note,
 ) -> list[dict[str, Any]]:
@@ -142,7 +138,7 @@ def rows_kept(
     """
     if output is not None:
         raise ConfigError(f"{source} holds tables: -o writes those of a dump or of a cluster")
-    kept = open_kept(source, at)
+    kept = open_kept(source)
     chosen = kept.choose(groups)
     if lines:
         kept = allow_for(lines, kept.hold(chosen), note)

@@ -11,7 +11,7 @@ import typer
 
 from holdfast.cli import options
 from holdfast.cli.commands.history import make_history, rows_kept, rows_of
-from holdfast.cli.kept_tables import holds_tables, refuse_past, tell_age
+from holdfast.cli.kept_tables import holds_tables, tell_age
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.errors import ConfigError, nearest
@@ -48,7 +48,6 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     ] = None,
     output: options.TablesFolder = None,
     command_config: options.CommandConfig = None,
-    at: options.At = None,
     timeout: options.Timeout = options.TIMEOUT,
     quiet: options.Quiet = False,
 ) -> None:
@@ -63,11 +62,9 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             raise ConfigError(
                 f"{source} holds tables, whose lag is settled: leave --auto-offset-reset out"
             )
-        if at is None:
-            tell_age(source, note)
-        _print_lag(rows_kept(source, "lag", group, output, at=at), topic, fmt, note)
+        tell_age(source, note)
+        _print_lag(rows_kept(source, "lag", group, output), topic, fmt, note)
         return
-    refuse_past(at)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
         made = make_history(
             bootstrap=bootstrap,

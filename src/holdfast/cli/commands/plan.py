@@ -33,7 +33,6 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     ] = None,
     command_config: options.CommandConfig = None,
     output: options.OutputFile = None,
-    at: options.At = None,
     timeout: options.Timeout = options.TIMEOUT,
     quiet: options.Quiet = False,
 ) -> None:
@@ -58,7 +57,6 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
         group,
         auto_offset_reset="earliest",
         timeout=timeout,
-        at=at,
         quiet=quiet,
     ) as opened:
         topics = opened.topics or topics_of(opened.tables)

@@ -119,7 +119,6 @@ def run(
     command_config: options.CommandConfig = None,
     fmt: options.PrintOrParquet = options.ReplayFormat.TABLE,
     output: options.OutputFile = None,
-    at: options.At = None,
     since: options.Since = None,
     until: options.Until = None,
     timeout: options.Timeout = options.TIMEOUT,
@@ -154,7 +153,6 @@ def run(
         since=since,
         until=until,
         timeout=timeout,
-        at=at,
         quiet=quiet,
     ) as opened:
         found = _replayed(_stories(opened, request, note, quiet=quiet), request, quiet=quiet)

@@ -1,0 +1,39 @@
+"""A reader keeps the batch that it has opened, while others commit, merge and tidy."""
+
+from __future__ import annotations
+
+from holdfast.tables import commits
+from holdfast.tables.manifest import Batch
+from holdfast.tables.reading import Tables
+from holdfast.tables.upkeep import merge
+from holdfast.tables.writing import BatchWriter, files_of
+
+
+def groups(tables, name="generations"):
+    return sorted(tables.table(name)["group"].to_pylist())
+
+
+def two_tables(root, batch):
+    """A batch of two tables with one row each, so that a torn one is seen."""
+    out = BatchWriter(str(root), batch)
+    for name in ("generations", "rebalances"):
+        from tests.tables.test_upkeep import filled
+
+        out.write(name, filled(name, 1, group=[f"g{batch}"]))
+    return Batch(id=batch, files=files_of(out.close()))
+
+
+def test_a_pinned_reader_goes_on_while_others_commit_merge_and_tidy(tmp_path, monkeypatch):
+    monkeypatch.setattr(commits, "TIDY_EVERY", 1)
+    tables = Tables(tmp_path)
+    with tables.writing() as writer:
+        for batch in range(3):
+            tables.commit(two_tables(tmp_path, batch), writer=writer)
+        pinned = Tables(tmp_path).pinned()
+        for batch in range(3, 8):
+            tables.commit(two_tables(tmp_path, batch), writer=writer)
+            merge(tables, writer, everything=True)
+            assert groups(pinned) == groups(pinned, "rebalances") == ["g0", "g1", "g2"]
+            assert groups(pinned.hold()) == ["g0", "g1", "g2"]
+            assert pinned.next_batch() == 3
+    assert len(groups(tables)) == 8
