@@ -21,7 +21,6 @@ from tests.hostile.group import ASSIGNORS, TOPICS
 
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.leader.designs import compute, read_round
-from holdfast.machine.leader.subscriptions import subscribed_members
 from holdfast.wire.layouts.consumer_protocol import decode_subscription, encode_subscription
 
 MOST = 10
@@ -60,10 +59,9 @@ def cost_of(request: ComputeAssignment, partitions: Mapping[str, int] = TOPICS) 
     assignor = ASSIGNORS[request.protocol_name]
 
     def turn() -> None:
-        subscribed_members.cache_clear()
         read = read_round([assignor], request)
         asked = tuple((t, partitions[t]) for t in read.topics if t in partitions)
-        compute([assignor], replace(request, partitions=asked), read=read.read)
+        compute([assignor], replace(request, partitions=asked), subscribed=read)
 
     return cost_of_work(turn)
 

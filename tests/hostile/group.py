@@ -198,7 +198,7 @@ class HostileGroup:
             request,
             partitions=tuple((t, TOPICS[t]) for t in read.topics if t in TOPICS),
         )
-        done = compute([self.assignor], request, read=read.read)
+        done = compute([self.assignor], request, subscribed=read)
         self.generation = request.generation
         self.led, self.leader = led_round(request, done), request.member_id
         told = {m: self.assignor.read(data) for m, data in done.assignments}

@@ -235,7 +235,7 @@ class Leadership:
         fresh = replace(request, partitions=tuple(counts.items()))
         lags = self._ask(counts) if self._wants_lags else None
         racks = self._racks(counts) if asked.has_racks else None
-        return compute(self._assignors, fresh, lags=lags, racks=racks, read=asked.read)
+        return compute(self._assignors, fresh, lags=lags, racks=racks, subscribed=asked)
 
     def _racks(self, counts: Mapping[str, int]) -> Racks | None:
         if self._find_racks is None:

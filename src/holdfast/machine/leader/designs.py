@@ -97,8 +97,9 @@ class LeaderRound:
         As in :class:`~holdfast.machine.actions.ComputeAssignment`; ``led`` only where it is the
         round just before.
     read : ReadMembers, optional
+    said : tuple of SubscribedMember, optional
         The members' subscriptions, where they were read before the partitions were looked up
-        (:func:`read_round`).
+        (:func:`read_round`): as columns for Kafka's assignors, or one by one for a design.
     """
 
     members: tuple[JoinedMember, ...]
@@ -109,9 +110,18 @@ class LeaderRound:
     lags: Lags | None = None
     racks: Racks | None = None
     read: ReadMembers | None = None
+    said: tuple[SubscribedMember, ...] | None = None
     unbroken: bool = True
     led: LedRound | None = None
     notes: list[str] = field(default_factory=list)
+
+    def subscribed_members(self) -> tuple[SubscribedMember, ...]:
+        """The members with their subscriptions, one by one."""
+        from holdfast.machine.leader.subscriptions import subscribed_members
+
+        if self.said is not None:
+            return self.said
+        return subscribed_members(self.members, self.leader_id, self.waited_ms)
 
     @property
     def first_impossible(self) -> int | None:
@@ -135,12 +145,14 @@ class SubscribedTopics:
     has_racks : bool
         Whether some member names a rack.
     read : ReadMembers or None
-        The subscriptions as columns, for :func:`compute`.
+    said : tuple of SubscribedMember or None
+        The subscriptions themselves, for :func:`compute`; see :class:`LeaderRound`.
     """
 
     topics: tuple[str, ...]
     has_racks: bool
     read: ReadMembers | None = None
+    said: tuple[SubscribedMember, ...] | None = None
 
 
 def read_round(assignors: Sequence[Assignor], request: ComputeAssignment) -> SubscribedTopics:
@@ -153,15 +165,18 @@ def read_round(assignors: Sequence[Assignor], request: ComputeAssignment) -> Sub
     from holdfast.machine.leader.subscriptions import subscribed_members
 
     modest = topics_alone(request.members, request.member_id)
+    is_whole = modest is request.members
     if isinstance(_chosen(assignors, request), DesignAssignor):
         members = subscribed_members(modest, request.member_id, request.waited_ms)
-        said = [m.subscription for m in members]
-        topics = sorted(dict.fromkeys(topic for s in said for topic in s.topics))
-        return SubscribedTopics(topics=tuple(topics), has_racks=any(s.rack for s in said))
+        topics = sorted({topic for m in members for topic in m.subscription.topics})
+        return SubscribedTopics(
+            topics=tuple(topics),
+            has_racks=any(m.subscription.rack for m in members),
+            said=members if is_whole else None,
+        )
     read = read_members(request.protocol_name, _triples(modest))
-    whole = modest is request.members
     return SubscribedTopics(
-        topics=read.topics, has_racks=read.has_racks, read=read if whole else None
+        topics=read.topics, has_racks=read.has_racks, read=read if is_whole else None
     )
 
 
@@ -181,7 +196,7 @@ def compute(
     *,
     lags: Lags | None = None,
     racks: Racks | None = None,
-    read: ReadMembers | None = None,
+    subscribed: SubscribedTopics | None = None,
 ) -> AssignmentComputed:
     """Plan the round of a ``ComputeAssignment``.
 
@@ -193,7 +208,7 @@ def compute(
         The member machine's action.
     lags, racks : mapping, optional
         Lags and racks that the caller knows, by topic.
-    read : ReadMembers, optional
+    subscribed : SubscribedTopics, optional
         From :func:`read_round`: the subscriptions need not be read again.
 
     Returns
@@ -202,8 +217,9 @@ def compute(
         If the plan could not be computed, ``failure`` is set and all members keep their claims.
     """
     turn = _turn_of(request)
-    whole = turn.members is request.members
-    ready = replace(turn, lags=lags, racks=racks, read=read if whole else None)
+    ready = replace(turn, lags=lags, racks=racks)
+    if subscribed is not None and turn.members is request.members:
+        ready = replace(ready, read=subscribed.read, said=subscribed.said)
     try:
         plan = _chosen(assignors, request).lead(ready)
     except Exception as error:  # whatever is wrong with the plan, the group must not hang
@@ -405,9 +421,9 @@ class CooperativeAssignor:
 
     def stay(self, turn: LeaderRound) -> dict[str, bytes]:
         """What each member claims and no other member claims."""
-        from holdfast.machine.leader.subscriptions import subscribed_members, undisputed
+        from holdfast.machine.leader.subscriptions import undisputed
 
-        members = subscribed_members(turn.members, turn.leader_id, turn.waited_ms)
+        members = turn.subscribed_members()
         return {
             member_id: encode_assignment(AssignmentMessage(partitions=own, user_data=None))
             for member_id, own in undisputed(members, turn.first_impossible).items()
@@ -477,9 +493,8 @@ class DesignAssignor:
         """Plan one round; see :func:`holdfast.machine.leader.leader.plan_round`."""
         from holdfast.machine.leader.false_claims import without_false_claims
         from holdfast.machine.leader.leader import plan_round
-        from holdfast.machine.leader.subscriptions import subscribed_members
 
-        members = subscribed_members(turn.members, turn.leader_id, turn.waited_ms)
+        members = turn.subscribed_members()
         led = turn.led
         done = plan_round(
             self.policy,
@@ -549,9 +564,9 @@ class DesignAssignor:
     def stay(self, turn: LeaderRound) -> dict[str, bytes]:
         """Nothing new, nothing revoked; the memory travels on, brought up to date."""
         from holdfast.machine.leader.leader import PlannedAssignment, PlannedRound
-        from holdfast.machine.leader.subscriptions import subscribed_members, undisputed
+        from holdfast.machine.leader.subscriptions import undisputed
 
-        members = subscribed_members(turn.members, turn.leader_id, turn.waited_ms)
+        members = turn.subscribed_members()
         keeps = undisputed(members, turn.first_impossible)
         return self._written(
             turn,

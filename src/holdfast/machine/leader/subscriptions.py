@@ -4,7 +4,7 @@
 one without topics and without owned partitions.
 
 **Strategy.** A :class:`SubscribedMember` is a member of the JoinGroup response with its decoded
-message. The subscriptions that were read last are kept, because a checker reads the same ones.
+message.
 
 References: Incremental Cooperative Rebalancing, "Subscription"; ``onLeaderElected`` of Kafka's
 ConsumerCoordinator.
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from holdfast.errors import WireError
 from holdfast.machine.events import JoinedMember
@@ -55,7 +54,6 @@ class SubscribedMember:
         return self.subscription.leaving is Leaving.STAYS
 
 
-@lru_cache(maxsize=1)
 def subscribed_members(
     members: tuple[JoinedMember, ...], leader_id: str, waited_ms: int
 ) -> tuple[SubscribedMember, ...]:

@@ -42,7 +42,6 @@ from enum import IntFlag
 from holdfast.errors import WireError
 from holdfast.model.limits import INT32_MAX, NO_GENERATION
 from holdfast.model.partitions import TopicPartitions, sort_partitions
-from holdfast.model.remembered import remembered
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
@@ -213,12 +212,10 @@ def encode_member_subscription(value: MemberSubscription) -> bytes:
     )
 
 
-@remembered(256, largest=16_384)
 def decode_member_assignment(data: bytes) -> MemberAssignment:
     """Read a member's assignment from a ConsumerProtocolAssignment.
 
-    Without user data, only the partitions are filled. The last assignments are remembered, since
-    the checkers of a simulation read the same bytes as the member.
+    Without user data, only the partitions are filled.
 
     Raises
     ------
