@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import time
 from contextlib import suppress
 
+import aiokafka.consumer.consumer
 import kafka
 import pytest
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.structs import PartitionMetadata
 from confluent_kafka import TopicPartition
 from kafka.errors import IllegalStateError
 from kafka.structs import OffsetAndMetadata
 from tests.adapters.interrupts import TOPIC, Group, Interrupt, in_time
 
 import holdfast
+import holdfast.aiokafka
 import holdfast.confluent
 import holdfast.kafka
 from holdfast.adapters import worker
@@ -40,6 +45,8 @@ CONFIG = {
 
 class Confluent:
     """``holdfast.confluent``."""
+
+    hears_the_end = True  # of what it closes with
 
     def __init__(self):
         self.calls = []
@@ -67,6 +74,9 @@ class Confluent:
 
     def close(self):
         self.consumer.close()
+
+    def end(self):
+        """Let go what an interrupted program would take with it."""
 
 
 class Kafka(Confluent):
@@ -139,6 +149,97 @@ class Own(Confluent):
         self.consumer.commit()
 
 
+class Aiokafka(Confluent):
+    """``holdfast.aiokafka``, on a loop of its own that an interruption leaves."""
+
+    hears_the_end = False
+
+    def __init__(self):
+        self.calls = []
+        self._loop = asyncio.new_event_loop()
+        self.consumer = self._run(self._made())
+
+    async def _made(self):
+        return holdfast.aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=NOWHERE,
+            group_id="etl",
+            heartbeat_interval_ms=20,
+            rebalance_timeout_ms=LONG_S * 1000,
+            partition_assignment_strategy=["cooperative-sticky"],
+        )
+
+    def _run(self, work):
+        task = self._loop.create_task(work)
+        while True:
+            try:
+                return self._loop.run_until_complete(task)
+            except RuntimeError:  # the end of what ran before the interruption stops this run
+                if task.done():
+                    raise
+
+    def subscribe(self):
+        outer = self
+
+        class Notes(aiokafka.ConsumerRebalanceListener):
+            def on_partitions_assigned(self, found):
+                outer.calls.append(("assign", sorted(p.partition for p in found)))
+
+            def on_partitions_revoked(self, found):
+                outer.calls.append(("revoke", sorted(p.partition for p in found)))
+
+        self.consumer.subscribe([TOPIC], listener=Notes())
+        self._run(self.consumer.start())
+
+    def poll(self):
+        self._run(self.consumer.getmany(timeout_ms=10))
+
+    def commit(self, partition):
+        self._run(self.consumer.commit({aiokafka.TopicPartition(TOPIC, partition): 0}))
+
+    def close(self):
+        if not self._loop.is_closed():
+            self._run(self.consumer.stop())
+
+    def end(self):
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._run(asyncio.sleep(0))
+        self._run(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+
+class NoBroker:
+    """Stands for aiokafka's client, where no partition has a leader."""
+
+    def __init__(self, *, loop, **_):
+        self._loop = loop
+        self.cluster = ClusterMetadata()
+        self.cluster._partitions = {
+            TOPIC: {n: PartitionMetadata(TOPIC, n, -1, [], [], None) for n in (0, 1)}
+        }
+        self._metadata_max_age_ms = 1_000
+
+    async def bootstrap(self):
+        pass
+
+    async def close(self):
+        pass
+
+    def set_topics(self, topics):
+        return self.force_metadata_update()
+
+    add_topic = set_topics
+
+    def force_metadata_update(self):
+        return asyncio.ensure_future(asyncio.sleep(0.02), loop=self._loop)
+
+    async def _wait_on_metadata(self, topic):
+        return self.cluster
+
+    async def _maybe_wait_metadata(self):
+        pass
+
+
 class OwnWorker(Confluent):
     """``holdfast.Worker``."""
 
@@ -170,6 +271,8 @@ class OwnWorker(Confluent):
 
 
 CLIENTS = [Confluent, Kafka, Own, OwnWorker]
+EVERY = [24, pytest.param(1, marks=pytest.mark.slow)]
+"""Every so many places: daily, and in the long run."""
 
 
 def set_up(monkeypatch, made):
@@ -181,6 +284,7 @@ def set_up(monkeypatch, made):
     monkeypatch.setattr(parts, "Lookup", made.lookup)
     monkeypatch.setattr(group_calls, "LEAVE_S", float(LONG_S))
     monkeypatch.setattr(hands, "_ASKED_S", 0.001)
+    monkeypatch.setattr(aiokafka.consumer.consumer, "AIOKafkaClient", NoBroker)
 
 
 def use(client, group):
@@ -212,7 +316,7 @@ def check_end(client, group):
         if word == "assign":
             assert held.isdisjoint(partitions), f"assigned twice: {client.calls}"
         held = held | set(partitions) if word == "assign" else held - set(partitions)
-    assert not held, f"not revoked: {client.calls}"
+    assert not held or not client.hears_the_end, f"not revoked: {client.calls}"
 
 
 def places(kind, group):
@@ -220,6 +324,7 @@ def places(kind, group):
     with Interrupt() as noted:
         use(client := kind(), group)
     check_end(client, group)
+    client.end()
     return list(noted.places)
 
 
@@ -236,14 +341,28 @@ def interrupted(kind, group, at, *, goes_on):
             with suppress(RuntimeError, AdapterError, IllegalStateError):  # closed by then
                 use(client, group)
     check_end(client, group)
+    client.end()
     return raised
 
 
-@pytest.mark.parametrize("every", [24, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", EVERY)
 @pytest.mark.parametrize("goes_on", [False, True], ids=["closes", "goes on"])
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_wherever_a_call_is_interrupted_nobody_waits_for_a_time_out(kind, goes_on, every, caplog):
     """The close returns at once, the group is told, no lock is held, no partition is forgotten."""
+    interrupt_everywhere(kind, every, caplog, goes_on=goes_on)
+
+
+# A coroutine that was made just before the interruption is never run.
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("every", EVERY)
+def test_wherever_the_loop_of_aiokafka_is_interrupted_its_consumer_stops_at_once(every, caplog):
+    """The task that was interrupted is gone, so a program can do nothing more but stop."""
+    interrupt_everywhere(Aiokafka, every, caplog, goes_on=False)
+
+
+def interrupt_everywhere(kind, every, caplog, *, goes_on):
     mend_connects()  # kafka-python's own leaves those open that are refused
     caplog.set_level(logging.CRITICAL)
     in_a_group(kind, places)  # what is done once in a process

@@ -65,6 +65,7 @@ class _Told:
     callback: Callback
     done: Callable[[str | None], None]
     task: asyncio.Task[None] | None = None
+    runs: asyncio.Task[None] | None = None  # the task that has begun it, if the job came twice
 
 
 class OnLoop(Seat):
@@ -235,8 +236,8 @@ class OnLoop(Seat):
         if told.task is None:
             if is_assigned:
                 self.begin(callback.resources)
-            work = self._tell(callback, is_news=not is_assigned or self.is_news(callback.resources))
-            told.task = self._loop.create_task(work)
+            is_news = not is_assigned or self.is_news(callback.resources)
+            told.task = self._loop.create_task(self._run(told, is_news=is_news))
         if told not in self._told:
             self._told.append(told)
         told.task.add_done_callback(lambda _: self.look())
@@ -257,6 +258,14 @@ class OnLoop(Seat):
     def is_news(self, resources: Collection[Resource]) -> bool:
         """Whether the application hears of this assignment: it may change nothing."""
         return super().is_news(resources) or self._has_taken
+
+    async def _run(self, told: _Told, *, is_news: bool) -> None:
+        """Run a callback once; the second task of a job that was interrupted waits for its end."""
+        if told.runs is not None:
+            await asyncio.wait([told.runs])
+            return
+        told.runs = asyncio.current_task()
+        await self._tell(told.callback, is_news=is_news)
 
     async def _tell(self, callback: Callback, *, is_news: bool) -> None:
         hears = self._wishes.hears_the_end or not self.membership.is_leaving

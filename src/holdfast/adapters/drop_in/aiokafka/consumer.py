@@ -77,6 +77,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
 
     _fetcher: Any
     _subscription: Any
+    _closed: bool | None
 
     def __init__(self, *topics: str, **options: Any):
         if options.get("group_id") is not None:
@@ -85,6 +86,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         ours = {word: options.pop(word) for word in list(options) if is_ours(word)}
         hide_logins()
         super().__init__(*topics, **options)
+        self._is_stopped = False
         self._member_settings: Settings | None = None
         if self._group_id is None:
             if ours:
@@ -155,6 +157,13 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
             await self._subscription.wait_for_assignment()
         else:
             self._coordinator.start_commit_offsets_refresh_task(subscription.assignment)
+
+    async def stop(self) -> None:
+        """Leave the group and close; a call after one that was interrupted goes on."""
+        if self._closed and not self._is_stopped:
+            self._closed = False
+        await super().stop()
+        self._is_stopped = True
 
     def _make_fetcher(self) -> Any:
         rack = {"client_rack": self._client_rack} if hasattr(self, "_client_rack") else {}

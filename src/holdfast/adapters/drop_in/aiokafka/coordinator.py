@@ -31,6 +31,7 @@ from holdfast.adapters.drop_in.aiokafka.commit_calls import (
     raise_loss,
 )
 from holdfast.adapters.drop_in.aiokafka.errors import theirs
+from holdfast.adapters.drop_in.aiokafka.fetcher import is_cut_off, was_interrupted
 from holdfast.adapters.drop_in.aiokafka.hands import AiokafkaHands
 from holdfast.adapters.drop_in.aiokafka.state import KeepingAssignment, KeepingSubscriptions
 from holdfast.adapters.seat.hands import Callback, Wishes
@@ -276,11 +277,16 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
 
     async def close(self) -> None:
         """Hand over, leave, and end the tasks; if this is cancelled, that goes on by itself."""
-        if self._ending is None:
-            if not self._closing.done():
-                self._closing.set_result(None)
-            self._ending = self._loop.create_task(self._end())
-        await asyncio.shield(self._ending)
+        while True:
+            if self._ending is None or was_interrupted(self._ending):
+                if not self._closing.done():
+                    self._closing.set_result(None)
+                self._ending = self._loop.create_task(self._end())
+            ending = self._ending
+            await asyncio.wait([ending])
+            if not was_interrupted(ending):
+                ending.result()
+                return
 
     async def _end(self) -> None:
         task = self._coordination_task
@@ -293,7 +299,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             await self._leave_alone()
             raise
         await self._stop_commit_offsets_refresh_task()
-        if is_running and not task.cancelled():
+        if is_running and not is_cut_off(task):
             task.result()
 
     async def _leave_alone(self) -> None:

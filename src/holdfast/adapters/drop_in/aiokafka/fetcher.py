@@ -74,6 +74,7 @@ class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
     _default_reset_strategy: int
     _in_flight: set[Any]
     _pending_tasks: set[asyncio.Task[Any]]
+    _fetch_task: asyncio.Task[Any]
 
     def __init__(self, *arguments: Any, **options: Any):
         self._sought: set[Any] = set()  # states of partitions whose places are looked up
@@ -85,7 +86,9 @@ class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
         for task in self._pending_tasks:
             task.cancel()
         await asyncio.wait({self._fetch_task, *self._pending_tasks})
-        self._pending_tasks = {task for task in self._pending_tasks if not task.cancelled()}
+        self._pending_tasks = {task for task in self._pending_tasks if not is_cut_off(task)}
+        if is_cut_off(self._fetch_task):
+            self._fetch_task = asyncio.create_task(asyncio.sleep(0))
         await super().close()
 
     def _get_actions_per_node(self, assignment: Any) -> Any:
@@ -205,3 +208,15 @@ def _records_of(result: Any, most: int | None) -> list[Any]:
         fetched._records_iterator = None  # it has ended, and would keep its buffer
         result._partition_records = None
     return records
+
+
+def was_interrupted(task: asyncio.Task[Any]) -> bool:
+    """Whether a task has ended by what has ended the loop's run as well."""
+    if not task.done() or task.cancelled():
+        return False
+    return isinstance(task.exception(), KeyboardInterrupt | SystemExit)
+
+
+def is_cut_off(task: asyncio.Task[Any]) -> bool:
+    """Whether a task that is done was cancelled or interrupted."""
+    return task.cancelled() or was_interrupted(task)

@@ -104,16 +104,20 @@ class KeepingAssignment(Assignment):  # type: ignore[misc]
         self._topic_partitions = frozenset(self._tp_state)
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
-        """Lose these; nobody waits for them any longer."""
+        """Lose these; nobody waits for them any longer.
+
+        It may be interrupted, and is begun again then: what is in the assignment has a state.
+        """
         for tp in partitions:
-            state = self._tp_state.pop(tp, None)
+            state = self._tp_state.get(tp)
             if state is None:
                 continue
+            self._gone.setdefault(tp, GoneState(self))
             state.resume()  # who waits for that wakes up
             if not state._position_fut.done():
                 state._position_fut.set_result(None)
             state.update_committed(OffsetAndMetadata(0, ""))  # else a fetch would wait for ever
-            self._gone[tp] = GoneState(self)
+            del self._tp_state[tp]
         self._topic_partitions = frozenset(self._tp_state)
 
 
