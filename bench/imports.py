@@ -39,8 +39,8 @@ BESIDE = {
     "import holdfast.kafka": "import kafka",
     "from holdfast import Consumer": "",
     "from holdfast import Worker": "",
-    "import typer, rich.console": "",
-    "holdfast --help": "import typer, rich.console",
+    "import click": "",
+    "holdfast --help": "import click",
 }
 """Statement -> the one that it is compared with, "" for none."""
 

@@ -35,5 +35,8 @@ if ! { .venv/bin/uv --version 2>/dev/null | grep -q " $uv_version" \
 fi
 .venv/bin/uv pip install -q --python .venv/bin/python --no-deps --no-build-isolation -e . \
   || .venv/bin/python -m pip install -q --no-deps --no-build-isolation -e .
+# pip does it for what it installs; without it, a start compiles what it imports where none is kept.
+.venv/bin/python -c 'import click, numpy, rich; print(*(m.__path__[0] for m in (click, numpy, rich)))' \
+  | xargs .venv/bin/python -m compileall -q
 .venv/bin/holdfast --version >&2
 touch .venv/.ready

@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from holdfast.cli import app as cli_app
-from holdfast.cli import output
 from holdfast.tables.reading import read_tables
 
 
@@ -37,8 +36,6 @@ def run(*arguments: Any, width: int = 100, stdin: str = "") -> Done:
     out, err = _Kept(), _Kept()
     before = dict(os.environ)
     os.environ |= {"COLUMNS": str(width), "NO_COLOR": "1", "TERM": "dumb"}
-    console = output.stderr
-    output.stderr.file = err
     code: Any = 0
     try:
         with redirect_stdout(out), redirect_stderr(err):
@@ -46,7 +43,6 @@ def run(*arguments: Any, width: int = 100, stdin: str = "") -> Done:
     except SystemExit as stop:
         code = stop.code or 0
     finally:
-        console.file = None  # type: ignore[assignment]  # rich: back to sys.stderr
         os.environ.clear()
         os.environ.update(before)
     return Done(code=int(code), out=out.getvalue(), err=err.getvalue())

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from tests.report.fleet import Script, tables
 from tests.report.test_findings import CASES
 
 from holdfast import command_lines
-from holdfast.cli.app import app, register_all
+from holdfast.cli.app import app
 
 SOURCE = Path(command_lines.__file__).parent
 MAKERS = {"holdfast_line", "kafka_line"}
@@ -98,14 +97,14 @@ def parse(line: str) -> list[str]:
     """Words of a command line of ours, behind ``holdfast``; it is parsed, and not run."""
     first, *words = words_of(line)
     assert first == "holdfast", line
-    register_all()
-    root: Any = typer.main.get_command(app)
     if words[0] == "--help":
-        assert "--help" in root.context_settings["help_option_names"]
+        assert "--help" in app.context_settings["help_option_names"]
         return words
     known = [word for word in words[1:] if word != "--help"]
     if len(known) == len(words) - 1:
-        root.commands[words[0]].make_context(words[0], list(known))
+        command = app.get_command(None, words[0])
+        assert command is not None, line
+        command.make_context(words[0], list(known))
     return words
 
 

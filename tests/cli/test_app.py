@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import inspect
 import io
 import json
 import logging
@@ -17,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import typer
 from rich.console import Console
 from tests.cli.running import run, write_tables
 from tests.report.fleet import rolling_bounce, tables
@@ -187,24 +187,13 @@ def test_every_command_has_help(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_takes_nothing_in_brackets_for_markup(name: str) -> None:
-    cli_app.register_all()
-    command: Any = typer.main.get_command(cli_app.app)
-    command = command.commands[name.replace("_", "-")]
-    command = getattr(command, "commands", {}).get("show", command)
-    told = [command.help, command.epilog, *(getattr(p, "help", "") for p in command.params)]
-    written = {m for text in told for m in re.findall(r"(?<!\\)\[/?[a-z#@][^\[\]]*\]", text or "")}
-    assert not written, "rich takes these for markup: write them as \\[...] or in other words"
-
-
-@pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_examples_that_use_the_command_and_its_options(name: str) -> None:
     called = {"config": "config show"}.get(name, name.replace("_", "-"))
     text = run(*called.split(), "--help", width=200).out
     examples = text.split("Examples:")[1]
     assert re.search(rf"holdfast {called}\b", examples)
     known = set(re.findall(r"(?<!\S)--?[a-z][a-z-]*", text.split("Examples:")[0]))
-    for line in re.findall(rf"holdfast {called}\b(?:[^&|>#\n]|&&\n)*", examples):
+    for line in re.findall(rf"holdfast {called}\b[^&|>#\n]*", examples):
         assert {w for w in line.split() if re.fullmatch(r"--?[a-z][a-z-]*", w)} <= known, line
 
 
@@ -250,8 +239,8 @@ def test_python_m_and_completion_work_as_a_shell_would() -> None:
         return done.stdout
 
     assert shell("-m", "holdfast", "--version").startswith("holdfast 0.")
-    asked = {"_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": "holdfast doc", "COMP_CWORD": "1"}
-    assert shell("-m", "holdfast", **asked).split() == ["doctor"]
+    asked = {"_HOLDFAST_COMPLETE": "bash_complete", "COMP_WORDS": "holdfast doc", "COMP_CWORD": "1"}
+    assert shell("-m", "holdfast", **asked).split() == ["plain,doctor"]
 
 
 def test_no_command_prints_help_and_ends_with_2() -> None:
@@ -277,7 +266,9 @@ def test_errors_do_nothing_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize("name", EVIL)
 def test_a_progress_bar_shows_no_name_that_acts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     file = _Terminal()
-    monkeypatch.setattr(output, "stderr", Console(file=file, force_terminal=True, width=100))
+    console = Console(file=file, force_terminal=True, width=100)
+    monkeypatch.setattr(output, "stderr_console", lambda: console)
+    monkeypatch.setattr(sys, "stderr", file)
     monkeypatch.setattr(output, "BAR_AFTER_S", 0.0)
     assert list(output.track([1], 1, name)) == [1]
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue())
@@ -339,7 +330,8 @@ def test_progress_shows_speed_and_is_silent_without_a_terminal_or_when_quick(
     file = _Terminal() if terminal else io.StringIO()
     monkeypatch.setenv("TERM", "xterm")
     console = Console(file=file, force_terminal=terminal or None, width=100)
-    monkeypatch.setattr(output, "stderr", console)
+    monkeypatch.setattr(output, "stderr_console", lambda: console)
+    monkeypatch.setattr(sys, "stderr", file)
     monkeypatch.setattr(output, "BAR_AFTER_S", after_s)
     monkeypatch.setattr(output, "REDRAW_S", 0.0)
     assert list(output.track(range(3), 3, "groups", quiet=quiet)) == [0, 1, 2]
@@ -418,16 +410,24 @@ def test_ctrl_c_while_commands_are_imported(monkeypatch: pytest.MonkeyPatch) -> 
     def interrupted(_: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli_app, "register", interrupted)
+    monkeypatch.setattr(cli_app, "load", interrupted)
+    monkeypatch.setattr(cli_app.app, "commands", {})
     done = run("explain")
     assert (done.code, done.out, done.err) == (130, "", "")
 
 
-def test_commands_are_registered_once() -> None:
-    cli_app.register_all()
-    before = len(cli_app.app.registered_commands)
-    cli_app.register_all()
-    assert len(cli_app.app.registered_commands) == before
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_all_has_the_first_sentence_of_each(name: str) -> None:
+    first = inspect.cleandoc(cli_app.load(name).help or "").split("\n\n")[0]
+    assert COMMANDS[name] == " ".join(first.split()).replace("``", "`")
+
+
+def test_every_file_of_commands_is_a_command() -> None:
+    files = Path(cli_app.__file__).parent.joinpath("commands").glob("[!_]*.py")
+    assert {file.stem for file in files} == set(COMMANDS)
+    listed = run("--help", width=100).out.split("Commands:")[1]
+    names = [name.replace("_", "-") for name in COMMANDS]
+    assert re.findall(r"^  ([a-z-]+)", listed, re.M) == names
 
 
 def test_a_table_that_is_piped_holds_every_column(capsys: pytest.CaptureFixture[str]) -> None:
@@ -441,7 +441,7 @@ def test_a_narrow_terminal_shows_whole_columns_and_names_the_rest(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     console = Console
-    monkeypatch.setattr(output, "Console", lambda **more: console(force_terminal=True, **more))
+    monkeypatch.setattr("rich.console.Console", lambda **more: console(force_terminal=True, **more))
     monkeypatch.setenv("COLUMNS", "60")
     row = {f"column_{i}": f"value {i}" for i in range(9)}
     write_rows([row], list(row), Format.TABLE)
@@ -484,40 +484,45 @@ def test_a_dump_knows_its_groups_by_the_keys_alone(tmp_path: Path) -> None:
     assert Dump(path=tmp_path, cluster_id="", taken_at="").group_names() == {"etl", "web"}
 
 
-def test_only_the_command_asked_for_is_imported(tmp_path: Path) -> None:
+HEAVY = {
+    *("aiokafka", "confluent_kafka", "kafka", "pandas", "pyarrow", "pyspark", "werkzeug"),
+    *("asyncio", "http", "multiprocessing", "subprocess", "xml"),
+}
+SNAPSHOT = '{"partitions": {"t": 2}, "members": [{"id": "a", "topics": ["t"]}]}'
+
+
+@pytest.mark.parametrize(
+    ("words", "also"),
+    [
+        (("--help",), {"numpy", "rich"}),
+        (("--version",), {"numpy", "rich"}),
+        (("decode", "subscription", "00000000000100017400000000"), {"numpy", "rich"}),
+        (("assign", "-"), set()),
+        (("assign", "-", "--format", "json"), {"rich"}),
+    ],
+)
+def test_a_call_imports_what_it_needs_and_nothing_heavy(
+    words: tuple[str, ...], also: set[str], tmp_path: Path
+) -> None:
     code = (
         "import sys\nfrom holdfast.cli.app import main\n"
-        "heavy = ('holdfast.sim.', 'numpy')\n"
         "try: main(sys.argv[1:])\n"
-        "finally: print(sorted(m for m in sys.modules if m.startswith(heavy)))"
+        "finally: print(*sys.modules)"
     )
-    words = ["decode", "subscription", "00000000000100017400000000"]
-    environment = {**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
-    for lines, everything in ((None, False), ("[plan]\nassignor = 'sticky'\n", True)):
-        if lines:
-            (tmp_path / "holdfast.toml").write_text(lines)
-        done = subprocess.run(
-            [sys.executable, "-c", code, *words],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=tmp_path,
-            env=environment,
-        )
-        assert (done.stdout.splitlines()[-1] != "[]") is everything
-
-
-GROUPS = ("config", "tables")  # with commands of their own
-
-
-def test_help_keeps_its_order_after_a_single_command() -> None:
-    code = (
-        "import holdfast.cli.app as a\na.register('watch')\na.register_all()\n"
-        "print(*[c.name for c in a.app.registered_commands])"
+    (tmp_path / "holdfast.toml").write_text("[defaults]\nquiet = true\n")
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        input=SNAPSHOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    known = [name.replace("_", "-") for name in COMMANDS if name not in GROUPS]
-    assert done.stdout.split() == known
+    modules = set(done.stdout.splitlines()[-1].split())
+    assert "holdfast.cli.app" in modules
+    assert not {name.split(".")[0] for name in modules} & (HEAVY | also)
+    loaded = {m.rpartition(".")[2] for m in modules if m.startswith("holdfast.cli.commands.")}
+    assert loaded == set(words[:1]) & set(COMMANDS)
 
 
 @pytest.mark.parametrize("text", ["Unable to allocate 16.0 GiB", ""])

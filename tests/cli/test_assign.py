@@ -24,13 +24,6 @@ GROUP = snapshot(
 UNEQUAL = snapshot({"orders": 2, "clicks": 2}, {"C0": ["orders"], "C1": ["orders", "clicks"]})
 
 
-@pytest.fixture(autouse=True)
-def only_this_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other commands are not imported: these tests are of one."""
-    assert "assign" in app.COMMANDS
-    monkeypatch.setattr(app, "COMMANDS", ("assign",))
-
-
 def command(*arguments: str) -> int:
     with pytest.raises(SystemExit) as stop:
         app.main(["assign", *arguments])

@@ -7,7 +7,6 @@ import io
 from typing import Any
 
 import pytest
-import typer
 from tests.cli.running import run, write_tables
 from tests.report.fleet import rolling_bounce, tables
 
@@ -100,11 +99,10 @@ TAKES = {
 
 def options_of_commands() -> dict[str, dict[str, Any]]:
     """Option -> command -> its parameter, as the parser has them."""
-    cli_app.register_all()
-    root: Any = typer.main.get_command(cli_app.app)
     found: dict[str, dict[str, Any]] = {}
-    for name, command in root.commands.items():
-        for one in command.params:
+    for module in cli_app.COMMANDS:
+        name = module.replace("_", "-")
+        for one in cli_app.load(module).params:
             for option in one.opts:
                 found.setdefault(option, {})[name] = one
     return found

@@ -107,7 +107,7 @@ def test_no_terminal_or_quiet_asks_spark_nothing(
     quiet: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     console = Console(file=io.StringIO(), force_terminal=quiet)
-    monkeypatch.setattr(spark_progress, "stderr", console)
+    monkeypatch.setattr(spark_progress, "stderr_console", lambda: console)
     with spark_bar(object(), "history", quiet=quiet):
         pass
 
@@ -128,7 +128,7 @@ def test_a_connect_session_reports_by_itself_and_is_let_go(
     Session.__module__ = "pyspark.sql.connect.session"
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=100)
-    monkeypatch.setattr(spark_progress, "stderr", console)
+    monkeypatch.setattr(spark_progress, "stderr_console", lambda: console)
     monkeypatch.setattr(spark_progress, "BAR_AFTER_S", -1.0)
     session = Session()
     with spark_bar(session, "history"):
@@ -198,7 +198,7 @@ def test_a_terminal_sees_the_bar_and_a_pipe_does_not(
         with os.fdopen(file, "w") as stream:
             console = Console(file=stream, width=100)
             with monkeypatch.context() as patch:
-                patch.setattr(spark_progress, "stderr", console)
+                patch.setattr(spark_progress, "stderr_console", lambda: console)
                 with spark_bar(spark, "history", 1000):
                     spark.range(2, numPartitions=2).mapInArrow(work, "id long").count()
 

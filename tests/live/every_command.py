@@ -12,9 +12,6 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
-
-import typer
 
 from holdfast.cli import app as cli_app
 from holdfast.cli.commands import watch
@@ -34,12 +31,10 @@ OF_ITS_OWN: dict[str, tuple[str, ...]] = {
 
 def commands_of_clusters() -> set[str]:
     """Commands that take credentials, as the command line itself has them."""
-    cli_app.register_all()
-    root: Any = typer.main.get_command(cli_app.app)
     return {
-        name
-        for name, command in root.commands.items()
-        if any("--command-config" in parameter.opts for parameter in command.params)
+        module.replace("_", "-")
+        for module in cli_app.COMMANDS
+        if any("--command-config" in one.opts for one in cli_app.load(module).params)
     }
 
 

@@ -1,8 +1,8 @@
 """The ``holdfast`` command: ``app`` starts it, and each file of ``commands/`` is one command.
 
 ``output``, ``people`` and ``screen`` print, ``streams`` are the standard streams that they print
-to. ``options``, ``durations``, ``moments`` and ``settings`` read the user's choices;
-``settings_files`` says which settings file counts, and ``strict`` refuses what nobody would read.
+to. ``declared`` makes Click's commands of functions; ``options``, ``durations``, ``moments`` and
+``settings`` read the user's choices.
 ``metrics_server`` serves ``/metrics``. ``sources`` opens tables, dumps and clusters,
 ``kept_tables`` tables alone. ``spark_progress`` shows how far Spark is. ``wire_json`` is shared by
 decode and encode; ``scenario_files`` and ``simulation_dump`` are parts of simulate.

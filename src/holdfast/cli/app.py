@@ -1,12 +1,11 @@
-"""The ``holdfast`` command: one Typer app, one module per command, one way to fail.
+"""The ``holdfast`` command: one group of Click's, one module per command, one way to fail.
 
 **Rules.** Data go to stdout, progress and logs to stderr. A command module imports heavy packages
 (Spark, clients) inside its function. Only this module turns an error into an exit code:
 0 ok, 1 findings, 2 usage or config, 3 source, 4 infeasible, 70 our bug, 130 Ctrl-C.
 
 **Strategy.** Every file of ``cli/commands`` is a command and is named as the command is
-(:mod:`holdfast.cli.commands`). A call of one command imports its module alone; ``--help`` imports
-all of them.
+(:mod:`holdfast.cli.commands`). A call of a command imports its module alone, ``--help`` none.
 """
 
 from __future__ import annotations
@@ -16,22 +15,26 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, wraps
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
-from typing import Annotated, Any
+from typing import Any, Final
 
-import typer
+import click
+from click.shell_completion import CompletionItem
 
 from holdfast import __version__
-from holdfast.cli import commands
+from holdfast.cli.declared import CONTEXT, command_of
 from holdfast.cli.output import print_error, print_note
-from holdfast.cli.settings import for_click, note_from_above, variables_of
-from holdfast.cli.settings_files import find_file
+from holdfast.cli.settings import (
+    PREFIX,
+    check_environment,
+    default_map,
+    find_file,
+    variables_of,
+    where_from,
+)
 from holdfast.cli.streams import open_streams
-from holdfast.cli.strict import check_environment, refuse_repeats
 from holdfast.errors import (
     AdapterError,
     ConfigError,
@@ -41,61 +44,43 @@ from holdfast.errors import (
     RemoteProtocolError,
     WireError,
 )
-from holdfast.tables.places import local_path
 
-HELP_ORDER = (
-    "assign",
-    "simulate",
-    "simulate_soak",
-    "simulate_search",
-    "upgrade_check",
-    "broker",
-    "demo",
-    "dump",
-    "merge",
-    "history",
-    "lag",
-    "plan",
-    "replay",
-    "watch",
-    "decode",
-    "encode",
-    "report",
-    "doctor",
-    "explain",
-    "serve",
-    "export",
-    "tables",
-    "config",
-)
-"""Order of ``--help``; a command that is not named here comes last."""
-
-
-def _command_files() -> tuple[str, ...]:
-    files = [module.name for module in iter_modules(commands.__path__)]
-    rank = {name: at for at, name in enumerate(HELP_ORDER)}
-    return tuple(sorted(files, key=lambda name: (rank.get(name, len(rank)), name)))
-
-
-COMMANDS = _command_files()
-"""Modules of ``cli/commands``, none of them imported yet."""
+COMMANDS: Final[Mapping[str, str]] = {
+    "assign": "Assign the partitions of a group as one of the assignors would.",
+    "simulate": "Simulate a group under a rebalance policy and measure what stops.",
+    "simulate_soak": "Simulate random faults, then quiet, and check every rule.",
+    "simulate_search": "Search every order of events of a small group.",
+    "upgrade_check": "Check whether one rolling bounce to other assignors is safe, or why not.",
+    "broker": "Start a real Apache Kafka on this machine and keep it until Ctrl-C.",
+    "demo": "Bounce a group of real members on a real Kafka, and report what it cost.",
+    "dump": "Write records, topics with ids, begin and end offsets of a cluster to a folder.",
+    "merge": "Write one dump with all records of several: history that compaction has taken since.",
+    "history": "Rebuild what every group went through from the offsets topic.",
+    "lag": "Show how far groups are behind, the most first, and who owns it.",
+    "plan": "Plan a new assignment for every group that has members.",
+    "replay": "Replay every group's real history under other settings, by the same machines.",
+    "watch": "Keep the history of every group, batch after batch; stop and start it as you like.",
+    "decode": "Read messages of group rebalancing, and records of the offsets topic, as JSON.",
+    "encode": "Write messages and records as hex, from the JSON that decode prints.",
+    "report": "Write one HTML file that shows who owned what, when, and what every rebalance cost.",
+    "doctor": "Look at groups, the worst first: what is wrong, what it cost, what helps.",
+    "explain": "Explain a code of `holdfast doctor`, or list them all.",
+    "serve": "Serve a fleet to a browser: every group in one list, a page for each, and /metrics.",
+    "export": "Serve /metrics: kafka_consumergroup_* as exporters name them, and holdfast_group_*.",
+    "tables": "Upkeep of a folder of tables that `history` or `watch` has written.",
+    "config": "Settings: holdfast.toml, environment, flags.",
+}
+"""Module of each command, in the order of ``--help``, and its line there: the command's own first
+sentence, which ``--help`` would have to import the module for."""
 
 EXIT_FINDINGS, EXIT_USAGE, EXIT_SOURCE, EXIT_INFEASIBLE = 1, 2, 3, 4
 EXIT_BUG, EXIT_INTERRUPT = 70, 130
 
+COMPLETE = "_HOLDFAST_COMPLETE"
+"""The variable in which a shell asks Click for names."""
 GLOBAL = frozenset({"--debug", "--verbose", "-v"})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """What writing ends with where the system names no file."""
-
-app = typer.Typer(
-    name="holdfast",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    help="Kafka consumer-group rebalancing: assign, simulate, look at real groups, explain.",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
 
 EXTRAS = {
     **dict.fromkeys(("pyarrow", "pandas", "pyspark"), "spark"),
@@ -109,35 +94,90 @@ EXTRAS = {
 }
 """Package that a command imports -> the extra that brings it."""
 
-# Typer carries its own copy of Click in newer versions: take the class that it raises.
-_CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+class _Commands(click.Group):
+    """All commands, each imported when it is run; ``--help`` imports none."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names, in the order of the help."""
+        return [_name(module) for module in COMMANDS]
+
+    def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
+        """Import a command; None where there is none of this name."""
+        module = cmd_name.replace("-", "_")
+        if module in COMMANDS and cmd_name not in self.commands:
+            self.commands[cmd_name] = load(module)
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a line about each command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(_name(module), line) for module, line in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names that begin as what has been typed, and options."""
+        names = [
+            CompletionItem(_name(module), help=line)
+            for module, line in COMMANDS.items()
+            if _name(module).startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is asked for, or say which names are near."""
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            raise click.exceptions.NoSuchCommand(
+                args[0], possibilities=self.list_commands(ctx), ctx=ctx
+            )
+        return super().resolve_command(ctx, args)
 
 
-def _print_version(value: bool) -> None:
-    if value:
-        typer.echo(f"holdfast {__version__}")
-        raise typer.Exit
+def _name(module: str) -> str:
+    return module.replace("_", "-")
 
 
-@app.callback()
-def _root(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
-    ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show a traceback with every error.")
-    ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show what is logged, on stderr.")
-    ] = False,
-) -> None:
-    """Global options; they may stand behind the command too."""
+def load(module: str) -> click.Command:
+    """Import the command of a module of ``cli/commands``."""
+    found = import_module(f"holdfast.cli.commands.{module}")
+    if hasattr(found, "group"):
+        group: click.Group = found.group
+        return group
+    return command_of(_name(module), found.run, found.EXAMPLES)
+
+
+def _start_logging(context: click.Context, option: click.Parameter, verbose: bool) -> None:
     if verbose:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
         logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs every call into the JVM
+
+
+app = _Commands(
+    "holdfast",
+    help="Kafka consumer-group rebalancing: assign, simulate, look at real groups, explain.",
+    no_args_is_help=True,
+    context_settings=CONTEXT,
+    params=[
+        click.Option(
+            ["--debug"],
+            is_flag=True,
+            expose_value=False,
+            allow_from_autoenv=False,
+            help="Show a traceback with every error.",
+        ),
+        click.Option(
+            ["--verbose", "-v"],
+            is_flag=True,
+            expose_value=False,
+            allow_from_autoenv=False,
+            callback=_start_logging,
+            help="Show what is logged, on stderr.",
+        ),
+    ],
+)
+"""The options of it may stand behind the command too."""
+click.version_option(__version__, message="holdfast %(version)s")(app)
 
 
 def exit_code(error: BaseException) -> int:
@@ -182,81 +222,41 @@ def _explained(error: Exception) -> str:
     return f"a bug in holdfast: {what} (--debug shows where)"
 
 
-@cache
-def register(name: str) -> None:
-    """Add the command of a module, once."""
-    module, command = import_module(f"holdfast.cli.commands.{name}"), name.replace("_", "-")
-    if hasattr(module, "group"):
-        app.add_typer(module.group, name=command)
-    else:
-        app.command(command, epilog=module.EXAMPLES)(with_local_paths(module.run))
-
-
-def with_local_paths(run: Callable[..., Any]) -> Callable[..., Any]:
-    """The same command, whose files cannot be URLs: ``file:///x`` is ``/x``, others are refused.
-
-    An option that takes URLs has the type of a place (:mod:`holdfast.cli.options`).
-    """
-
-    @wraps(run)
-    def checked(**options: Any) -> Any:
-        return run(**{name: _local(value) for name, value in options.items()})
-
-    return checked
-
-
-def _local(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_local(one) for one in value]
-    return local_path(value) if isinstance(value, Path) else value
-
-
-def register_all() -> None:
-    """Add every command, each once, in the order of ``--help``."""
-    for name in COMMANDS:
-        register(name)
-    order = {name.replace("_", "-"): at for at, name in enumerate(COMMANDS)}
-    app.registered_commands.sort(key=lambda command: order[str(command.name)])
-
-
-def register_for(name: str, settings: Path | None) -> None:
-    """Add the named command; add all, where help, settings or a wrong word need them."""
-    module = name.replace("-", "_")
-    if module in COMMANDS and module != "config" and settings is None:
-        register(module)
-    else:
-        register_all()
-
-
 def asked_for(arguments: Sequence[str]) -> str:
     """The command's name among the arguments; empty where there is none."""
     return next((word for word in arguments if not word.startswith("-")), "")
 
 
-def in_front(arguments: Sequence[str], commands: Mapping[str, Any]) -> list[str]:
+def in_front(arguments: Sequence[str], command: click.Command | None) -> list[str]:
     """Arguments with the global options first, wherever they stood, as people type them.
 
     A command that has such an option of its own keeps it.
     """
-    command = commands.get(asked_for(arguments))
-    own = {flag for p in getattr(command, "params", ()) for flag in p.opts}
+    own = {flag for option in (command.params if command else ()) for flag in option.opts}
     taken = [word for word in arguments if word in GLOBAL - own]
     return [*taken, *(word for word in arguments if word not in taken)]
 
 
-def _check(command: Any, name: str) -> None:
-    """Refuse what a user has said and nobody would hear."""
-    names = [module.replace("_", "-") for module in COMMANDS]
-    check_environment(command.commands, names, os.environ, _all_variables)
-    if name in command.commands:
-        refuse_repeats(command.commands[name])
-
-
 def _all_variables() -> list[str]:
     """Names of the variables of every command's options."""
-    register_all()
-    every: Any = typer.main.get_command(app)
-    return [v for name, command in every.commands.items() for v in variables_of(name, command)]
+    return [v for module in COMMANDS for v in variables_of(_name(module), load(module))]
+
+
+def _invoke(arguments: Sequence[str], name: str, path: Path | None) -> None:
+    """Check what the user has said, and run the command."""
+    if COMPLETE in os.environ:
+        app.main(prog_name="holdfast")  # the shell's question is answered, and nothing run
+    command = app.get_command(None, name)
+    values: dict[str, Any] = {}
+    if command is not None:
+        names = [_name(module) for module in COMMANDS]
+        check_environment(name, command, names, os.environ, _all_variables)
+        values = default_map(name, command, names, path)
+    given = in_front(arguments, command)
+    with app.make_context(
+        "holdfast", given, auto_envvar_prefix=PREFIX, default_map=values
+    ) as context:
+        app.invoke(context)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -264,29 +264,20 @@ def main(argv: list[str] | None = None) -> None:
     open_streams()
     arguments = sys.argv[1:] if argv is None else argv
     debug = "--debug" in arguments
-    code: str | int | None
+    path: Path | None = None
+    code: str | int | None = 0
     try:
-        found = find_file()
-        for line in found.ignored:
-            print_note(line)
-        register_for(asked_for(arguments), found.path)
-        command: Any = typer.main.get_command(app)
-        arguments = in_front(arguments, command.commands)
-        _check(command, asked_for(arguments))
-        settings = for_click(command, found.path)
-        if note := note_from_above(command, found, asked_for(arguments), arguments):
-            print_note(note)
-        result = command.main(
-            args=arguments, prog_name="holdfast", standalone_mode=False, **settings
-        )
-        code = result if isinstance(result, int) else 0
-    except typer.Abort:
-        code = EXIT_INTERRUPT
-    except typer.Exit as stop:
+        name = asked_for(arguments)
+        path = find_file() if name else None
+        _invoke(arguments, name, path)
+    except click.exceptions.Exit as stop:
         code = stop.exit_code
-    except _CLICK_ERROR as error:
-        error.message = str(error.message).replace("Value error, ", "")  # of a library, for nobody
+    except click.Abort:
+        code = EXIT_INTERRUPT
+    except click.ClickException as error:
         error.show()
+        if told := where_from(error, path):
+            print_note(told)
         code = EXIT_USAGE
     except BrokenPipeError:
         sys.stderr.close()
@@ -297,7 +288,7 @@ def main(argv: list[str] | None = None) -> None:
         if not isinstance(error, KeyboardInterrupt):
             print_error(str(error))
         code = exit_code(error)
-    except SystemExit as stop:  # Typer and rich end with 1 where a reader has seen enough
+    except SystemExit as stop:  # rich ends with 1 where a reader has seen enough
         code = 0 if isinstance(stop.__context__, BrokenPipeError) else stop.code
     except Exception as error:  # a file, an extra, or our bug: one line; traceback on request
         if debug:

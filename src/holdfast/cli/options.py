@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args, get_origin
 
-import typer
-
+from holdfast.cli.declared import Argument, Option
 from holdfast.cli.output import Format
 from holdfast.tables.places import place_of
 
 if TYPE_CHECKING:
     from holdfast.tables.places import Place
-else:  # Typer takes no union of types; ``place_of`` makes the value
+else:  # an option has one type; ``place_of`` makes the value
     Place = object
 
 
@@ -52,12 +51,12 @@ class Reset(StrEnum):
     NONE = "none"
 
 
-PrintFormat = Annotated[Format, typer.Option("--format", help="How to print it.")]
-PrintOrParquet = Annotated[ReplayFormat, typer.Option("--format", help="How to print it.")]
+PrintFormat = Annotated[Format, Option("--format", help="How to print it.")]
+PrintOrParquet = Annotated[ReplayFormat, Option("--format", help="How to print it.")]
 OutputFile = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Where the result goes: a file, or stdout.")
+    Path | None, Option("--output", "-o", help="Where the result goes: a file, or stdout.")
 ]
-_FOLDER = typer.Option(
+_FOLDER = Option(
     "--output",
     "-o",
     parser=place_of,
@@ -67,11 +66,11 @@ _FOLDER = typer.Option(
 TablesFolder = Annotated[Place | None, _FOLDER]
 WatchedFolder = Annotated[Place, _FOLDER]
 FolderOfTables = Annotated[
-    Place, typer.Argument(parser=place_of, metavar="PATH", help="Folder of the tables.")
+    Place, Argument(parser=place_of, metavar="PATH", help="Folder of the tables.")
 ]
 KeptTables = Annotated[
     Place | None,
-    typer.Option(
+    Option(
         "--input",
         parser=place_of,
         metavar="PATH",
@@ -80,73 +79,81 @@ KeptTables = Annotated[
 ]
 Overwrite = Annotated[
     bool,
-    typer.Option("--overwrite", help="Replace what `holdfast watch` has kept in the -o folder."),
+    Option("--overwrite", help="Replace what `holdfast watch` has kept in the -o folder."),
 ]
 OffsetReset = Annotated[
     Reset,
-    typer.Option("--auto-offset-reset", help="What a partition without a commit lags behind."),
+    Option("--auto-offset-reset", help="What a partition without a commit lags behind."),
 ]
 Bootstrap = Annotated[
     str | None,
-    typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A live cluster."),
+    Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A live cluster."),
 ]
 NeededBootstrap = Annotated[
-    str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="The cluster.")
+    str, Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="The cluster.")
 ]
 DumpFolder = Annotated[
     Place,
-    typer.Option(
+    Option(
         "--output", "-o", parser=place_of, metavar="PATH", help="Where the result goes: a folder."
     ),
 ]
 FleetInput = Annotated[
     Place | None,
-    typer.Option(
+    Option(
         "--input",
         parser=place_of,
         metavar="PATH",
         help="What to read: tables (holdfast history -o) or a dump (holdfast dump).",
     ),
 ]
-Groups = Annotated[
-    list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
-]
+Groups = Annotated[list[str] | None, Option("--group", help="A group or a pattern; repeatable.")]
 SparkGroups = Annotated[
     bool,
-    typer.Option("--all-groups", help="Leave no group out: not those of Spark's own connector."),
+    Option("--all-groups", help="Leave no group out: not those of Spark's own connector."),
 ]
 BrokerLogs = Annotated[
     list[Path] | None,
-    typer.Option(
+    Option(
         "--broker-log",
         help="A broker's server.log (.gz too), oldest first; repeatable: states causes.",
     ),
 ]
 Journals = Annotated[
     list[Path] | None,
-    typer.Option(
+    Option(
         "--journal",
         help="Journals of members, a file or a folder of *.jsonl; repeatable: corrects pauses.",
     ),
 ]
 CommandConfig = Annotated[
-    Path | None, typer.Option("--command-config", help="Kafka client properties (security, ...).")
+    Path | None, Option("--command-config", help="Kafka client properties (security, ...).")
 ]
 Since = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--since", metavar="WHEN", help="What happened since: 2h (ago), or 2026-11-22T10:00 (UTC)."
     ),
 ]
 Until = Annotated[
     str | None,
-    typer.Option("--until", metavar="WHEN", help="What happened until then; as --since."),
+    Option("--until", metavar="WHEN", help="What happened until then; as --since."),
 ]
 Timeout = Annotated[
     str,
-    typer.Option(
-        "--timeout", metavar="DURATION", help="Wait so long for an answer of the cluster."
-    ),
+    Option("--timeout", metavar="DURATION", help="Wait so long for an answer of the cluster."),
 ]
 TIMEOUT = "30s"
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="No notes on stderr.")]
+
+
+def shared_options() -> list[str]:
+    """The options of this module, without dashes in front: a settings file may set them for all."""
+    declared = [get_args(kind)[1] for kind in globals().values() if get_origin(kind) is Annotated]
+    return sorted(
+        {
+            next(flag for flag in one.flags if flag.startswith("--")).removeprefix("--")
+            for one in declared
+            if isinstance(one, Option)
+        }
+    )

@@ -2,7 +2,7 @@
 
 **Rules.** ``json``, ``jsonl`` and ``csv`` are for programs, ``table`` for people only. Names from a
 cluster are data from strangers: no format lets control sequences reach the terminal, or formulas
-a CSV.
+a CSV. ``rich`` is imported by what draws, when it draws.
 """
 
 from __future__ import annotations
@@ -10,28 +10,24 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from rich.cells import cell_len
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
-from rich.text import Text
+import click
 
 from holdfast.names import harmless, spreadsheet_text, visible, visible_json
 from holdfast.tables.private import open_private, write_private
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 T = TypeVar("T")
 BAR_AFTER_S = 2.0
@@ -39,7 +35,13 @@ REDRAW_S = 0.1
 MAX_CELL = 60
 _NUMBER = re.compile(r"(-?[\d,]+(\.\d+)?)?\Z")
 
-stderr = Console(stderr=True, highlight=False)
+
+@cache
+def stderr_console() -> Console:
+    """What draws on stderr."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
 
 
 class Format(StrEnum):
@@ -66,12 +68,18 @@ def csv_cell(value: object) -> object:
 
 def print_error(message: str) -> None:
     """Print one clear line on stderr."""
-    stderr.print(Text("error: ", style="bold red") + Text(printable(message)), soft_wrap=True)
+    head = click.style("error: ", fg="red", bold=True) if _in_colour() else "error: "
+    print(head + printable(message), file=sys.stderr)
 
 
 def print_note(message: str) -> None:
     """Print one line of progress or advice on stderr."""
-    stderr.print(Text(printable(message)), soft_wrap=True)
+    print(printable(message), file=sys.stderr)
+
+
+def _in_colour() -> bool:
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stderr.isatty() and not plain
 
 
 def notes(quiet: bool) -> Callable[[str], None]:
@@ -95,9 +103,17 @@ def track(items: Iterable[T], total: int | None, what: str, *, quiet: bool = Fal
     quiet : bool
         No bar.
     """
-    if quiet or not stderr.is_terminal:
+    if quiet or not sys.stderr.isatty():
         yield from items
         return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (
         BarColumn(),
         MofNCompleteColumn(),
@@ -106,7 +122,7 @@ def track(items: Iterable[T], total: int | None, what: str, *, quiet: bool = Fal
     )
     began = time.monotonic()
     draw_at = began + BAR_AFTER_S
-    with Progress(*columns, console=stderr, transient=True, auto_refresh=False) as bar:
+    with Progress(*columns, console=stderr_console(), transient=True, auto_refresh=False) as bar:
         task = bar.add_task("", total=total, speed="", visible=False)
         for done, item in enumerate(items, 1):
             yield item
@@ -168,6 +184,9 @@ def write_rows(
 def _write_table(
     rows: Iterable[Mapping[str, Any]], columns: Sequence[str], target: Path | None, title: str
 ) -> None:
+    from rich.cells import cell_len
+    from rich.console import Console
+
     cells = [[_cell(row[c]) for c in columns] for row in rows]
     held = [max(map(cell_len, column)) for column in zip(*cells, strict=True)] or [0] * len(columns)
     whole = sum(min(MAX_CELL, max(n, len(c))) + 3 for n, c in zip(held, columns, strict=True)) + 1
@@ -223,6 +242,9 @@ def _columns_that_fit(widths: Sequence[int], width: int) -> int:
 
 
 def _people_table(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(title=printable(title) or None, title_justify="left", header_style="bold")
     for i, name in enumerate(columns):
         column = [row[i] for row in cells]

@@ -1,32 +1,52 @@
 """Settings from ``holdfast.toml``, the environment and flags, in that order: the later one wins.
 
-**Rules.** A file's words are the flags' names without dashes in front. An unknown section or word
-is refused with the nearest known one. ``HOLDFAST_<COMMAND>_<OPTION>`` is an option in the
-environment, with the flag's name.
+**Rules.** One file counts: the one that ``HOLDFAST_CONFIG`` names, else ``holdfast.toml`` in the
+current folder, else the user's own. Its sections are commands, its words flags without dashes in
+front. ``HOLDFAST_<COMMAND>_<OPTION>`` is an option in the environment. A section, a word or a
+variable that names nothing is refused with the nearest name; what belongs to another command is
+left to it.
 
-Which file counts is told in :mod:`holdfast.cli.settings_files`.
+Variables that Kubernetes sets for a service named ``holdfast...`` in the same namespace are
+nobody's setting and are passed by.
 
-**Strategy.** Click knows the order already: the file becomes its ``default_map``, and every option
-gets its variable. ``effective`` repeats that order for ``holdfast config show``.
+**Strategy.** Click does it: the file is its ``default_map``, ``PREFIX`` its
+``auto_envvar_prefix``, and it knows which of them gave a value. Only the command that runs is
+loaded, so only its section and its variables are compared word for word; ``holdfast config show``
+loads all commands and compares everything.
+
+References: Kubernetes, "Accessing the Service", environment variables; docker links for the form of
+the ``_PORT`` variables.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-import typer
+import click
+from click.core import ParameterSource
 
-from holdfast.cli.settings_files import GUARDED, SettingsFile
+from holdfast.cli.options import shared_options
 from holdfast.errors import ConfigError, nearest
 
-PREFIX = "HOLDFAST"
-EVERYWHERE = "defaults"
-"""Section whose words count for every command that has such an option and takes that value."""
+PREFIX: Final = "HOLDFAST"
+FILE_NAME: Final = "holdfast.toml"
+NAMED_BY: Final = "HOLDFAST_CONFIG"
+EVERYWHERE: Final = "defaults"
+"""Section whose words count for every command that has such an option."""
+
+OTHERS: Final = frozenset(
+    f"{PREFIX}_{name}"
+    for name in ("CACHE", "CLASS_ARCHIVE", "CONFIG", "IVY_SETTINGS", "JARS", "SPARK_CONNECTOR")
+)
+"""Variables that are no command's option: the settings file, where jars come from, Java's start."""
+
+_SERVICE = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +58,31 @@ class OptionValue:
     value: Any
     source: str
     environment: str
+
+
+def find_file() -> Path | None:
+    """Find the file that counts; None where there is none.
+
+    Raises
+    ------
+    ConfigError
+        If ``HOLDFAST_CONFIG`` names no file.
+    """
+    named = os.environ.get(NAMED_BY)
+    if named:
+        if not Path(named).is_file():
+            raise ConfigError(f"{NAMED_BY}: {named} is not a file")
+        return Path(named)
+    places = (Path(FILE_NAME), Path(click.get_app_dir("holdfast"), FILE_NAME))
+    return next(filter(_is_file, places), None)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether it is a file for us: one behind a folder that is closed to us is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def read_file(path: Path) -> dict[str, dict[str, Any]]:
@@ -61,147 +106,187 @@ def read_file(path: Path) -> dict[str, dict[str, Any]]:
     return document
 
 
-def default_map(group: Any, path: Path) -> dict[str, dict[str, Any]]:
-    """Defaults of every command, from a settings file.
+def default_map(
+    name: str, command: click.Command, names: Sequence[str], path: Path | None
+) -> dict[str, Any]:
+    """Defaults of one command from a settings file, as Click takes them.
 
     Parameters
     ----------
-    group : click.Group
-        Holds the commands.
-    path : Path
+    name : str
+        The command's name.
+    command : click.Command
+        The command.
+    names : sequence of str
+        Names of all commands.
+    path : Path or None
         Settings file.
 
     Raises
     ------
     ConfigError
-        For a section that is no command, or a word that is no option of it.
+        For a section that is no command, or a word that is no option of its command.
     """
+    if path is None:
+        return {}
     document = read_file(path)
-    commands = {name: _options(command) for name, command in group.commands.items()}
     for section in document:
-        if section != EVERYWHERE and section not in commands:
-            raise ConfigError(f"{path}: no command {_near(section, [*commands, EVERYWHERE])}")
-    everywhere = document.get(EVERYWHERE, {})
-    for word, value in everywhere.items():
-        if not any(word in options for options in commands.values()):
-            known = sorted({option for options in commands.values() for option in options})
-            raise ConfigError(f"{path}: [{EVERYWHERE}] has no option {_near(word, known)}")
-        if not any(_takes(command, word, value) for command in group.commands.values()):
-            raise ConfigError(f"{path}: [{EVERYWHERE}] {word}: no command takes {value!r}")
-    found: dict[str, dict[str, Any]] = {}
-    for name, options in commands.items():
-        own = document.get(name, {})
-        for word in own:
-            if word not in options:
-                raise ConfigError(f"{path}: [{name}] has no option {_near(word, [*options])}")
-        command = group.commands[name]
-        merged = {**{w: v for w, v in everywhere.items() if _takes(command, w, v)}, **own}
-        if merged:
-            found[name] = {options[word]: value for word, value in merged.items()}
-    return found
+        if section not in {*names, EVERYWHERE}:
+            raise ConfigError(f"{path}: no command {_near(section, [*names, EVERYWHERE])}")
+    everywhere, shared = document.get(EVERYWHERE, {}), shared_options()
+    for word in everywhere:
+        if word not in shared:
+            raise ConfigError(f"{path}: [{EVERYWHERE}] has no option {_near(word, shared)}")
+    return {name: _section(path, name, command, everywhere, document.get(name, {}))}
 
 
-def effective(group: Any, path: Path | None) -> Iterator[OptionValue]:
-    """Every option of every command as it would be used without flags."""
-    from_file = default_map(group, path) if path is not None else {}
-    for name, command in group.commands.items():
-        for option, parameter in _options(command).items():
-            variable = _variable(name, option)
-            declared = next(p for p in command.params if p.name == parameter)
-            value, source = declared.default, "default"
-            if parameter in from_file.get(name, {}):
-                value, source = from_file[name][parameter], str(path)
-            if os.environ.get(variable):
-                value, source = os.environ[variable], variable
-            if callable(value):
-                value = value()
-            yield OptionValue(
-                command=name, option=option, value=value, source=source, environment=variable
-            )
+def _section(
+    path: Path, name: str, command: click.Command, everywhere: Mapping[str, Any], own: Any
+) -> dict[str, Any]:
+    if isinstance(command, click.Group):
+        _refuse_unknown(path, name, "command", own, [*command.commands])
+        return {
+            word: _section(path, f"{name}.{word}", one, everywhere, own.get(word, {}))
+            for word, one in command.commands.items()
+        }
+    options = {_word(option): str(option.name) for option in _options(command)}
+    _refuse_unknown(path, name, "option", own, [*options])
+    chosen = {word: value for word, value in everywhere.items() if word in options} | own
+    return {options[word]: value for word, value in chosen.items()}
 
 
-def note_from_above(
-    group: Any, found: SettingsFile, command: str, arguments: Sequence[str]
-) -> str | None:
-    """What a file above the project sets for a command that somebody else could profit from.
-
-    Parameters
-    ----------
-    group : click.Group
-        Holds the commands.
-    found : SettingsFile
-        The file that counts.
-    command : str
-        Name of the command that runs.
-    arguments : sequence of str
-        As given: an option among them, or in the environment, does not come from the file.
-
-    Returns
-    -------
-    str or None
-        One line; None where there is nothing to tell.
-    """
-    if found.path is None or not found.above or command not in group.commands:
-        return None
-    options = _options(group.commands[command])
-    flags = {p.name: {*p.opts} for p in group.commands[command].params}
-    given = {word.partition("=")[0] for word in arguments}
-    values = default_map(group, found.path).get(command, {})
-    told = [
-        f"{GUARDED[option]} (--{option} {values[parameter]})"
-        for option, parameter in options.items()
-        if option in GUARDED
-        and parameter in values
-        and not given & flags[parameter]
-        and not os.environ.get(_variable(command, option))
-    ]
-    if not told:
-        return None
-    return f"{found.path}, above the project {found.project}, sets {' and '.join(told)}"
+def _refuse_unknown(path: Path, name: str, kind: str, own: Any, known: Sequence[str]) -> None:
+    if not isinstance(own, dict):
+        raise ConfigError(f"{path}: {name} is a command; its options stand in a section of its own")
+    for word in own:
+        if word not in known:
+            raise ConfigError(f"{path}: [{name}] has no {kind} {_near(word, known)}")
 
 
-def _options(command: Any) -> dict[str, str]:
-    """Flag without dashes in front -> parameter, of one command."""
-    found: dict[str, str] = {}
-    for parameter in command.params:
-        long = [flag for flag in parameter.opts if flag.startswith("--")]
-        if long and parameter.name != "help":
-            found[long[0].removeprefix("--")] = parameter.name
-    return found
-
-
-def _takes(command: Any, option: str, value: Any) -> bool:
-    """Whether a command has such an option and takes this value."""
-    name = _options(command).get(option)
-    try:
-        for parameter in command.params:
-            if parameter.name == name:
-                parameter.process_value(None, value)
-                return True
-    except typer.BadParameter:
-        pass
-    return False
-
-
-def _near(word: str, known: list[str]) -> str:
+def _near(word: str, known: Sequence[str]) -> str:
     return f"{word!r}{nearest(repr(word), map(repr, known))}"
 
 
-def variables_of(name: str, command: Any) -> Iterator[str]:
-    """Names of the variables of one command's options."""
-    return (_variable(name, option) for option in _options(command))
+def check_environment(
+    name: str,
+    command: click.Command,
+    names: Sequence[str],
+    environment: Mapping[str, str],
+    all_variables: Callable[[], Sequence[str]],
+) -> None:
+    """Refuse variables that name nothing.
+
+    Parameters
+    ----------
+    name : str
+        Name of the command that runs; empty for none.
+    command : click.Command
+        That command.
+    names : sequence of str
+        Names of all commands.
+    environment : mapping of str to str
+        Of this process.
+    all_variables : callable
+        The variables of every command's options; asked where a name has to be suggested.
+
+    Raises
+    ------
+    ConfigError
+    """
+    own = set(variables_of(name, command))
+    longest_first = sorted(names, key=len, reverse=True)
+    for variable, value in sorted(environment.items()):
+        if not variable.startswith(f"{PREFIX}_") or variable in OTHERS or variable in own:
+            continue
+        if _is_of_a_service(variable, value):
+            continue
+        owner = next((n for n in longest_first if variable.startswith(_variable(n, ""))), name)
+        if owner != name:
+            continue  # of a command that does not run
+        hint = nearest(variable, [*all_variables(), *sorted(OTHERS)])
+        raise ConfigError(f"the environment: {variable} is no option of any command{hint}")
+
+
+def _is_of_a_service(variable: str, value: str) -> bool:
+    is_port = variable.endswith("_PORT") and "://" in value
+    return is_port or _SERVICE.search(variable) is not None
+
+
+def variables_of(name: str, command: click.Command) -> Iterator[str]:
+    """Names of the variables of one command's options, and of the commands below it."""
+    for own, one in _leaves(name, command):
+        yield from (_variable(own, str(option.name)) for option in _options(one))
+
+
+def effective(
+    name: str, command: click.Command, values: Mapping[str, Any], path: Path | None
+) -> Iterator[OptionValue]:
+    """Every option of a command as it would be used without flags.
+
+    Parameters
+    ----------
+    name : str
+        The command's name.
+    command : click.Command
+        The command.
+    values : mapping
+        Of :func:`default_map`.
+    path : Path or None
+        The settings file that they come from.
+    """
+    root = click.Context(
+        click.Group("holdfast"), auto_envvar_prefix=PREFIX, default_map=dict(values)
+    )
+    for own, one in _leaves(name, command):
+        context = root
+        for word in own.split():
+            context = click.Context(one, parent=context, info_name=word)
+        for option in _options(one):
+            value, source = option.consume_value(context, {})
+            variable = _variable(own, str(option.name))
+            sources = {
+                ParameterSource.ENVIRONMENT: variable,
+                ParameterSource.DEFAULT_MAP: str(path),
+            }
+            yield OptionValue(
+                command=own,
+                option=_word(option),
+                value=value,
+                source=sources.get(source, "default"),
+                environment=variable,
+            )
+
+
+def where_from(error: click.ClickException, path: Path | None) -> str:
+    """Which setting a value that was refused comes from; empty for a flag."""
+    if not isinstance(error, click.BadParameter) or error.ctx is None or error.param is None:
+        return ""
+    source = error.ctx.get_parameter_source(str(error.param.name))
+    if source is ParameterSource.DEFAULT_MAP:
+        return f"{path} says so"
+    if source is ParameterSource.ENVIRONMENT:
+        command = error.ctx.command_path.partition(" ")[2]
+        return f"{_variable(command, str(error.param.name))} says so"
+    return ""
+
+
+def _leaves(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    """A command, or those below it, with their names."""
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    for word, one in command.commands.items():
+        yield from _leaves(f"{name} {word}", one)
+
+
+def _options(command: click.Command) -> Iterator[click.Option]:
+    return (one for one in command.params if isinstance(one, click.Option))
+
+
+def _word(option: click.Option) -> str:
+    """An option in a settings file: its flag, without dashes in front."""
+    return str(option.name).replace("_", "-")
 
 
 def _variable(command: str, option: str) -> str:
-    return f"{PREFIX}_{command}_{option}".upper().replace("-", "_")
-
-
-def for_click(group: Any, path: Path | None) -> Mapping[str, Any]:
-    """Give every option its variable, and return the context settings that hold the file."""
-    for name, command in group.commands.items():
-        variables = {p: _variable(name, option) for option, p in _options(command).items()}
-        for parameter in command.params:
-            if parameter.name in variables and parameter.envvar is None:
-                parameter.envvar = variables[parameter.name]
-                parameter.show_envvar = False
-    return {"default_map": default_map(group, path) if path is not None else {}}
+    return re.sub(r"[ -]", "_", f"{PREFIX}_{command}_{option}".upper())

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from holdfast.cli.output import BAR_AFTER_S, printable, stderr
+from holdfast.cli.output import BAR_AFTER_S, printable, stderr_console
 
 LOOK_EVERY_S: Final = 0.5
 Records = int | Callable[[], int | None] | None
@@ -135,7 +135,7 @@ def spark_bar(
     quiet : bool
         No bar.
     """
-    if quiet or not stderr.is_terminal:
+    if quiet or not stderr_console().is_terminal:
         yield
         return
     columns = (
@@ -145,7 +145,7 @@ def spark_bar(
         TextColumn("tasks  {task.fields[speed]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=stderr, transient=True) as progress:
+    with Progress(*columns, console=stderr_console(), transient=True) as progress:
         bar = StageBar(progress, n_records, time.monotonic(), unit)
         with _followed(spark, bar):
             yield

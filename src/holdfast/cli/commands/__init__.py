@@ -1,5 +1,5 @@
 """One module per command and nothing else: ``upgrade_check.py`` is ``holdfast upgrade-check``.
 
-:mod:`holdfast.cli.app` lists the files of this folder and adds each module's ``run`` with its
-``EXAMPLES``. ``config`` has commands of its own; its module has their ``group`` instead.
+:mod:`holdfast.cli.app` has a row for each file of this folder and takes its ``run`` with its
+``EXAMPLES``. ``config`` and ``tables`` have commands of their own: these modules have a ``group``.
 """

@@ -16,11 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from holdfast.assignors.registry import ASSIGNORS, assign, canonical, find
 from holdfast.assignors.result import Result
 from holdfast.assignors.rounds import follow
+from holdfast.cli.declared import Argument, Option
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, write_json, write_rows
 from holdfast.errors import ConfigError, InfeasibleError, ModelError, SourceError, suggest
@@ -52,20 +51,20 @@ A snapshot: {"partitions": {"orders": 3}, "members": [{"id": "C0", "topics":
 
 def run(
     *,
-    snapshot: Annotated[str, typer.Argument(metavar="SNAPSHOT.json|-", help="- reads stdin.")],
+    snapshot: Annotated[str, Argument(metavar="SNAPSHOT.json|-", help="- reads stdin.")],
     assignor: Annotated[
-        str, typer.Option("--assignor", "-a", help=f"One of {', '.join(ASSIGNORS)}.")
+        str, Option("--assignor", "-a", help=f"One of {', '.join(ASSIGNORS)}.")
     ] = "sticky",
     compare: Annotated[
-        str | None, typer.Option("--compare", help="Several, side by side: sticky,lag,...")
+        str | None, Option("--compare", help="Several, side by side: sticky,lag,...")
     ] = None,
     all_rounds: Annotated[
         bool,
-        typer.Option("--all-rounds", help="Follow a cooperative one until nothing is withheld."),
+        Option("--all-rounds", help="Follow a cooperative one until nothing is withheld."),
     ] = False,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", help="NAME=VALUE for the assignor, values as JSON; repeatable."),
+        Option("--option", help="NAME=VALUE for the assignor, values as JSON; repeatable."),
     ] = None,
     fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,

@@ -8,10 +8,9 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from holdfast.cli.declared import Option
 from holdfast.cli.options import Quiet
-from holdfast.cli.output import notes, stderr
+from holdfast.cli.output import notes, stderr_console
 from holdfast.errors import ConfigError
 
 EXAMPLES = """\b
@@ -23,24 +22,24 @@ Examples:
 """
 
 
-def run(  # noqa: PLR0917 - typer passes every option by name
-    brokers: Annotated[int, typer.Option("--brokers", help="Nodes: 1 or 3.")] = 1,
+def run(  # noqa: PLR0917 - every option is passed by name
+    brokers: Annotated[int, Option("--brokers", help="Nodes: 1 or 3.")] = 1,
     kafka: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--kafka", metavar="VERSION", help="Version of Kafka, 2.5.0 or newer; 4.3.1 by default."
         ),
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option("--port", help="Port of the first node; a free one by default."),
+        Option("--port", help="Port of the first node; a free one by default."),
     ] = None,
     properties: Annotated[
         list[str] | None,
-        typer.Option("--property", metavar="KEY=VALUE", help="A broker setting; repeatable."),
+        Option("--property", metavar="KEY=VALUE", help="A broker setting; repeatable."),
     ] = None,
-    heap_mb: Annotated[int, typer.Option("--heap-mb", help="Java heap of each node, MiB.")] = 512,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the data folder in place.")] = False,
+    heap_mb: Annotated[int, Option("--heap-mb", help="Java heap of each node, MiB.")] = 512,
+    keep: Annotated[bool, Option("--keep", help="Leave the data folder in place.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Start a real Apache Kafka on this machine and keep it until Ctrl-C.
@@ -62,7 +61,7 @@ def run(  # noqa: PLR0917 - typer passes every option by name
     # SIGTERM ends like Ctrl-C, so that the folder is gone before we are.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as stack:
-        with nullcontext() if quiet else stderr.status("starting Kafka ..."):
+        with nullcontext() if quiet else stderr_console().status("starting Kafka ..."):
             running = stack.enter_context(Broker.start(settings=settings, note=note))
         note(f"Kafka is ready after {running.start_seconds:.1f} s; Ctrl-C stops it")
         if keep:

@@ -16,8 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Any
 
-import typer
+from click.exceptions import Exit
 
+from holdfast.cli.declared import Argument, Option
 from holdfast.cli.options import JsonFormat, OutputFile, Quiet
 from holdfast.cli.output import print_error, track
 from holdfast.cli.wire_json import (
@@ -45,16 +46,16 @@ Examples:
 
 def run(
     *,
-    schema: Annotated[str, typer.Argument(help=f"What the bytes are: {', '.join(NAMES)}.")],
+    schema: Annotated[str, Argument(help=f"What the bytes are: {', '.join(NAMES)}.")],
     data: Annotated[
-        str | None, typer.Argument(metavar="HEX|-", help="The bytes; - reads many, one a line.")
+        str | None, Argument(metavar="HEX|-", help="The bytes; - reads many, one a line.")
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Of a record, hex.")] = None,
+    key: Annotated[str | None, Option("--key", help="Of a record, hex.")] = None,
     value: Annotated[
-        str | None, typer.Option("--value", help="Of a record, hex; null or absent: a tombstone.")
+        str | None, Option("--value", help="Of a record, hex; null or absent: a tombstone.")
     ] = None,
     fmt: Annotated[
-        JsonFormat, typer.Option("--format", help="json is indented, jsonl one line each.")
+        JsonFormat, Option("--format", help="json is indented, jsonl one line each.")
     ] = JsonFormat.JSONL,
     output: OutputFile = None,
     quiet: Quiet = False,
@@ -93,7 +94,7 @@ def write_lines(lines: Iterator[str], output: Path | None, quiet: bool) -> None:
     if n_bad:
         if not quiet:
             print_error(f"{n_bad} message{'s' if n_bad > 1 else ''} could not be read or written")
-        raise typer.Exit(EXIT_BAD_BYTES)
+        raise Exit(EXIT_BAD_BYTES)
 
 
 def stdin_lines() -> Iterator[str]:

@@ -12,13 +12,13 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.declared import Option
 from holdfast.cli.options import Quiet
-from holdfast.cli.output import Format, print_note, stderr, write_json
+from holdfast.cli.output import Format, print_note, stderr_console, write_json
 
 if TYPE_CHECKING:
     from holdfast.demo.run import DemoResult
@@ -47,10 +47,12 @@ class _Shown:
             yield
             return
         began = time.monotonic()
-        with stderr.status(f"{name} ... ({self._n_done + 1} of {self._n_stages}{self._left()})"):
+        with stderr_console().status(
+            f"{name} ... ({self._n_done + 1} of {self._n_stages}{self._left()})"
+        ):
             yield
         self._n_done += 1
-        stderr.print(
+        stderr_console().print(
             Text("done ", style="green") + Text(f"{time.monotonic() - began:5.1f} s  {name}")
         )
 
@@ -66,24 +68,24 @@ class _Shown:
             print_note(text)
 
 
-def run(  # noqa: PLR0917 - typer passes every option by name
-    members: Annotated[int, typer.Option("--members", help="Members of the group.")] = 4,
-    partitions: Annotated[int, typer.Option("--partitions", help="Partitions.")] = 12,
+def run(  # noqa: PLR0917 - every option is passed by name
+    members: Annotated[int, Option("--members", help="Members of the group.")] = 4,
+    partitions: Annotated[int, Option("--partitions", help="Partitions.")] = 12,
     seconds: Annotated[
-        float, typer.Option("--seconds", help="Work before, between and after the bounces.")
+        float, Option("--seconds", help="Work before, between and after the bounces.")
     ] = 1.5,
-    rate: Annotated[float, typer.Option("--rate", help="Records produced per second.")] = 600.0,
+    rate: Annotated[float, Option("--rate", help="Records produced per second.")] = 600.0,
     out: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--output", "-o", help="Where the result goes: a folder for report, tables, journals."
         ),
     ] = None,
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Leave broker (until Ctrl-C) and tables for looking around."),
+        Option("--keep", help="Leave broker (until Ctrl-C) and tables for looking around."),
     ] = False,
-    fmt: Annotated[Format, typer.Option("--format", help="Of the summary: table or json.")] = (
+    fmt: Annotated[Format, Option("--format", help="Of the summary: table or json.")] = (
         Format.TABLE
     ),
     quiet: Quiet = False,

@@ -6,9 +6,10 @@ import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from click.exceptions import Exit
 
 from holdfast.cli import options
+from holdfast.cli.declared import Option
 from holdfast.cli.output import (
     Format,
     print_note,
@@ -65,17 +66,17 @@ def run(
     group: options.Groups = None,
     all_groups: Annotated[
         bool,
-        typer.Option("--all-groups", help=f"Leave no group out: print all, not the {SHOWN} worst."),
+        Option("--all-groups", help=f"Leave no group out: print all, not the {SHOWN} worst."),
     ] = False,
     fail_on: Annotated[
-        FailOn, typer.Option("--fail-on", help="Exit 1 on findings this bad or worse.")
+        FailOn, Option("--fail-on", help="Exit 1 on findings this bad or worse.")
     ] = FailOn.NEVER,
     fmt: Annotated[
-        Format, typer.Option("--format", help="json follows the published schema (--schema).")
+        Format, Option("--format", help="json follows the published schema (--schema).")
     ] = Format.TABLE,
     output: options.OutputFile = None,
     schema: Annotated[
-        bool, typer.Option("--schema", help="Print the JSON schema of --format json and stop.")
+        bool, Option("--schema", help="Print the JSON schema of --format json and stop.")
     ] = False,
     broker_log: options.BrokerLogs = None,
     journal: options.Journals = None,
@@ -84,7 +85,7 @@ def run(
     timeout: options.Timeout = options.TIMEOUT,
     quiet: options.Quiet = False,
 ) -> None:
-    """Look at groups, the worst first: what is wrong, how it is known, what it cost, what helps.
+    """Look at groups, the worst first: what is wrong, what it cost, what helps.
 
     Every finding has a stable code; ``holdfast explain HF104`` tells more about one.
     """
@@ -124,7 +125,7 @@ def _fail(found: list[Examination], fail_on: FailOn) -> None:
     """Exit 1 if a finding is as bad as ``--fail-on`` says, or worse."""
     worst = max((f.severity.rank for e in found for f in e.findings), default=-1)
     if fail_on is not FailOn.NEVER and worst >= list(FailOn).index(fail_on) - 1:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _print(

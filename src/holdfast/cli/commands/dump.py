@@ -25,7 +25,7 @@ Examples:
 """
 
 
-def run(  # noqa: PLR0917 (typer passes every option by name)
+def run(  # noqa: PLR0917 (every option is passed by name)
     bootstrap: NeededBootstrap,
     output: DumpFolder,
     group: Groups = None,

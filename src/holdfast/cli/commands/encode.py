@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from holdfast.cli.commands.decode import NAMES, check_name, stdin_lines, write_lines
+from holdfast.cli.declared import Argument, Option
 from holdfast.cli.options import OutputFile, Quiet
 from holdfast.cli.wire_json import encode_line, error_json
 from holdfast.errors import SourceError, WireError
@@ -30,15 +29,13 @@ Examples:
 
 def run(
     *,
-    schema: Annotated[str, typer.Argument(help=f"What the bytes shall be: {', '.join(NAMES)}.")],
+    schema: Annotated[str, Argument(help=f"What the bytes shall be: {', '.join(NAMES)}.")],
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="FILE|-", help="JSON as decode prints it; - reads many, one a line."
-        ),
+        Argument(metavar="FILE|-", help="JSON as decode prints it; - reads many, one a line."),
     ],
     version: Annotated[
-        int | None, typer.Option("--version", help="Layout to write; by default the JSON's own.")
+        int | None, Option("--version", help="Layout to write; by default the JSON's own.")
     ] = None,
     output: OutputFile = None,
     quiet: Quiet = False,

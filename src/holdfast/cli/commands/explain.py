@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
+from holdfast.cli.declared import Argument, Option
 from holdfast.cli.options import ExplainFormat, OutputFile
 from holdfast.cli.output import Format, write_json, write_rows, write_text
 from holdfast.command_lines import holdfast_line
@@ -32,10 +32,10 @@ def run(
     *,
     code: Annotated[
         str | None,
-        typer.Argument(help="A code such as HF104; without one, all are listed."),
+        Argument(help="A code such as HF104; without one, all are listed."),
     ] = None,
     fmt: Annotated[
-        ExplainFormat, typer.Option("--format", help="markdown is docs/doctor.md.")
+        ExplainFormat, Option("--format", help="markdown is docs/doctor.md.")
     ] = ExplainFormat.TABLE,
     output: OutputFile = None,
 ) -> None:

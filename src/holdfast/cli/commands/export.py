@@ -9,8 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from holdfast.cli.declared import Option
 from holdfast.cli.metrics_server import MetricsServer
 from holdfast.cli.options import Groups, KeptTables, OutputFile, Quiet
 from holdfast.cli.output import print_note, track, write_text
@@ -38,14 +37,14 @@ def run(
     *,
     source: KeptTables = None,
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Where to serve /metrics.")
+        str, Option("--listen", metavar="HOST:PORT", help="Where to serve /metrics.")
     ] = LISTEN,
     group: Groups = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Print the metrics and stop (for a textfile collector).")
+        bool, Option("--once", help="Print the metrics and stop (for a textfile collector).")
     ] = False,
     dashboard: Annotated[
-        bool, typer.Option("--dashboard", help="Print the Grafana dashboard and stop.")
+        bool, Option("--dashboard", help="Print the Grafana dashboard and stop.")
     ] = False,
     output: OutputFile = None,
     quiet: Quiet = False,

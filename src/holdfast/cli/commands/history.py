@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from holdfast.cli import options
+from holdfast.cli.declared import Option
 from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.kept_tables import (
     allow_for,
@@ -42,12 +41,12 @@ Examples:
 """
 
 
-def run(  # noqa: PLR0917 (typer passes every option by name)
+def run(  # noqa: PLR0917 (every option is passed by name)
     bootstrap: options.Bootstrap = None,
     source: options.FleetInput = None,
     output: options.TablesFolder = None,
     table: Annotated[
-        str, typer.Option("--table", help="Table to print (rebalances, movements, ...).")
+        str, Option("--table", help="Table to print (rebalances, movements, ...).")
     ] = "rebalances",
     fmt: options.PrintFormat = Format.TABLE,
     group: options.Groups = None,

@@ -7,10 +7,9 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from holdfast.cli import options
 from holdfast.cli.commands.history import make_history, rows_kept, rows_of
+from holdfast.cli.declared import Option
 from holdfast.cli.kept_tables import holds_tables, tell_age
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
@@ -36,7 +35,7 @@ def check_topics(wanted: Sequence[str], there: Collection[str]) -> None:
             raise ConfigError(f"no group reads a topic {name!r}{nearest(name, sorted(there), 3)}")
 
 
-def run(  # noqa: PLR0917 (typer passes every option by name)
+def run(  # noqa: PLR0917 (every option is passed by name)
     bootstrap: options.Bootstrap = None,
     source: options.FleetInput = None,
     reset: options.OffsetReset = options.Reset.LATEST,
@@ -44,14 +43,14 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     group: options.Groups = None,
     all_groups: options.SparkGroups = False,
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")
+        list[str] | None, Option("--topic", help="Only this topic; repeatable.")
     ] = None,
     output: options.TablesFolder = None,
     command_config: options.CommandConfig = None,
     timeout: options.Timeout = options.TIMEOUT,
     quiet: options.Quiet = False,
 ) -> None:
-    """Show what every group has committed, where its topics end, and who owns the difference.
+    """Show how far groups are behind, the most first, and who owns it.
 
     A partition is listed when it has a commit or an owner. Nothing is joined and nothing written.
     A folder of tables has the lag as of the moment when they were made.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from holdfast.cli.declared import Argument
 from holdfast.cli.options import DumpFolder, Quiet
 from holdfast.cli.output import notes
 from holdfast.errors import ConfigError
@@ -25,7 +24,7 @@ Examples:
 
 def run(
     dumps: Annotated[
-        list[Place], typer.Argument(parser=place_of, metavar="DUMP...", help="Dumps to merge.")
+        list[Place], Argument(parser=place_of, metavar="DUMP...", help="Dumps to merge.")
     ],
     output: DumpFolder,
     quiet: Quiet = False,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import Annotated
 
-import typer
-
 from holdfast.cli import options
 from holdfast.cli.commands.assign import parse_option
+from holdfast.cli.declared import Option
 from holdfast.cli.output import Format, write_rows
 from holdfast.cli.sources import open_source
 from holdfast.cli.spark_progress import spark_bar
@@ -21,22 +20,24 @@ Examples:
 """
 
 
-def run(  # noqa: PLR0917 (typer passes every option by name)
-    assignor: Annotated[str, typer.Option("--assignor", help="A name of `holdfast assign`.")],
+def run(  # noqa: PLR0917 (every option is passed by name)
+    assignor: Annotated[str, Option("--assignor", help="A name of `holdfast assign`.")],
     bootstrap: options.Bootstrap = None,
     source: options.FleetInput = None,
     fmt: options.PrintFormat = Format.TABLE,
     group: options.Groups = None,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", help="NAME=VALUE for the assignor, values as JSON; repeatable."),
+        Option("--option", help="NAME=VALUE for the assignor, values as JSON; repeatable."),
     ] = None,
     command_config: options.CommandConfig = None,
     output: options.OutputFile = None,
     timeout: options.Timeout = options.TIMEOUT,
     quiet: options.Quiet = False,
 ) -> None:
-    """Plan a new assignment for every group that has members, with its moves, gain and cost.
+    """Plan a new assignment for every group that has members.
+
+    It comes with its moves, gain and cost.
 
     Nothing is changed on the cluster. The cost is what standing still has cost the group so far,
     in partition-seconds. `moves` in JSON output lists (topic, partition, from, to).

@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from click.exceptions import Exit
 
 from holdfast.assignors.registry import canonical, find, in_mode
 from holdfast.cli import options
 from holdfast.cli.commands.simulate import DELAY, INTERVAL, Batch, Interval, read_costs
+from holdfast.cli.declared import Option
 from holdfast.cli.durations import asked_duration_ms
 from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.sources import OpenedTables, open_source
@@ -80,7 +81,7 @@ SHORT = (
 
 Policies = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--policy",
         help=f"Of {', '.join((*POLICIES, *BASELINES))}; repeatable; "
         f"default: {', '.join(COMPARED)}.",
@@ -88,11 +89,11 @@ Policies = Annotated[
 ]
 Assignors = Annotated[
     list[str] | None,
-    typer.Option("--assignor", help="Repeatable; default: the policy's own."),
+    Option("--assignor", help="Repeatable; default: the policy's own."),
 ]
 Delays = Annotated[
     list[str] | None,
-    typer.Option("--delay", help=f"Of deferred and incremental; repeatable; default {DELAY}."),
+    Option("--delay", help=f"Of deferred and incremental; repeatable; default {DELAY}."),
 ]
 
 
@@ -107,14 +108,12 @@ def run(
     interval: Interval = INTERVAL,
     cost: Annotated[
         list[str] | None,
-        typer.Option(
-            "--cost", help="NAME=DURATION instead of what the history tells; see simulate -v."
-        ),
+        Option("--cost", help="NAME=DURATION instead of what the history tells; see simulate -v."),
     ] = None,
     group: options.Groups = None,
-    seed: Annotated[int, typer.Option("--seed", help="All chance comes from it.")] = 0,
+    seed: Annotated[int, Option("--seed", help="All chance comes from it.")] = 0,
     fail_below: Annotated[
-        float, typer.Option("--fail-below", help="Exit 1 if a group's fidelity is lower.")
+        float, Option("--fail-below", help="Exit 1 if a group's fidelity is lower.")
     ] = 0.0,
     command_config: options.CommandConfig = None,
     fmt: options.PrintOrParquet = options.ReplayFormat.TABLE,
@@ -170,7 +169,7 @@ def _fail_below(rows: Any, least: float, note: Any) -> None:
     lowest = min((f for f in rows["fidelity"].to_pylist() if f is not None), default=math.inf)
     if lowest < least:
         note(f"a fidelity of {lowest:.2f} is below {least}")
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _tell(rows: Any, least: float, note: Any) -> None:

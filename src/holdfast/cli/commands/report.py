@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from holdfast.cli import options
+from holdfast.cli.declared import Option
 from holdfast.cli.output import print_note, track
 from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError
@@ -26,17 +25,17 @@ def run(
     bootstrap: options.Bootstrap = None,
     command_config: options.CommandConfig = None,
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="Where the result goes: an HTML file.")
+        Path, Option("-o", "--output", help="Where the result goes: an HTML file.")
     ] = Path("report.html"),
     group: options.Groups = None,
-    title: Annotated[str, typer.Option("--title", help="Heading.")] = "Consumer group report",
+    title: Annotated[str, Option("--title", help="Heading.")] = "Consumer group report",
     trace: Annotated[
         Path | None,
-        typer.Option("--trace", help="Also write a trace for ui.perfetto.dev or chrome://tracing."),
+        Option("--trace", help="Also write a trace for ui.perfetto.dev or chrome://tracing."),
     ] = None,
     replay: Annotated[
         Path | None,
-        typer.Option("--replay", help="JSON of holdfast replay: adds the policy comparison."),
+        Option("--replay", help="JSON of holdfast replay: adds the policy comparison."),
     ] = None,
     broker_log: options.BrokerLogs = None,
     journal: options.Journals = None,

@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from holdfast.cli.declared import Option
 from holdfast.cli.kept_tables import is_dump
 from holdfast.cli.options import KeptTables, Quiet
 from holdfast.cli.output import print_error, print_note
@@ -50,11 +49,11 @@ def run(
     *,
     source: KeptTables = None,
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Where to serve.")
+        str, Option("--listen", metavar="HOST:PORT", help="Where to serve.")
     ] = LISTEN,
     token_file: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--token-file",
             help="File with the token that clients must know; made up anew where one is needed.",
         ),

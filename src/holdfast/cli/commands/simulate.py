@@ -14,9 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from click.exceptions import Exit
 
 from holdfast.assignors.registry import ASSIGNORS, canonical
+from holdfast.cli.declared import Option
 from holdfast.cli.durations import asked_duration_ms, format_duration, parse_duration_ms
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, notes, print_note, track, write_json, write_rows
@@ -47,40 +48,32 @@ A scenario file: {"steps": [{"at": "10s", "do": "crash", "slot": 2},
 split, resize, jump-clock or restart-coordinator; slot -1 is whoever leads.
 """
 
-ScenarioName = Annotated[
-    str, typer.Option("--scenario", help=f"{', '.join(SCENARIOS)}, or a file.")
-]
-PolicyName = Annotated[
-    str, typer.Option("--policy", help=f"{', '.join(SIMULATED)}, or an assignor.")
-]
-Members = Annotated[int, typer.Option("--members", min=1, help="Processes in the group.")]
-Partitions = Annotated[int, typer.Option("--partitions", min=1, help="Of one topic.")]
-Delay = Annotated[
-    str, typer.Option("--delay", help="How long lost partitions wait (Designs II, III).")
-]
-Batch = Annotated[int, typer.Option("--batch", help="Design III: moves per round.")]
-Interval = Annotated[str, typer.Option("--interval", help="Design III: between batches.")]
-FirstMember = Annotated[
-    When, typer.Option("--first-member", help="A new group assigns now or waits.")
-]
-Steps = Annotated[int, typer.Option("--steps", min=1, help="How many members scale or die.")]
-Static = Annotated[bool, typer.Option("--static", help="Members have instance ids.")]
-Crash = Annotated[bool, typer.Option("--crash", help="Who bounces or scales down crashes.")]
+ScenarioName = Annotated[str, Option("--scenario", help=f"{', '.join(SCENARIOS)}, or a file.")]
+PolicyName = Annotated[str, Option("--policy", help=f"{', '.join(SIMULATED)}, or an assignor.")]
+Members = Annotated[int, Option("--members", min=1, help="Processes in the group.")]
+Partitions = Annotated[int, Option("--partitions", min=1, help="Of one topic.")]
+Delay = Annotated[str, Option("--delay", help="How long lost partitions wait (Designs II, III).")]
+Batch = Annotated[int, Option("--batch", help="Design III: moves per round.")]
+Interval = Annotated[str, Option("--interval", help="Design III: between batches.")]
+FirstMember = Annotated[When, Option("--first-member", help="A new group assigns now or waits.")]
+Steps = Annotated[int, Option("--steps", min=1, help="How many members scale or die.")]
+Static = Annotated[bool, Option("--static", help="Members have instance ids.")]
+Crash = Annotated[bool, Option("--crash", help="Who bounces or scales down crashes.")]
 ListenerKind = Annotated[
     Listener | None,
-    typer.Option("--listener", help="KIP-54's; default: old for eager, new for the others."),
+    Option("--listener", help="KIP-54's; default: old for eager, new for the others."),
 ]
 CostChanges = Annotated[
     list[str] | None,
-    typer.Option("--cost", help="NAME=DURATION of the cost model; repeatable. See -v."),
+    Option("--cost", help="NAME=DURATION of the cost model; repeatable. See -v."),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="All chance comes from it.")]
-Traced = Annotated[bool, typer.Option("--trace", help="Print what happened.")]
+Seed = Annotated[int, Option("--seed", min=0, help="All chance comes from it.")]
+Traced = Annotated[bool, Option("--trace", help="Print what happened.")]
 DumpFolder = Annotated[
     Path | None,
-    typer.Option("--dump", metavar="DIR", help="Write the coordinator's records as a dump."),
+    Option("--dump", metavar="DIR", help="Write the coordinator's records as a dump."),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print costs and sizes.")]
+Verbose = Annotated[bool, Option("--verbose", "-v", help="Print costs and sizes.")]
 
 
 def run(
@@ -138,7 +131,7 @@ def run(
     report = _simulate(setup, dump, quiet=quiet)
     _write(report, fmt, output, sizes=verbose)
     if report.violations:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _simulate(setup: Setup, dump: Path | None, *, quiet: bool) -> Report:

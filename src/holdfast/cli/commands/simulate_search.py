@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from click.exceptions import Exit
 
+from holdfast.cli.declared import Option
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows
 from holdfast.errors import ConfigError
@@ -31,26 +32,28 @@ Examples:
 
 def run(
     *,
-    policy: Annotated[str, typer.Option("--policy", help=", ".join(POLICIES))] = "deferred",
+    policy: Annotated[str, Option("--policy", help=", ".join(POLICIES))] = "deferred",
     lost: Annotated[
         str,
-        typer.Option(
+        Option(
             "--lost",
             metavar="KINDS",
             help=f"One message of each is lost or late: {', '.join(KINDS)}; commas between.",
         ),
     ] = "",
     partitions: Annotated[
-        int, typer.Option("--partitions", min=1, help="Of one topic, at most 8.")
+        int, Option("--partitions", min=1, help="Of one topic, at most 8.")
     ] = Bound().partitions,
     forget: Annotated[
-        int, typer.Option("--forget", min=0, help="Members that lose their share of the memory.")
+        int, Option("--forget", min=0, help="Members that lose their share of the memory.")
     ] = Bound().forgets,
     fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,
     quiet: Quiet = False,
 ) -> None:
-    """Search every order of events of a small group: joins, a crash, a leave, lost messages.
+    """Search every order of events of a small group.
+
+    Events are joins, a crash, a leave and lost messages.
 
     Exit codes: 0 done; 1 a rule is broken or the search did not end; 2 a wrong option.
     """
@@ -87,4 +90,4 @@ def run(
         rows = [{"measure": name, "value": str(value)} for name, value in values.items()]
         write_rows(rows, ("measure", "value"), fmt, output)
     if found.violations or not found.complete:
-        raise typer.Exit(1)
+        raise Exit(1)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from click.exceptions import Exit
 
+from holdfast.cli.declared import Option
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows
 from holdfast.command_lines import holdfast_line, option
@@ -28,13 +29,13 @@ Examples:
 
 def run(
     *,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="How many, one a seed.")] = 100,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The first one.")] = 0,
+    runs: Annotated[int, Option("--runs", min=1, help="How many, one a seed.")] = 100,
+    seed: Annotated[int, Option("--seed", min=0, help="The first one.")] = 0,
     policy: Annotated[
         str | None,
-        typer.Option("--policy", help=f"{', '.join(POLICIES)}; default: drawn from the seed."),
+        Option("--policy", help=f"{', '.join(POLICIES)}; default: drawn from the seed."),
     ] = None,
-    trace: Annotated[bool, typer.Option("--trace", help="Print what happened.")] = False,
+    trace: Annotated[bool, Option("--trace", help="Print what happened.")] = False,
     fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,
     quiet: Quiet = False,
@@ -73,4 +74,4 @@ def run(
         first = option("--seed", str(rows[0]["seed"]))
         again = holdfast_line("simulate-soak", "--runs", "1", *first, *same, "--trace")
         print_note(f"again: {again}")
-        raise typer.Exit(1)
+        raise Exit(1)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
-import typer
-
 from holdfast.cli import options
 from holdfast.cli.commands.watch import kept_days
+from holdfast.cli.declared import Option, group_of
 from holdfast.cli.output import notes
 
 EXAMPLES = """\b
@@ -16,21 +15,11 @@ Examples:
   holdfast tables compact tables --keep 90d
 """
 
-group = typer.Typer(
-    help="Upkeep of a folder of tables: compact.", epilog=EXAMPLES, no_args_is_help=True
-)
 
-
-@group.callback()
-def _root() -> None:
-    """Upkeep of a folder of tables that `history` or `watch` has written."""
-
-
-@group.command("compact", epilog=EXAMPLES)
 def compact(
     folder: options.FolderOfTables,
     keep: Annotated[
-        str, typer.Option("--keep", help="Drop rows that are older (90d, 12h); all: keep them.")
+        str, Option("--keep", help="Drop rows that are older (90d, 12h); all: keep them.")
     ] = "all",
     quiet: options.Quiet = False,
 ) -> None:
@@ -52,3 +41,11 @@ def compact(
             note(f"{folder}: dropped rows: {told or 'none'}")
         done = merge(tables, writer, everything=True)
     note(f"{folder}: merged {done.merged} files into {done.written}")
+
+
+group = group_of(
+    "tables",
+    {"compact": compact},
+    "Upkeep of a folder of tables that `history` or `watch` has written.",
+    EXAMPLES,
+)

@@ -15,9 +15,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from click.exceptions import Exit
 
 from holdfast.assignors.registry import canonical
+from holdfast.cli.declared import Argument, Option
 from holdfast.cli.options import OutputFile, PrintFormat
 from holdfast.cli.output import Format, print_note, write_json, write_rows
 from holdfast.command_lines import holdfast_line
@@ -53,20 +54,18 @@ A file: {"members": [{"id": "a", "assignors": ["range"], "client": "java",
 def run(
     *,
     members: Annotated[
-        str | None, typer.Argument(metavar="[MEMBERS.json|-]", help="- reads stdin.")
+        str | None, Argument(metavar="[MEMBERS.json|-]", help="- reads stdin.")
     ] = None,
     start: Annotated[
-        str | None, typer.Option("--from", help="Assignors of all members now: a,b.")
+        str | None, Option("--from", help="Assignors of all members now: a,b.")
     ] = None,
-    goal: Annotated[str | None, typer.Option("--to", help="Assignors after the bounce.")] = None,
-    client: Annotated[Client, typer.Option("--client", help="Of all members.")] = Client.HOLDFAST,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Say which bounces lead there safely.")
-    ] = False,
+    goal: Annotated[str | None, Option("--to", help="Assignors after the bounce.")] = None,
+    client: Annotated[Client, Option("--client", help="Of all members.")] = Client.HOLDFAST,
+    plan: Annotated[bool, Option("--plan", help="Say which bounces lead there safely.")] = False,
     fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,
 ) -> None:
-    """Check whether one rolling bounce to other assignors is safe, and say why not.
+    """Check whether one rolling bounce to other assignors is safe, or why not.
 
     Exit codes: 0 safe; 1 not safe; 2 a wrong option; 3 the file cannot be read.
     """
@@ -100,7 +99,7 @@ def run(
             print_note("safe")
         write_rows(rows, _COLUMNS, fmt, output)
     if not safe:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from holdfast.cli import options
 from holdfast.cli.commands.export import write_metrics
 from holdfast.cli.commands.history import (
@@ -17,6 +15,7 @@ from holdfast.cli.commands.history import (
     tell_bad,
     tell_counts,
 )
+from holdfast.cli.declared import Option
 from holdfast.cli.durations import parse_duration_ms, seconds
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
@@ -41,12 +40,12 @@ Examples:
 """
 
 
-def run(  # noqa: PLR0917 (typer passes every option by name)
+def run(  # noqa: PLR0917 (every option is passed by name)
     bootstrap: options.NeededBootstrap,
     output: options.WatchedFolder,
     every: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--every",
             metavar="DURATION",
             help="Between looks: 30s, 5m, or seconds; without it: what is there, once.",
@@ -55,14 +54,14 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     group: options.Groups = None,
     all_groups: options.SparkGroups = False,
     max_records: Annotated[
-        int | None, typer.Option("--max-records", help="At most so many records in a batch.")
+        int | None, Option("--max-records", help="At most so many records in a batch.")
     ] = None,
     metrics: Annotated[
         Path | None,
-        typer.Option("--metrics", help="What `export` serves, to a file after each batch."),
+        Option("--metrics", help="What `export` serves, to a file after each batch."),
     ] = None,
     keep: Annotated[
-        str, typer.Option("--keep", help="Drop rows that are older (90d, 12h); all: keep them.")
+        str, Option("--keep", help="Drop rows that are older (90d, 12h); all: keep them.")
     ] = KEEP,
     reset: options.OffsetReset = options.Reset.LATEST,
     broker_log: options.BrokerLogs = None,

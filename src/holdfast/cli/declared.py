@@ -1,0 +1,192 @@
+"""A command as its function declares it, made into a command of Click's.
+
+**Rules.** An option stands once: in the signature of its command's function, or in
+:mod:`holdfast.cli.options` where several commands have it. Click's name of an option is its first
+long flag, so a settings file and a variable of the environment have the flag's name. Of an option
+that counts once, a second one is refused: the first would be lost without a word.
+
+**Strategy.** A parameter is ``Annotated[type, Option(...)]`` or ``Annotated[type, Argument(...)]``.
+The type says how a value is read: a closed set is a choice, ``list`` may be said several times,
+``bool`` is a flag, a ``Path`` is a local one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+import click
+
+from holdfast.errors import ConfigError
+from holdfast.tables.places import local_path
+
+Run = Callable[..., Any]
+CONTEXT = {
+    "help_option_names": ["-h", "--help"],
+    "show_default": True,
+    "max_content_width": 100,
+}
+
+
+class Declared:
+    """What a signature says of one parameter.
+
+    Parameters
+    ----------
+    flags : str
+        As they are typed; none for an argument.
+    help : str
+        One line.
+    metavar : str, optional
+        What stands for a value in the help.
+    min : int, optional
+        The least number that is taken.
+    parser : callable, optional
+        Makes the value of a text, where the type does not say it.
+    """
+
+    def __init__(
+        self,
+        *flags: str,
+        help: str = "",  # noqa: A002 (Click's word)
+        metavar: str | None = None,
+        min: int | None = None,  # noqa: A002 (Click's word)
+        parser: Callable[[str], Any] | None = None,
+    ):
+        self.flags = flags
+        self.help = help
+        self.metavar = metavar
+        self.min = min
+        self.parser = parser
+
+
+class Option(Declared):
+    """An option: its flags, and what the help says of it."""
+
+
+class Argument(Declared):
+    """A word that is given by its place."""
+
+
+class _LocalPath(click.ParamType[Path]):
+    """A path on this machine; a URL of a store is refused."""
+
+    name = "path"
+    envvar_list_splitter = os.path.pathsep
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Path:
+        return local_path(value)
+
+
+class _Parsed(click.ParamType[Any]):
+    """What a function makes of a text."""
+
+    name = "text"
+
+    def __init__(self, parser: Callable[[str], Any]):
+        self._parser = parser
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        return self._parser(str(value))
+
+
+class _Member(click.Choice[str]):
+    """A member of a closed set, by its value."""
+
+    def __init__(self, members: type[StrEnum]):
+        super().__init__([member.value for member in members])
+        self._members = members
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        return self._members(super().convert(value, param, ctx))
+
+
+class Command(click.Command):
+    """A command that refuses a second one of an option that counts once."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line, and refuse a second option where one counts."""
+        if not ctx.resilient_parsing:
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            _refuse_repeats(order)
+        return super().parse_args(ctx, args)
+
+
+def _refuse_repeats(given: list[click.Parameter]) -> None:
+    for parameter, n_times in Counter(given).items():
+        counts_once = isinstance(parameter, click.Option) and not (
+            parameter.multiple or parameter.is_flag or parameter.count
+        )
+        if counts_once and n_times > 1:
+            flag = max(parameter.opts, key=len)
+            raise ConfigError(f"{flag} is given {n_times} times, and only one of them would count")
+
+
+def command_of(name: str, run: Run, epilog: str) -> Command:
+    """The command that calls a function with what was given on its command line."""
+    hints = get_type_hints(run, include_extras=True)
+    made = {
+        parameter.name: _parameter(hints[parameter.name], parameter)
+        for parameter in inspect.signature(run).parameters.values()
+    }
+
+    def call(**given: Any) -> Any:
+        return run(**{own: given[str(one.name)] for own, one in made.items()})
+
+    return Command(
+        name,
+        params=list(made.values()),
+        callback=call,
+        help=inspect.getdoc(run),
+        epilog=epilog,
+        context_settings=CONTEXT,
+    )
+
+
+def group_of(name: str, runs: Mapping[str, Run], told: str, epilog: str) -> click.Group:
+    """A command with commands of its own, and what the help tells of it."""
+    return click.Group(
+        name,
+        commands=[command_of(own, run, epilog) for own, run in runs.items()],
+        help=told,
+        epilog=epilog,
+        no_args_is_help=True,
+        context_settings=CONTEXT,
+    )
+
+
+def _parameter(hint: Any, parameter: inspect.Parameter) -> click.Parameter:
+    kind, declared = get_args(hint)[:2]
+    if isinstance(kind, UnionType):
+        (kind,) = set(get_args(kind)) - {NoneType}
+    many = get_origin(kind) is list
+    if many:
+        (kind,) = get_args(kind)
+    more: dict[str, Any] = {"type": _type(kind, declared), "metavar": declared.metavar}
+    if parameter.default is inspect.Parameter.empty:
+        more["required"] = True
+    else:
+        default = parameter.default
+        more["default"] = default.value if isinstance(default, StrEnum) else default
+    if isinstance(declared, Argument):
+        return click.Argument([parameter.name], help=declared.help, nargs=-1 if many else 1, **more)
+    if kind is bool:
+        more |= {"type": None, "is_flag": True}
+    return click.Option(declared.flags, help=declared.help, multiple=many, **more)
+
+
+def _type(kind: Any, declared: Declared) -> Any:
+    """What reads the text of a value."""
+    if declared.parser is not None:
+        return _Parsed(declared.parser)
+    if declared.min is not None:
+        return click.IntRange(min=declared.min)
+    if issubclass(kind, StrEnum):
+        return _Member(kind)
+    return _LocalPath() if issubclass(kind, Path) else kind
