@@ -8,12 +8,13 @@ import pytest
 
 from holdfast.adapters.cluster import cluster as module
 from holdfast.adapters.cluster.connections import Connections
+from holdfast.adapters.cluster.groups import GroupQuestions
 from holdfast.adapters.cluster.lookup import Lookup
 from holdfast.errors import RemoteProtocolError, SourceError
 
 CALLS = {
     "topics": ("Metadata", lambda cluster: cluster.snapshot()),
-    "groups": ("ListGroups", lambda cluster: cluster.group_names()),
+    "ask": ("ListGroups", lambda cluster: cluster.group_names()),
     "offsets_at": ("ListOffsets", lambda cluster: cluster.times_at([("t", 0, 1, 2)])),
 }
 
@@ -42,7 +43,7 @@ def failed_by(error):
 @pytest.mark.parametrize("error", [KeyError("endpoint_type"), TypeError("x"), ValueError("y")])
 def test_a_fault_of_the_client_library_is_a_source_error(cluster, monkeypatch, asked, error):
     request, call = CALLS[asked]
-    monkeypatch.setattr(Lookup, asked, failed_by(error))
+    monkeypatch.setattr(GroupQuestions if asked == "ask" else Lookup, asked, failed_by(error))
     with pytest.raises(SourceError) as caught:
         call(cluster)
     assert str(caught.value) == (
@@ -54,7 +55,7 @@ def test_a_fault_of_the_client_library_is_a_source_error(cluster, monkeypatch, a
 @pytest.mark.parametrize("code", [29, 30, 31])
 def test_a_missing_right_is_told_as_such(cluster, monkeypatch, code):
     refused = RemoteProtocolError("no", error_code=code)
-    monkeypatch.setattr(Lookup, "groups", failed_by(refused))
+    monkeypatch.setattr(GroupQuestions, "ask", failed_by(refused))
     with pytest.raises(SourceError, match="the principal may not read that from 127"):
         cluster.group_names()
 

@@ -10,7 +10,7 @@ from holdfast.adapters.settings import KEYS
 from holdfast.assignors import claims
 from holdfast.cli import metrics_server
 from holdfast.cli.commands import export, serve
-from holdfast.cli.settings_files import FILE_NAME, NAMED_BY
+from holdfast.cli.settings import FILE_NAME, NAMED_BY
 from holdfast.jvm import jars
 from holdfast.machine.leader import oversized, recall
 from holdfast.tables.private import FILE_MODE, FOLDER_MODE

@@ -15,11 +15,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
-
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli.output import BAR_AFTER_S, printable, stderr_console
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 LOOK_EVERY_S: Final = 0.5
 Records = int | Callable[[], int | None] | None
@@ -138,6 +139,14 @@ def spark_bar(
     if quiet or not stderr_console().is_terminal:
         yield
         return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (
         TextColumn(f"{printable(what)}, {{task.fields[stage]}}"),
         BarColumn(),

@@ -110,7 +110,7 @@ class LiveCluster:
             The address is not HOST:PORT.
         """
         _ = self.spark_options  # what Java's client cannot honour is told now
-        with self._asking():
+        with self.asking():
             pass
 
     def partition_ends(
@@ -129,12 +129,12 @@ class LiveCluster:
             The cluster cannot be reached, has no such topic, or a partition that is wanted by
             itself has no leader.
         """
-        with self._asking("read_committed") as asked:
+        with self.asking("read_committed") as asked:
             answer = asked("Metadata", lambda lookup: lookup.topics([topic]))
             if not answer.found:
                 raise self._not_found(topic, answer.refused.get(topic, 0))
             (found,) = answer.found
-            partitions = _led(found)
+            partitions = led(found)
             wanted = None if only is None else only(len(found.leaders))
             if wanted is not None:
                 listed = [p for p in range(len(found.leaders)) if p in wanted]
@@ -145,7 +145,7 @@ class LiveCluster:
                         "leader"
                     )
                 partitions = listed
-            rows = _offsets(asked, {topic: partitions})
+            rows = offsets_of(asked, {topic: partitions})
         return {partition: (begin, end) for _, partition, begin, end in rows}
 
     def _not_found(self, topic: str, code: int) -> SourceError:
@@ -161,9 +161,11 @@ class LiveCluster:
         SourceError
             The cluster cannot be reached.
         """
-        with self._asking() as asked:
-            found: set[str] = asked("ListGroups", lambda lookup: lookup.groups())
-            return found
+        from holdfast.adapters.cluster.groups import GroupQuestions
+
+        with self.asking() as asked:
+            questions: GroupQuestions = asked("ListGroups", GroupQuestions.ask)
+            return {*questions.listed}
 
     def snapshot(self) -> ClusterSnapshot:
         """Every topic with its id, and the begin and end offset of each partition.
@@ -173,13 +175,13 @@ class LiveCluster:
         SourceError
             The cluster cannot be reached.
         """
-        with self._asking() as asked:
+        with self.asking() as asked:
             answer = asked("Metadata", lambda lookup: lookup.topics())
-            offsets = _offsets(asked, {topic.name: _led(topic) for topic in answer.found})
+            offsets = offsets_of(asked, {topic.name: led(topic) for topic in answer.found})
         taken_at = datetime.now(UTC).isoformat()
         share = [topic for topic in answer.found if topic.name == SHARE_TOPIC]
         return ClusterSnapshot(
-            share_state=self._records(SHARE_TOPIC, _led(share[0])) if share else (),
+            share_state=self._records(SHARE_TOPIC, led(share[0])) if share else (),
             cluster_id=answer.cluster_id,
             topics=topic_rows(answer.found),
             offsets=offsets,
@@ -201,16 +203,8 @@ class LiveCluster:
         """
         if not wanted:
             return []
-        with self._asking() as asked:
-
-            def ask(times: Mapping[Place, int]) -> dict[Place, tuple[int, int] | None]:
-                found = asked("ListOffsets", lambda lookup: lookup.offsets_at(times))
-                return {
-                    place: None if offset < 0 else (offset, time_ms)
-                    for place, (offset, time_ms) in found.items()
-                }
-
-            return record_times(wanted, ask, round(datetime.now(UTC).timestamp() * 1000))
+        with self.asking() as asked:
+            return times_of(asked, wanted, round(datetime.now(UTC).timestamp() * 1000))
 
     def _records(
         self, topic: str, partitions: Sequence[int]
@@ -248,7 +242,7 @@ class LiveCluster:
         )
 
     @contextmanager
-    def _asking(self, isolation: str = "read_uncommitted") -> Iterator[Asked]:
+    def asking(self, isolation: str = "read_uncommitted") -> Iterator[Asked]:
         """Connect for some questions: each gets its name and what asks it."""
         from holdfast.adapters.cluster.connections import Connections
         from holdfast.adapters.cluster.lookup import Lookup
@@ -307,7 +301,7 @@ def _line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _offsets(
+def offsets_of(
     asked: Asked, partitions: Mapping[str, Sequence[int]]
 ) -> list[tuple[str, int, int, int]]:
     """Begin and end offset of every one of these partitions, sorted."""
@@ -335,12 +329,27 @@ def _offset_of_each(
     return found
 
 
+def times_of(
+    asked: Asked, wanted: Sequence[tuple[str, int, int, int]], now_ms: int
+) -> list[int | None]:
+    """Times of records, as :meth:`LiveCluster.times_at` has them."""
+
+    def ask(times: Mapping[Place, int]) -> dict[Place, tuple[int, int] | None]:
+        found = asked("ListOffsets", lambda lookup: lookup.offsets_at(times))
+        return {
+            place: None if offset < 0 else (offset, time_ms)
+            for place, (offset, time_ms) in found.items()
+        }
+
+    return record_times(wanted, ask, now_ms) if wanted else []
+
+
 def topic_rows(topics: Sequence[ClusterTopic]) -> list[tuple[str, str, int]]:
     """Id, name and number of partitions of topics."""
     return [(topic_id_text(t.topic_id), t.name, len(t.leaders)) for t in topics]
 
 
-def _led(topic: ClusterTopic) -> list[int]:
+def led(topic: ClusterTopic) -> list[int]:
     """Partitions that have a leader, ascending."""
     return sorted(p for p, leader in topic.leaders.items() if leader >= 0)
 

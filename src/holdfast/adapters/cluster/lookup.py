@@ -1,4 +1,4 @@
-"""Questions to the cluster: topics, partition counts, racks, leaders, offsets, groups.
+"""Questions to the cluster: topics, partition counts, racks, leaders, offsets.
 
 **Rules.** No question creates a topic. A topic that cannot be described costs the question nothing:
 :meth:`Lookup.partitions` says of each topic how many partitions it has, or why that is not known.
@@ -13,7 +13,6 @@ from __future__ import annotations
 import concurrent.futures
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -85,7 +84,7 @@ class Lookup:
     """Asks the brokers, over the connections of a member or of a command."""
 
     def __init__(self, connections: Connections):
-        self._connections = connections
+        self.connections = connections
         self._send = connections.send
         self._committed_only = connections.settings["isolation.level"] == "read_committed"
 
@@ -95,7 +94,7 @@ class Lookup:
         """Describe these topics (None: all)."""
 
         async def work() -> ClusterTopics:
-            answer = await self._connections.again(lambda: self._metadata(names))
+            answer = await self.connections.again(lambda: self._metadata(names))
             found = [
                 ClusterTopic(
                     name=topic.name,
@@ -111,26 +110,7 @@ class Lookup:
                 refused={t.name: t.error_code for t in answer.topics if t.error_code},
             )
 
-        return self._connections.future(work)
-
-    def groups(self) -> concurrent.futures.Future[set[str]]:
-        """Ids of the groups that the brokers know: each is asked for its own."""
-
-        async def work() -> set[str]:
-            answer = await self._connections.again(lambda: self._metadata([]))
-            found: set[str] = set()
-            for broker in answer.brokers:
-                found |= await self._connections.again(partial(self._groups, broker.node_id))
-            return found
-
-        return self._connections.future(work)
-
-    async def _groups(self, node: int) -> set[str]:
-        from kafka.protocol.admin import ListGroupsRequest
-
-        answer = await self._send(ListGroupsRequest(**REQUESTS["ListGroups"].bounds), node)
-        raise_code(answer.error_code)
-        return {group.group_id for group in answer.groups}
+        return self.connections.future(work)
 
     def list_offsets(
         self, partitions: Collection[TopicPartition], at: int
@@ -145,7 +125,7 @@ class Lookup:
             found = await self._offsets_at(dict.fromkeys(partitions, at))
             return {tp: offset for tp, (offset, _) in found.items()}
 
-        return self._connections.future(work)
+        return self.connections.future(work)
 
     def offsets_at(
         self, times: Mapping[TopicPartition, int]
@@ -159,12 +139,12 @@ class Lookup:
         times : mapping of (topic, partition) to int
             Milliseconds since 1970, or :data:`EARLIEST` or :data:`LATEST`.
         """
-        return self._connections.future(lambda: self._offsets_at(times))
+        return self.connections.future(lambda: self._offsets_at(times))
 
     async def _offsets_at(
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, tuple[int, int]]:
-        return await self._connections.again(lambda: self._ask_leaders(times))
+        return await self.connections.again(lambda: self._ask_leaders(times))
 
     async def _ask_leaders(
         self, times: Mapping[TopicPartition, int]
@@ -214,7 +194,7 @@ class Lookup:
                 )
                 for topic, partitions in topics.items()
             ],
-            timeout_ms=self._connections.timeout_ms,
+            timeout_ms=self.connections.timeout_ms,
             **REQUESTS["ListOffsets"].bounds,
         )
 
@@ -234,7 +214,7 @@ class Lookup:
                 refused.pop(name, None)
             return FoundTopics(counts=counts, refused={} if topics is None else refused)
 
-        return self._connections.future(work)
+        return self.connections.future(work)
 
     def racks(
         self, topics: Collection[str]
@@ -253,7 +233,7 @@ class Lookup:
                 ]
             return found
 
-        return self._connections.future(work)
+        return self.connections.future(work)
 
     async def _metadata(self, topics: Collection[str] | None) -> Any:
         from kafka.protocol.metadata import MetadataRequest

@@ -59,8 +59,17 @@ REQUESTS: Final[Mapping[str, RequestVersions]] = {
     "Heartbeat": RequestVersions(12, 3, 4, "2.3"),
     "LeaveGroup": RequestVersions(13, 3, 5, "2.4"),
     "SyncGroup": RequestVersions(14, 3, 5, "2.3"),
+    "DescribeGroups": RequestVersions(15, 0, 6, "0.9"),
     "ListGroups": RequestVersions(16, 0, 5, "0.9"),
 }
+
+GROUP_REQUESTS: Final[Mapping[str, RequestVersions]] = {
+    "ConsumerGroupDescribe": RequestVersions(69, 0, 1, "3.7"),
+    "ShareGroupDescribe": RequestVersions(77, 1, 1, "4.1"),
+    "StreamsGroupDescribe": RequestVersions(89, 0, 0, "4.1"),
+    "DescribeShareGroupOffsets": RequestVersions(90, 0, 1, "4.1"),
+}
+"""Requests about one kind of group: a broker without them has no group of that kind."""
 
 
 def why_too_old(known: Mapping[int, tuple[int, int]], release: str) -> str | None:

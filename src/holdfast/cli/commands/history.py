@@ -336,6 +336,13 @@ def live_cluster(
     SourceError
         It cannot be reached, or the file cannot be read.
     """
+    cluster = unchecked_cluster(bootstrap, command_config, timeout)
+    cluster.check()
+    return cluster
+
+
+def unchecked_cluster(bootstrap: str, command_config: Path | None, timeout: str) -> LiveCluster:
+    """As :func:`live_cluster`, for questions that say themselves that nobody answers."""
     from holdfast.adapters.cluster.cluster import LiveCluster
     from holdfast.adapters.cluster.properties import read_properties
 
@@ -343,9 +350,7 @@ def live_cluster(
     wait_ms = parse_duration_ms(timeout, "--timeout")
     if wait_ms <= 0:
         raise ConfigError(f"--timeout: found {timeout!r}, expected a duration above 0")
-    cluster = LiveCluster(bootstrap=bootstrap, config=config, timeout_ms=wait_ms)
-    cluster.check()
-    return cluster
+    return LiveCluster(bootstrap=bootstrap, config=config, timeout_ms=wait_ms)
 
 
 def check_logs(logs: Sequence[Path]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from holdfast.cli import options
-from holdfast.cli.commands.history import make_history, rows_kept, rows_of
+from holdfast.cli.commands.history import make_history, rows_kept, rows_of, unchecked_cluster
 from holdfast.cli.declared import Option
 from holdfast.cli.kept_tables import holds_tables, tell_age
 from holdfast.cli.output import Format, notes, write_rows
@@ -53,7 +53,8 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     """Show how far groups are behind, the most first, and who owns it.
 
     A partition is listed when it has a commit or an owner. Nothing is joined and nothing written.
-    A folder of tables has the lag as of the moment when they were made.
+    A cluster's coordinators are asked, and of very many groups the offsets topic is read. A folder
+    of tables has the lag as of the moment when they were made.
     """
     note = notes(quiet)
     if source is not None and holds_tables(source):
@@ -64,6 +65,14 @@ def run(  # noqa: PLR0917 (every option is passed by name)
         tell_age(source, note)
         _print_lag(rows_kept(source, "lag", group, output), topic, fmt, note)
         return
+    if bootstrap is not None and source is None and output is None:
+        from holdfast.cli.asked_lag import asked_lag
+
+        cluster = unchecked_cluster(bootstrap, command_config, timeout)
+        rows = asked_lag(cluster, group or (), all_groups=all_groups, reset=str(reset), note=note)
+        if rows is not None:
+            _print_lag(rows, topic, fmt, note)
+            return
     with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
         made = make_history(
             bootstrap=bootstrap,
@@ -91,6 +100,7 @@ def _print_lag(
     if topics:
         check_topics(topics, {row["topic"] for row in rows})
         rows = [row for row in rows if row["topic"] in topics]
+    rows = sorted(rows, key=_most_first)
     clamped = sum(row["clamped"] != "none" for row in rows)
     if clamped:
         note(f"{clamped} commits lie beyond the end or before the beginning and are clamped")
@@ -98,3 +108,9 @@ def _print_lag(
     if fmt is Format.TABLE:
         rows, columns = for_people(LAG, rows)
     write_rows(rows, columns, fmt, title="lag")
+
+
+def _most_first(row: dict[str, Any]) -> tuple[int, str, str, int]:
+    """The largest lag first, then by name; a lag that is not known is the least."""
+    lag = -1 if row["lag"] is None else row["lag"]
+    return -lag, row["group"], row["topic"], row["partition"]

@@ -1,0 +1,164 @@
+"""The table ``lag`` of a live cluster, as its coordinators answer: no JVM, no offsets topic.
+
+**Rules.** The rows are those of :mod:`holdfast.pipeline.history.lag`, which has the rule by
+columns; a test compares both on the same groups. A coordinator does not say when a commit was
+written, nor that one was deleted or has expired. So the times of commits are null, ``status`` is
+``none`` without a commit, and ``lag_seconds`` is known by records alone.
+
+**Strategy.** Plain Python, row by row: NumPy and Arrow would take as long to load as the answer.
+:data:`MOST_GROUPS` says up to where this way is taken: from there on the pipeline, which reads the
+offsets topic by columns, is as quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.adapters.cluster.groups_now import GroupsNow, groups_now
+from holdfast.errors import nearest
+
+if TYPE_CHECKING:
+    from holdfast.adapters.cluster.cluster import LiveCluster
+    from holdfast.adapters.cluster.groups import Position, Reader
+
+MOST_GROUPS: Final = 2_000
+"""So many groups at most are asked for one by one."""
+
+_LATEST = "latest"
+_Partition = tuple[str, str, int]
+"""Group, topic, partition."""
+
+
+def asked_lag(
+    cluster: LiveCluster,
+    groups: Sequence[str],
+    *,
+    all_groups: bool,
+    reset: str,
+    note: Callable[[str], None],
+) -> list[dict[str, Any]] | None:
+    """Rows of ``lag`` from the coordinators; None where the pipeline is as quick.
+
+    Parameters
+    ----------
+    groups : sequence of str
+        Names or patterns; empty: all.
+    all_groups : bool
+        Of all groups: those of Spark's connector too.
+    reset : str
+        ``auto.offset.reset`` of a partition without a commit.
+    note : callable
+        Is told of a name that no group has.
+
+    Raises
+    ------
+    SourceError
+        The cluster cannot be reached, or refuses.
+    """
+
+    def choose(known: Collection[str]) -> list[str] | None:
+        chosen = chosen_groups(known, groups, all_groups=all_groups)
+        if len(chosen) > MOST_GROUPS:
+            return None
+        for name in groups:
+            if not any(_matches(group, name) for group in chosen):
+                note(f"no group {name!r}{nearest(name, sorted(known), 3, before=': ')}")
+        return chosen
+
+    found = groups_now(cluster, choose)
+    return None if found is None else [*lag_rows(found, reset)]
+
+
+def chosen_groups(known: Collection[str], wanted: Sequence[str], *, all_groups: bool) -> list[str]:
+    """Names that are wanted, by name or pattern; without ``wanted`` all but those of Spark."""
+    if wanted:
+        return [group for group in known if any(_matches(group, name) for name in wanted)]
+    if all_groups:
+        return [*known]
+    from holdfast.pipeline.ingest.selection import SPARK_GROUPS
+
+    return [group for group in known if not group.startswith(SPARK_GROUPS)]
+
+
+def _matches(group: str, name: str) -> bool:
+    return group == name or fnmatchcase(group, name)
+
+
+def lag_rows(found: GroupsNow, reset: str) -> Iterator[dict[str, Any]]:
+    """Rows of the table ``lag``, sorted by group, topic and partition."""
+    ends = {(topic, p): (begin, end) for topic, p, begin, end in found.offsets}
+    positions = {(one.group, one.topic, one.partition): one for one in found.positions}
+    owners = _owners(found.readers)
+    for key in sorted(positions.keys() | owners.keys()):
+        group, topic, partition = key
+        position, owner = positions.get(key), owners.get(key)
+        begin, end = ends.get((topic, partition), (None, None))
+        row = _empty_row(group, topic, partition, owner)
+        row |= {"log_start_offset": begin, "log_end_offset": end}
+        row["is_idle"] = begin is not None and begin == end
+        shared = group in found.share_groups
+        if position is None:
+            if begin is not None and end is not None and not shared:
+                row["lag_by_reset"] = 0 if reset == _LATEST else max(end - begin, 0)
+        else:
+            row |= {"status": "shared" if shared else "committed"}
+            row["current_offset"] = position.offset
+            if begin is not None and end is not None:
+                row |= _behind(position, begin, end)
+                row |= _seconds(row, found)
+        yield row
+
+
+def _owners(readers: Sequence[Reader]) -> dict[_Partition, Reader]:
+    """The reader of each partition; of several the one with the smallest id."""
+    found: dict[_Partition, Reader] = {}
+    for reader in sorted(readers, key=lambda one: one.member_id):
+        for topic, partitions in reader.partitions:
+            for partition in partitions:
+                found.setdefault((reader.group, topic, partition), reader)
+    return found
+
+
+def _empty_row(group: str, topic: str, partition: int, owner: Reader | None) -> dict[str, Any]:
+    unknown = ("current_offset", "lag", "lag_by_reset", "lag_seconds", "lag_seconds_basis")
+    times = ("delivered", "commit_timestamp", "position_timestamp")
+    return {
+        **dict.fromkeys(unknown + times),
+        "group": group,
+        "topic": topic,
+        "partition": partition,
+        "member_id": owner and owner.member_id,
+        "client_id": owner and owner.client_id,
+        "client_host": owner and owner.client_host,
+        "status": "none",
+        "clamped": "none",
+    }
+
+
+def _behind(position: Position, begin: int, end: int) -> dict[str, Any]:
+    """How far behind a position is, inside the log."""
+    offset, left = position.offset, position.share_lag
+    lag: int | None = end - min(max(offset, begin), max(begin, end))
+    done = None
+    if left is not None and left < 0:
+        lag = None
+    elif left is not None and lag is not None:
+        # A share group's broker counts what is left: what is done is the rest of the log.
+        done = max(end - offset - left, 0)
+        lag = max(lag - done, 0)
+    clamped = "beyond_end" if offset > end else "before_begin" if offset < begin else "none"
+    return {"lag": lag, "delivered": done, "clamped": clamped}
+
+
+def _seconds(row: dict[str, Any], found: GroupsNow) -> dict[str, Any]:
+    """The age of the oldest unread record, where its time is known."""
+    if row["lag"] == 0:
+        return {"lag_seconds": 0.0}
+    first = max(row["current_offset"], row["log_start_offset"])
+    time_ms = found.times_ms.get((row["topic"], row["partition"], first))
+    if row["lag"] is None or time_ms is None:
+        return {}
+    age_s = max(found.taken_at_us / 1000 - time_ms, 0.0) / 1000
+    return {"lag_seconds": age_s, "lag_seconds_basis": "record"}

@@ -1,0 +1,190 @@
+"""Rows of ``lag`` from what coordinators answer: those of the pipeline, by its own rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.adapters.cluster.groups import Position, Reader
+from holdfast.adapters.cluster.groups_now import MOST_ASKED, GroupsNow
+from holdfast.cli import asked_lag
+from holdfast.cli.asked_lag import chosen_groups, lag_rows
+from holdfast.pipeline.history import ages
+from holdfast.pipeline.history.ages import with_record_ages
+from holdfast.pipeline.history.lag import INPUT, Ends, lag_table
+from holdfast.tables.schemas import from_columns
+
+NOW_US = 1_700_000_000_000_000
+NOT_SAID = {"commit_timestamp", "position_timestamp"}
+GROUPS, TOPICS = ("a", "b", "shared"), ("t", "u")
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> GroupsNow:
+    """What coordinators of three groups and leaders of two topics may answer."""
+    places = [(g, t, p) for g in GROUPS for t in TOPICS for p in range(2)]
+    offsets = []
+    for topic in TOPICS:
+        for partition in range(draw(st.integers(0, 2))):
+            begin = draw(st.integers(0, 5))
+            offsets.append((topic, partition, begin, begin + draw(st.integers(0, 5))))
+    positions = []
+    for group, topic, partition in draw(st.lists(st.sampled_from(places), unique=True)):
+        left = draw(st.integers(-1, 3)) if group == "shared" else None
+        offset = draw(st.integers(0, 12))
+        positions.append(
+            Position(group=group, topic=topic, partition=partition, offset=offset, share_lag=left)
+        )
+    readers = [
+        Reader(
+            group=draw(st.sampled_from(GROUPS)),
+            member_id=f"m{number}",
+            client_id="c",
+            client_host="/h",
+            partitions=((draw(st.sampled_from(TOPICS)), (draw(st.integers(0, 1)),)),),
+        )
+        for number in draw(st.lists(st.integers(0, 5), max_size=4, unique=True))
+    ]
+    unread = st.integers(-1, 90_000).map(lambda age: NOW_US // 1000 - age)
+    times = {
+        (one.topic, one.partition, max(one.offset, begin)): draw(unread)
+        for one in positions
+        for topic, partition, begin, end in offsets
+        if (topic, partition) == (one.topic, one.partition)
+        and one.share_lag is None
+        and one.offset < end
+        and draw(st.booleans())
+    }
+    return GroupsNow(
+        positions=positions,
+        readers=readers,
+        share_groups=frozenset({"shared"}),
+        offsets=offsets,
+        taken_at_us=NOW_US,
+        times_ms=times,
+    )
+
+
+def as_input(found: GroupsNow) -> pa.Table:
+    """The same as the pipeline has it: commits with places in a log, and what members own."""
+    ends = {(topic, p): (begin, end) for topic, p, begin, end in found.offsets}
+    rows: list[dict[str, Any]] = []
+    for at, one in enumerate(found.positions):
+        _, end = ends.get((one.topic, one.partition), (0, None))
+        done = None
+        if one.share_lag is not None:
+            known = end is not None and one.share_lag >= 0
+            done = max(end - one.offset - one.share_lag, 0) if known else -1
+        rows.append(
+            {
+                "group": one.group,
+                "topic": one.topic,
+                "partitions": [one.partition],
+                "is_owner": False,
+                "offset": one.offset,
+                "since": NOW_US,
+                "log_offset": at,
+                "delivered": done,
+            }
+        )
+    for reader in found.readers:
+        for topic, partitions in reader.partitions:
+            rows.append(
+                {
+                    "group": reader.group,
+                    "topic": topic,
+                    "partitions": list(partitions),
+                    "is_owner": True,
+                    "member_id": reader.member_id,
+                    "client_id": reader.client_id,
+                    "client_host": reader.client_host,
+                    "delivered": -1 if reader.group in found.share_groups else None,
+                }
+            )
+    return pa.table({n: [row.get(n) for row in rows] for n in INPUT.names}, schema=INPUT)
+
+
+def by_the_pipeline(found: GroupsNow, reset: str) -> list[dict[str, Any]]:
+    names = ("topic", "partition", "begin_offset", "end_offset")
+    columns = list(zip(*found.offsets, strict=True)) or [(), (), (), ()]
+    offsets = from_columns("offsets", dict(zip(names, columns, strict=True)))
+    table = lag_table(as_input(found), Ends(offsets=offsets, taken_at_us=NOW_US, reset=reset))
+
+    def times(wanted: Any) -> list[int | None]:
+        return [found.times_ms.get((topic, p, offset)) for topic, p, offset, _ in wanted]
+
+    rows: list[dict[str, Any]] = with_record_ages(table, times, NOW_US).to_pylist()
+    for row in rows:
+        if row["lag_seconds_basis"] == "position":  # since when is not said
+            row |= {"lag_seconds": None, "lag_seconds_basis": None}
+    return sorted(rows, key=lambda row: (row["group"], row["topic"], row["partition"]))
+
+
+@given(answers(), st.sampled_from(["latest", "earliest"]))
+def test_the_rows_are_those_of_the_pipeline(found: GroupsNow, reset: str) -> None:
+    expected = by_the_pipeline(found, reset)
+    got = list(lag_rows(found, reset))
+    assert [{n: v for n, v in row.items() if n not in NOT_SAID} for row in got] == [
+        {n: v for n, v in row.items() if n not in NOT_SAID} for row in expected
+    ]
+    assert all(row[name] is None for row in got for name in NOT_SAID)
+
+
+def test_as_many_records_are_asked_for_as_by_the_pipeline() -> None:
+    assert MOST_ASKED == ages.MOST_ASKED
+
+
+@pytest.mark.parametrize(
+    ("wanted", "all_groups", "chosen"),
+    [
+        ((), False, {"etl", "etl*", "web"}),
+        ((), True, {"etl", "etl*", "web", "spark-kafka-source-1"}),
+        (("etl",), False, {"etl"}),
+        (("etl*",), False, {"etl", "etl*"}),
+        (("spark-*", "web"), False, {"web", "spark-kafka-source-1"}),
+    ],
+)
+def test_groups_are_chosen_by_name_and_pattern(
+    wanted: tuple[str, ...], all_groups: bool, chosen: set[str]
+) -> None:
+    known = {"etl", "etl*", "web", "spark-kafka-source-1"}
+    assert set(chosen_groups(known, wanted, all_groups=all_groups)) == chosen
+
+
+def test_a_name_that_no_group_has_is_told_and_many_groups_are_left_to_the_pipeline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    def now(cluster: Any, choose: Any) -> GroupsNow | None:
+        asked.append(choose({"etl", "web"}))
+        if asked[-1] is None:
+            return None
+        return GroupsNow(
+            positions=[],
+            readers=[],
+            share_groups=frozenset(),
+            offsets=[],
+            taken_at_us=NOW_US,
+            times_ms={},
+        )
+
+    monkeypatch.setattr(asked_lag, "groups_now", now)
+    told: list[str] = []
+    cluster: Any = None
+
+    def rows(*groups: str) -> list[dict[str, Any]] | None:
+        return asked_lag.asked_lag(
+            cluster, groups, all_groups=False, reset="latest", note=told.append
+        )
+
+    assert rows("etl", "elt") == []
+    assert told == ["no group 'elt': did you mean etl?"]
+    monkeypatch.setattr(asked_lag, "MOST_GROUPS", 1)
+    assert rows() is None
+    assert rows("etl") == []
+    assert [None if names is None else set(names) for names in asked] == [{"etl"}, None, {"etl"}]

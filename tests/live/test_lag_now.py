@@ -1,0 +1,147 @@
+"""``holdfast lag`` of live groups of every kind, beside the offsets topic and Kafka's tools.
+
+One cluster, one group of each kind that Kafka's clients and ours can make; all start at once.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from tests.cli.running import run
+from tests.live.kinds import ask, members, tables_of
+from tests.live.processes import create_topic
+from tests.live.test_kinds import produce
+from tests.live.test_worker import Desk, close_all
+from tests.live.waiting import until
+from tests.pipeline.kinds import printed
+
+pytestmark = pytest.mark.broker
+
+OF_THE_LOG = {"commit_timestamp", "position_timestamp", "lag_seconds", "lag_seconds_basis"}
+"""What the log of commits knows, and a coordinator does not say."""
+
+
+def lag_now(bootstrap, *groups):
+    """Rows that the command prints, by group, topic and partition."""
+    chosen = [word for group in groups for word in ("--group", group)]
+    done = run("lag", "-b", bootstrap, *chosen, "--format", "json")
+    assert (done.code, done.err) == (0, "")
+    rows = json.loads(done.out)["rows"]
+    assert [row["lag"] or -1 for row in rows] == sorted(
+        (row["lag"] or -1 for row in rows), reverse=True
+    )
+    return {(row["group"], row["topic"], row["partition"]): row for row in rows}
+
+
+def known(rows):
+    """The same without what only the log of commits knows."""
+    return {
+        key: {name: value for name, value in row.items() if name not in OF_THE_LOG}
+        for key, row in rows.items()
+    }
+
+
+def tool_says(tool, bootstrap, group):
+    """{(topic, partition): (offset, lag)} as one of Kafka's tools prints it."""
+    said = printed(ask(tool, bootstrap, "--describe", "--group", group, "--offsets"))
+    return {
+        (row["TOPIC"], int(row["PARTITION"])): (
+            row.get("CURRENT-OFFSET") or row.get("START-OFFSET"),
+            row.get("LAG") or row.get("OFFSET-LAG"),
+        )
+        for row in said
+    }
+
+
+def ours(rows, group):
+    """The same by our rows; the tools print a dash for what is not known."""
+    dashed = {None: "-"}
+    return {
+        (topic, partition): tuple(
+            dashed.get(row[name], str(row[name])) for name in ("current_offset", "lag")
+        )
+        for (own, topic, partition), row in rows.items()
+        if own == group
+    }
+
+
+def test_every_kind_has_the_rows_of_the_pipeline_and_of_kafkas_tools(broker, tmp_path):
+    bootstrap = broker.bootstrap
+    topic = create_topic(bootstrap, 2)
+    produce(bootstrap, topic, 100)
+    names = ("classic", "consumer", "share", "streams", "streams-classic", "worker", "left")
+    groups = {name: f"{name}-{topic}" for name in names}
+    settings = ["--entity-type", "groups", "--entity-name", groups["share"], "--alter"]
+    ask("configs", bootstrap, *settings, "--add-config", "share.auto.offset.reset=earliest")
+    left = Consumer({"bootstrap.servers": bootstrap, "group.id": groups["left"]})
+    left.commit(
+        offsets=[TopicPartition(topic, 0, 3), TopicPartition("gone", 0, 5)], asynchronous=False
+    )
+    left.close()
+    desk = Desk(broker, groups["worker"], {"job": 2}).start()
+    with members(bootstrap, tmp_path) as crew:
+        for kind in ("classic", "consumer"):
+            crew.consumer(kind, groups[kind], topic, group_protocol=kind)
+        crew.share("s1", groups["share"], topic)
+        for name, kind in (("streams", "streams"), ("streams-classic", "classic")):
+            crew.streams(name, groups[name], topic, group_protocol=kind)
+        crew.connect("connect", f"connect-{topic}")
+        sink = {"connector.class": "FileStreamSink", "topics": topic, "file": str(tmp_path / "f")}
+        sink["consumer.override.auto.offset.reset"] = "earliest"
+        crew.request("connect", f"/connectors/sink-{topic}/config", sink)
+        groups |= {"sink": f"connect-sink-{topic}", "workers": f"connect-{topic}"}
+        readers = set(groups) - {"worker", "workers", "left"}
+        seen = {}
+
+        def settled():
+            """Everything is read, and everybody has said so."""
+            seen["rows"] = rows = lag_now(bootstrap, f"*{topic}*")
+            for name in readers:
+                own = [r for (group, *_), r in rows.items() if group == groups[name]]
+                reads = [r for r in own if r["topic"] == topic]
+                if len(reads) != 2 or not all(r["member_id"] for r in reads):
+                    return False
+                if any(r["lag"] for r in own if r["current_offset"] is not None):
+                    return False
+            return True
+
+        until(settled, lambda: f"all kinds read: {known(seen['rows'])}")
+
+        def same():
+            """Whether tables were read while nothing was going on."""
+            before = lag_now(bootstrap, *groups.values())
+            folder = tmp_path / f"tables-{len(list(tmp_path.glob('tables-*')))}"
+            folder.mkdir()
+            table = tables_of(bootstrap, folder).table("lag").to_pylist()
+            seen["ours"] = known(before)
+            seen["table"] = known(
+                {
+                    (row["group"], row["topic"], row["partition"]): row
+                    for row in table
+                    if row["group"] in groups.values()
+                }
+            )
+            return seen["ours"] == seen["table"]
+
+        until(same, lambda: f"the same rows: {differing(seen['ours'], seen['table'])}", 60)
+        for name, group in groups.items():
+            if name in ("worker", "workers", "left"):
+                continue  # they read no topic, or have no member
+            tool = {"share": "share", "streams": "streams"}.get(name, "consumer")
+            said = tool_says(tool, bootstrap, group)
+            assert said == ours(lag_now(bootstrap, group), group), name
+    close_all([desk])
+    rows = lag_now(bootstrap, groups["left"])
+    lags = {topic: row["lag"] for (_, topic, _), row in rows.items()}
+    assert lags == {topic: rows[groups["left"], topic, 0]["log_end_offset"] - 3, "gone": None}
+    assert rows[groups["left"], topic, 0]["lag_seconds_basis"] == "record"
+    assert not {group for group, *_ in seen["ours"]} & {groups["worker"], groups["workers"]}
+
+
+def differing(a, b):
+    """Rows of two answers that are not the same."""
+    return [
+        (key, a.get(key), b.get(key)) for key in a.keys() | b.keys() if a.get(key) != b.get(key)
+    ]
