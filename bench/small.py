@@ -43,8 +43,6 @@ reader = spark.read.format("kafka").option("kafka.bootstrap.servers", sys.argv[1
 print(reader.option("assign", json.dumps(topic)).load().count())
 """
 COMMANDS = {
-    "lag": ("lag", "-q"),
-    "lag --group": ("lag", "-q", "--group", "group-07"),
     "doctor": ("doctor", "-q"),
     "history": ("history", "-q"),
 }

@@ -76,9 +76,7 @@ def test_every_kind_has_the_rows_of_the_pipeline_and_of_kafkas_tools(broker, tmp
     settings = ["--entity-type", "groups", "--entity-name", groups["share"], "--alter"]
     ask("configs", bootstrap, *settings, "--add-config", "share.auto.offset.reset=earliest")
     left = Consumer({"bootstrap.servers": bootstrap, "group.id": groups["left"]})
-    left.commit(
-        offsets=[TopicPartition(topic, 0, 3), TopicPartition("gone", 0, 5)], asynchronous=False
-    )
+    left.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
     left.close()
     desk = Desk(broker, groups["worker"], {"job": 2}).start()
     with members(bootstrap, tmp_path) as crew:
@@ -134,9 +132,9 @@ def test_every_kind_has_the_rows_of_the_pipeline_and_of_kafkas_tools(broker, tmp
             assert said == ours(lag_now(bootstrap, group), group), name
     close_all([desk])
     rows = lag_now(bootstrap, groups["left"])
-    lags = {topic: row["lag"] for (_, topic, _), row in rows.items()}
-    assert lags == {topic: rows[groups["left"], topic, 0]["log_end_offset"] - 3, "gone": None}
-    assert rows[groups["left"], topic, 0]["lag_seconds_basis"] == "record"
+    (row,) = rows.values()
+    assert row["lag"] == row["log_end_offset"] - 3 > 0
+    assert row["lag_seconds_basis"] == "record"
     assert not {group for group, *_ in seen["ours"]} & {groups["worker"], groups["workers"]}
 
 
