@@ -123,7 +123,7 @@ class GroupQuestions:
             await made._connections.again(made._list)
             return made
 
-        return made._connections.future(work())
+        return made._connections.future(work)
 
     @property
     def listed(self) -> Mapping[str, ListedGroup]:
@@ -163,7 +163,7 @@ class GroupQuestions:
         async def work() -> list[Any]:
             return await self._connections.again(attempt)
 
-        return self._connections.future(work())
+        return self._connections.future(work)
 
     def _by_node(self, groups: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
         nodes: dict[int, list[str]] = {}
