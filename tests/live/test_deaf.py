@@ -10,12 +10,11 @@ import logging
 import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from holdfast.adapters.records import data_plane, silence
 from tests.live.crew import Topic, fresh
 from tests.live.waiting import until
 
 import holdfast
-from holdfast.adapters.drop_in.confluent import renewal
+from holdfast.adapters.drop_in.confluent import renewal, silence
 from holdfast.adapters.member.member_log import NAME
 from holdfast.confluent import Consumer
 
@@ -100,8 +99,7 @@ def test_a_renewal_keeps_a_seek_that_has_moved_nothing_yet(broker, topic):
     consumer.close()
 
 
-def test_our_consumer_goes_on_with_a_new_one_where_it_was(broker, topic, monkeypatch, caplog):
-    monkeypatch.setattr(silence, "ASK_EVERY_S", 0.4)
+def test_our_consumer_goes_on_with_a_new_one_where_it_was(broker, topic, deaf, caplog):
     with holdfast.Consumer(config(broker)) as consumer:
         consumer.subscribe([topic.name])
         found = []
@@ -111,9 +109,9 @@ def test_our_consumer_goes_on_with_a_new_one_where_it_was(broker, topic, monkeyp
             return len(found)
 
         until(lambda: take() == 20, "what is there")
-        monkeypatch.setattr(data_plane.ConfluentPlane, "_is_heard", lambda plane: False)
         with caplog.at_level(logging.WARNING, NAME):
             until(lambda: take() and "made anew" in caplog.text, "a new one")
+        assert Deaf.n_asked >= 4
         topic.produce(10)
         until(lambda: take() == 40, "what came since")
     assert sorted(found) == numbers(0, 0, 20) + numbers(1, 0, 20)
