@@ -34,9 +34,9 @@ class Topic:
     def __init__(self, bootstrap: str, n_partitions: int, name: str = ""):
         self.name = name or fresh("topic")
         self.n_partitions = n_partitions
-        client = {"bootstrap.servers": bootstrap, "log_level": 0}
-        self._admin = AdminClient(client)
-        self._producer = confluent_kafka.Producer(client)
+        self._client = {"bootstrap.servers": bootstrap, "log_level": 0}
+        self._admin = AdminClient(self._client)
+        self._producer = confluent_kafka.Producer(self._client)
         self.sent: Counter[int] = Counter()
         for future in self._admin.create_topics([NewTopic(self.name, n_partitions, 1)]).values():
             future.result(60)
@@ -47,6 +47,7 @@ class Topic:
         for future in self._admin.create_partitions(wanted).values():
             future.result(60)
         self.n_partitions = n_partitions
+        self._producer = confluent_kafka.Producer(self._client)  # the old one may know the old ones
 
     def produce(self, n_each: int) -> None:
         """Write so many records to every partition."""
@@ -142,9 +143,7 @@ class Hand:
 class Held:
     """Requests of one kind wait, for as long as we like; the other requests of the member go on."""
 
-    def __init__(self, hand: Hand, kind: type[actions.Action]):
-        parts = hand.consumer._parts
-        assert parts is not None
+    def __init__(self, parts: Any, kind: type[actions.Action]):
         self._perform = parts.link.perform
         self._kind = kind
         self._lock = threading.Lock()

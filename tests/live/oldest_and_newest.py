@@ -17,8 +17,9 @@ from holdfast.adapters.client_versions import RANGES, Range
 
 HERE = Path(__file__).parent
 FILES = (
-    *("test_facade.py", "test_aiokafka_consumer.py", "test_kafka_consumer.py"),
-    *("test_facade_logins.py", "test_data_plane.py", "test_loading.py"),
+    *("test_seats.py", "test_seat_rounds.py", "test_seat_losses.py"),
+    *("test_confluent.py", "test_aiokafka.py", "test_kafka.py", "test_consumer.py"),
+    *("test_facade_logins.py", "test_loading.py"),
 )
 ASKED = """
 import sys

@@ -28,8 +28,17 @@ QUICK = {
     "heartbeat_interval_ms": 300,
     "auto_commit_interval_ms": 100,
 }
-of_kafka_python = pytest.mark.parametrize("kind", [kafka.KafkaConsumer, KafkaConsumer])
-of_aiokafka = pytest.mark.parametrize("kind", [aiokafka.AIOKafkaConsumer, AIOKafkaConsumer])
+
+
+def original(kind):
+    """Runs in the slow runs."""
+    return pytest.param(kind, id="original", marks=pytest.mark.slow)
+
+
+of_kafka_python = pytest.mark.parametrize("kind", [original(kafka.KafkaConsumer), KafkaConsumer])
+of_aiokafka = pytest.mark.parametrize(
+    "kind", [original(aiokafka.AIOKafkaConsumer), AIOKafkaConsumer]
+)
 
 
 class Deserializer(kafka.serializer.Deserializer):

@@ -1,19 +1,20 @@
-"""holdfast.Consumer in real groups on a real broker."""
+"""What only ``holdfast.Consumer`` has, in real groups on a real broker.
+
+What the programs of every client see is in ``test_seats.py`` and its neighbours.
+"""
 
 from __future__ import annotations
 
 import gc
-import re
 
 import pytest
-from tests.live.crew import QUICK, Hand, Held, Topic, account, closing, fresh, overlaps, spread
+from tests.live.crew import QUICK, Hand, Topic, account, closing, fresh, overlaps, spread
 from tests.live.waiting import until
 
 from holdfast import Consumer
 from holdfast.adapters.consumer_hands import ConsumerHands
 from holdfast.adapters.member.metrics import PrometheusCollector
 from holdfast.errors import LocalProtocolError, RemoteProtocolError, SourceError
-from holdfast.machine import actions
 
 pytestmark = pytest.mark.broker
 
@@ -130,25 +131,6 @@ def test_a_fenced_static_member_stops_and_says_why(broker):
     assert closing([new]) == {}
 
 
-def test_a_deferring_group_keeps_partitions_for_the_member_that_comes_back(broker):
-    topic, group = Topic(broker.bootstrap, 6), fresh("group")
-    policy = {"holdfast_policy": "deferred", "scheduled_rebalance_max_delay_ms": 600_000}
-    hands = [Hand(broker.bootstrap, group, [topic.name], **policy).start() for _ in range(3)]
-    until(lambda: spread(hands, topic), "three members share")
-    until(lambda: len({h.consumer.generation for h in hands}) == 1, "the group is settled")
-    kept = [(h, h.owns) for h in hands[:2]]
-    had = hands[2].owns
-    hands[2].stop(returns=True)
-    generation = hands[0].consumer.generation
-    until(lambda: hands[0].consumer.generation > generation, "the group has noticed")
-    assert [h.owns for h, _ in kept] == [owns for _, owns in kept]
-    again = Hand(broker.bootstrap, group, [topic.name], **policy).start()
-    until(lambda: again.owns == had, "the newcomer is given what was lost")
-    assert [h.owns for h, _ in kept] == [owns for _, owns in kept]
-    assert closing([*hands[:2], again]) == {}
-    assert overlaps([*hands, again]) == []
-
-
 def test_a_deferring_group_need_not_wait_for_a_member_that_left_for_good(broker):
     topic, group = Topic(broker.bootstrap, 4), fresh("group")
     policy = {
@@ -161,115 +143,6 @@ def test_a_deferring_group_need_not_wait_for_a_member_that_left_for_good(broker)
     hands[1].stop(returns=False)
     until(lambda: len(hands[0].owns) == 4, "the other member owns all")
     assert closing(hands[:1]) == {}
-
-
-def test_commits_of_ones_own(broker):
-    topic, group = Topic(broker.bootstrap, 1), fresh("group")
-    topic.produce(10)
-    with Consumer(config(broker, group, enable_auto_commit=False)) as consumer:
-        consumer.subscribe([topic.name])
-        read: list[object] = []
-        until(lambda: [read.extend(consumer.poll(0.2, 4 - len(read)))] and len(read) == 4, "four")
-        consumer.commit()
-        assert consumer.committed([(topic.name, 0)]) == {(topic.name, 0): 4}
-        consumer.commit({(topic.name, 0): 2})
-        assert consumer.committed([(topic.name, 0)]) == {(topic.name, 0): 2}
-        with pytest.raises(LocalProtocolError, match="not this member's"):
-            consumer.commit({(topic.name, 7): 1})
-        assert consumer.position((topic.name, 0)) == 4
-    with Consumer(config(broker, group, enable_auto_commit=False)) as consumer:
-        consumer.subscribe([topic.name])
-        until(consumer.assignment, "an assignment")
-        assert consumer.position((topic.name, 0)) == 2
-
-
-def test_a_commit_of_a_member_that_was_taken_out_is_refused_and_its_partitions_lost(broker):
-    topic, group = Topic(broker.bootstrap, 2), fresh("group")
-    topic.produce(10)
-    hand = Hand(broker.bootstrap, group, [topic.name], enable_auto_commit=False).start()
-    until(lambda: len(hand.read) == 20, "records")
-    beats = Held(hand, actions.SendHeartbeat)  # or a heartbeat may hear of it first
-    taken_out(broker, group, hand.consumer.member_id)
-    with pytest.raises(RemoteProtocolError) as caught:
-        hand.consumer.commit({(topic.name, 0): 3})
-    assert caught.value.error_code == 25
-    beats.let_go()
-    until(lambda: "lost" in hand.words(), "its partitions are lost")
-    until(lambda: len(hand.owns) == 2, "it joins again")
-    assert closing([hand]) == {}
-
-
-def taken_out(broker, group, member_id):
-    """Remove a member behind its back, as an administrator would."""
-    from kafka.admin import (
-        KafkaAdminClient,
-        MemberToRemove,  # type: ignore[attr-defined]
-    )
-
-    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    client.remove_group_members(group, [MemberToRemove(member_id=member_id)])
-    client.close()
-
-
-def test_a_stalled_application_leaves_and_comes_back(broker):
-    topic, group = Topic(broker.bootstrap, 2), fresh("group")
-    topic.produce(4)
-    stalled = Hand(broker.bootstrap, group, [topic.name], max_poll_interval_ms=2_000).start()
-    until(lambda: len(stalled.owns) == 2, "one member owns all")
-    stalled.hold()
-    until(stalled.is_held.is_set, "it is busy")
-    other = Hand(broker.bootstrap, group, [topic.name]).start()
-    until(lambda: len(other.owns) == 2, "the other member takes over")
-    stalled.release()
-    until(lambda: "lost" in stalled.words(), "the stalled member is told")
-    until(lambda: spread([stalled, other], topic), "it is back in the group")
-    assert closing([stalled, other]) == {}
-
-
-def test_new_partitions_and_new_topics_that_match(broker):
-    prefix = fresh("pattern")
-    first = Topic(broker.bootstrap, 2, f"{prefix}-a")
-    pattern = re.compile(f"{prefix}-.*")
-    group = fresh("group")
-    hand = Hand(broker.bootstrap, group, pattern, metadata_max_age_ms=300).start()
-    until(lambda: len(hand.consumer.assignment()) == 2, "two partitions")
-    first.grow(4)
-    until(lambda: len(hand.consumer.assignment()) == 4, "four partitions")
-    second = Topic(broker.bootstrap, 1, f"{prefix}-b")
-    until(lambda: len(hand.consumer.assignment()) == 5, "a partition of the new topic")
-    first.produce(3)
-    second.produce(3)
-    until(lambda: len(set(hand.read)) == 15, "records of both")
-    assert closing([hand]) == {}
-
-
-def test_pauses_stay_across_rebalances(broker):
-    topic, group = Topic(broker.bootstrap, 4), fresh("group")
-    a = Hand(broker.bootstrap, group, [topic.name]).start()
-    until(lambda: len(a.owns) == 4, "one member owns all")
-    a.consumer.pause([(topic.name, 0)])
-    b = Hand(broker.bootstrap, group, [topic.name]).start()
-    until(lambda: spread([a, b], topic), "two members share")
-    assert 0 in a.owns
-    topic.produce(5)
-    rest = [p for p in a.owns if p != 0]
-    until(lambda: sum(p in rest for _, p, _ in a.read) == 5 * len(rest), "the rest is read")
-    assert not any(p == 0 for _, p, _ in a.read)
-    assert a.consumer.paused() == {(topic.name, 0)}
-    a.consumer.resume([(topic.name, 0)])
-    until(lambda: account([a, b], topic)[0] == 0, "all is read")
-    assert closing([a, b]) == {}
-
-
-def test_a_seek_from_inside_the_callback(broker):
-    topic, group = Topic(broker.bootstrap, 1), fresh("group")
-    topic.produce(10)
-    hand = Hand(broker.bootstrap, group, [topic.name])
-    hand.on_assigned = lambda parts: [hand.consumer.seek(p, 7) for p in parts]
-    hand.start()
-    until(lambda: len(hand.read) >= 3, "records")
-    assert [offset for _, _, offset in hand.read] == [7, 8, 9]
-    assert closing([hand]) == {}
 
 
 def test_no_committed_offset_and_no_reset_is_an_error(broker):
@@ -324,32 +197,6 @@ def test_numbers_for_people_and_prometheus(broker):
     assert closing([hand]) == {}
 
 
-def test_unsubscribing_leaves_and_subscribing_joins_again(broker):
-    topic, group = Topic(broker.bootstrap, 2), fresh("group")
-    other = Hand(broker.bootstrap, group, [topic.name]).start()
-    with Consumer(config(broker, group)) as consumer:
-        consumer.subscribe([topic.name])
-        until(lambda: [consumer.poll(0.05)] and len(consumer.assignment()) == 1, "one partition")
-        consumer.unsubscribe()
-        until(lambda: len(other.owns) == 2, "the other member owns all")
-        with pytest.raises(LocalProtocolError, match="subscribe"):
-            consumer.poll()
-        consumer.subscribe([topic.name])
-        until(lambda: [consumer.poll(0.05)] and len(consumer.assignment()) == 1, "one partition")
-    assert closing([other]) == {}
-
-
-def test_members_with_nothing_in_common_are_told_plainly(broker):
-    topic, group = Topic(broker.bootstrap, 1), fresh("group")
-    one = Hand(broker.bootstrap, group, [topic.name]).start()
-    until(lambda: len(one.owns) == 1, "one member owns all")
-    two = Hand(broker.bootstrap, group, [topic.name], holdfast_policy="deferred").start()
-    until(lambda: two.error is not None, "an error")
-    assert isinstance(two.error, RemoteProtocolError)
-    assert "INCONSISTENT_GROUP_PROTOCOL" in str(two.error)
-    assert closing([one]) == {}
-
-
 def test_no_broker_at_the_address():
     consumer = Consumer(
         {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "request.timeout.ms": 1_000}
@@ -391,3 +238,24 @@ def test_a_consumer_asks_for_topics_and_offsets_and_commits_without_waiting(brok
         before = consumer.generation
         consumer.enforce_rebalance()
         until(lambda: consumer.poll(0.1) is not None and consumer.generation > before, "a round")
+        consumer.unsubscribe()
+        with pytest.raises(LocalProtocolError, match="subscribe"):
+            consumer.poll()
+
+
+def test_a_pause_ends_with_the_ownership_of_its_partition(broker):
+    """Somebody else had it meanwhile."""
+    topic, group = Topic(broker.bootstrap, 2), fresh("group")
+    one = Hand(broker.bootstrap, group, [topic.name]).start()
+    until(lambda: len(one.owns) == 2, "one member owns all")
+    one.consumer.pause([(topic.name, 0), (topic.name, 1)])
+    other = Hand(broker.bootstrap, group, [topic.name]).start()
+    until(lambda: spread([one, other], topic), "two members share")
+    (away,) = other.owns
+    assert closing([other]) == {}
+    until(lambda: len(one.owns) == 2, "it came back")
+    topic.produce(5)
+    until(lambda: len(one.read) == 5, "records of what came back")
+    assert {p for _, p, _ in one.read} == {away}
+    assert one.consumer.paused() == {(topic.name, 1 - away)}
+    assert closing([one]) == {}

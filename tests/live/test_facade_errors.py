@@ -16,7 +16,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from tests.live.crew import Topic, fresh
-from tests.live.test_facade import config
+from tests.live.test_confluent import config
 from tests.live.waiting import until
 
 from holdfast.confluent import Consumer

@@ -29,7 +29,7 @@ def test_members_read_and_commit_while_a_round_waits_for_one_of_them(broker):
     late = Hand(broker.bootstrap, group, [topic.name]).start()
     quick = Hand(broker.bootstrap, group, [topic.name]).start()
     until(lambda: spread([late, quick], topic), "two members share")
-    held = Held(late, actions.SendJoin)
+    held = Held(late.consumer._parts, actions.SendJoin)
     joiner = Hand(broker.bootstrap, group, [topic.name]).start()
     until(lambda: held.n_held, "the round has begun, and waits")
     until(lambda: quick.consumer.metrics().state == "PREPARING_REBALANCE", "the quick one joins")
@@ -339,7 +339,9 @@ def test_what_was_handed_out_before_a_loss_is_never_committed(broker, policy, ex
         until(lambda: held_out.extend(zombie.poll(0.2)) or len(held_out) == 40, "all is handed out")
         first = zombie.member_id
         hand = cast(Hand, SimpleNamespace(consumer=zombie))
-        held = [Held(hand, kind) for kind in (actions.SendHeartbeat, actions.SendJoin)]
+        held = [
+            Held(hand.consumer._parts, kind) for kind in (actions.SendHeartbeat, actions.SendJoin)
+        ]
         until(lambda: (topic.name, 0) not in zombie.assignment(), "the session is over")
         with Consumer({**config, "max.poll.records": 15}) as other:
             other.subscribe([topic.name])

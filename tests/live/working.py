@@ -6,38 +6,40 @@ commit, and reads on.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 
 import confluent_kafka
+from tests.live import clients
+from tests.live.clients import Place
 
-from holdfast import Consumer, aiokafka, confluent, kafka
 from holdfast.machine.states import MemberState
 
 QUICK = {
-    "auto.offset.reset": "earliest",
-    "heartbeat.interval.ms": 300,
-    "session.timeout.ms": 30_000,
     # Only a hand-over commits here, and the loop at no time between.
     "auto.commit.interval.ms": 600_000,
     "partition.assignment.strategy": "range",
 }
-Place = tuple[int, int]
 
 
 class Program(threading.Thread):
-    """One member; a subclass says how its client is called."""
+    """One member; a subclass says of which client, and how it is read."""
+
+    kind: ClassVar[type[clients.Client]]
+    n_at_once = 3
+    keys: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, bootstrap: str, group: str, topic: str, **config: Any):
         super().__init__(daemon=True)
         self.group, self.topic = group, topic
         keys = {word.replace("_", "."): value for word, value in config.items()}
         self.is_manual = keys.get("enable.auto.commit") is False
-        self.consumer = self.made(
-            {"bootstrap.servers": bootstrap, "group.id": group, **QUICK, **keys}
+        self.client: Any = self.kind(
+            topic, {"bootstrap.servers": bootstrap, "group.id": group, **QUICK, **self.keys, **keys}
         )
+        self.consumer = self.client.consumer
+        self.client.subscribe([topic])
         self.n = 0  # read so many, and work then; 0 never
         self.read: list[Place] = []
         self.in_hand: list[Place] = []
@@ -45,18 +47,13 @@ class Program(threading.Thread):
         self.error: BaseException | None = None
         self._goes_on, self._ends = threading.Event(), threading.Event()
 
-    def made(self, config: dict[str, Any]) -> Any:
-        raise NotImplementedError
-
     def take(self) -> list[Place]:
-        raise NotImplementedError
-
-    def commit(self) -> None:
-        self.consumer.commit()
+        """The next records."""
+        return self.client.poll(0.1, self.n_at_once)
 
     def parts(self) -> Any:
         """Those of the member, None before it has any."""
-        return self.consumer._parts
+        return self.client.parts
 
     def owns(self) -> set[int]:
         """By the member: a question to librdkafka waits for a gap between two polls."""
@@ -69,7 +66,7 @@ class Program(threading.Thread):
         return parts is not None and parts.host.standing.state is MemberState.HANDING_OVER
 
     def close(self) -> None:
-        self.consumer.close()
+        self.client.close()
 
     def run(self) -> None:
         try:
@@ -89,7 +86,7 @@ class Program(threading.Thread):
         self._goes_on.wait()
         if self.is_manual:
             try:
-                self.commit()
+                self.client.commit()
             except Exception as error:  # the client's
                 self.raised = error
 
@@ -109,65 +106,37 @@ class Program(threading.Thread):
 class Ours(Program):
     """``holdfast.Consumer``."""
 
-    def made(self, config: dict[str, Any]) -> Any:
-        consumer = Consumer({**config, "holdfast.handle.signals": False})
-        consumer.subscribe([self.topic])
-        return consumer
-
-    def take(self) -> list[Place]:
-        return [(m.partition(), m.offset()) for m in self.consumer.poll(0.1, max_records=1)]
+    kind = clients.Consumer
+    n_at_once = 1
 
 
 class Confluent(Program):
     """``holdfast.confluent``, message by message."""
 
-    def made(self, config: dict[str, Any]) -> Any:
-        consumer = confluent.Consumer({**config, "log_level": 0})
-        consumer.subscribe([self.topic])
-        return consumer
-
-    def parts(self) -> Any:
-        seat = self.consumer._holdfast.seat
-        return seat and seat.membership.parts
-
-    def messages(self) -> list[Any]:
-        message = self.consumer.poll(0.1)
-        return [] if message is None else [message]
+    kind = clients.Confluent
 
     def take(self) -> list[Place]:
-        good = [m for m in self.messages() if m.error() is None]
+        message = self.consumer.poll(0.1)
+        good = [] if message is None or message.error() is not None else [message]
         return [(m.partition(), m.offset()) for m in good]
 
-    def commit(self) -> None:
-        self.consumer.commit(asynchronous=False)
 
-
-class ConfluentLists(Confluent):
+class ConfluentLists(Program):
     """``holdfast.confluent``, list by list."""
 
-    def messages(self) -> list[Any]:
-        return self.consumer.consume(3, 0.1)
+    kind = clients.Confluent
 
 
 class KafkaPython(Program):
     """``holdfast.kafka``, list by list."""
 
-    def made(self, config: dict[str, Any]) -> Any:
-        words = {key.replace(".", "_"): value for key, value in config.items()}
-        words["partition_assignment_strategy"] = ["range"]
-        return kafka.KafkaConsumer(self.topic, consumer_timeout_ms=100, **words)
-
-    def parts(self) -> Any:
-        seat = self.consumer._coordinator.seat
-        return seat and seat.membership.parts
-
-    def take(self) -> list[Place]:
-        found = self.consumer.poll(100, max_records=3)
-        return [(r.partition, r.offset) for records in found.values() for r in records]
+    kind = clients.KafkaPython
 
 
 class KafkaPythonLoop(KafkaPython):
     """``holdfast.kafka``, as a loop."""
+
+    keys: ClassVar[dict[str, Any]] = {"consumer.timeout.ms": 100}
 
     def take(self) -> list[Place]:
         return [(r.partition, r.offset) for r in [next(self.consumer, None)] if r is not None]
@@ -176,39 +145,7 @@ class KafkaPythonLoop(KafkaPython):
 class Aiokafka(Program):
     """``holdfast.aiokafka``, on a loop of its own."""
 
-    def made(self, config: dict[str, Any]) -> Any:
-        self._loop = asyncio.new_event_loop()
-        self._runs = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._runs.start()
-        words = {key.replace(".", "_"): value for key, value in config.items()}
-        words["partition_assignment_strategy"] = ["range"]
-
-        async def start() -> Any:
-            consumer = aiokafka.AIOKafkaConsumer(self.topic, **words)
-            await consumer.start()
-            return consumer
-
-        return self._done(start())
-
-    def parts(self) -> Any:
-        seat = self.consumer._coordinator.seat
-        return seat and seat.membership.parts
-
-    def _done(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
-
-    def take(self) -> list[Place]:
-        found = self._done(self.consumer.getmany(timeout_ms=100, max_records=3))
-        return [(r.partition, r.offset) for records in found.values() for r in records]
-
-    def commit(self) -> None:
-        self._done(self.consumer.commit())
-
-    def close(self) -> None:
-        self._done(self.consumer.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._runs.join(60)
-        self._loop.close()
+    kind = clients.Aiokafka
 
 
 def committed(bootstrap: str, group: str, topic: str, n_partitions: int) -> dict[int, int]:

@@ -1,19 +1,18 @@
-"""``holdfast.confluent.Consumer`` beside ``confluent_kafka.Consumer`` on a real broker.
+"""What only programs of confluent-kafka see: ``holdfast.confluent.Consumer`` on a real broker.
 
-Both classes must pass the first part; the second part is what only ours can do.
+What every client's programs see is in ``test_seats.py`` and its neighbours. The original passes the
+tests that have a ``kind``, in the slow runs.
 """
 
 import gc
 import logging
 import threading
 import time
-from concurrent.futures import Future
 from contextlib import closing
 
 import confluent_kafka
 import pytest
 from confluent_kafka import (
-    OFFSET_BEGINNING,
     OFFSET_INVALID,
     OFFSET_STORED,
     TIMESTAMP_NOT_AVAILABLE,
@@ -24,6 +23,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 from tests.live.crew import Topic, fresh
+from tests.live.seats import sentence
+from tests.live.test_seat_losses import came_back
 from tests.live.waiting import PATIENCE_SECONDS, until
 
 from holdfast.adapters.drop_in.confluent.group_calls import GroupCalls
@@ -33,30 +34,9 @@ from holdfast.confluent import Consumer
 pytestmark = pytest.mark.broker
 
 KINDS = pytest.mark.parametrize(
-    "kind", [confluent_kafka.Consumer, Consumer], ids=["original", "ours"]
+    "kind",
+    [pytest.param(confluent_kafka.Consumer, id="original", marks=pytest.mark.slow), Consumer],
 )
-
-
-class Diary:
-    """What the callbacks of one consumer were told."""
-
-    def __init__(self):
-        self.calls = []
-
-    def on_assign(self, consumer, partitions):
-        self.calls.append(("assign", sorted(p.partition for p in partitions)))
-
-    def on_revoke(self, consumer, partitions):
-        self.calls.append(("revoke", sorted(p.partition for p in partitions)))
-
-    def on_lost(self, consumer, partitions):
-        self.calls.append(("lost", sorted(p.partition for p in partitions)))
-
-    def all(self):
-        return {"on_assign": self.on_assign, "on_revoke": self.on_revoke, "on_lost": self.on_lost}
-
-    def names(self):
-        return [name for name, _ in self.calls]
 
 
 @pytest.fixture(scope="module")
@@ -95,67 +75,51 @@ def committed(consumer, topic):
 
 
 @KINDS
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_callbacks_offsets_and_the_end(broker, topic, kind, strategy):
-    diary, commits = Diary(), []
-    consumer = kind(
-        config(
-            broker,
-            partition_assignment_strategy=strategy,
-            enable_auto_commit=False,
-            on_commit=lambda error, partitions: commits.append((error, partitions)),
-        )
+def test_commits_answer_with_partitions_and_on_commit_is_told(broker, topic, kind):
+    commits = []
+    settings = config(
+        broker,
+        enable_auto_commit=False,
+        on_commit=lambda error, partitions: commits.append((error, partitions)),
     )
-    assert consumer.memberid() is None
-    consumer.subscribe([topic.name], **diary.all())
-    messages = read(consumer, 20)
-    assert diary.calls == [("assign", [0, 1])]
-    assert sorted((p.partition) for p in consumer.assignment()) == [0, 1]
-    assert consumer.memberid()
-    assert {p.offset for p in consumer.position(consumer.assignment())} == {10}
-
-    done = consumer.commit(messages[0], asynchronous=False)
-    assert [(p.topic, p.partition, p.offset, p.error) for p in done] == [
-        (topic.name, messages[0].partition(), messages[0].offset() + 1, None)
-    ]
-    for nothing in ([], [TopicPartition(topic.name, 0)]):  # is not what is stored
+    with closing(kind(settings)) as consumer:
+        assert consumer.memberid() is None
+        consumer.subscribe([topic.name])
+        messages = read(consumer, 20)
+        assert consumer.memberid()
+        done = consumer.commit(messages[0], asynchronous=False)
+        assert [(p.topic, p.partition, p.offset, p.error) for p in done] == [
+            (topic.name, messages[0].partition(), messages[0].offset() + 1, None)
+        ]
+        for nothing in ([], [TopicPartition(topic.name, 0)]):  # is not what is stored
+            with pytest.raises(KafkaException) as raised:
+                consumer.commit(offsets=nothing, asynchronous=False)
+            assert raised.value.args[0].code() == KafkaError._NO_OFFSET
+        assert 10 not in committed(consumer, topic)
+        assert consumer.commit() is None
+        until(lambda: consumer.poll(0.1) is None and commits, "on_commit is called")
+        assert commits[0][0] is None
+        assert {(p.partition, p.offset) for p in commits[0][1]} == {(0, 10), (1, 10)}
         with pytest.raises(KafkaException) as raised:
-            consumer.commit(offsets=nothing, asynchronous=False)
+            consumer.commit(asynchronous=False)
         assert raised.value.args[0].code() == KafkaError._NO_OFFSET
-    assert 10 not in committed(consumer, topic)
-    noted = TopicPartition(topic.name, 1, 3, "a note")
-    consumer.commit(offsets=[noted], asynchronous=False)
-    assert consumer.committed([noted], 10)[0].metadata == "a note"
-    assert consumer.commit() is None
-    until(lambda: consumer.poll(0.1) is None and commits, "on_commit is called")
-    assert commits[0][0] is None
-    assert {(p.partition, p.offset) for p in commits[0][1]} == {(0, 10), (1, 10)}
-    with pytest.raises(KafkaException) as raised:
-        consumer.commit(asynchronous=False)
-    assert raised.value.args[0].code() == KafkaError._NO_OFFSET
-    assert committed(consumer, topic) == [10, 10]
+        assert committed(consumer, topic) == [10, 10]
 
-    consumer.seek(TopicPartition(topic.name, 0, 4))
-    assert [m.offset() for m in read(consumer, 6)] == [4, 5, 6, 7, 8, 9]
-    consumer.pause([TopicPartition(topic.name, 0)])
-    consumer.seek(TopicPartition(topic.name, 1, OFFSET_BEGINNING))
-    assert {m.partition() for m in read(consumer, 10)} == {1}
-    consumer.resume([TopicPartition(topic.name, 0)])
-    assert consumer.get_watermark_offsets(TopicPartition(topic.name, 0), 10) == (0, 10)
-    assert consumer.offsets_for_times([TopicPartition(topic.name, 0, 1)], 10)[0].offset == 0
 
-    consumer.unsubscribe()
-    consumer.poll(0)
-    assert diary.names() == ["assign", "revoke"]
-    assert consumer.assignment() == []
-    consumer.subscribe([f"^{topic.name}$"], **diary.all())
-    until(
-        lambda: consumer.poll(0.1) is None and len(diary.calls) > 2,
-        lambda: f"it is assigned again: {diary.calls}",
-    )
-    assert consumer.assignment()
-    consumer.close()
-    assert diary.names() == ["assign", "revoke", "assign", "revoke"], diary.calls
+@sentence(seats=("confluent",))
+def test_what_came_back_to_a_program_that_stores_nothing_is_committed_as_far_as_handed_out(stage):
+    came_back(stage, enable_auto_offset_store=False)
+
+
+def test_a_loop_that_does_not_poll_is_told_by_a_message(broker, topic):
+    settings = config(broker, max_poll_interval_ms=2_000, session_timeout_ms=2_000)
+    with closing(Consumer(settings)) as consumer:
+        consumer.subscribe([topic.name])
+        read(consumer, 1)
+        threading.Event().wait(3)
+        told = consumer.poll(1)
+        assert told.error().code() == KafkaError._MAX_POLL_EXCEEDED
+        assert (told.partition(), told.value()) == (0, told.error().str().encode())
 
 
 @KINDS
@@ -283,120 +247,6 @@ def test_a_transaction_takes_the_group_of_its_consumer(broker, topic, kind):
         producer.abort_transaction(20)
 
 
-def test_a_loop_that_does_not_poll_is_told_and_loses_its_partitions(broker, topic):
-    diary = Diary()
-    settings = config(
-        broker,
-        max_poll_interval_ms=6_000,
-        partition_assignment_strategy="cooperative-sticky",
-        enable_auto_commit=False,
-    )
-    with closing(Consumer(settings)) as consumer:  # the original, too: 8 s each
-        consumer.subscribe([topic.name], on_assign=diary.on_assign, on_revoke=diary.on_revoke)
-        (first,) = read(consumer, 1)
-        threading.Event().wait(7.5)
-        told = consumer.poll(1)
-        assert told.error().code() == KafkaError._MAX_POLL_EXCEEDED
-        assert (told.partition(), told.value()) == (0, told.error().str().encode())
-        assert diary.names() == ["assign"]
-        until(lambda: consumer.poll(0.1) and len(diary.calls) == 3, "it is assigned again")
-        assert diary.names() == ["assign", "revoke", "assign"]  # revoke in place of on_lost
-        assert committed(consumer, topic) == [-1001, -1001]
-        assert first.offset() == 0
-
-
-def test_a_rolling_change_of_the_import_needs_no_downtime(broker):
-    topic = Topic(broker.bootstrap, 4)
-    group = fresh("facade")
-    settings = config(broker, group_id=group)
-    with closing(confluent_kafka.Consumer(settings)) as old, closing(Consumer(settings)) as new:
-        for consumer in (old, new):
-            consumer.subscribe([topic.name])
-
-        def shared():
-            old.poll(0.05)
-            new.poll(0.05)
-            return len(old.assignment()) == len(new.assignment()) == 2
-
-        until(shared, "members with and without holdfast share the topic")
-
-
-def test_what_stays_keeps_flowing_and_a_stale_commit_is_refused(broker):
-    topic = Topic(broker.bootstrap, 4)
-    topic.produce(5)
-    settings = config(broker, holdfast_policy="incremental", enable_auto_commit=False)
-    settings["group.id"] = fresh("facade")
-    settings["holdfast.incremental.interval.ms"] = 200
-    diaries = [Diary(), Diary()]
-    with closing(Consumer(settings)) as first, closing(Consumer(settings)) as second:
-        first.subscribe([topic.name], **diaries[0].all())
-        messages = read(first, 20)
-        second.subscribe([topic.name], **diaries[1].all())
-
-        def spread():
-            first.poll(0.05)
-            second.poll(0.05)
-            return len(first.assignment()) == len(second.assignment()) == 2
-
-        until(spread, "the two share")
-        given_up = sorted({p for name, ps in diaries[0].calls if name == "revoke" for p in ps})
-        assert len(given_up) == 2  # what stays was never revoked
-        stale = next(m for m in messages if m.partition() == given_up[0])
-        with pytest.raises(KafkaException) as raised:
-            first.commit(stale, asynchronous=False)
-        assert raised.value.args[0].code() == KafkaError.ILLEGAL_GENERATION
-        with pytest.raises(KafkaException) as raised:
-            first.assign([TopicPartition(topic.name, given_up[0])])
-        assert raised.value.args[0].code() == KafkaError._STATE
-        mine = next(m for m in messages if m.partition() not in given_up)
-        first.commit(mine, asynchronous=False)
-        assert committed(first, topic)[mine.partition()] == mine.offset() + 1
-
-
-@pytest.mark.parametrize("stores", [True, False])
-def test_a_partition_that_came_back_is_committed_as_far_as_it_was_handed_out(broker, stores):
-    """Also where the program commits offsets itself and stores none, and after it seeks back."""
-    topic = Topic(broker.bootstrap, 2)
-    topic.produce(5)
-    settings = config(
-        broker,
-        partition_assignment_strategy="cooperative-sticky",
-        enable_auto_commit=False,
-        enable_auto_offset_store=stores,
-    )
-    with closing(Consumer(settings)) as first:
-        first.subscribe([topic.name])
-        for message in read(first, 10):
-            first.commit(message, asynchronous=False)
-        with closing(Consumer(settings)) as second:
-            second.subscribe([topic.name])
-
-            def spread():
-                first.poll(0.05)
-                second.poll(0.05)
-                return len(first.assignment()) == len(second.assignment()) == 1
-
-            until(spread, "the two share")
-            (away,) = {0, 1} - {p.partition for p in first.assignment()}
-        until(lambda: first.poll(0.05) or len(first.assignment()) == 2, "it came back")
-        topic.produce(5)
-        skipped = TopicPartition(topic.name, away, 7)
-        first.seek(skipped)
-        first.commit(offsets=[skipped], asynchronous=False)
-        assert committed(first, topic)[away] == 7
-        last = [m for m in read(first, 8) if m.partition() == away][-1]
-        beyond = TopicPartition(topic.name, away, 11)
-        with pytest.raises(KafkaException) as raised:
-            first.commit(offsets=[beyond], asynchronous=False)
-        assert raised.value.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID
-        first.commit(last, asynchronous=False)
-        assert committed(first, topic)[away] == 10
-
-        first.seek(TopicPartition(topic.name, away, 0))
-        first.commit(read(first, 1)[0], asynchronous=False)
-        assert committed(first, topic)[away] == 1
-
-
 @KINDS
 def test_a_topic_that_does_not_exist_is_a_message_with_the_original_code(kind, broker):
     name = fresh("nowhere")
@@ -461,42 +311,6 @@ def test_librdkafka_is_not_left_alone_with_the_question_where_to_start(broker, t
     assert not [line for line in said if "Fetching committed offsets" in line]
 
 
-def test_joining_never_stops_a_poll_however_late_it_is_known_where_to_begin(broker, monkeypatch):
-    topic = Topic(broker.bootstrap, 2)
-    settings = config(broker, partition_assignment_strategy="cooperative-sticky")
-    settings["group.id"] = fresh("facade")
-    read_by = {0: 0, 1: 0}
-    with closing(Consumer(settings)) as first:
-        first.subscribe([topic.name])
-        until(lambda: first.poll(0.05) or len(first.assignment()) == 2, "it has both")
-        with closing(Consumer(settings)) as second:
-            second.subscribe([topic.name])
-
-            def shared():
-                first.poll(0.05)
-                second.poll(0.05)
-                return len(first.assignment()) == len(second.assignment()) == 1
-
-            until(shared, "each has one")
-            (stays,) = (p.partition for p in first.assignment())
-            link = first._holdfast.seat.membership.parts.link
-            answer = Future()
-            monkeypatch.setattr(link, "committed", lambda _: answer)
-        until(lambda: first.poll(0.05) or len(first.assignment()) == 2, "it has both again")
-        topic.produce(5)
-
-        def reads():
-            for message in first.consume(10, 0.05):
-                read_by[message.partition()] += 1
-            return read_by[stays] == 5
-
-        until(reads, "what stays keeps flowing")
-        assert read_by[1 - stays] == 0
-        assert [p.offset for p in first.assignment()] == [OFFSET_STORED] * 2
-        answer.set_result({(topic.name, 1 - stays): 2})
-        until(lambda: reads() and read_by[1 - stays] == 3, "the other one begins where it was told")
-
-
 @KINDS
 def test_a_commit_of_all_tells_what_had_nothing_to_commit(kind, broker, topic):
     with closing(kind(config(broker, enable_auto_commit=False))) as consumer:
@@ -523,17 +337,6 @@ def test_the_commit_of_the_end_is_told(kind, ends, broker, topic):
             consumer.unsubscribe()
             until(lambda: consumer.poll(0.05) or told, "the commit is told")
     assert told == [(None, {0: 10, 1: 10})]
-
-
-@KINDS
-def test_an_eager_member_changes_its_assignment_as_a_whole(kind, broker, topic):
-    with closing(kind(config(broker))) as consumer:
-        consumer.subscribe([topic.name])
-        read(consumer, 20)
-        for change in (consumer.incremental_assign, consumer.incremental_unassign):
-            with pytest.raises(KafkaException) as raised:
-                change([TopicPartition(topic.name, 0)])
-            assert raised.value.args[0].code() == KafkaError._STATE
 
 
 QUESTIONS = {

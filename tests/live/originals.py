@@ -1,0 +1,43 @@
+"""What the originals answer to the sentences, written down for the versions that are installed.
+
+``python -m tests.live.originals --write`` plays every sentence with the original clients on a
+broker of its own, and writes ``originals.json`` anew: read the difference. Without ``--write`` the
+answers have to be those of the file, as in the slow runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from tests.live import seats
+
+from holdfast.adapters.client_versions import RANGES
+
+HERE = Path(__file__).parent
+
+
+def main() -> int:
+    """Play with the originals; write their answers, if that is wanted."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true")
+    options, others = parser.parse_known_args()
+    seats.writes = options.write
+    files = [str(f) for f in sorted(HERE.glob("test_*.py")) if "live.seats import" in f.read_text()]
+    code = pytest.main(["-q", "-m", "slow", "-k", "originals", *files, *others])
+    if code == 0 and options.write:
+        found = {
+            "versions": {client: version(client) for client in sorted(RANGES)},
+            "answers": dict(sorted(seats.recorded.items())),
+        }
+        text = json.dumps(found, indent=2, ensure_ascii=False)
+        seats.FILE.write_text(f"{text}\n", encoding="utf-8")
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

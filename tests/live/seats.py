@@ -1,0 +1,230 @@
+"""One sentence, every seat: how a test plays with all clients side by side.
+
+**Rules.** A sentence is a test that takes a :class:`Stage`. It plays once for each client, all of
+them at once, each in groups and topics of its own. What it asserts holds for every client. What a
+client's programs expect is an *answer* (:meth:`Stage.says`): ours must be that of the original,
+which ``originals.json`` keeps. What ours answers otherwise on purpose, and what
+``holdfast.Consumer`` answers, which has no original, stands beside the sentence.
+
+**Strategy.** The originals play in the slow runs, where their answers must be those of the
+file. ``python -m tests.live.originals --write`` writes it anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka.admin import KafkaAdminClient, MemberToRemove
+from tests.live.clients import CLIENTS, Client, Place, word
+from tests.live.crew import Topic, fresh
+from tests.live.diary import Diary
+from tests.live.waiting import until
+
+ALL = ("consumer", "confluent", "aiokafka", "kafka")
+DROP_INS = ("confluent", "aiokafka", "kafka")
+FILE = Path(__file__).with_name("originals.json")
+Answers = dict[str, Any]
+
+recorded: dict[str, dict[str, Answers]] = {}
+"""By sentence and client: what the originals have answered in this process."""
+writes = False
+"""Whether the file is written anew from that, and not compared."""
+
+
+class Stage:
+    """Where one client plays one sentence.
+
+    Parameters
+    ----------
+    bootstrap : str
+        The broker.
+    client : str
+        Which client.
+    is_original : bool
+        Whether its original plays.
+
+    Attributes
+    ----------
+    answers : dict of str to object
+        What the client has answered.
+    """
+
+    def __init__(self, bootstrap: str, client: str, *, is_original: bool = False):
+        self.bootstrap, self.client, self.is_original = bootstrap, client, is_original
+        self.group = fresh(f"{client}{'-original' if is_original else ''}")
+        self.answers: Answers = {}
+        self._open = ExitStack()
+
+    def topic(self, n_partitions: int, n_each: int = 0, name: str = "") -> Topic:
+        """A topic with records."""
+        made = Topic(self.bootstrap, n_partitions, name)
+        if n_each:
+            made.produce(n_each)
+        return made
+
+    def alone(self, topic: Topic | None = None, **keys: Any) -> Any:
+        """A client that has not subscribed; it is closed at the end, unless it is by then."""
+        given = {key.replace("_", "."): value for key, value in keys.items()}
+        config = {"bootstrap.servers": self.bootstrap, "group.id": self.group, **given}
+        kind = CLIENTS[self.client]
+        name = "" if topic is None else topic.name
+        made = kind(name, config, is_original=self.is_original)
+        close, ends = made.close, self._open.enter_context(ExitStack())
+        ends.callback(close)
+
+        def close_once() -> None:
+            ends.pop_all()
+            close()
+
+        made.close = close_once
+        return made
+
+    def member(self, topic: Topic, diary: Diary | None = None, **keys: Any) -> Any:
+        """A client that has subscribed to the topic."""
+        made = self.alone(topic, **keys)
+        made.subscribe([topic.name], diary)
+        return made
+
+    def until(self, condition: Callable[[], object], what: str, *polled: Client) -> None:
+        """Poll clients in turns until a condition holds; what they hand out is noted."""
+
+        def holds() -> bool:
+            for client in polled:
+                client.poll(0.05)
+            return bool(condition())
+
+        until(holds, lambda: f"{self.group}: {what}")
+
+    def read(self, client: Client, n: int) -> list[Place]:
+        """The next ``n`` records and what comes with them, in order of partitions and offsets."""
+        found: list[Place] = []
+        until(
+            lambda: found.extend(client.poll()) or len(found) >= n,
+            lambda: f"{self.group}: {n} records, not {found}",
+        )
+        return sorted(found)
+
+    def share(self, topic: Topic, *clients: Client) -> None:
+        """Poll until they own every partition of a topic, each once, and the same number."""
+        n = topic.n_partitions // len(clients)
+
+        def is_shared() -> bool:
+            owned = [client.owns() for client in clients]
+            return {*map(len, owned)} == {n} and len(set().union(*owned)) == topic.n_partitions
+
+        self.until(is_shared, f"{n} partitions each", *clients)
+
+    def says(self, name: str, answer: Any) -> None:
+        """Note what the client answers."""
+        self.answers[name] = json.loads(json.dumps(answer))
+
+    def refused(self, call: Callable[[], Any]) -> str:
+        """The word of the error that a call raises."""
+        with pytest.raises(Exception) as raised:
+            call()
+        return word(raised.value)
+
+    def remove(self, member_id: str) -> None:
+        """Take a member out of the group behind its back, as an administrator would."""
+        with closing(KafkaAdminClient(bootstrap_servers=self.bootstrap)) as admin:
+            admin.remove_group_members(self.group, [MemberToRemove(member_id=member_id)])
+
+    def remove_all(self) -> None:
+        """Take every member of the group out."""
+        with closing(KafkaAdminClient(bootstrap_servers=self.bootstrap)) as admin:
+            (told,) = admin.describe_groups([self.group]).values()
+            for member in told["members"]:
+                self.remove(member["member_id"])
+
+    def close(self) -> None:
+        """Close what is open."""
+        self._open.close()
+
+
+Sentence = Callable[[Stage], None]
+
+
+def play_one(sentence: Sentence, stage: Stage) -> Answers:
+    """Play with one client, and close; its answers."""
+    try:
+        sentence(stage)
+    finally:
+        stage.close()
+    return stage.answers
+
+
+def side_by_side(plays: Mapping[str, Callable[[], Answers]]) -> dict[str, Answers]:
+    """Play at once; the answers of each, or what failed with whose name."""
+    with ThreadPoolExecutor(len(plays)) as pool:
+        running = {name: pool.submit(play) for name, play in plays.items()}
+    failed = []
+    for name, done in running.items():
+        if (error := done.exception()) is not None:
+            error.add_note(f"client: {name}")
+            failed.append(error)
+    if failed:
+        raise failed[0] if len(failed) == 1 else BaseExceptionGroup("several clients", failed)
+    return {name: done.result() for name, done in running.items()}
+
+
+def sentence(
+    *,
+    seats: Sequence[str] = ALL,
+    originals: Sequence[str] = (),
+    ours: Mapping[str, Answers] | None = None,
+) -> Callable[[Sentence], Callable[..., None]]:
+    """Make a test of a sentence.
+
+    Parameters
+    ----------
+    seats : sequence of str
+        The clients for which it holds.
+    originals : sequence of str
+        Those whose original is asked, too.
+    ours : mapping of str to dict, optional
+        Answers of ours that are not an original's.
+    """
+
+    def decorate(play: Sentence) -> Callable[..., None]:
+        name = play.__name__.removeprefix("test_")
+
+        def test(broker: Any, played_by: str) -> None:
+            is_original = played_by == "originals"
+            stages = {
+                client: Stage(broker.bootstrap, client, is_original=is_original)
+                for client in (originals if is_original else seats)
+            }
+            found = side_by_side(
+                {client: lambda s=stage: play_one(play, s) for client, stage in stages.items()}
+            )
+            if is_original:
+                recorded[name] = found
+            if is_original and writes:
+                return
+            for client, answers in found.items():
+                wanted = expected(name, client, is_original=is_original)
+                assert answers == wanted, f"{client}: {answers}, not {wanted}"
+
+        def expected(name: str, client: str, *, is_original: bool) -> Answers:
+            own = {} if is_original or ours is None else ours.get(client, {})
+            theirs = answers_of_originals()[name][client] if client in originals else {}
+            return {**theirs, **own}
+
+        test.__name__, test.__doc__, test.__module__ = play.__name__, play.__doc__, play.__module__
+        players = ["ours"]
+        if originals:
+            players.append(pytest.param("originals", marks=pytest.mark.slow))
+        return pytest.mark.parametrize("played_by", players)(test)
+
+    return decorate
+
+
+def answers_of_originals() -> dict[str, dict[str, Answers]]:
+    """What the file keeps."""
+    return json.loads(FILE.read_text(encoding="utf-8"))["answers"]
