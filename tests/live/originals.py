@@ -12,6 +12,7 @@ import json
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.live import seats
@@ -34,9 +35,17 @@ def main() -> int:
             "versions": {client: version(client) for client in sorted(RANGES)},
             "answers": dict(sorted(seats.recorded.items())),
         }
-        text = json.dumps(found, indent=2, ensure_ascii=False)
-        seats.FILE.write_text(f"{text}\n", encoding="utf-8")
+        seats.FILE.write_text(as_text(found), encoding="utf-8")
     return int(code)
+
+
+def as_text(value: Any, depth: int = 4) -> str:
+    """JSON with one answer a line."""
+    if not isinstance(value, dict) or not value or depth == 0:
+        return json.dumps(value, ensure_ascii=False)
+    pad = "  " * (5 - depth)
+    rows = [f"{pad}{json.dumps(k)}: {as_text(v, depth - 1)}" for k, v in value.items()]
+    return "{\n" + ",\n".join(rows) + f"\n{pad[2:]}}}" + "\n" * (depth == 4)
 
 
 if __name__ == "__main__":

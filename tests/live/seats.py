@@ -48,6 +48,8 @@ class Stage:
         Which client.
     is_original : bool
         Whether its original plays.
+    recorded : dict of str to object, optional
+        What the original has answered.
 
     Attributes
     ----------
@@ -55,7 +57,16 @@ class Stage:
         What the client has answered.
     """
 
-    def __init__(self, bootstrap: str, client: str, *, is_original: bool = False):
+    def __init__(
+        self,
+        bootstrap: str,
+        client: str,
+        *,
+        is_original: bool = False,
+        recorded: Answers | None = None,
+    ):
+        self.recorded = recorded or {}
+        self._names: list[str] = []  # of topics
         self.bootstrap, self.client, self.is_original = bootstrap, client, is_original
         self.group = fresh(f"{client}{'-original' if is_original else ''}")
         self.answers: Answers = {}
@@ -64,13 +75,14 @@ class Stage:
     def topic(self, n_partitions: int, n_each: int = 0, name: str = "") -> Topic:
         """A topic with records."""
         made = Topic(self.bootstrap, n_partitions, name)
+        self._names.append(made.name)
         if n_each:
             made.produce(n_each)
         return made
 
     def alone(self, topic: Topic | None = None, **keys: Any) -> Any:
         """A client that has not subscribed; it is closed at the end, unless it is by then."""
-        given = {key.replace("_", "."): value for key, value in keys.items()}
+        given = {k if callable(v) else k.replace("_", "."): v for k, v in keys.items()}
         config = {"bootstrap.servers": self.bootstrap, "group.id": self.group, **given}
         kind = CLIENTS[self.client]
         name = "" if topic is None else topic.name
@@ -121,8 +133,19 @@ class Stage:
         self.until(is_shared, f"{n} partitions each", *clients)
 
     def says(self, name: str, answer: Any) -> None:
-        """Note what the client answers."""
-        self.answers[name] = json.loads(json.dumps(answer))
+        """Note what the client answers; topics are numbered."""
+        text = json.dumps(answer)
+        for number, topic in enumerate(self._names):
+            text = text.replace(topic, f"topic {number}")
+        self.answers[name] = json.loads(text)
+
+    def begins_with(self, name: str, text: str) -> None:
+        """Note a text; ours begins with the original's, and says more."""
+        self.says(name, text)
+        if not self.is_original:
+            ours, theirs = self.answers[name], self.recorded[name]
+            assert ours.startswith(f"{theirs}: "), (ours, theirs)
+            self.answers[name] = theirs
 
     def refused(self, call: Callable[[], Any]) -> str:
         """The word of the error that a call raises."""
@@ -196,8 +219,14 @@ def sentence(
 
         def test(broker: Any, played_by: str) -> None:
             is_original = played_by == "originals"
+            theirs = {} if is_original and writes else answers_of_originals().get(name, {})
             stages = {
-                client: Stage(broker.bootstrap, client, is_original=is_original)
+                client: Stage(
+                    broker.bootstrap,
+                    client,
+                    is_original=is_original,
+                    recorded=theirs.get(client),
+                )
                 for client in (originals if is_original else seats)
             }
             found = side_by_side(
@@ -208,13 +237,9 @@ def sentence(
             if is_original and writes:
                 return
             for client, answers in found.items():
-                wanted = expected(name, client, is_original=is_original)
+                own = {} if is_original or ours is None else ours.get(client, {})
+                wanted = {**stages[client].recorded, **own}
                 assert answers == wanted, f"{client}: {answers}, not {wanted}"
-
-        def expected(name: str, client: str, *, is_original: bool) -> Answers:
-            own = {} if is_original or ours is None else ours.get(client, {})
-            theirs = answers_of_originals()[name][client] if client in originals else {}
-            return {**theirs, **own}
 
         test.__name__, test.__doc__, test.__module__ = play.__name__, play.__doc__, play.__module__
         players = ["ours"]

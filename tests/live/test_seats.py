@@ -240,11 +240,10 @@ def test_a_program_that_subscribes_may_not_assign(stage):
     stage.says("assign", stage.refused(lambda: member.assign([0])))
 
 
-@sentence(originals=DROP_INS)
+@sentence(originals=("confluent", "aiokafka"))  # kafka-python's misses topics on a busy machine
 def test_a_pattern_is_followed(stage):
     prefix = fresh("pattern")
-    # kafka-python reads the metadata of every topic of the broker each time.
-    member = stage.alone(metadata_max_age_ms=3_000 if stage.is_original else 500)
+    member = stage.alone()
     member.subscribe(f"^{prefix}-.*")
     names = [f"{prefix}-{letter}" for letter in "ab"]
     for name in names:

@@ -1,0 +1,26 @@
+"""The recorded answers are those of the pinned versions, of sentences that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from tests.live.seats import FILE
+
+HERE = Path(__file__).parent
+LOCK = HERE.parent.parent / "requirements.lock"
+AGAIN = "python -m tests.live.originals --write"
+
+
+def test_the_answers_are_of_the_pinned_versions():
+    recorded = json.loads(FILE.read_text(encoding="utf-8"))["versions"]
+    pinned = dict(re.findall(r"^([a-z-]+)==([\d.]+)", LOCK.read_text(), re.MULTILINE))
+    assert recorded == {client: pinned[client] for client in recorded}, AGAIN
+
+
+def test_every_recorded_sentence_exists():
+    recorded = json.loads(FILE.read_text(encoding="utf-8"))["answers"]
+    told = "".join(file.read_text(encoding="utf-8") for file in sorted(HERE.glob("test_*.py")))
+    missing = [name for name in recorded if f"def test_{name}(stage)" not in told]
+    assert not missing, AGAIN
