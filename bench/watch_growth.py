@@ -74,7 +74,7 @@ def grow(root: Path, n_batches: int, groups: int, n_rows: int) -> None:
     tables = Tables(root)
     cost = {"files": 0.0, "commit": 0.0, "upkeep": 0.0, "read": 0.0, "written": 0.0}
     since = 0
-    with tables.writing() as writer:
+    with tables.writing():
         for batch in range(n_batches):
             t0 = cpu_s()
             out = BatchWriter(str(root), batch)
@@ -82,10 +82,10 @@ def grow(root: Path, n_batches: int, groups: int, n_rows: int) -> None:
                 out.write(name, rows(name, batch, groups, n_rows))
             files = files_of(out.close())
             t1, before = cpu_s(), moved_bytes()
-            tables.commit(Batch(id=batch, files=files), anew=["lag"], writer=writer)
+            tables.commit(Batch(id=batch, files=files), anew=["lag"])
             t2 = cpu_s()
             if batch % UPKEEP_EVERY == UPKEEP_EVERY - 1:
-                keep_up(tables, writer, keep_days=KEEP_DAYS)
+                keep_up(tables, keep_days=KEEP_DAYS)
             t3, after = cpu_s(), moved_bytes()
             for name, more in (
                 ("files", t1 - t0),

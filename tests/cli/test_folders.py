@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from tests.cli.running import run
 from tests.pipeline import fleet
 from tests.pipeline.test_tasks import classics, generation
 
 from holdfast.cli.commands import history as history_command
+from holdfast.errors import SourceError
 from holdfast.pipeline.history import history
 from holdfast.tables.manifest import Batch
 from holdfast.tables.reading import Tables
@@ -76,15 +80,20 @@ def test_overwrite_replaces_what_watch_has_kept(spark, dump, watched):
 
 
 @pytest.mark.spark
-def test_history_waits_for_nobody_and_says_who_writes(spark, dump, tmp_path):
-    from holdfast.errors import SourceError
-    from holdfast.tables.lease import one_writer
-    from holdfast.tables.store import FolderStore
-
+def test_history_says_which_stream_writes(spark, dump, tmp_path):
     out = tmp_path / "T"
-    with (
-        one_writer(FolderStore(out), out, beat_seconds=0.02),
-        pytest.raises(SourceError, match="is being written by process"),
-    ):
-        history.run(spark, dump, out)
-    assert Tables(out).committed() == []
+    program = (
+        "import sys; from pathlib import Path; from holdfast.tables.reading import Tables; "
+        "from holdfast.tables.manifest import Batch; tables = Tables(Path(sys.argv[1]))\n"
+        "with tables.writing(again_seconds=30):\n"
+        "    tables.commit(Batch(id=0)); print(flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, out], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        process.stdout.readline()
+        told = f"is being written by process {process.pid} on"
+        with pytest.raises(SourceError, match=told):
+            history.run(spark, dump, out)
+        process.communicate(b"\n")
+    history.run(spark, dump, out)

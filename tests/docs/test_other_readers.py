@@ -26,10 +26,10 @@ class PlainSpark:
 
 def test_every_snippet_runs_and_finds_the_rows(tmp_path):
     tables = Tables(tmp_path)
-    with tables.writing() as writer:
+    with tables.writing():
         for batch, cause in enumerate(("join", "leave", "join")):
             rows = filled("rebalances", 1, group=["g"], cause=[cause])
-            committed(tables, writer, batch, rebalances=rows, lag=filled("lag", 1))
+            committed(tables, batch, rebalances=rows, lag=filled("lag", 1))
     snippets = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     names = {"DIR": str(tmp_path), "spark": PlainSpark()}
     for snippet in snippets:

@@ -21,8 +21,7 @@ from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.session import get_session
 from holdfast.tables import commits
 from holdfast.tables.delta_log import LOG
-from holdfast.tables.lease import COMMITS
-from holdfast.tables.manifest import MANIFEST
+from holdfast.tables.manifest import COMMITS, MANIFEST
 from holdfast.tables.reading import Tables
 
 THIRD = 11

@@ -17,8 +17,7 @@ from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.tables.arrow_rows import sort_rows
 from holdfast.tables.folder import sweep
-from holdfast.tables.lease import COMMITS
-from holdfast.tables.manifest import MANIFEST
+from holdfast.tables.manifest import COMMITS, MANIFEST
 from holdfast.tables.reading import Tables
 from holdfast.tables.stored import TABLES
 

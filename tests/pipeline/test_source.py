@@ -19,8 +19,7 @@ from holdfast.pipeline.ingest.dump import _check_counts, _write_records, collect
 from holdfast.pipeline.ingest.pieces import named, pieces, read_pieces
 from holdfast.pipeline.ingest.source import Dump, _deepest, kafka_options
 from holdfast.pipeline.session import local_cores, parse_defaults
-from holdfast.tables.lease import COMMITS
-from holdfast.tables.manifest import MANIFEST, Batch
+from holdfast.tables.manifest import COMMITS, MANIFEST, Batch
 from holdfast.tables.reading import Tables
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.stored import TABLES
@@ -153,10 +152,9 @@ def test_batches_are_replaced_by_id_and_leave_no_draft(tmp_path):
     ):
         tables.commit(batch)
     assert [(b.id, b.notes) for b in tables.batches()] == [(0, {"a": 1}), (1, {})]
-    names = ["000000003.json", "writer-000000003.json"]
     assert {p.name for p in tmp_path.iterdir()} == {COMMITS, MANIFEST, *TABLES}
-    assert sorted(p.name for p in (tmp_path / COMMITS).iterdir()) == names
-    assert json.loads((tmp_path / MANIFEST).read_text())["schema_version"] == 2
+    assert sorted(p.name for p in (tmp_path / COMMITS).iterdir()) == ["000000003.json"]
+    assert json.loads((tmp_path / MANIFEST).read_text())["schema_version"] == 1
     assert tables.next_batch() == 2
 
 

@@ -79,7 +79,7 @@ def test_a_stream_looks_again_and_again_and_takes_what_is_new(tmp_path, monkeypa
         took.append((batch_id, records))
         notes = {"query": self.query, "state": {}, "offsets": {str(p): o for p, o in upto.items()}}
         batch = Batch(id=batch_id, files={}, notes=notes)
-        self.tables.commit(batch, made_from=kept, writer=self.writer)
+        self.tables.commit(batch, made_from=kept)
 
     monkeypatch.setattr(Stream, "_take", take)
     monkeypatch.setattr(Stream, "look", lambda self, spark: looked.append(len(took)) or True)

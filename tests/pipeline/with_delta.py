@@ -19,8 +19,8 @@ dump, out = Dump.open(sys.argv[1]), Path(sys.argv[2])
 spark = get_session(master="local[1]", delta=True, quick=True)
 tables = run(spark, dump, out / "tables").tables
 tables = run(spark, dump, out / "tables").tables  # so that something was removed
-with tables.writing() as writer:
-    merge(tables, writer, everything=True)
+with tables.writing():
+    merge(tables, everything=True)
 differing = []
 for name in TABLES:
     found = spark.read.format("delta").load(str(tables.root / name)).toArrow()

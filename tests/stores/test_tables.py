@@ -18,7 +18,6 @@ from holdfast.errors import SourceError
 from holdfast.tables.commits import tidy
 from holdfast.tables.delta_log import entry_name
 from holdfast.tables.folder import check_folder
-from holdfast.tables.lease import one_writer
 from holdfast.tables.manifest import MANIFEST, Batch, stamp
 from holdfast.tables.places import place_of
 from holdfast.tables.reading import Tables, read_tables
@@ -103,14 +102,14 @@ def test_of_many_that_create_at_once_one_succeeds(root):
 
 def test_checkpoints_sweeps_and_merged_files(root):
     tables = Tables(root)
-    with tables.writing() as writer:
+    with tables.writing():
         for batch in range(3):
-            tables.commit(written(root, batch, f"g{batch}"), writer=writer)
+            tables.commit(written(root, batch, f"g{batch}"))
         lost = written(root, 9, "nobody")  # of a task that died
         before = files_of_table(root)
-        done = merge(tables, writer, everything=True)
+        done = merge(tables, everything=True)
         assert done.merged == 3 and done.written == 1
-        dropped = drop_before(tables, writer, 2**60).dropped
+        dropped = drop_before(tables, 2**60).dropped
         assert dropped == {} and groups(root) == ["g0", "g1", "g2"]  # what stands is kept
         tidy(tables._versions, tables.manifest(), 2**62, 2**50)
     left = files_of_table(root)
@@ -167,31 +166,25 @@ def test_two_processes_that_commit_at_once_lose_nothing(root, start):
     assert ids(root) == [0, 1, 10, 11]
 
 
-def test_a_second_writer_hears_who_writes_and_a_dead_one_is_gone_at_once(root, start):
-    process = start("hold", root, 0)
-    assert process.stdout.readline() == "held\n"
+def test_a_second_stream_hears_who_writes_and_a_dead_one_holds_nothing(root, start):
+    process = start("stream", root, 0)
+    assert process.stdout.readline() == "committed\n"
     told = f"is being written by process {process.pid} on"
     with pytest.raises(SourceError, match=told) as raised:
         Tables(root).commit(written(root, 7, "late"))
     assert "\n" not in str(raised.value)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    with one_writer(store_of(root), root, sleep=no_wait) as writer:
-        Tables(root).commit(written(root, 1, "next"), writer=writer)
+    Tables(root).commit(written(root, 1, "next"))
     assert groups(root) == ["next"]
 
 
-def test_a_writer_elsewhere_that_is_silent_is_gone_after_the_lease(root):
-    now, said = [0.0], []
-    record = {"owner": "o", "host": "far", "pid": 77, "place": "boot:1", "since": "then"}
-    (root / "_commits" / "writer-000000004.json").write_bytes(json.dumps(record).encode())
-    times = {"clock": lambda: now[0], "sleep": lambda s: now.__setitem__(0, now[0] + s)}
-    with one_writer(store_of(root), root, lease_seconds=3, note=said.append, **times) as writer:
-        assert writer.token == 5 and now[0] >= 3
-        (line,) = said
-        assert "process 77 on far" in line and "3 s without a sign of life" in line
-        Tables(root).commit(written(root, 0, "a"), writer=writer)
-    assert groups(root) == ["a"]
+def test_a_second_writer_is_refused_at_its_first_commit(root, start):
+    process = start("hold", root, 0)
+    assert process.stdout.readline() == "held\n"
+    Tables(root).commit(written(root, 1, "first"))
+    assert "another process has committed since" in process.communicate("go\n")[0]
+    assert groups(root) == ["first"] and ids(root) == [1]
 
 
 @pytest.mark.parametrize("at", ["entry", pytest.param("manifest", marks=pytest.mark.slow)])
@@ -211,7 +204,7 @@ def test_a_writer_that_another_one_has_overtaken(root):
     tables.commit(written(root, 0, "a"))
     before = tables.manifest()
     tables.commit(written(root, 1, "b"), made_from=before)
-    with pytest.raises(SourceError, match="has committed version 2") as raised:
+    with pytest.raises(SourceError, match="another process has committed since") as raised:
         tables.commit(written(root, 2, "c"), made_from=before)
     assert "\n" not in str(raised.value) and groups(root) == ["a", "b"]
 

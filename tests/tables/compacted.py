@@ -33,13 +33,13 @@ def compacted_fleet(root: Path, n_groups: int, n_batches: int = 5) -> Tables:
     names = [f"group-{i:05d}" for i in range(n_groups)]
     rng = np.random.default_rng(1)
     tables = Tables(root)
-    with tables.writing() as writer:
+    with tables.writing():
         for batch in range(n_batches):
             out = BatchWriter(str(root), batch)
             for name, n_rows in ROWS.items():
                 out.write(name, _rows(name, np.repeat(names[batch::n_batches], n_rows), rng))
-            tables.commit(Batch(id=batch, files=files_of(out.close())), writer=writer)
-        merge(tables, writer, everything=True)
+            tables.commit(Batch(id=batch, files=files_of(out.close())))
+        merge(tables, everything=True)
     return tables
 
 

@@ -12,11 +12,9 @@ from tests.tables.test_reading import generations
 from holdfast.errors import SourceError
 from holdfast.pipeline.batches.jobs import Job
 from holdfast.tables import commits, folder
-from holdfast.tables import manifest as manifest_module
 from holdfast.tables.delta_log import LOG
 from holdfast.tables.folder import check_folder, remove_table, remove_tree
-from holdfast.tables.lease import COMMITS
-from holdfast.tables.manifest import MANIFEST, Batch, read_manifest
+from holdfast.tables.manifest import COMMITS, MANIFEST, Batch, read_manifest
 from holdfast.tables.reading import Tables, read_tables
 from holdfast.tables.store import FolderStore
 from holdfast.tables.writing import BatchWriter, files_of
@@ -56,8 +54,10 @@ def test_the_manifest_is_read_once_by_a_commit_and_once_by_a_listing(tmp_path, m
         names.clear()
         return found
 
-    tables.commit(batch)
-    assert manifests() == [MANIFEST]
+    with tables.writing():
+        names.clear()
+        tables.commit(batch)
+        assert manifests() == [MANIFEST]
     assert len(tables.files("generations")) == 2
     assert manifests() == [MANIFEST]
     assert tables.rows("generations") == 2
@@ -69,7 +69,7 @@ def test_a_commit_that_was_made_from_an_older_version_is_refused(tmp_path):
     tables.commit(written(tmp_path, 0, "a"))
     before = tables.manifest()
     tables.commit(written(tmp_path, 1, "b"), made_from=before)
-    with pytest.raises(SourceError, match="has committed version 2"):
+    with pytest.raises(SourceError, match="another process has committed since"):
         tables.commit(written(tmp_path, 2, "c"), made_from=before)
     assert groups(tmp_path) == ["a", "b"]
 
@@ -81,15 +81,13 @@ def test_of_two_that_pass_every_check_one_commits(tmp_path, monkeypatch):
 
     def overtaken(self, name, data):
         monkeypatch.setattr(FolderStore, "create", create)
-        lease = manifest_module.WriterLease(token=9, owner="other")
-        monkeypatch.setattr(manifest_module.WriterLease, "check", lambda *_: None)
-        Tables(tmp_path).commit(written(tmp_path, 2, "b"), made_from=before, writer=lease)
+        Tables(tmp_path).commit(written(tmp_path, 2, "b"), made_from=before)
         return create(self, name, data)
 
-    with tables.writing() as writer:
+    with tables.writing():
         monkeypatch.setattr(FolderStore, "create", overtaken)
-        with pytest.raises(SourceError, match="another process has committed version 1"):
-            tables.commit(first, made_from=before, writer=writer)
+        with pytest.raises(SourceError, match="another process has committed since"):
+            tables.commit(first, made_from=before)
     assert groups(tmp_path) == ["b"]
 
 
@@ -101,16 +99,15 @@ def test_a_version_that_was_deleted_since_decides_nothing(tmp_path, monkeypatch)
 
     def late(self, name, data):
         monkeypatch.setattr(FolderStore, "create", create)
-        monkeypatch.setattr(manifest_module.WriterLease, "check", lambda *_: None)
         for batch in (1, 2):
-            tables.commit(written(tmp_path, batch, f"b{batch}"), writer=writer)
+            tables.commit(written(tmp_path, batch, f"b{batch}"))
         return create(self, name, data)
 
-    with tables.writing() as writer:
+    with tables.writing():
         late_batch = written(tmp_path, 9, "late")
         monkeypatch.setattr(FolderStore, "create", late)
         with pytest.raises(SourceError, match="another process has committed"):
-            tables.commit(late_batch, made_from=before, writer=writer)
+            tables.commit(late_batch, made_from=before)
     assert groups(tmp_path) == ["a", "b1", "b2"]
     assert read_manifest(tmp_path).version == 3
 
@@ -161,14 +158,14 @@ def test_files_and_folders_are_on_the_disk_before_the_manifest_names_them(tmp_pa
         Path, "replace", lambda at, to: done.append(("name", place(to))) or rename(at, to)
     )
     tables = Tables(tmp_path)
-    with tables.writing() as writer:
+    with tables.writing():
         done.clear()
         batch = written(tmp_path, 0, "a")
         ((name, _),) = batch.files["generations"]
         folders = ["generations/batch-000000000", "generations", "."]
         assert done == [("sync", path) for path in (name, *folders)]
         done.clear()
-        tables.commit(batch, writer=writer)
+        tables.commit(batch)
     drafts = [at for at, (what, path) in enumerate(done) if what == "sync" and ".tmp" in path]
     log = f"generations/{LOG}"
     names = (f"{log}/{0:020d}.json", f"{COMMITS}/000000001.json", MANIFEST)
@@ -198,7 +195,7 @@ def test_a_sweep_deletes_what_is_older_than_the_commit_before(tmp_path):
     ((spared, _),) = young.files["generations"]
     later = (tmp_path / MANIFEST).stat().st_mtime_ns + 1
     os.utime(tmp_path / spared, ns=(later, later))
-    tables.commit(written(tmp_path, 1, "b"))
+    Tables(tmp_path).commit(written(tmp_path, 1, "b"))  # the first of its process, which looks
     assert not (tmp_path / name).exists() and (tmp_path / spared).exists()
     tables.commit(young)
     assert groups(tmp_path) == ["a", "young"]
@@ -210,10 +207,10 @@ def test_what_a_writer_tidies_does_not_grow_with_its_batches(tmp_path, monkeypat
     looked, sweep_batch = [], folder._sweep_batch
     monkeypatch.setattr(folder, "_sweep_batch", lambda *a: (looked.append(a[1]), sweep_batch(*a)))
     tables, counts = Tables(tmp_path), []
-    with tables.writing() as writer:
+    with tables.writing():
         for batch in range(6):
             looked.clear()
-            tables.commit(written(tmp_path, batch, "a"), writer=writer)
+            tables.commit(written(tmp_path, batch, "a"))
             counts.append(len(looked))
     assert counts == [1] + [0] * 5
 
@@ -333,7 +330,7 @@ def test_a_reader_that_meets_a_swept_file_reads_the_manifest_again(tmp_path, mon
 def test_drafts_of_writers_that_died_go_with_the_next_commit(tmp_path):
     (tmp_path / COMMITS).mkdir()
     drafts = [folder / f".{HEX}.tmp" for folder in (tmp_path, tmp_path / COMMITS)]
-    young = tmp_path / COMMITS / f".{HEX[::-1]}.tmp"  # of a process that asks for the lease now
+    young = tmp_path / COMMITS / f".{HEX[::-1]}.tmp"  # of a process that writes it now
     for draft in (*drafts, tmp_path / ".notes.tmp", young):
         draft.write_text("half")
         if draft != young:
@@ -343,13 +340,12 @@ def test_drafts_of_writers_that_died_go_with_the_next_commit(tmp_path):
     assert (tmp_path / ".notes.tmp").read_text() == young.read_text() == "half"
 
 
-@pytest.mark.parametrize("call", ["create", "take"])
-def test_a_draft_that_was_deleted_is_no_success(tmp_path, monkeypatch, call):
+def test_a_draft_that_was_deleted_is_no_success(tmp_path, monkeypatch):
     link = Path.hardlink_to
     monkeypatch.setattr(
         Path, "hardlink_to", lambda path, draft: draft.unlink() or link(path, draft)
     )
-    assert not getattr(FolderStore(tmp_path), call)("name", b"text")
+    assert not FolderStore(tmp_path).create("name", b"text")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,27 +1,28 @@
-"""One writer of a folder, among processes that are stopped, killed, late, or there all at once."""
+"""Writers of one folder: two at once, killed, stopped, late, of this machine and of others."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.tables.test_pinned import two_tables
 
 from holdfast.errors import SourceError
-from holdfast.tables.lease import COMMITS, LEASE_SECONDS, one_writer, writer_of
-from holdfast.tables.manifest import Batch
+from holdfast.tables import commits, last_writer
+from holdfast.tables.last_writer import LastWriter, refuse_second, this_process
+from holdfast.tables.manifest import Batch, read_manifest
 from holdfast.tables.reading import Tables
-from holdfast.tables.store import FolderStore
 
 SCRIPT = Path(__file__).with_name("writer_process.py")
+NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -43,9 +44,9 @@ def start():
         process.communicate()
 
 
-def holder(start, root, batch):
-    process = start("hold", root, batch)
-    assert process.stdout.readline() == "held\n"
+def begun(start, mode, root, batch):
+    process = start(mode, root, batch)
+    assert process.stdout.readline() in ("held\n", "committed\n")
     return process
 
 
@@ -53,48 +54,77 @@ def ids(root):
     return [batch.id for batch in Tables(root).committed()]
 
 
-def no_wait(seconds):
-    raise AssertionError(f"waited {seconds} s")
-
-
-def test_a_second_writer_hears_who_writes(tmp_path, start):
-    process = holder(start, tmp_path, 0)
-    told = f"process {process.pid} on {socket.gethostname()}"
-    with pytest.raises(SourceError, match=told), Tables(tmp_path).writing():
+def begin(root):
+    with Tables(root).writing():
         pass
+
+
+# Two that write
+
+
+def test_a_second_writer_is_refused_at_its_first_commit_and_hears_who_has_written(tmp_path, start):
+    process = begun(start, "hold", tmp_path, 0)
+    Tables(tmp_path).commit(Batch(id=7))
+    said = process.communicate("go\n")[0]
+    assert "another process has committed since this one began" in said
+    assert f"process {os.getpid()} on {socket.gethostname()} (last commit 2" in said
+    assert ids(tmp_path) == [7]
+
+
+def test_a_stream_that_lives_is_named_to_who_begins(tmp_path, start):
+    process = begun(start, "stream", tmp_path, 0)
+    told = f"is being written by process {process.pid} on {socket.gethostname()}"
     with pytest.raises(SourceError, match=told):
-        Tables(tmp_path).commit(Batch(id=7, files={}))
+        begin(tmp_path)
+    with pytest.raises(SourceError, match=told):
+        Tables(tmp_path).commit(Batch(id=7))
     assert start("hold", tmp_path, 1).stdout.readline().startswith(f"{tmp_path} is being written")
-    assert process.communicate("go\n")[0] == "committed\n"
-    assert ids(tmp_path) == [0]
-    Tables(tmp_path).commit(Batch(id=7, files={}))
+    process.communicate("end\n")
+    Tables(tmp_path).commit(Batch(id=7))
     assert ids(tmp_path) == [0, 7]
 
 
-def test_the_lease_of_a_killed_process_is_free_at_once(tmp_path, start):
-    process = holder(start, tmp_path, 0)
+def test_a_stream_that_was_killed_holds_nothing(tmp_path, start):
+    process = begun(start, "stream", tmp_path, 0)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    with one_writer(FolderStore(tmp_path), tmp_path, sleep=no_wait) as writer:
-        assert writer.token == 2
-        assert writer_of(FolderStore(tmp_path)).pid == os.getpid()
-    assert writer_of(FolderStore(tmp_path)) is None
+    assert read_manifest(tmp_path).writer.pid == process.pid
+    Tables(tmp_path).commit(Batch(id=1))
+    assert ids(tmp_path) == [0, 1]
+
+
+def test_a_stream_says_that_it_has_ended_though_it_failed(tmp_path):
+    tables = Tables(tmp_path)
+    with pytest.raises(SourceError, match="the cluster is gone"), tables.writing(again_seconds=30):
+        tables.commit(Batch(id=0))
+        assert read_manifest(tmp_path).writer.again_seconds == 30
+        raise SourceError("the cluster is gone")
+    found = read_manifest(tmp_path)
+    assert (found.version, found.writer.again_seconds) == (2, None) and ids(tmp_path) == [0]
+
+
+def test_a_stream_that_was_overtaken_does_not_speak_for_the_other_one(tmp_path):
+    first, second = Tables(tmp_path), Tables(tmp_path)
+    with first.writing(again_seconds=30):
+        first.commit(Batch(id=0))
+        with second.writing(again_seconds=40):
+            second.commit(Batch(id=1))
+            with pytest.raises(SourceError, match="another process has committed since"):
+                first.commit(Batch(id=2), made_from=replace(read_manifest(tmp_path), version=1))
+            assert read_manifest(tmp_path).writer.again_seconds == 40
+    assert ids(tmp_path) == [0, 1]
 
 
 def test_a_stopped_process_that_wakes_up_late_commits_nothing(tmp_path, start):
-    Tables(tmp_path).commit(Batch(id=0, files={}))
-    process = holder(start, tmp_path, 1)
+    Tables(tmp_path).commit(Batch(id=0))
+    process = begun(start, "hold", tmp_path, 1)
     process.send_signal(signal.SIGSTOP)
     os.waitpid(process.pid, os.WUNTRACED)
-    store = FolderStore(tmp_path)
-    with one_writer(store, tmp_path, lease_seconds=0.2) as writer:
-        Tables(tmp_path).commit(Batch(id=2, files={}), writer=writer)
-        process.stdin.write("go\n")
-        process.send_signal(signal.SIGCONT)
-        said = process.stdout.readline()
-    assert "has taken this folder over" in said and f"process {os.getpid()} on" in said
-    assert ids(tmp_path) == [0, 2]
-    Tables(tmp_path).commit(Batch(id=3, files={}))
+    Tables(tmp_path).commit(Batch(id=2))
+    process.stdin.write("go\n")
+    process.send_signal(signal.SIGCONT)
+    assert "another process has committed since" in process.stdout.readline()
+    Tables(tmp_path).commit(Batch(id=3))
     assert ids(tmp_path) == [0, 2, 3]
 
 
@@ -104,115 +134,133 @@ def test_two_processes_that_commit_at_once_lose_nothing(tmp_path, start):
     assert ids(tmp_path) == list(range(20))
 
 
-class Elsewhere:
-    """A writer on another machine, and the time that our waits take."""
-
-    def __init__(self, root, *, beats):
-        self.root, self.beats, self.now = root, beats, 0.0
-        record = {"owner": "o", "host": "far", "pid": 77, "place": "boot:1", "since": "then"}
-        self.path = root / COMMITS / "writer-000000004.json"
-        self.path.parent.mkdir(parents=True)
-        self.path.write_text(json.dumps(record | {"token": 4, "ended": False}))
-
-    def clock(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.now += seconds
-        if self.beats and self.now > 1:
-            os.utime(self.path, (self.now, self.now))
+def test_what_fails_because_another_one_has_committed_says_so(tmp_path):
+    """Its files may be gone by then, which would be the error otherwise."""
+    told = "another process has committed since"
+    with pytest.raises(SourceError, match=told) as raised, Tables(tmp_path).writing():
+        Tables(tmp_path).commit(Batch(id=0))
+        raise FileNotFoundError("_positions/batch-000000000")
+    assert isinstance(raised.value.__cause__, FileNotFoundError)
+    with pytest.raises(FileNotFoundError), Tables(tmp_path).writing():
+        raise FileNotFoundError("of this process alone")
 
 
-def test_a_silent_writer_of_another_machine_is_gone_after_the_lease(tmp_path):
-    there = Elsewhere(tmp_path, beats=False)
-    store = FolderStore(tmp_path)
-    with one_writer(store, tmp_path, clock=there.clock, sleep=there.sleep) as writer:
-        assert writer.token == 5
-    assert LEASE_SECONDS <= there.now < LEASE_SECONDS + 1
+def test_a_writer_that_is_killed_before_any_operation_on_a_file(tmp_path, start):
+    """A batch is there in all tables or in none, and the next writer goes on at once."""
+    said = start("die_anywhere", tmp_path).communicate()[0].splitlines()
+    assert said[-1] == "committed", said
+    assert int(said[-2]) > 20
 
 
-def test_a_writer_of_another_machine_that_beats_stays(tmp_path):
-    there = Elsewhere(tmp_path, beats=True)
-    waiting = one_writer(FolderStore(tmp_path), "T", clock=there.clock, sleep=there.sleep)
-    with pytest.raises(SourceError, match=r"T is being written by process 77 on far"), waiting:
-        pass
-    assert there.now < 3
-
-
-def test_a_lease_that_cannot_be_read_ends_by_time_too(tmp_path):
-    there = Elsewhere(tmp_path, beats=False)
-    there.path.write_text("{")
-    store = FolderStore(tmp_path)
-    with one_writer(store, tmp_path, clock=there.clock, sleep=there.sleep) as writer:
-        assert writer.token == 5
-
-
-class Blinks(FolderStore):
-    """A store that shows nothing of a lease every other time, as one that is busy may."""
-
-    looks = 0
-
-    def read(self, name):
-        self.looks += 1
-        return super().read(name) if self.looks % 2 == self.seen else None
-
-    seen = 0
-
-
-@pytest.mark.parametrize("seen", [0, 1])
-def test_a_lease_that_is_not_seen_once_is_not_gone(tmp_path, seen):
-    there = Elsewhere(tmp_path, beats=True)
-    store = Blinks(tmp_path)
-    store.seen = seen
-    waiting = one_writer(store, "T", clock=there.clock, sleep=there.sleep)
-    with pytest.raises(SourceError, match=r"T is being written by process 77 on far"), waiting:
-        pass
-
-
-@pytest.mark.parametrize("error", [OSError, SourceError])
-def test_beats_go_on_after_one_that_failed(tmp_path, monkeypatch, error):
-    """A store may refuse once, in our words; a disk, in its own."""
-    beats, third = [], threading.Event()
-
-    class Failing:
-        def beat(self):
-            beats.append(1)
-            if len(beats) == 1:
-                raise error("busy")
-            third.set() if len(beats) == 3 else None
-
-        def let_go(self):
-            pass
-
-    store = FolderStore(tmp_path)
-    monkeypatch.setattr(store, "take", lambda name, data: store.create(name, data) and Failing())
-    with one_writer(store, tmp_path, beat_seconds=0.001):
-        assert third.wait(30)
-
-
-@pytest.mark.parametrize("missing", ["locks", "links"])
-def test_a_file_system_without(tmp_path, monkeypatch, missing):
-    """Without locks a dead writer is gone after the lease; without links a rename stands in."""
-
+def test_where_there_are_no_links_a_rename_stands_in(tmp_path, monkeypatch):
     def refuse(*_):
-        raise OSError({"locks": errno.ENOLCK, "links": errno.EPERM}[missing], "not here")
+        raise OSError(errno.EPERM, "not here")
 
-    owner = (fcntl, "flock") if missing == "locks" else (Path, "hardlink_to")
-    monkeypatch.setattr(*owner, refuse)
-    now, store = [0.0], FolderStore(tmp_path)
-    with one_writer(store, tmp_path, beat_seconds=3600) as first:
-        Tables(tmp_path).commit(Batch(id=0, files={}), writer=first)
-        times = {"clock": lambda: now[0], "sleep": lambda s: now.__setitem__(0, now[0] + s)}
-        with one_writer(store, tmp_path, lease_seconds=0.1, **times) as second:
-            Tables(tmp_path).commit(Batch(id=1, files={}), writer=second)
-            with pytest.raises(SourceError, match="taken this folder over"):
-                Tables(tmp_path).commit(Batch(id=2, files={}), writer=first)
-    assert (ids(tmp_path), now[0] >= 0.1) == ([0, 1], True)
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    tables, before = Tables(tmp_path), read_manifest(tmp_path)
+    tables.commit(two_tables(tmp_path, 0), made_from=before)
+    with pytest.raises(SourceError, match="another process has committed since"):
+        Tables(tmp_path).commit(Batch(id=2), made_from=before)
+    assert ids(tmp_path) == [0]
 
 
-def test_a_writer_that_has_ended_commits_nothing(tmp_path):
-    with Tables(tmp_path).writing() as writer:
-        pass
-    with pytest.raises(SourceError, match="has ended its writing"):
-        Tables(tmp_path).commit(Batch(id=0, files={}), writer=writer)
-    assert ids(tmp_path) == []
+# Who is said to go on
+
+
+def far(**changed):
+    about = {"host": "far", "pid": 77, "began": "5", "at": NOW.isoformat(), "again_seconds": 30.0}
+    return LastWriter(**{**about, **changed})
+
+
+def goes_on(last, *, after=timedelta(0)):
+    """What who begins is told; "" where it may."""
+    own = replace(this_process(), at=(NOW + after).isoformat())
+    try:
+        refuse_second(Path("T"), last, own)
+    except SourceError as error:
+        return str(error)
+    return ""
+
+
+def test_a_stream_of_another_machine_has_died_when_it_is_silent():
+    told = goes_on(far(), after=timedelta(seconds=20))
+    assert told.startswith("T is being written by process 77 on far (last commit 2026-11-26T12:00")
+    assert told.endswith("; if it has died, start again in 100 s")
+    assert goes_on(far(), after=timedelta(seconds=119))
+    assert not goes_on(far(), after=timedelta(seconds=121))
+    assert goes_on(far(again_seconds=0.0), after=timedelta(seconds=59))
+    assert not goes_on(far(again_seconds=0.0), after=timedelta(seconds=61))
+
+
+@pytest.mark.parametrize(
+    "last",
+    [None, far(again_seconds=None), far(at="yesterday"), far(at="2026-11-26T12:00:00")],
+)
+def test_who_says_nothing_of_going_on_holds_nothing(last):
+    assert not goes_on(last)
+
+
+def test_a_clock_that_is_far_ahead_holds_nothing():
+    assert goes_on(far(), after=-timedelta(seconds=60))
+    assert not goes_on(far(), after=-timedelta(hours=1))
+
+
+def here(**changed):
+    return replace(this_process(), at="long ago", again_seconds=30.0, **changed)
+
+
+def test_a_process_of_this_machine_lives_or_it_does_not():
+    parent = os.getppid()
+    began = last_writer._began(parent)
+    assert began and f"process {parent} on" in goes_on(here(pid=parent, began=began))
+    assert not goes_on(here(pid=parent, began="1"))  # its number was used again
+    assert not goes_on(here())  # this process itself
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
+        child.wait()
+        assert not goes_on(here(pid=child.pid, began="1"))
+
+
+def test_a_process_that_is_dead_and_not_yet_buried_does_not_live():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        began = last_writer._began(child.pid)
+        assert goes_on(here(pid=child.pid, began=began))
+        child.send_signal(signal.SIGKILL)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert not goes_on(here(pid=child.pid, began=began))
+
+
+@pytest.mark.parametrize(
+    ("error", "lives"),
+    [(None, True), (PermissionError, True), (ProcessLookupError, False), (OverflowError, False)],
+)
+def test_a_system_that_does_not_tell_when_a_process_began(tmp_path, monkeypatch, error, lives):
+    def kill(pid, number):
+        assert (pid, number) == (77, 0)
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(last_writer, "_PROCESSES", tmp_path)
+    monkeypatch.setattr(os, "kill", kill)
+    assert this_process().began == ""
+    assert bool(goes_on(here(pid=77))) is lives
+
+
+@pytest.mark.parametrize("entry", ["3", "null", '{"host": "h"}', '{"host": 1, "pid": "x"}'])
+def test_a_manifest_whose_writer_cannot_be_read_is_refused(tmp_path, entry):
+    Tables(tmp_path).commit(Batch(id=0))
+    for path in (tmp_path / "_manifest.json", tmp_path / "_commits" / "000000001.json"):
+        text = path.read_text()
+        begin, end = text.index('"writer": ') + 10, text.index(',\n "folder"')
+        path.write_text(text[:begin] + entry + text[end:])
+    with pytest.raises(SourceError, match="not a manifest"):
+        read_manifest(tmp_path)
+
+
+def test_the_first_commit_of_a_process_looks_through_all_folders(tmp_path, monkeypatch):
+    looks = []
+    monkeypatch.setattr(commits, "tidy", lambda *_, is_whole: looks.append(is_whole))
+    for _ in range(2):
+        tables = Tables(tmp_path)
+        tables.commit(Batch(id=0))
+        tables.commit(Batch(id=1))
+    assert looks == [True, True]

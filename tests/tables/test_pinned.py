@@ -26,13 +26,13 @@ def two_tables(root, batch):
 def test_a_pinned_reader_goes_on_while_others_commit_merge_and_tidy(tmp_path, monkeypatch):
     monkeypatch.setattr(commits, "TIDY_EVERY", 1)
     tables = Tables(tmp_path)
-    with tables.writing() as writer:
+    with tables.writing():
         for batch in range(3):
-            tables.commit(two_tables(tmp_path, batch), writer=writer)
+            tables.commit(two_tables(tmp_path, batch))
         pinned = Tables(tmp_path).pinned()
         for batch in range(3, 8):
-            tables.commit(two_tables(tmp_path, batch), writer=writer)
-            merge(tables, writer, everything=True)
+            tables.commit(two_tables(tmp_path, batch))
+            merge(tables, everything=True)
             assert groups(pinned) == groups(pinned, "rebalances") == ["g0", "g1", "g2"]
             assert groups(pinned.hold()) == ["g0", "g1", "g2"]
             assert pinned.next_batch() == 3

@@ -20,11 +20,11 @@ from holdfast.tables.writing import BatchWriter, files_of
 DAY_US = 86_400_000_000
 
 
-def committed(tables, writer, batch, **rows):
+def committed(tables, batch, **rows):
     out = BatchWriter(str(tables.root), batch)
     for name, part in rows.items():
         out.write(name, part)
-    tables.commit(Batch(id=batch, files=files_of(out.close())), anew=["lag"], writer=writer)
+    tables.commit(Batch(id=batch, files=files_of(out.close())), anew=["lag"])
 
 
 def filled(name, n_rows, **columns):
@@ -53,13 +53,13 @@ def test_merged_files_hold_the_same_rows_and_others_read_them(tmp_path, monkeypa
     """Also by delta-rs, from a checkpoint of ours, at the newest version and at an older one."""
     monkeypatch.setattr(commits, "CHECKPOINT_EVERY", 10)
     tables, n = Tables(tmp_path), 25
-    with tables.writing() as writer:
+    with tables.writing():
         for batch in range(n):
-            committed(tables, writer, batch, generations=generations(f"g{batch % 7}"))
+            committed(tables, batch, generations=generations(f"g{batch % 7}"))
         before, old = sorted_rows(tables, "generations"), tables.files("generations")
         version = read_manifest(tmp_path).tables["generations"].version
-        assert merge(tables, writer).merged == 0  # not yet due
-        done = merge(tables, writer, everything=True)
+        assert merge(tables).merged == 0  # not yet due
+        done = merge(tables, everything=True)
     assert (done.merged, done.written) == (n, 1) and len(tables.files("generations")) == 1
     assert sorted_rows(tables, "generations") == sorted_rows(Tables(tmp_path), "generations")
     assert sorted_rows(tables, "generations") == before and all(f.exists() for f in old)
@@ -73,10 +73,10 @@ def test_merged_files_hold_the_same_rows_and_others_read_them(tmp_path, monkeypa
 def test_a_row_is_merged_once_for_each_power(tmp_path):
     """Merged files of few rows are no larger than those of a batch, and are left alone the same."""
     tables, n, merged = Tables(tmp_path), 2 * MERGE_FILES, []
-    with tables.writing() as writer:
+    with tables.writing():
         for batch in range(n):
-            committed(tables, writer, batch, generations=generations(*"abcde"))
-            merged.append(merge(tables, writer).merged)
+            committed(tables, batch, generations=generations(*"abcde"))
+            merged.append(merge(tables).merged)
     due = [MERGE_FILES - 1, n - 1]
     assert [batch for batch, n_files in enumerate(merged) if n_files] == due
 
@@ -100,11 +100,11 @@ def test_a_few_small_files_do_not_keep_larger_ones_from_being_merged():
 def test_a_commit_after_a_merge_keeps_what_was_merged(tmp_path):
     """Merged files are of no batch, so a batch that is done again does not take them with it."""
     tables = Tables(tmp_path)
-    with tables.writing() as writer:
+    with tables.writing():
         for batch in range(3):
-            committed(tables, writer, batch, generations=generations(f"g{batch}"))
-        merge(tables, writer, everything=True)
-        committed(tables, writer, 2, generations=generations("again"))
+            committed(tables, batch, generations=generations(f"g{batch}"))
+        merge(tables, everything=True)
+        committed(tables, 2, generations=generations("again"))
     assert {row["group"] for row in tables.table("generations").to_pylist()} == {
         *("g0", "g1", "g2", "again")
     }
@@ -112,21 +112,21 @@ def test_a_commit_after_a_merge_keeps_what_was_merged(tmp_path):
 
 def test_a_merge_under_a_batch_that_brought_nothing_brings_it_nothing(tmp_path):
     tables = Tables(tmp_path)
-    with tables.writing() as writer:
+    with tables.writing():
         for batch in range(3):
-            committed(tables, writer, batch, bad_records=filled("bad_records", 2))
-        committed(tables, writer, 3)
-        assert merge(tables, writer, everything=True).merged == 3
+            committed(tables, batch, bad_records=filled("bad_records", 2))
+        committed(tables, 3)
+        assert merge(tables, everything=True).merged == 3
     assert [batch.rows for batch in tables.batches()] == [{"bad_records": 2}] * 3 + [{}]
 
 
 def test_one_group_is_read_without_the_others(tmp_path, monkeypatch):
     tables = Tables(tmp_path)
     names = [f"g{i:05d}" for i in range(10_000)]
-    with tables.writing() as writer:
+    with tables.writing():
         for batch in range(2):
-            committed(tables, writer, batch, generations=generations(*names))
-        merge(tables, writer, everything=True)
+            committed(tables, batch, generations=generations(*names))
+        merge(tables, everything=True)
     read = []
     from holdfast.tables import arrow_rows
 
@@ -155,14 +155,14 @@ def left(tables, name):
 
 def test_old_rows_go_but_what_still_stands(tmp_path):
     tables = Tables(tmp_path)
-    with tables.writing() as writer:
-        committed(tables, writer, 0, **history_of([0, 1, 2]))
-        done = drop_before(tables, writer, TIME_US + DAY_US)
+    with tables.writing():
+        committed(tables, 0, **history_of([0, 1, 2]))
+        done = drop_before(tables, TIME_US + DAY_US)
         assert done.dropped == dict.fromkeys(
             ("generations", "members", "assignments", "rebalances"), 1
         )
-        drop_before(tables, writer, TIME_US + 90 * DAY_US)
-        assert not drop_before(tables, writer, TIME_US + 90 * DAY_US).dropped
+        drop_before(tables, TIME_US + 90 * DAY_US)
+        assert not drop_before(tables, TIME_US + 90 * DAY_US).dropped
     for name in ("generations", "members", "assignments", "rebalances"):
         assert left(tables, name) == [2]
     assert tables.rows("lag") == 1 and tables.rows("rebalances") == 1
@@ -184,9 +184,9 @@ def test_a_rebalance_whose_pause_is_open_stays(tmp_path):
         "movements", 1, group=["g"], generation=[2], topic=["u"], timestamp=[TIME_US + 2 * DAY_US]
     )
     moved = pa.concat_tables([lost, again])
-    with tables.writing() as writer:
-        committed(tables, writer, 0, **history_of([0, 1, 2]), movements=moved)
-        keep_up(tables, writer, keep_days=90, now_us=TIME_US + 95 * DAY_US)
+    with tables.writing():
+        committed(tables, 0, **history_of([0, 1, 2]), movements=moved)
+        keep_up(tables, keep_days=90, now_us=TIME_US + 95 * DAY_US)
     assert left(tables, "rebalances") == left(tables, "movements") == [0, 2]
 
 
@@ -197,11 +197,11 @@ def test_readers_keep_what_they_were_told_to_read(tmp_path, monkeypatch):
     monkeypatch.setattr(commits, "CLOCKS_MS", 0)
     monkeypatch.setattr(commits, "CHECKPOINT_EVERY", 10)
     tables = Tables(tmp_path)
-    with tables.writing() as writer:
-        committed(tables, writer, 0, lag=filled("lag", 1, group=["g"]))
+    with tables.writing():
+        committed(tables, 0, lag=filled("lag", 1, group=["g"]))
         told = tables.files("lag")
         for batch in range(1, 28):
-            committed(tables, writer, batch, lag=filled("lag", 1, group=["g"]))
+            committed(tables, batch, lag=filled("lag", 1, group=["g"]))
             if batch == 5:
                 assert told[0].exists()
     assert not told[0].exists()
@@ -214,15 +214,15 @@ def test_readers_keep_what_they_were_told_to_read(tmp_path, monkeypatch):
 def test_what_a_dead_writer_left_is_taken_back(tmp_path, monkeypatch):
     """Killed between two entries: the table has a version that no manifest names."""
     tables = Tables(tmp_path)
-    with tables.writing() as writer:
-        committed(tables, writer, 0, generations=generations("a"))
+    with tables.writing():
+        committed(tables, 0, generations=generations("a"))
         with monkeypatch.context() as patch:
             patch.setattr(commits, "commit_manifest", lambda *_, **__: 1 / 0)
             with pytest.raises(ZeroDivisionError):
-                committed(tables, writer, 1, generations=generations("half"))
+                committed(tables, 1, generations=generations("half"))
         assert len(delta(tables, "generations").to_pyarrow_table()) == 2
         assert len(read_tables(tmp_path).stored("generations")) == 1
-        committed(tables, writer, 1, lag=filled("lag", 1))
+        committed(tables, 1, lag=filled("lag", 1))
     assert len(delta(tables, "generations").to_pyarrow_table()) == 1
     assert len(Tables(tmp_path).stored("generations")) == 1
 
@@ -240,8 +240,8 @@ def test_a_foreign_delta_table_is_not_written_to_and_not_read(tmp_path):
 
 
 def test_a_table_of_a_newer_version_is_refused(tmp_path):
-    with Tables(tmp_path).writing() as writer:
-        committed(Tables(tmp_path), writer, 0, generations=generations("a"))
+    with Tables(tmp_path).writing():
+        committed(Tables(tmp_path), 0, generations=generations("a"))
     entry = tmp_path / entry_name("generations", 0)
     entry.write_text(entry.read_text().replace('"minReaderVersion": 1', '"minReaderVersion": 3'))
     with pytest.raises(SourceError, match="a newer program wrote it"):

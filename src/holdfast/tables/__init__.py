@@ -7,7 +7,7 @@ makes its Arrow schema.
 
 Each table is a Delta table: ``delta_log`` says which files count in a version of it. ``manifest``
 says which versions belong together, ``commits`` makes a batch visible in all of them at once,
-``upkeep`` merges small files and drops old rows, ``lease`` lets one process write at a time, and
+``upkeep`` merges small files and drops old rows, ``last_writer`` says which process wrote last, and
 ``store`` is what these ask of the place where tables are kept; ``remote_store`` answers for S3 and
 its like. ``names`` are the names of files. ``folder`` says what may stand in a folder of tables and
 sweeps it. ``writing`` writes files, ``parquet`` opens those of strangers, ``reading`` reads tables

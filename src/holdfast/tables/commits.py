@@ -41,7 +41,7 @@ from holdfast.tables.delta_log import (
     write_checkpoint,
 )
 from holdfast.tables.folder import checked_files, sweep
-from holdfast.tables.lease import WriterLease
+from holdfast.tables.last_writer import LastWriter
 from holdfast.tables.manifest import (
     Batch,
     Manifest,
@@ -76,11 +76,16 @@ class Versions:
     ----------
     root : path or URL
         Folder of the tables.
+    is_tidied : bool
+        This process has looked through all folders.
+    committed : int
+        The version of the manifest that was committed last through these; -1 for none.
     """
 
     root: Place
     folder: str = ""
-    tidied_by: int = -1
+    is_tidied: bool = False
+    committed: int = -1
     states: dict[str, TableState] = field(default_factory=dict)
 
     def state(self, table: str, manifest: Manifest) -> TableState:
@@ -146,7 +151,7 @@ def commit_batch(
     gone: Gone,
     *,
     made_from: Manifest,
-    writer: WriterLease,
+    writer: LastWriter,
     operation: str = "WRITE",
 ) -> Manifest:
     """Make a batch visible at once, in all tables.
@@ -159,8 +164,8 @@ def commit_batch(
     Raises
     ------
     SourceError
-        A file of the batch is gone, the lease is, or another process has committed since; then
-        nothing counts of what was done.
+        A file of the batch is gone, or another process has committed since; then nothing counts of
+        what was done.
     """
     root, store = versions.root, store_of(versions.root)
     added = {table: data_files(root, files) for table, files in batch.files.items()}
@@ -184,7 +189,7 @@ def commit_batch(
         if change.added or change.removed or past.version < 0:
             past, text = after(table, past, change, now_ms)
             if not store.create(entry_name(table, past.version), text):
-                raise overtaken(root, made_from.version + 1)
+                raise overtaken(root)
         known = made_from.tables.get(table, TableVersion(version=-1))
         checkpoint = known.checkpoint
         if past.version - checkpoint >= CHECKPOINT_EVERY:
@@ -202,11 +207,11 @@ def commit_batch(
     listed.append(Batch(id=batch.id, notes=batch.notes, rows=rows))
     until_ns = commit_time_ns(root, made_from)
     made = commit_manifest(root, listed, tables, made_from=made_from, writer=writer)
-    versions.folder, versions.states = made.folder, states
-    is_whole = versions.tidied_by != writer.token or made.version % SWEEP_EVERY == 0
+    versions.folder, versions.states, versions.committed = made.folder, states, made.version
+    is_whole = not versions.is_tidied or made.version % SWEEP_EVERY == 0
     if is_whole or made.version % TIDY_EVERY == 0:
         tidy(versions, made, until_ns, now_ms, is_whole=is_whole)
-        versions.tidied_by = writer.token
+        versions.is_tidied = True
     forget_versions(root, made)
     return made
 

@@ -2,8 +2,9 @@
 
 **Rules.** A batch counts when the manifest names versions of the tables that hold it. The manifest
 changes at once, so a reader sees a batch whole or not at all in all tables, even if a process is
-killed. Each version of it is made from the one before and by one writer: a commit that was made
-from an older version is refused. It does not grow with the batches.
+killed. Each version of it is made from the one before: a commit that was made from an older version
+is refused, so of two writers that began with the same version one commits. The manifest does not
+grow with the batches.
 
 **Strategy.** Which files count in a version of a table says the table's own log
 (:mod:`holdfast.tables.delta_log`). Version N of the manifest is decided when ``_commits/<N>.json``
@@ -23,7 +24,7 @@ from typing import Any, Final
 
 from holdfast.errors import SourceError
 from holdfast.tables.delta_log import log_folder
-from holdfast.tables.lease import COMMITS, WriterLease
+from holdfast.tables.last_writer import LastWriter, from_json
 from holdfast.tables.names import is_file_name
 from holdfast.tables.places import Place, parquet_below, written_ns_of
 from holdfast.tables.remote_store import store_of
@@ -31,6 +32,8 @@ from holdfast.tables.store import Store, is_draft
 from holdfast.tables.stored import TABLES
 
 MANIFEST: Final = "_manifest.json"
+COMMITS: Final = "_commits"
+"""Folder of the versions of the manifest."""
 SCHEMA_VERSION: Final = 1
 KEPT_BATCHES: Final = 20
 """The manifest tells of so many batches, the newest ones."""
@@ -41,7 +44,7 @@ Files = Sequence[tuple[str, int]]
 _VERSION: Final = re.compile(r"(\d{9,18})\.json")
 _TRIES: Final = 5
 DRAFT_NS: Final = 3_600 * 10**9
-"""A draft that is older may be deleted: a second process writes one while it asks for the lease."""
+"""A draft that is older may be deleted: a younger one may be finished by its writer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +97,8 @@ class Manifest:
     ----------
     version : int
         0 where nothing was committed yet.
-    writer : int
-        Token of the writer that committed it.
+    writer : LastWriter, optional
+        Which process committed it; None where nothing was committed.
     folder : str
         Another one for every folder, though it has the same path; "" where nothing was committed.
     batches : tuple of Batch
@@ -105,7 +108,7 @@ class Manifest:
     """
 
     version: int = 0
-    writer: int = 0
+    writer: LastWriter | None = None
     folder: str = ""
     batches: tuple[Batch, ...] = ()
     tables: Mapping[str, TableVersion] = field(default_factory=dict)
@@ -161,7 +164,7 @@ def commit_manifest(
     tables: Mapping[str, TableVersion],
     *,
     made_from: Manifest,
-    writer: WriterLease,
+    writer: LastWriter,
 ) -> Manifest:
     """Make these versions of the tables the ones that count, at once.
 
@@ -169,37 +172,47 @@ def commit_manifest(
     ----------
     made_from : Manifest
         The version that these were made from.
-    writer : WriterLease
-        The right to write.
+    writer : LastWriter
+        Which process commits.
 
     Raises
     ------
     SourceError
-        The lease is gone, or another version was committed since; nothing is changed then.
+        Another version was committed since; nothing is changed then.
     """
     store = store_of(root)
     listed = sorted(batches, key=lambda batch: batch.id)[-KEPT_BATCHES:]
     made = Manifest(
         version=made_from.version + 1,
-        writer=writer.token,
+        writer=writer,
         folder=made_from.folder or uuid.uuid4().hex,
         batches=(*map(_remembered, listed[:-1]), *listed[-1:]),
         tables=tables,
     )
-    writer.check(store)
     name, data = _version_name(made.version), _text(made)
     if not store.create(name, data):
-        raise overtaken(root, made.version)
+        raise overtaken(root)
     if max(_versions(store)) > made.version:
         # Ours was deleted as an old one before: it decides nothing.
         store.delete(name)
-        raise overtaken(root, made.version)
+        raise overtaken(root)
     store.replace(MANIFEST, data)
     return made
 
 
-def newest_manifest(root: Place, writer: WriterLease, made_from: Manifest | None) -> Manifest:
-    """The manifest to go on from; refuses one that is not the newest, and who may not write.
+def check_commits(root: Place) -> None:
+    """Refuse a place whose commits do not exclude each other.
+
+    Raises
+    ------
+    SourceError
+        It writes over a file that is there, though it was told not to.
+    """
+    store_of(root).check_creates(COMMITS)
+
+
+def newest_manifest(root: Place, made_from: Manifest | None) -> Manifest:
+    """The manifest to go on from; refuses one that is not the newest.
 
     Parameters
     ----------
@@ -209,12 +222,11 @@ def newest_manifest(root: Place, writer: WriterLease, made_from: Manifest | None
     Raises
     ------
     SourceError
-        The lease is gone, or another version was committed since.
+        Another version was committed since.
     """
-    writer.check(store_of(root))
     found = read_manifest(root)
     if made_from is not None and found.version != made_from.version:
-        raise overtaken(root, made_from.version + 1)
+        raise overtaken(root)
     return found if made_from is None else made_from
 
 
@@ -259,11 +271,12 @@ def state_files(manifest: Manifest) -> Mapping[str, Files]:
     return _state(manifest.batches[-1]) if manifest.batches else {}
 
 
-def overtaken(root: Place, version: int) -> SourceError:
-    """What a writer is told that another one has overtaken."""
+def overtaken(root: Place) -> SourceError:
+    """What a writer is told that another one has overtaken; it names that one."""
+    by = read_manifest(root).writer
     return SourceError(
-        f"{root}: another process has committed version {version} since this one began; "
-        "nothing was committed: start again"
+        f"{root}: another process has committed since this one began ({by}); nothing was "
+        "committed: start again once that process has ended"
     )
 
 
@@ -290,7 +303,7 @@ def _text(manifest: Manifest) -> bytes:
     document = {
         "schema_version": SCHEMA_VERSION,
         "version": manifest.version,
-        "writer": manifest.writer,
+        "writer": manifest.writer.as_json() if manifest.writer else None,
         "folder": manifest.folder,
         "tables": {
             name: {"version": one.version, "checkpoint": one.checkpoint, "rows": one.rows}
@@ -316,7 +329,7 @@ def _parsed(store: Store, name: str) -> Manifest | None:
             )
         found = Manifest(
             version=int(document["version"]),
-            writer=int(document["writer"]),
+            writer=from_json(document["writer"]),
             folder=str(document["folder"]),
             batches=tuple(_batch(entry) for entry in document["batches"]),
             tables={t: _table(one) for t, one in document["tables"].items() if t in TABLES},

@@ -19,7 +19,7 @@ import fnmatch
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -44,19 +44,23 @@ from holdfast.tables.definition import Table
 from holdfast.tables.delta_log import LOG, DataFile
 from holdfast.tables.folder import check_folder, checked_files, refuse_links
 from holdfast.tables.groups import GroupedTable
-from holdfast.tables.lease import WriterLease, one_writer
+from holdfast.tables.last_writer import LastWriter, refuse_second, this_process
 from holdfast.tables.manifest import (
     Batch,
     Manifest,
+    check_commits,
+    commit_manifest,
+    forget_versions,
     has_manifest,
     newest_manifest,
     nothing_committed,
+    overtaken,
     read_batches,
     read_manifest,
 )
 from holdfast.tables.parquet import open_parquet
 from holdfast.tables.places import Place, parquet_below, place_of
-from holdfast.tables.remote_store import each, store_of
+from holdfast.tables.remote_store import each
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.stored import TABLES
 from holdfast.tables.values import to_us
@@ -95,6 +99,7 @@ class Tables:
         self._cuts: dict[str, GroupedTable] = {}
         self._footers: dict[Place, Any] = {}
         self._versions = Versions(root)
+        self._writer: LastWriter | None = None
 
     def __contains__(self, name: str) -> bool:
         return bool(self.files(name)) if self._held is None else name in self._held
@@ -248,19 +253,54 @@ class Tables:
         return max((batch.id for batch in self.committed()), default=-1) + 1
 
     @contextmanager
-    def writing(self, note: Callable[[str], None] | None = None) -> Iterator[WriterLease]:
-        """Be the only process that writes to this folder, as long as the block runs.
+    def writing(self, again_seconds: float | None = None) -> Iterator[None]:
+        """Write to this folder, as long as the block runs.
 
-        ``note`` is told of a writer elsewhere that has to be waited for.
+        What fails in the block because another process has committed says so.
+
+        Parameters
+        ----------
+        again_seconds : float, optional
+            Of a stream: from one commit to the next. A second writer is refused when it begins.
 
         Raises
         ------
         SourceError
-            Another process writes to it, or it holds what is not ours.
+            Another process goes on writing to it, or it holds what is not ours.
         """
         check_folder(self.root)
-        with one_writer(store_of(self.root), self.root, note=note) as lease:
-            yield lease
+        own, kept = this_process(again_seconds), read_manifest(self.root)
+        refuse_second(self.root, kept.writer, own)
+        check_commits(self.root)
+        self._writer = own
+        try:
+            yield
+        except (SourceError, OSError) as error:
+            if self._is_overtaken(kept):
+                raise overtaken(self.root) from error
+            raise
+        finally:
+            self._writer = None
+            if again_seconds is not None:
+                with suppress(SourceError, OSError):
+                    self._end()
+
+    def _is_overtaken(self, began: Manifest) -> bool:
+        """Whether another process has committed since this one began."""
+        with suppress(SourceError, OSError):
+            own = max(began.version, self._versions.committed)
+            return read_manifest(self.root).version > own
+        return False
+
+    def _end(self) -> None:
+        """Take back that this process goes on."""
+        kept = read_manifest(self.root)
+        if kept.version == self._versions.committed:
+            ended = commit_manifest(
+                self.root, kept.batches, kept.tables, made_from=kept, writer=this_process()
+            )
+            self._versions.committed = ended.version
+            forget_versions(self.root, ended)
 
     def manifest(self) -> Manifest:
         """The manifest as it stands; :func:`~holdfast.tables.manifest.read_manifest`."""
@@ -274,7 +314,6 @@ class Tables:
         anew: Collection[str] = (),
         without: Collection[str] = (),
         made_from: Manifest | None = None,
-        writer: WriterLease | None = None,
         operation: str = "WRITE",
     ) -> None:
         """Make a batch visible at once; now and then, delete files that count no more.
@@ -291,8 +330,6 @@ class Tables:
             Files of earlier batches, which it replaces.
         made_from : Manifest, optional
             What the batch was made from; by default the manifest as it stands.
-        writer : WriterLease, optional
-            From :meth:`writing`; without it the folder is written to for this commit alone.
         operation : str
             Anything but ``WRITE`` is no new batch, but a change under the number of the newest one,
             as Delta calls it: ``OPTIMIZE`` (other files, the same rows), ``DELETE``, ``UPDATE``.
@@ -300,18 +337,34 @@ class Tables:
         Raises
         ------
         SourceError
-            A file of the batch is gone, another process writes to the folder, or one has committed
-            since; nothing is changed then.
+            A file of the batch is gone, another process goes on writing to the folder, or one has
+            committed since; nothing is changed then.
         """
-        held: AbstractContextManager[WriterLease]
-        held = self.writing() if writer is None else nullcontext(writer)
         is_new = operation == "WRITE"
         gone = Gone(everything=replace, tables=anew, files=without, batch=is_new)
-        with held as lease:
-            old = newest_manifest(self.root, lease, made_from or self._pinned)
-            commit_batch(
-                self._versions, batch, gone, made_from=old, writer=lease, operation=operation
-            )
+        old = made_from or self._pinned
+        if self._writer is not None:
+            self._commit(batch, gone, old, operation, self._writer.again_seconds)
+            return
+        with self.writing():
+            self._commit(batch, gone, old, operation)
+
+    def _commit(
+        self,
+        batch: Batch,
+        gone: Gone,
+        made_from: Manifest | None,
+        operation: str,
+        again_seconds: float | None = None,
+    ) -> None:
+        commit_batch(
+            self._versions,
+            batch,
+            gone,
+            made_from=newest_manifest(self.root, made_from),
+            writer=this_process(again_seconds),
+            operation=operation,
+        )
 
     def data_files(self, name: str) -> list[DataFile]:
         """Committed files of a table, with the bounds of their columns; none without a manifest.

@@ -3,33 +3,22 @@
 **Rules.** As in :class:`~holdfast.tables.store.Store`. What decides is ``create``, which a store
 does for one caller only (:meth:`~holdfast.tables.places.StorePath.create`); a store that says so
 and does not is found out when a writer begins, and refused.
-
-**Strategy.** Nothing can be locked on a store. A writer holds an abstract socket of its machine
-beside its name: the kernel frees it when the process dies, so the next writer of that machine goes
-on at once. One elsewhere waits until the beats have stopped for a while. A beat is the same text,
-written again.
 """
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
-from hashlib import sha256
-from pathlib import Path
 from typing import Final, TypeVar
 
 from holdfast.errors import SourceError
 from holdfast.tables.places import Place, StorePath
-from holdfast.tables.store import BOOT_ID, FolderStore, Store, Taken
+from holdfast.tables.store import FolderStore, Store, draft_name
 
 REQUESTS: Final = 16
 """Requests to a store at the same time."""
 CLOCK_NS: Final = 2 * 10**9
 """By so much the times of two files of a store may be out of order."""
-_NETWORK: Final = Path("/proc/self/ns/net")
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -121,79 +110,15 @@ class RemoteStore:
         """As in :class:`Store`: a file of several requests comes in pieces of both."""
         return False
 
-    def take(self, name: str, data: bytes) -> Taken | None:
-        """As in :class:`Store`.
-
-        Raises
-        ------
-        SourceError
-            The store writes over a file that is there, though it was told not to.
-        """
-        held = self._socket(name)
-        if held is None and self.place:
-            return None  # somebody looks at this very moment
-        try:
-            if not self.create(name, data):
-                _closed(held)
-                return None
-            self._check_kept(name, data)
-        except BaseException:
-            _closed(held)
-            raise
-        return _RemoteHold(self, name, data, held)
-
-    def _check_kept(self, name: str, data: bytes) -> None:
-        """Refuse a store that writes over a file of ours which is there."""
-        if (self.root / name).create(data + b" "):
-            raise SourceError(
-                f"{self.root}: this store writes over a file that is there, though it was told not "
-                "to (If-None-Match): two writers could not be kept apart, so tables are not "
-                "written there; use a newer version of the store, or another one"
-            )
-
-    @cached_property
-    def place(self) -> str:
-        """As in :class:`Store`: sockets are seen by the processes of one kernel and one network."""
-        try:
-            return f"{BOOT_ID.read_text(encoding='ascii').strip()}:{os.readlink(_NETWORK)}"  # noqa: PTH115
-        except OSError:
-            return ""
-
-    def is_held(self, name: str) -> bool:
+    def check_creates(self, folder: str) -> None:
         """As in :class:`Store`."""
-        held = self._socket(name)
-        _closed(held)
-        return held is None
-
-    def _socket(self, name: str) -> socket.socket | None:
-        """A socket that stands for a name; None where another process has it."""
-        own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        digest = sha256(self.name_of(name).encode()).hexdigest()
+        probe = self.root / folder / draft_name()
         try:
-            own.bind(f"\0holdfast-{digest}")
-        except OSError:
-            own.close()
-            return None
-        return own
-
-
-class _RemoteHold:
-    """A name of a store, and the socket that stands for it."""
-
-    def __init__(self, store: RemoteStore, name: str, data: bytes, held: socket.socket | None):
-        self._store, self._name, self._data, self._held = store, name, data, held
-        self._turn = False
-
-    def beat(self) -> None:
-        """As in :class:`Taken`: the same text, which gets another time."""
-        self._turn = not self._turn
-        self._store.replace(self._name, self._data + b" " * self._turn)
-
-    def let_go(self) -> None:
-        """As in :class:`Taken`."""
-        _closed(self._held)
-
-
-def _closed(held: socket.socket | None) -> None:
-    if held is not None:
-        held.close()
+            if probe.create(b"1") and probe.create(b"2"):
+                raise SourceError(
+                    f"{self.root}: this store writes over a file that is there, though it was told "
+                    "not to (If-None-Match): two writers could not be kept apart, so tables are "
+                    "not written there; use a newer version of the store, or another one"
+                )
+        finally:
+            probe.unlink(missing_ok=True)

@@ -1,21 +1,19 @@
 """What a commit asks of the place where tables are kept, and the answer of a folder.
 
-**Rules.** :class:`Store` is all that :mod:`holdfast.tables.lease`,
-:mod:`holdfast.tables.manifest` and :mod:`holdfast.tables.delta_log` use, so another store (of
-objects, with conditional writes) has to answer these calls and nothing else. ``create`` succeeds
+**Rules.** :class:`Store` is all that :mod:`holdfast.tables.manifest` and
+:mod:`holdfast.tables.delta_log` use, so another store (of objects, with conditional writes) has to
+answer these calls and nothing else. ``create`` succeeds
 for one caller only, whatever the others do at the same time. What ``create`` and ``replace`` have
 written survives a power cut.
 
 **Strategy.** A folder creates a name by a hard link to a finished draft: the link fails where the
 name is there, on local disks and on NFS alike. Where there are no hard links, a check and a rename
-stand in for it; then only the lease keeps two writers apart. A name that is *taken* is locked
-(``flock``) too, as long as its process lives.
+stand in for it, which does not keep two writers apart that create a name at the same moment.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import uuid
@@ -23,27 +21,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Protocol
 
-from holdfast.tables.private import FILE_MODE, make_private_folder, open_private
+from holdfast.tables.private import make_private_folder, open_private
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
-_NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _DRAFT: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")
-BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-"""Another text each time that a machine starts."""
-
-
-class Taken(Protocol):
-    """A name that this process has created and holds."""
-
-    def beat(self) -> None:
-        """Give the name another stamp."""
-
-    def let_go(self) -> None:
-        """Hold it no longer; the name stays."""
 
 
 class Store(Protocol):
-    """Small named texts in one place: the manifest, logs of tables, the writer's lease."""
+    """Small named texts in one place: the manifest, and logs of tables."""
 
     def read(self, name: str) -> bytes | None:
         """What a name holds; None where it is not there."""
@@ -61,7 +46,7 @@ class Store(Protocol):
         """Delete a name if it is there."""
 
     def stamp(self, name: str) -> object:
-        """What differs after each ``replace`` and each beat; None where the name is not there."""
+        """What differs after each ``replace``; None where the name is not there."""
 
     def name_of(self, name: str) -> str:
         """The whole name, for people."""
@@ -80,15 +65,13 @@ class Store(Protocol):
     def replaces_at_once(self) -> bool:
         """Whether who reads while ``replace`` runs finds one content whole, never parts of both."""
 
-    def take(self, name: str, data: bytes) -> Taken | None:
-        """Create a name and hold it while this process lives; None where it is there."""
+    def check_creates(self, folder: str) -> None:
+        """Refuse a store whose ``create`` writes over a name that is there.
 
-    @property
-    def place(self) -> str:
-        """Name of the machine and mount whose processes see each other's holds; "" for none."""
-
-    def is_held(self, name: str) -> bool:
-        """Whether a process of this place holds a name."""
+        Raises
+        ------
+        SourceError
+        """
 
 
 class FolderStore:
@@ -97,7 +80,7 @@ class FolderStore:
     Parameters
     ----------
     root : Path
-        The folder; ``create``, ``replace`` and ``take`` make it where it is not there.
+        The folder; ``create`` and ``replace`` make it where it is not there.
     """
 
     def __init__(self, root: Path):
@@ -174,45 +157,8 @@ class FolderStore:
         """As in :class:`Store`."""
         return True
 
-    def take(self, name: str, data: bytes) -> Taken | None:
-        """As in :class:`Store`."""
-        path = self.root / name
-        draft = self._draft(path)
-        hold = _FolderHold(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE))
-        try:
-            # Locked before it has its name, so nobody finds the name and not the lock.
-            hold.lock()
-            hold.write(data)
-            taken = _link(draft, path)
-        except BaseException:
-            hold.let_go()
-            raise
-        finally:
-            draft.unlink(missing_ok=True)
-        if taken:
-            return hold
-        hold.let_go()
-        return None
-
-    @property
-    def place(self) -> str:
-        """As in :class:`Store`: locks are shared by the processes of one kernel and one mount."""
-        there = next((path for path in (self.root, *self.root.parents) if path.is_dir()), Path())
-        try:
-            return f"{BOOT_ID.read_text(encoding='ascii').strip()}:{there.stat().st_dev}"
-        except OSError:
-            return ""
-
-    def is_held(self, name: str) -> bool:
-        """As in :class:`Store`; True where the file system has no locks."""
-        try:
-            with (self.root / name).open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            return True
-        return False
+    def check_creates(self, folder: str) -> None:
+        """As in :class:`Store`: a link to a name that is there fails."""
 
     def _draft(self, path: Path) -> Path:
         inside = path.relative_to(self.root).parts[:-1]
@@ -221,35 +167,12 @@ class FolderStore:
         make_private_folder(path.parent)
         for folder in new:
             sync_folder(folder.parent)
-        return path.with_name(f".{uuid.uuid4().hex}.tmp")
+        return path.with_name(draft_name())
 
 
-class _FolderHold:
-    """An open, locked file."""
-
-    def __init__(self, fd: int):
-        self._fd = fd
-
-    def lock(self) -> None:
-        """Lock it, where the file system has locks."""
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-
-    def write(self, data: bytes) -> None:
-        """Write its content to the disk."""
-        os.write(self._fd, data)
-        os.fsync(self._fd)
-
-    def beat(self) -> None:
-        """As in :class:`Taken`."""
-        os.utime(self._fd)
-
-    def let_go(self) -> None:
-        """As in :class:`Taken`."""
-        os.close(self._fd)
+def draft_name() -> str:
+    """A name for a text that is not finished; no two are the same."""
+    return f".{uuid.uuid4().hex}.tmp"
 
 
 def is_draft(name: str) -> bool:

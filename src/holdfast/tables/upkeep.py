@@ -38,7 +38,6 @@ from holdfast.tables.stored import TABLES
 from holdfast.tables.writing import write_merged
 
 if TYPE_CHECKING:
-    from holdfast.tables.lease import WriterLease
     from holdfast.tables.reading import Tables
 
 MERGE_FILES: Final = 32
@@ -74,7 +73,7 @@ class Done:
     dropped: Mapping[str, int] = field(default_factory=dict)
 
 
-def merge(tables: Tables, writer: WriterLease, *, everything: bool = False) -> Done:
+def merge(tables: Tables, *, everything: bool = False) -> Done:
     """Merge small files of every table that has enough of them; one commit, or none.
 
     Parameters
@@ -97,11 +96,11 @@ def merge(tables: Tables, writer: WriterLease, *, everything: bool = False) -> D
         return Done()
     files = {name: _merged(tables.root, name, found) for name, found in due.items()}
     gone = [file.name for found in due.values() for file in found]
-    _commit(tables, writer, files, gone, operation="OPTIMIZE")
+    _commit(tables, files, gone, operation="OPTIMIZE")
     return Done(merged=len(gone), written=sum(map(len, files.values())))
 
 
-def drop_before(tables: Tables, writer: WriterLease, horizon_us: int) -> Done:
+def drop_before(tables: Tables, horizon_us: int) -> Done:
     """Delete rows before a moment, but what still counts; one commit, or none.
 
     Parameters
@@ -116,7 +115,7 @@ def drop_before(tables: Tables, writer: WriterLease, horizon_us: int) -> Done:
     """
     old = {n: [f for f in tables.data_files(n) if _reaches(f, horizon_us)] for n in RETAINED}
     if not any(old.values()):
-        _commit(tables, writer, {}, (), operation="DELETE", horizon_us=horizon_us)
+        _commit(tables, {}, (), operation="DELETE", horizon_us=horizon_us)
         return Done()
     standing = _standing(tables)
     files: dict[str, list[tuple[str, int]]] = {}
@@ -132,18 +131,16 @@ def drop_before(tables: Tables, writer: WriterLease, horizon_us: int) -> Done:
             dropped[name] = dropped.get(name, 0) + int(np.count_nonzero(~keep))
             left = rows.filter(pa.array(keep))
             files.setdefault(name, []).extend(write_merged(tables.root, name, [left]))
-    _commit(tables, writer, files, gone, operation="DELETE", horizon_us=horizon_us)
+    _commit(tables, files, gone, operation="DELETE", horizon_us=horizon_us)
     return Done(dropped=dropped, merged=len(gone), written=sum(map(len, files.values())))
 
 
-def keep_up(
-    tables: Tables, writer: WriterLease, *, keep_days: float | None, now_us: int | None = None
-) -> Done:
+def keep_up(tables: Tables, *, keep_days: float | None, now_us: int | None = None) -> Done:
     """What ``watch`` does from time to time: merge, and drop what is older than ``keep_days``.
 
     The horizon is the beginning of a day, UTC, so rows are dropped once a day.
     """
-    merged = merge(tables, writer)
+    merged = merge(tables)
     kept = tables.manifest()
     if keep_days is None or not kept.batches:
         return merged
@@ -151,13 +148,12 @@ def keep_up(
     horizon = (now - round(keep_days * DAY_US)) // DAY_US * DAY_US
     if kept.batches[-1].notes.get(DROPPED) == horizon:
         return merged
-    dropped = drop_before(tables, writer, horizon)
+    dropped = drop_before(tables, horizon)
     return Done(merged=merged.merged, written=merged.written, dropped=dropped.dropped)
 
 
 def _commit(
     tables: Tables,
-    writer: WriterLease,
     files: Mapping[str, Sequence[tuple[str, int]]],
     gone: Sequence[str],
     *,
@@ -169,7 +165,7 @@ def _commit(
     last = kept.batches[-1]
     notes = last.notes if horizon_us is None else {**last.notes, DROPPED: horizon_us}
     batch = Batch(id=last.id, files=dict(files), notes=notes, rows=last.rows)
-    tables.commit(batch, without=gone, made_from=kept, writer=writer, operation=operation)
+    tables.commit(batch, without=gone, made_from=kept, operation=operation)
 
 
 def due_files(files: Iterable[DataFile], *, everything: bool = False) -> list[DataFile]:

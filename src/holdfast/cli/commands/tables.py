@@ -33,13 +33,13 @@ def compact(
     days = kept_days(keep)
     tables = open_tables(folder)
     note = notes(quiet)
-    with tables.writing(note) as writer:
+    with tables.writing():
         if days is not None:
             horizon_us = round((time.time() - days * 86_400) * 1_000_000)
-            dropped = drop_before(tables, writer, horizon_us).dropped
+            dropped = drop_before(tables, horizon_us).dropped
             told = ", ".join(f"{n} of {name}" for name, n in dropped.items())
             note(f"{folder}: dropped rows: {told or 'none'}")
-        done = merge(tables, writer, everything=True)
+        done = merge(tables, everything=True)
     note(f"{folder}: merged {done.merged} files into {done.written}")
 
 

@@ -101,7 +101,6 @@ def run(  # noqa: PLR0917 (every option is passed by name)
             broker_logs=broker_log or (),
             before_batch=held.append,
             keep_days=keep_days,
-            note=note,
             started_with=_again(given, usual, lists, all_groups=all_groups),
             after_batch=_after_batch(output, metrics, note),
             after_look=_after_look(output, metrics, note),

@@ -52,7 +52,6 @@ from holdfast.pipeline.ingest.source import (
     reading,
 )
 from holdfast.tables.folder import check_folder, remove_table
-from holdfast.tables.lease import WriterLease
 from holdfast.tables.manifest import Batch, Manifest
 from holdfast.tables.names import batch_folder
 from holdfast.tables.places import Place, place_of
@@ -86,16 +85,12 @@ class Stream:
     broker_logs : sequence of Path
         Logs of group coordinators, read anew for every batch with rebalances; one that is not
         there at the moment (it is being rotated) is left out.
-    writer : WriterLease, optional
-        The right to write to the folder; without it each batch takes it for itself.
     keep_days : float, optional
         Rows that are older are dropped, but what still stands; None keeps everything.
     every_seconds : float, optional
         Pause between two looks; noted, so that a reader can tell a stream that has died.
     times : callable, optional
         Asks the cluster for times of records, once per batch and look.
-    note : callable, optional
-        Called with one line where a writer elsewhere has to be waited for.
     started_with : sequence of str
         Options that start the stream again, without its folder and pause; noted for people.
     """
@@ -106,11 +101,9 @@ class Stream:
     selection: Selection
     auto_offset_reset: str = "latest"
     broker_logs: Sequence[Path] = ()
-    writer: WriterLease | None = None
     keep_days: float | None = None
     every_seconds: float | None = None
     times: Times | None = None
-    note: Callable[[str], None] | None = None
     started_with: Sequence[str] = ()
 
     def process(self, records: DataFrame, batch_id: int, upto: Offsets | None = None) -> None:
@@ -162,12 +155,10 @@ class Stream:
         if before and DROPPED in before.notes:
             notes[DROPPED] = before.notes[DROPPED]
         done = Batch(id=batch_id, files=job.files, notes=notes)
-        self.tables.commit(
-            done, anew=["lag"], without=job.amended, made_from=kept, writer=self.writer
-        )
+        self.tables.commit(done, anew=["lag"], without=job.amended, made_from=kept)
         self._sweep(batch_id)
-        if self.writer is not None and batch_id % UPKEEP_EVERY == UPKEEP_EVERY - 1:
-            keep_up(self.tables, self.writer, keep_days=self.keep_days)
+        if batch_id % UPKEEP_EVERY == UPKEEP_EVERY - 1:
+            keep_up(self.tables, keep_days=self.keep_days)
 
     def look(self, spark: SparkSession) -> bool:
         """Read log ends again, and make the lag of the newest batch by them; no record is read.
@@ -194,9 +185,7 @@ class Stream:
         self._lag(job, cluster)
         files = {"lag": job.files.get("lag", [])}
         done = replace(last, files=files, notes={**last.notes, **self._looked(cluster)})
-        self.tables.commit(
-            done, anew=["lag"], made_from=kept, writer=self.writer, operation="UPDATE"
-        )
+        self.tables.commit(done, anew=["lag"], made_from=kept, operation="UPDATE")
         remove_staged(self.tables.root)
         return True
 
@@ -284,7 +273,6 @@ def watch(
     before_batch: Callable[[int], None] | None = None,
     after_batch: Callable[[Tables, int], None] | None = None,
     after_look: AfterLook | None = None,
-    note: Callable[[str], None] | None = None,
 ) -> Tables:
     """Follow the offsets topic of a live cluster into a folder of tables.
 
@@ -294,7 +282,7 @@ def watch(
         From one look to the next, until stopped; by default read the records so far, and end.
     max_records : int, optional
         About so many offsets in a batch, at most; each partition has its share of them.
-    auto_offset_reset, broker_logs, keep_days, note, started_with
+    auto_offset_reset, broker_logs, keep_days, started_with
         As in :class:`Stream`.
     before_batch : callable, optional
         Called with the number of offsets before each batch.
@@ -322,7 +310,6 @@ def watch(
         keep_days=keep_days,
         every_seconds=every_seconds,
         times=cluster.times_at,
-        note=note,
         started_with=started_with,
     )
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
@@ -360,10 +347,10 @@ def follow(
     wait : callable
         Waits so many seconds.
     """
-    with into.tables.writing(into.note) as writer:
+    with into.tables.writing(into.every_seconds or 0.0):
         kept = into.tables.committed()
         query = str(kept[-1].notes["query"]) if kept else uuid.uuid4().hex
-        stream = replace(into, writer=writer, query=query)
+        stream = replace(into, query=query)
         ends = feed.ends()  # a cluster that cannot be read at the start ends the run
         while True:
             began = time.monotonic()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -27,7 +28,6 @@ from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.share_positions import share_positions
 from holdfast.pipeline.ingest.source import Cluster, Dump
 from holdfast.tables.folder import check_folder, remove_table, remove_tree
-from holdfast.tables.lease import WriterLease
 from holdfast.tables.manifest import Batch
 from holdfast.tables.places import Place, StorePath, place_of
 from holdfast.tables.reading import Tables
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Note = Callable[[str], None]
 
 DUMP_FOLDER: Final = "_dump"
-"""Where Spark keeps how far a stream has read; see :mod:`holdfast.pipeline.batches.watch`."""
+"""How the folder of a dump begins that a run takes of a live cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ def run(
     tables = Tables(place_of(out_dir).absolute())
     check_target(tables.root, overwrite=overwrite)
     chosen = selection or Selection()
-    with tables.writing(note) as writer:
+    with tables.writing():
         check_target(tables.root, overwrite=overwrite)
         dump = _open(spark, source, tables.root, chosen, note)
         dump.check_read()
@@ -131,7 +131,6 @@ def run(
             chosen,
             ends,
             broker_logs=broker_logs,
-            writer=writer,
             times=times,
             here=times is not None,
         )
@@ -180,7 +179,6 @@ def history_of(
     ends: Ends,
     *,
     broker_logs: Sequence[Path] = (),
-    writer: WriterLease | None = None,
     times: Times | None = None,
     here: bool = False,
 ) -> History:
@@ -205,9 +203,10 @@ def history_of(
         **job.notes,
     }
     done = Batch(id=job.batch, files=job.files, notes=notes)
-    tables.commit(done, replace=True, made_from=before, writer=writer)
+    tables.commit(done, replace=True, made_from=before)
     remove_staged(tables.root)
     _remove_stream(tables.root)
+    _remove_dumps(tables.root, dump.path)
     return History(
         tables=tables,
         dump=dump,
@@ -223,6 +222,14 @@ def _remove_stream(root: Place) -> None:
         remove_table(root, name)
 
 
+def _remove_dumps(root: Place, own: Place) -> None:
+    """Delete the dumps that earlier runs took for themselves."""
+    found: list[Place] = list(root.iterdir())
+    for place in found:
+        if place.name.startswith(f"{DUMP_FOLDER}-") and place != own:
+            remove_tree(place)
+
+
 def _open(
     spark: SparkSession,
     source: Dump | Cluster | Place | str,
@@ -234,9 +241,8 @@ def _open(
         return source
     if isinstance(source, (str, Path, StorePath)):
         return Dump.open(source)
-    remove_tree(root / DUMP_FOLDER)
-    groups = selection.groups
-    return write_dump(spark, source, root / DUMP_FOLDER, groups=groups, note=note)
+    own = root / f"{DUMP_FOLDER}-{uuid4().hex}"  # another run on this folder leaves it alone
+    return write_dump(spark, source, own, groups=selection.groups, note=note)
 
 
 def taken_at_us(dump: Dump) -> int:
