@@ -159,8 +159,7 @@ READERS = [
     *(("report", source, ("-o", "out")) for source in NOWHERE),
     ("dump", "-b", ("-o", "out")),
     ("watch", "-b", ("-o", "out")),
-    ("export", "--input", ()),
-    ("serve", "--input", ()),
+    *(("serve", source, ()) for source in NOWHERE),
 ]
 
 

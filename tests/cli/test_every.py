@@ -6,7 +6,7 @@ import pytest
 from tests.cli.running import run
 
 from holdfast.adapters.cluster.cluster import LiveCluster
-from holdfast.cli.commands import watch as command
+from holdfast.cli import watching
 from holdfast.pipeline.batches import watch as job
 
 
@@ -15,7 +15,7 @@ from holdfast.pipeline.batches import watch as job
 )
 def test_the_unit_is_understood(monkeypatch, tmp_path, said, seconds):
     asked = []
-    monkeypatch.setattr(command, "_session", lambda cluster: None)
+    monkeypatch.setattr(watching, "_session", lambda cluster: None)
     monkeypatch.setattr(LiveCluster, "check", lambda self: None)
     monkeypatch.setattr(job, "watch", lambda *_, **more: asked.append(more["every_seconds"]))
     words = () if said is None else ("--every", said)
@@ -24,7 +24,7 @@ def test_the_unit_is_understood(monkeypatch, tmp_path, said, seconds):
 
 
 def test_no_duration_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(command, "_session", lambda cluster: None)
+    monkeypatch.setattr(watching, "_session", lambda cluster: None)
     monkeypatch.setattr(LiveCluster, "check", lambda self: None)
     done = run("watch", "-b", "127.0.0.1:1", "-o", tmp_path / "tables", "--every", "soon")
     assert done.code == 2 and "--every" in done.err

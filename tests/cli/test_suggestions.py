@@ -140,8 +140,8 @@ class Case:
 
 CASES_OF_ERRORS = {
     "no folder": Case(("doctor", "--input", "THERE"), 3, "holdfast history -b HOST:PORT -o THERE"),
-    "no folder to export": Case(
-        ("export", "--once", "--input", "THERE"), 3, "holdfast history -b HOST:PORT -o THERE"
+    "no folder to serve": Case(
+        ("serve", "--input", "THERE"), 3, "holdfast history -b HOST:PORT -o THERE"
     ),
     "no tables": Case(
         ("doctor", "--input", "THERE"), 3, "holdfast history -b HOST:PORT -o DIR", Path.mkdir
@@ -167,7 +167,6 @@ CASES_OF_ERRORS = {
         "holdfast watch -b HOST:PORT -o DIR",
         history_of,
     ),
-    "nothing to export": Case(("export",), 2, "holdfast watch -b HOST:PORT -o DIR"),
     "nothing to serve": Case(("serve",), 2, "holdfast watch -b HOST:PORT -o DIR"),
     "a dump to serve": Case(
         ("serve", "--input", "THERE"), 2, "holdfast history --input THERE -o DIR", a_dump

@@ -86,7 +86,7 @@ def test_the_grace_period_is_longer_than_a_hand_over(name):
     assert grace > hand_over_s + 25
 
 
-def test_the_metric_of_the_autoscalers_is_one_that_export_serves():
+def test_the_metric_of_the_autoscalers_is_one_that_is_served():
     query = MANIFESTS["scale.yaml"]["spec"]["triggers"][0]["metadata"]["query"]
     metric = MANIFESTS["autoscaler.yaml"]["spec"]["metrics"][0]["external"]["metric"]["name"]
     assert f"sum({metric}{{" in query

@@ -8,11 +8,11 @@ from tests.hostile import laws
 
 from holdfast.adapters.settings import KEYS
 from holdfast.assignors import claims
-from holdfast.cli import metrics_server
-from holdfast.cli.commands import export, serve
+from holdfast.cli.commands import serve
 from holdfast.cli.settings import FILE_NAME, NAMED_BY
 from holdfast.jvm import jars
 from holdfast.machine.leader import oversized, recall
+from holdfast.report.serving import server
 from holdfast.tables.private import FILE_MODE, FOLDER_MODE
 
 ROOT = Path(__file__).parents[2]
@@ -48,11 +48,11 @@ def test_settings_exist() -> None:
 
 def test_numbers_are_those_of_the_code() -> None:
     assert f"with {oversized.MOST_MORE:,} topics more than the leader's own" in WORDS
-    listen = inspect.signature(export.run).parameters["listen"].default
-    assert f"listens on {listen}, holds at most {metrics_server.MAX_CLIENTS} clients" in WORDS
-    waits = f"waits {metrics_server.REQUEST_S:.0f} seconds for a request and "
-    assert f"{waits}{metrics_server.ANSWER_S:.0f} for an answer" in WORDS
     listen = inspect.signature(serve.run).parameters["listen"].default
-    assert f"`holdfast serve` listens on {listen} and only reads" in WORDS
+    assert (
+        f"`holdfast serve` listens on {listen}, holds at most {server.MAX_CLIENTS} clients" in WORDS
+    )
+    waits = f"waits {server.REQUEST_S:.0f} seconds for a request and "
+    assert f"{waits}{server.ANSWER_S:.0f} for an answer" in WORDS
     assert f"wants a token, of {serve.LEAST_TOKEN} characters or more" in WORDS
     assert f"mode 0{FILE_MODE:o} and new folders 0{FOLDER_MODE:o}" in WORDS

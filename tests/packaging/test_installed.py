@@ -95,10 +95,9 @@ FACES: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "spark,stores": ((("python", "-c", "import obstore.store"), ""), (HISTORY, "{group}")),
     "metrics": (
         (("python", "-c", "import prometheus_client"), ""),
-        (("holdfast", "export", "--dashboard"), "kafka_consumergroup"),
+        (("holdfast", "serve", "--dashboard"), "kafka_consumergroup"),
     ),
     "serve": (
-        (("holdfast", "export", "--input", "{tables}", "--once"), "{group}"),
         (("holdfast", "serve", "--input", "{tables}", "--listen", "127.0.0.1:0"), "{group}"),
     ),
     "docs": (
@@ -238,5 +237,5 @@ def test_an_extra_can_be_added_later(made, tmp_path):
     subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
     run(home / "bin", ("sh", "-c", lines[""]), made)
     run(home / "bin", ("sh", "-c", "pip install 'holdfast[serve]'"), made)
-    show = "from importlib.metadata import version; import waitress; print(version('holdfast'))"
+    show = "from importlib.metadata import version; import werkzeug; print(version('holdfast'))"
     assert run(home / "bin", ("python", "-c", show), made).strip() in lines[""]

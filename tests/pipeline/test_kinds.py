@@ -19,7 +19,7 @@ from tests.pipeline import fleet, local
 from tests.pipeline.kinds import kind, printed
 
 from holdfast.cli.commands.history import tell_unread
-from holdfast.cli.commands.watch import tell_batch
+from holdfast.cli.watching import tell_batch
 from holdfast.pipeline.batches.watch import Stream
 from holdfast.pipeline.ingest.dump import share_table
 from holdfast.pipeline.ingest.selection import Selection

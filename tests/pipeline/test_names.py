@@ -9,6 +9,8 @@ from tests.cli.running import run as cli
 from tests.pipeline import fleet, local
 from tests.pipeline.test_history import STRANGE, bounce, classics
 
+from holdfast.cli.commands.watch import write_metrics
+
 NAMES = [*STRANGE, "<script>alert(1)</script>", "'; drop table lag; --", "`x`", "--help", "*"]
 
 
@@ -60,6 +62,8 @@ def test_a_report_of_them_and_metrics(tables, tmp_path):
     assert done.code == 0, done.err
     assert "<script>alert" not in page.read_text()
     assert json.loads(trace.read_text())
-    done = cli("export", "--input", tables, "--once")
-    assert done.code == 0 and 'group="../x"' in done.out
-    assert set(tables.rglob("*")) == before and set(tmp_path.iterdir()) == {page, trace}
+    metrics = tmp_path / "m.prom"
+    write_metrics(tables, metrics)
+    assert 'group="../x"' in metrics.read_text()
+    assert set(tables.rglob("*")) == before
+    assert set(tmp_path.iterdir()) == {page, trace, metrics}

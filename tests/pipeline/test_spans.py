@@ -75,7 +75,8 @@ class Growing:
 def test_a_stream_looks_again_and_again_and_takes_what_is_new(tmp_path, monkeypatch):
     took, waits, held, seen, told, looked = [], [], [], [], [], []
 
-    def take(self, records, batch_id, kept, before, upto):
+    def take(self, records, batch_id, kept, before, upto, *, are_few):
+        assert are_few
         took.append((batch_id, records))
         notes = {"query": self.query, "state": {}, "offsets": {str(p): o for p, o in upto.items()}}
         batch = Batch(id=batch_id, files={}, notes=notes)
@@ -91,13 +92,13 @@ def test_a_stream_looks_again_and_again_and_takes_what_is_new(tmp_path, monkeypa
             Growing(),
             into,
             max_records=6,
-            before_batch=held.append,
+            before_batch=lambda n, n_new: held.append((n, n_new)),
             after_batch=lambda _, batch: seen.append(batch),
             after_look=lambda _, error: told.append(error and str(error)),
             wait=waits.append,
         )
     spans = [(0, {0: (0, 6)}), (1, {0: (6, 10)}), (2, {0: (10, 16)}), (3, {0: (16, 20)})]
-    assert took == spans and held == [6, 4, 6, 4] and seen == [0, 1, 2, 3]
+    assert took == spans and held == [(6, 10), (4, 4), (6, 10), (4, 4)] and seen == [0, 1, 2, 3]
     assert len(waits) == 3 and all(0 < seconds <= 30 for seconds in waits)
     # The cluster was away once, which is told; log ends were read where nothing was new.
     assert told == ["nobody listens", None] and looked == [4]

@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import waitress
 from tests.report.fleet import Script, rolling_bounce
 
-from holdfast.cli.commands.serve import listening
 from holdfast.report.serving.application import ServedPages
 from holdfast.report.serving.served_fleet import ServedFleet, ServedState
+from holdfast.report.serving.server import PageServer
 
 PATIENCE_S = 120.0
 
@@ -53,15 +52,12 @@ def following(
 @contextmanager
 def serving(fleet: ServedFleet, **more: Any) -> Iterator[str]:
     """Address of a server of this fleet."""
-    with listening("127.0.0.1", 0) as taken:
-        pages = ServedPages(fleet, **{"is_local": True, **more})
-        server = waitress.create_server(pages, sockets=[taken], threads=2)
-        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        thread = threading.Thread(target=server.run, daemon=True)
+    with PageServer("127.0.0.1", 0, print) as server:
+        server.application = ServedPages(fleet, **{"is_local": True, **more})
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
-            yield address
+            yield f"http://{server.address}"
         finally:
-            server.task_dispatcher.shutdown()  # or a thread that answers uses what is closed
-            server.trigger.pull_trigger(server.close)
+            server.shutdown()
             thread.join(PATIENCE_S)

@@ -24,7 +24,7 @@ from tests.report.fleet import Script, rolling_bounce, tables
 from tests.report.served import PATIENCE_S, bounced, following, is_examined, quiet, serving
 from werkzeug.test import Client
 
-from holdfast.cli.commands.export import Metrics
+from holdfast.cli.commands.watch import write_metrics
 from holdfast.report.findings.doctor import examine_fleet, summary
 from holdfast.report.findings.finding import Severity
 from holdfast.report.serving.application import ALWAYS, ServedPages
@@ -272,8 +272,16 @@ def test_with_a_token_nothing_is_told_to_who_does_not_know_it(fleet: ServedFleet
     assert browser.get("/group?name=etl").status_code == 200
 
 
-def test_metrics_are_those_of_the_exporter(fleet: ServedFleet, client: Client) -> None:
-    assert client.get("/metrics", headers=LOCAL).text == Metrics(fleet._folder).text()
+def test_metrics_are_those_that_watch_writes_to_a_file(
+    fleet: ServedFleet, client: Client, tmp_path: Path
+) -> None:
+    target = tmp_path / "holdfast.prom"
+    target.write_text("old", encoding="utf-8")
+    write_metrics(fleet.folder, target)
+    answer = client.get("/metrics", headers=LOCAL)
+    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert answer.text == target.read_text(encoding="utf-8")
+    assert [file.name for file in tmp_path.iterdir()] == ["holdfast.prom"]
 
 
 def test_before_the_first_examination_metrics_are_asked_for_again(tmp_path: Path) -> None:
@@ -320,7 +328,12 @@ def test_what_is_written_meanwhile_is_shown_and_what_is_broken_leaves_the_last_s
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ((), 2, "give --input"),
+        ((), 2, "give -b HOST:PORT"),
+        (("-b", "127.0.0.1:1", "--input", "{t}/good"), 2, "give either -b"),
+        (("-b", "127.0.0.1:1"), 3, "127.0.0.1:1"),
+        (("-b", "127.0.0.1:1", "-o", "{t}/empty"), 3, "127.0.0.1:1"),
+        (("-b", "127.0.0.1:1", "-o", "{t}/empty", "--keep", "never"), 2, "--keep"),
+        (("-b", "127.0.0.1:1", "-o", "{t}/empty", "--every", "soon"), 2, "--every"),
         (("--input", "{t}/nowhere"), 3, "no such folder"),
         (("--input", "{t}/empty"), 3, "no tables here"),
         (("--input", "{t}/dump"), 2, "is a dump: make tables of it"),

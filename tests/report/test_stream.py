@@ -1,14 +1,14 @@
-"""What ``watch`` keeps, batch after batch, is what ``export`` serves: names, labels and values."""
+"""What a stream keeps, batch after batch, is what ``/metrics`` has: names, labels and values."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
-from tests.cli.running import run
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 
+from holdfast.cli.commands.watch import write_metrics
 from holdfast.names import visible
 from holdfast.report.metrics import METRICS
 
@@ -33,12 +33,12 @@ def kept_by_a_stream(folder: Path) -> Path:
     return folder / "tables"
 
 
-def test_export_serves_what_a_stream_keeps(tmp_path: Path) -> None:
-    done = run("export", "--input", kept_by_a_stream(tmp_path), "--once")
-    assert done.code == 0, done.err
+def test_metrics_are_of_what_a_stream_keeps(tmp_path: Path) -> None:
+    metrics = tmp_path / "m.prom"
+    write_metrics(kept_by_a_stream(tmp_path), metrics)
     samples = {
         (s.name, tuple(s.labels.items())): s.value
-        for family in text_string_to_metric_families(done.out)
+        for family in text_string_to_metric_families(metrics.read_text(encoding="utf-8"))
         for s in family.samples
     }
     for name, labels in samples:

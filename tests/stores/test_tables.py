@@ -276,7 +276,6 @@ def test_commands_on_tables_of_a_store(root, tmp_path):
     Tables(root).commit(written(root, 1, "b"))
     for words in (
         ("doctor", "--input"),
-        ("export", "--once", "--input"),
         ("history", "--table", "generations", "--format", "csv", "--input"),
         ("tables", "compact"),
         ("lag", "--input"),

@@ -62,7 +62,6 @@ def test_a_file_in_the_place_of_a_folder_is_told(tmp_path: Path) -> None:
         ("explain", "HF104", "-o", "{out}"),
         ("explain", "--format", "csv", "-o", "{out}"),
         ("config", "show", "-o", "{out}"),
-        ("export", "--input", "{t}", "--once", "-o", "{out}"),
     ],
 )
 def test_output_of_commands_is_the_users(tmp_path: Path, arguments: tuple[str, ...]) -> None:

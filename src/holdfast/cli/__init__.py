@@ -2,8 +2,9 @@
 
 ``output``, ``people`` and ``screen`` print, ``streams`` are the standard streams that they print
 to. ``declared`` makes Click's commands of functions; ``options``, ``durations``, ``moments`` and
-``settings`` read the user's choices. ``metrics_server`` serves ``/metrics``. ``sources`` opens
-tables, dumps and clusters, ``kept_tables`` tables alone; ``asked_lag`` makes rows of what
-coordinators answer. ``spark_progress`` shows how far Spark is. ``wire_json`` is shared by decode
-and encode; ``scenario_files`` and ``simulation_dump`` are parts of simulate.
+``settings`` read the user's choices. ``watching`` keeps the tables of a cluster, and ``keeper``
+does so for served pages. ``sources`` opens tables, dumps and clusters, ``kept_tables`` tables
+alone; ``asked_lag`` makes rows of what coordinators answer. ``spark_progress`` shows how far Spark
+is. ``wire_json`` is shared by decode and encode; ``scenario_files`` and ``simulation_dump`` are
+parts of simulate.
 """

@@ -66,7 +66,6 @@ COMMANDS: Final[Mapping[str, str]] = {
     "doctor": "Look at groups, the worst first: what is wrong, what it cost, what helps.",
     "explain": "Explain a code of `holdfast doctor`, or list them all.",
     "serve": "Serve a fleet to a browser: every group in one list, a page for each, and /metrics.",
-    "export": "Serve /metrics: kafka_consumergroup_* as exporters name them, and holdfast_group_*.",
     "tables": "Upkeep of a folder of tables that `history` or `watch` has written.",
     "config": "Settings: holdfast.toml, environment, flags.",
 }
@@ -89,7 +88,6 @@ EXTRAS = {
     "aiokafka": "aiokafka",
     "confluent_kafka": "confluent",
     "werkzeug": "serve",
-    "waitress": "serve",
     **dict.fromkeys(("hdfs_native", "fsspec"), "hdfs"),
 }
 """Package that a command imports -> the extra that brings it."""
@@ -208,7 +206,7 @@ def _missing(error: BaseException) -> str:
     return package if package in EXTRAS else ""
 
 
-def _explained(error: Exception) -> str:
+def explained(error: Exception) -> str:
     """One line about an error that holdfast did not raise on purpose."""
     if file := _file_of(error):
         return f"cannot read or write {file}: {getattr(error, 'strerror', '')}"
@@ -293,6 +291,6 @@ def main(argv: list[str] | None = None) -> None:
     except Exception as error:  # a file, an extra, or our bug: one line; traceback on request
         if debug:
             traceback.print_exc()
-        print_error(_explained(error))
+        print_error(explained(error))
         code = exit_code(error)
     sys.exit(code)

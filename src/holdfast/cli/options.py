@@ -77,6 +77,8 @@ KeptTables = Annotated[
         help="What to read: a folder of tables, as it changes.",
     ),
 ]
+KEEP = "90d"
+Keep = Annotated[str, Option("--keep", help="Drop rows that are older (90d, 12h); all: keep them.")]
 Overwrite = Annotated[
     bool,
     Option("--overwrite", help="Replace what `holdfast watch` has kept in the -o folder."),

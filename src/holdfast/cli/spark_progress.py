@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.cli.output import BAR_AFTER_S, printable, stderr_console
 
@@ -55,6 +55,18 @@ def newest_stage(spark: Any) -> Stage | None:
         if s is not None
     ]
     return max(stages, key=lambda stage: stage.number, default=None)
+
+
+class StageWatcher(Protocol):
+    """Who is told what Spark does, from any thread."""
+
+    def show(self, stage: Stage, now: float) -> None:
+        """A stage has done so much at ``now``."""
+        ...
+
+    def rest(self, now: float) -> None:
+        """Spark does nothing."""
+        ...
 
 
 class StageBar:
@@ -156,12 +168,13 @@ def spark_bar(
     )
     with Progress(*columns, console=stderr_console(), transient=True) as progress:
         bar = StageBar(progress, n_records, time.monotonic(), unit)
-        with _followed(spark, bar):
+        with followed(spark, bar):
             yield
 
 
 @contextmanager
-def _followed(spark: Any, bar: StageBar) -> Iterator[None]:
+def followed(spark: Any, bar: StageWatcher) -> Iterator[None]:
+    """Tell a watcher what Spark does while the body runs."""
     from holdfast.pipeline.session import is_connect
 
     if is_connect(spark):

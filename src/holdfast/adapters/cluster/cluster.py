@@ -167,6 +167,18 @@ class LiveCluster:
             questions: GroupQuestions = asked("ListGroups", GroupQuestions.ask)
             return {*questions.listed}
 
+    def cluster_id(self) -> str:
+        """The cluster's own id.
+
+        Raises
+        ------
+        SourceError
+            The cluster cannot be reached.
+        """
+        with self.asking() as asked:
+            told: str = asked("Metadata", lambda lookup: lookup.topics([])).cluster_id
+            return told
+
     def snapshot(self) -> ClusterSnapshot:
         """Every topic with its id, and the begin and end offset of each partition.
 

@@ -1,53 +1,53 @@
-"""``holdfast serve``: a fleet in the browser, from tables that ``watch`` keeps."""
+"""``holdfast serve``: a fleet in the browser, from a cluster or from tables that are kept."""
 
 from __future__ import annotations
 
-import logging
+import os
+import re
 import secrets
 import signal
-import socket
 import sys
+from contextlib import ExitStack
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
+from holdfast.cli import options
 from holdfast.cli.declared import Option
+from holdfast.cli.durations import seconds
 from holdfast.cli.kept_tables import is_dump
-from holdfast.cli.options import KeptTables, Quiet
-from holdfast.cli.output import print_error, print_note
+from holdfast.cli.output import print_error, print_note, write_text
 from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError
-from holdfast.report.serving.hosts import (
-    cannot_listen,
-    is_loopback,
-    listen_address,
-    shown_address,
-    socket_address,
-    take_both_kinds,
-)
+from holdfast.report.serving.hosts import listen_address
 
 if TYPE_CHECKING:
+    from holdfast.cli.keeper import Keeper
+    from holdfast.cli.watching import Watching
     from holdfast.report.serving.served_fleet import ServedFleet
+    from holdfast.tables.places import Place
 
 LISTEN = "127.0.0.1:9318"
-THREADS = 4
-MAX_CLIENTS = 64
-BACKLOG = 128
-IDLE_CLIENT_S = 30
-"""A client that neither sends nor takes anything for so long is dropped."""
-MAX_REQUEST_BYTES = 65_536
+EVERY = "10s"
+BATCH_RECORDS = 2_000_000
+"""Of the first read, so many are shown at a time."""
 LEAST_TOKEN = 16
+_CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 EXAMPLES = """\b
 Examples:
-  holdfast serve --input tables
-  holdfast serve --input tables --listen 127.0.0.1:8080
+  holdfast serve -b localhost:9092
+  holdfast serve -b localhost:9092 -o tables --listen 127.0.0.1:8080
   holdfast serve --input tables --listen 0.0.0.0:9318 --token-file token
+  holdfast serve --dashboard > holdfast.json
 """
 
 
 def run(
     *,
-    source: KeptTables = None,
+    bootstrap: options.Bootstrap = None,
+    source: options.KeptTables = None,
+    output: options.TablesFolder = None,
     listen: Annotated[
         str, Option("--listen", metavar="HOST:PORT", help="Where to serve.")
     ] = LISTEN,
@@ -58,37 +58,170 @@ def run(
             help="File with the token that clients must know; made up anew where one is needed.",
         ),
     ] = None,
-    quiet: Quiet = False,
+    every: Annotated[
+        str, Option("--every", metavar="DURATION", help="Between looks at the cluster.")
+    ] = EVERY,
+    group: options.Groups = None,
+    all_groups: options.SparkGroups = False,
+    keep: options.Keep = options.KEEP,
+    reset: options.OffsetReset = options.Reset.LATEST,
+    broker_log: options.BrokerLogs = None,
+    command_config: options.CommandConfig = None,
+    timeout: options.Timeout = options.TIMEOUT,
+    dashboard: Annotated[
+        bool, Option("--dashboard", help="Print the Grafana dashboard and stop.")
+    ] = False,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Serve a fleet to a browser: every group in one list, a page for each, and /metrics.
+    """Look at a cluster in the browser: every group in one list, a page for each, and /metrics.
 
-    Reads tables only: no broker is asked and nothing is written. The pages follow what `holdfast
-    watch` writes. Other computers may ask only with a token.
+    With -b it keeps the history of every group, as `holdfast watch` does, in a folder (-o, or one
+    for each cluster in your state directory), and pages follow the newest batch. With --input it
+    follows tables that another process keeps. No group is joined. Other computers may ask only
+    with a token.
     """
+    if dashboard:
+        write_text(dashboard_text(), None)
+        return
+    host, port = listen_address(listen, LISTEN)
+    token = read_token(token_file)
+    if bootstrap is None:
+        fleet, keeper = tables_of_others(source), None
+    elif source is not None:
+        raise ConfigError("give either -b HOST:PORT, a live cluster, or --input PATH, tables of it")
+    else:
+        from holdfast.cli.watching import Watching
+
+        told = Watching(
+            bootstrap=bootstrap,
+            output=output or state_folder(bootstrap, command_config, timeout),
+            every_seconds=seconds(every, "--every"),
+            groups=tuple(group or ()),
+            all_groups=all_groups,
+            max_records=BATCH_RECORDS,
+            keep=keep,
+            reset=reset,
+            broker_logs=tuple(broker_log or ()),
+            command_config=command_config,
+            timeout=timeout,
+        )
+        fleet, keeper = own_tables(told, has_answered=output is None, quiet=quiet)
+    serve(fleet, keeper, host, port, token, quiet=quiet)
+
+
+def tables_of_others(source: Place | None) -> ServedFleet:
+    """Tables that another process keeps, or nobody.
+
+    Raises
+    ------
+    ConfigError
+        There are none.
+    SourceError
+        They cannot be read.
+    """
+    from holdfast.report.serving.served_fleet import ServedFleet
+
     if source is None:
         line = holdfast_line("watch", "-b", SERVERS, "-o", FOLDER)
-        raise ConfigError(f"give --input PATH, a folder of tables such as `{line}` writes")
+        raise ConfigError(
+            f"give -b HOST:PORT, a live cluster, or --input PATH, tables such as `{line}` keeps"
+        )
     if is_dump(source):
         line = holdfast_line("history", "--input", str(source), "-o", FOLDER)
         raise ConfigError(f"{source} is a dump: make tables of it (`{line}`)")
-    from holdfast.report.serving.application import ServedPages
-    from holdfast.report.serving.served_fleet import ServedFleet
+    return ServedFleet(source, print_error)
 
-    host, port = listen_address(listen, LISTEN)
-    token = read_token(token_file)
-    fleet = ServedFleet(source, print_error)
-    with listening(host, port) as taken:
-        address = taken.getsockname()
-        is_local = is_loopback(str(address[0]))
-        token = token or ("" if is_local else secrets.token_urlsafe(24))
-        url = f"http://{shown_address(str(address[0]), int(address[1]))}/"
-        if token and token_file is None:
-            print_note(f"serving {url}?token={token} until Ctrl-C")
+
+def own_tables(told: Watching, *, has_answered: bool, quiet: bool) -> tuple[ServedFleet, Keeper]:
+    """Tables that are kept here, and their keeper, which has begun.
+
+    Parameters
+    ----------
+    has_answered : bool
+        The cluster is known to answer.
+
+    Raises
+    ------
+    ConfigError, SourceError
+        An option is wrong; or the folder holds nothing yet, and the cluster does not answer.
+    """
+    from holdfast.cli.commands.history import live_cluster
+    from holdfast.cli.keeper import Keeper
+
+    told.check_words()
+    if not has_answered:
+        from holdfast.tables.manifest import has_manifest
+
+        if not has_manifest(told.output):
+            live_cluster(told.bootstrap, told.command_config, told.timeout)
+    keeper = Keeper(told, print_error, quiet=quiet)
+    keeper.start()  # what its process imports, and what pages need, is read side by side
+    try:
+        from holdfast.report.serving.served_fleet import ServedFleet
+
+        return ServedFleet(told.output, print_error, lambda: keeper.keeping), keeper
+    except BaseException:
+        keeper.close()
+        raise
+
+
+def state_folder(bootstrap: str, command_config: Path | None, timeout: str) -> Path:
+    """The folder of a cluster in the user's state directory; it is made by whoever writes to it.
+
+    Raises
+    ------
+    SourceError
+        The cluster does not answer.
+    ConfigError
+        Its id cannot be the name of a folder.
+    """
+    from holdfast.cli.commands.history import live_cluster
+
+    cluster_id = live_cluster(bootstrap, command_config, timeout).cluster_id()
+    if not _CLUSTER_ID.match(cluster_id):
+        raise ConfigError(f"the cluster's id {cluster_id!r} is no name of a folder: give one (-o)")
+    return state_directory() / cluster_id
+
+
+def state_directory() -> Path:
+    """Where the tables of clusters are kept that were given no folder (XDG base directories)."""
+    named = os.environ.get("XDG_STATE_HOME", "")
+    base = Path(named) if Path(named).is_absolute() else Path.home() / ".local" / "state"
+    return base / "holdfast"
+
+
+def serve(
+    fleet: ServedFleet, keeper: Keeper | None, host: str, port: int, token: str, *, quiet: bool
+) -> None:
+    """Answer requests until the process is told to end, and end the keeper with it.
+
+    Parameters
+    ----------
+    token : str
+        That of ``--token-file``; empty without one.
+    """
+    from holdfast.report.serving.application import ServedPages
+    from holdfast.report.serving.server import PageServer
+
+    with ExitStack() as closing:
+        closing.callback(fleet.close)
+        if keeper is not None:
+            closing.callback(keeper.close)
+        server = closing.enter_context(PageServer(host, port, print_error))
+        needed = token or ("" if server.is_local else secrets.token_urlsafe(24))
+        server.application = ServedPages(fleet, is_local=server.is_local, token=needed)
+        if needed and not token:
+            print_note(f"serving http://{server.address}/?token={needed} until Ctrl-C")
         elif not quiet:
-            print_note(f"serving {url} until Ctrl-C")
+            print_note(f"serving http://{server.address}/ until Ctrl-C")
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # a service that is stopped is well
         fleet.start()
-        answer_requests(ServedPages(fleet, is_local=is_local, token=token), taken, fleet)
+        server.serve_forever()
+
+
+def dashboard_text() -> str:
+    """The Grafana dashboard."""
+    return files("holdfast.report").joinpath("grafana.json").read_text(encoding="utf-8")
 
 
 def read_token(file: Path | None) -> str:
@@ -108,51 +241,3 @@ def read_token(file: Path | None) -> str:
             "`openssl rand -hex 24` makes one"
         )
     return token
-
-
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens on an address.
-
-    Raises
-    ------
-    AdapterError
-        If the address cannot be had.
-    """
-    try:
-        family, address = socket_address(host, port)
-        taken = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            take_both_kinds(taken)
-            taken.bind(address)
-            taken.listen(BACKLOG)
-        except OSError:
-            taken.close()
-            raise
-    except OSError as error:
-        raise cannot_listen(host, port, error) from error
-    return taken
-
-
-def answer_requests(pages: Any, taken: socket.socket, fleet: ServedFleet) -> None:
-    """Answer requests until the process is told to end."""
-    import waitress
-
-    logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # a busy moment is no news
-    server = waitress.create_server(
-        pages,
-        sockets=[taken],
-        threads=THREADS,
-        connection_limit=MAX_CLIENTS,
-        channel_timeout=IDLE_CLIENT_S,
-        cleanup_interval=5,
-        max_request_header_size=MAX_REQUEST_BYTES,
-        max_request_body_size=MAX_REQUEST_BYTES,
-        ident=None,
-        clear_untrusted_proxy_headers=True,
-    )
-    try:
-        server.run()
-    finally:
-        fleet.close()
-        server.close()

@@ -6,9 +6,9 @@ import time
 from typing import Annotated
 
 from holdfast.cli import options
-from holdfast.cli.commands.watch import kept_days
 from holdfast.cli.declared import Option, group_of
 from holdfast.cli.output import notes
+from holdfast.cli.watching import kept_days
 
 EXAMPLES = """\b
 Examples:

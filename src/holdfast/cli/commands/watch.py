@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from holdfast.cli import options
-from holdfast.cli.commands.export import write_metrics
-from holdfast.cli.commands.history import (
-    SMALL_RECORDS,
-    check_logs,
-    live_cluster,
-    tell_bad,
-    tell_counts,
-)
 from holdfast.cli.declared import Option
-from holdfast.cli.durations import parse_duration_ms, seconds
+from holdfast.cli.durations import seconds
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
+from holdfast.cli.watching import Watching, follow_cluster, tell_batch
 from holdfast.command_lines import option
-from holdfast.errors import ConfigError
-from holdfast.pipeline.command_session import open_session
 
 if TYPE_CHECKING:
-    from holdfast.adapters.cluster.cluster import LiveCluster
     from holdfast.errors import SourceError
     from holdfast.tables.places import Place
     from holdfast.tables.reading import Tables
-
-KEEP = "90d"
 
 EXAMPLES = """\b
 Examples:
   holdfast watch -b localhost:9092 -o tables
   holdfast watch -b localhost:9092 -o tables --every 30 --metrics h.prom
   holdfast watch -b localhost:9092 -o tables --every 30 &
-  holdfast export --input tables
+  holdfast serve --input tables
 """
 
 
@@ -58,11 +47,9 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     ] = None,
     metrics: Annotated[
         Path | None,
-        Option("--metrics", help="What `export` serves, to a file after each batch."),
+        Option("--metrics", help="/metrics of `serve`, to a file after each batch."),
     ] = None,
-    keep: Annotated[
-        str, Option("--keep", help="Drop rows that are older (90d, 12h); all: keep them.")
-    ] = KEEP,
+    keep: options.Keep = options.KEEP,
     reset: options.OffsetReset = options.Reset.LATEST,
     broker_log: options.BrokerLogs = None,
     command_config: options.CommandConfig = None,
@@ -73,131 +60,73 @@ def run(  # noqa: PLR0917 (every option is passed by name)
 
     The tables equal those of one `holdfast history` over all of it, but what is older than --keep
     and does not stand any more. Small files are merged on the way. With --every it runs until
-    Ctrl-C; without, it takes what is there since the last time and ends.
+    Ctrl-C; without, it takes what is there since the last time and ends. `holdfast serve -b` does
+    the same, and shows it.
     """
-    from holdfast.pipeline.batches.watch import check_watched, watch
-    from holdfast.pipeline.ingest.selection import Selection
-    from holdfast.tables.reading import Tables
-
-    note, keep_days = notes(quiet), kept_days(keep)
-    every_seconds = None if every is None else seconds(every, "--every")
-    given = {"-b": bootstrap, "--command-config": command_config, "--metrics": metrics}
-    usual = {"--keep": keep, "--auto-offset-reset": reset, "--timeout": timeout}
-    lists = {"--group": group, "--broker-log": broker_log}
-    check_logs(broker_log or ())
-    check_watched(Tables(output.absolute()))
-    cluster = live_cluster(bootstrap, command_config, timeout)
-    spark = _session(cluster)
-    held: list[int] = []
-    with spark_bar(spark, "watch", lambda: held[-1] if held else None, quiet=quiet):
-        watch(
-            spark,
-            cluster,
-            output,
-            selection=Selection(groups=group or [], all_groups=all_groups),
-            every_seconds=every_seconds,
-            max_records=max_records,
-            auto_offset_reset=str(reset),
-            broker_logs=broker_log or (),
-            before_batch=held.append,
-            keep_days=keep_days,
-            started_with=_again(given, usual, lists, all_groups=all_groups),
-            after_batch=_after_batch(output, metrics, note),
-            after_look=_after_look(output, metrics, note),
-        )
+    told = Watching(
+        bootstrap=bootstrap,
+        output=output,
+        every_seconds=None if every is None else seconds(every, "--every"),
+        groups=tuple(group or ()),
+        all_groups=all_groups,
+        max_records=max_records,
+        keep=keep,
+        reset=reset,
+        broker_logs=tuple(broker_log or ()),
+        command_config=command_config,
+        timeout=timeout,
+    )
+    more = option("--metrics", str(metrics)) if metrics is not None else []
+    screen = _Screen(output, metrics, quiet=quiet)
+    follow_cluster(told, screen, started_with=[*told.again(), *more])
 
 
-def _session(cluster: LiveCluster) -> Any:
-    """A session of Spark that fits what the offsets topic holds."""
-    from holdfast.pipeline.ingest.source import OFFSETS_TOPIC
+class _Screen:
+    """Shows on stderr how far it is, and writes the metrics."""
 
-    ends = cluster.partition_ends(OFFSETS_TOPIC)
-    quick = sum(end - begin for begin, end in ends.values()) < SMALL_RECORDS
-    return open_session(kafka=True, quick=quick)
+    def __init__(self, output: Place, metrics: Path | None, *, quiet: bool):
+        self.note: Callable[[str], None] = notes(quiet)
+        self._output, self._metrics, self._quiet = output, metrics, quiet
+        self._n_offsets: int | None = None
+        self._told: set[int] = set()
 
+    def starts_spark(self) -> None:
+        """Say nothing."""
 
-def _again(
-    given: Mapping[str, object],
-    usual: Mapping[str, str],
-    lists: Mapping[str, Sequence[object] | None],
-    *,
-    all_groups: bool,
-) -> list[str]:
-    """Options of a command line that starts ``watch`` again; defaults are left out."""
-    defaults = {
-        "--keep": KEEP,
-        "--auto-offset-reset": options.Reset.LATEST,
-        "--timeout": options.TIMEOUT,
-    }
-    pairs: list[tuple[str, object]] = [(f, v) for f, v in given.items() if v is not None]
-    pairs += [(flag, value) for flag, value in usual.items() if value != defaults[flag]]
-    pairs += [(flag, value) for flag, values in lists.items() for value in values or ()]
-    words = [word for flag, value in pairs for word in option(flag, str(value))]
-    return [*words, "--all-groups"] if all_groups else words
+    def shown(self, spark: Any) -> AbstractContextManager[None]:
+        """A progress bar."""
+        return spark_bar(spark, "watch", lambda: self._n_offsets, quiet=self._quiet)
 
+    def before_batch(self, n_offsets: int, _: int) -> None:
+        """Note how many there are, for the bar's speed."""
+        self._n_offsets = n_offsets
 
-def kept_days(text: str) -> float | None:
-    """Days of ``--keep``; None for ``all``.
+    def after_batch(self, tables: Tables, batch: int) -> None:
+        """Write the metrics, and a line."""
+        tell_batch(tables, batch, self._told, self.note)
+        self._write()
+        self.note(f"batch {batch}: {tables.rows('rebalances')} rebalances so far")
 
-    Raises
-    ------
-    ConfigError
-        It is neither a duration above 0 nor ``all``.
-    """
-    if text == "all":
-        return None
-    millis = parse_duration_ms(text, "--keep")
-    if millis <= 0:
-        raise ConfigError(f"--keep: found {text!r}, expected a duration such as 90d, or all")
-    return millis / 86_400_000
-
-
-def _after_batch(
-    output: Place, metrics: Path | None, note: Callable[[str], None]
-) -> Callable[[Tables, int], None]:
-    """What is done once a batch is there."""
-    told: set[int] = set()
-
-    def say(tables: Tables, batch: int) -> None:
-        tell_batch(tables, batch, told, note)
-        if metrics is not None:
-            write_metrics(output, metrics)
-        note(f"batch {batch}: {tables.rows('rebalances')} rebalances so far")
-
-    return say
-
-
-def _after_look(
-    output: Place, metrics: Path | None, note: Callable[[str], None]
-) -> Callable[[Tables, SourceError | None], None]:
-    """What is done once log ends were read, or could not be."""
-
-    def say(_: Tables, error: SourceError | None) -> None:
+    def after_look(self, _: Tables, error: SourceError | None) -> None:
+        """Write the metrics, or why there are no new ones."""
         if error is not None:
-            note(f"log ends could not be read, the next try follows: {error}")
-        elif metrics is not None:
-            write_metrics(output, metrics)
+            self.note(f"log ends could not be read, the next try follows: {error}")
+        else:
+            self._write()
 
-    return say
+    def _write(self) -> None:
+        if self._metrics is not None:
+            write_metrics(self._output, self._metrics)
 
 
-def tell_batch(tables: Tables, batch: int, told: set[int], note: Callable[[str], None]) -> None:
-    """Say what a batch read that is in no table.
+def write_metrics(folder: Place, target: Path) -> None:
+    """Write the text of ``/metrics`` to a file, which a rename replaces at once."""
+    from holdfast.report.findings.doctor import examinations
+    from holdfast.report.metrics import exposition
+    from holdfast.tables.reading import read_tables
 
-    Every batch reads all of ``__share_group_state``, so its number of bad records is said when it
-    changes.
-
-    Parameters
-    ----------
-    told : set of int
-        The number of bad records of that topic that was said last; changed here.
-    """
-    found = [one for one in tables.batches() if one.id == batch]
-    notes_of = found[0].notes if found else {}
-    n_bad = sum(one.rows.get("bad_records", 0) for one in found)
-    tell_bad(n_bad, "of the batch's", note)
-    unknown = {int(number): n for number, n in notes_of.get("unknown_types", {}).items()}
-    n_bad_share = int(notes_of.get("n_bad_share", 0))
-    tell_counts(unknown, 0 if n_bad_share in told else n_bad_share, "of the batch's", note)
-    told.clear()
-    told.add(n_bad_share)
+    tables = read_tables(folder)
+    text = exposition(tables, examinations(tables, None))
+    draft = target.with_name(f"{target.name}.tmp")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(target)

@@ -59,6 +59,7 @@ from holdfast.pipeline.history.pauses import (
     pauses_task,
 )
 from holdfast.pipeline.history.signs import DEPARTURES, with_departures
+from holdfast.pipeline.ingest.dump import collected
 from holdfast.pipeline.ingest.pieces import PIECE_BYTES, n_parts, numbers, pieces, read_pieces
 from holdfast.pipeline.ingest.positions import LATEST, POSITIONS, from_commits
 from holdfast.pipeline.ingest.selection import Selection
@@ -127,14 +128,30 @@ class Job:
         task = pieces_task(str(self.tables.root), self.batch, selection, listed)
         self._groups(numbers(self.spark, len(listed)).mapInArrow(task, SPLIT_DDL), names)
 
-    def read(self, records: DataFrame, selection: Selection, names: Mapping[str, str]) -> None:
-        """Split and group records that Spark has, with the state of their groups."""
+    def read(
+        self,
+        records: DataFrame,
+        selection: Selection,
+        names: Mapping[str, str],
+        *,
+        are_few: bool = False,
+    ) -> None:
+        """Split and group records that Spark has, with the state of their groups.
+
+        ``are_few``: worked off in this process where it can take them, and no worker starts.
+        """
+        held = self.past.get(STATE, [])
+        are_few = are_few and sum(rows for _, rows in held) <= DRIVER_ROWS
+        few = collected(self.spark, records) if are_few else None
+        if few is not None:
+            batches = iter(few.combine_chunks().to_batches())
+            self.read_here(batches, selection, names, state=self._tables(held))
+            return
         rows = records.mapInArrow(
             split_task(str(self.tables.root), self.batch, selection), SPLIT_DDL
         )
-        state = self.past.get(STATE, [])
-        if state:
-            past = self._read(state, "state")
+        if held:
+            past = self._read(held, "state")
             rows = rows.unionByName(past.mapInArrow(state_task(selection), SPLIT_DDL))
         self._groups(rows, names)
 

@@ -113,7 +113,7 @@ def next_span(done: Offsets, ends: Span, most: int | None) -> dict[int, tuple[in
                 "folder"
             )
         span[partition] = (min(max(begin, first), end), end)
-    total = sum(end - begin for begin, end in span.values())
+    total = n_offsets(span)
     if not total:
         return {}
     if most is not None and total > most:
@@ -121,6 +121,11 @@ def next_span(done: Offsets, ends: Span, most: int | None) -> dict[int, tuple[in
             p: (b, b + min(e - b, max(1, (e - b) * most // total))) for p, (b, e) in span.items()
         }
     return span
+
+
+def n_offsets(span: Span) -> int:
+    """Offsets of a span: its records, where none was compacted away."""
+    return sum(end - begin for begin, end in span.values())
 
 
 def as_note(upto: Offsets) -> dict[str, int]:

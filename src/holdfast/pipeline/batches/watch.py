@@ -11,9 +11,10 @@ would stand in a checkpoint beside the tables, on a storage that Spark itself ha
 
 A batch runs the jobs of :mod:`holdfast.pipeline.batches.jobs` over the new records and over what
 the batch before left: the state of every group (:mod:`holdfast.pipeline.batches.state`) and its
-positions. So no record is read twice. ``lag`` is a snapshot: each batch replaces it, and where
-nothing is new, log ends alone are read again. If a pause ends in a later batch than the one its
-rebalance is in, it is added to that rebalance.
+positions. So no record is read twice. A batch of few records is worked off in this process, which
+is what nearly every batch is that follows a cluster: no worker is started for it. ``lag`` is a
+snapshot: each batch replaces it, and where nothing is new, log ends alone are read again. If a
+pause ends in a later batch than the one its rebalance is in, it is added to that rebalance.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from holdfast.pipeline.batches.spans import (
     as_note,
     check_session,
     ends_of_batch,
+    n_offsets,
     next_span,
 )
 from holdfast.pipeline.history.ages import Times
@@ -46,6 +48,7 @@ from holdfast.pipeline.ingest.positions import LATEST
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.share_positions import share_positions
 from holdfast.pipeline.ingest.source import (
+    DRIVER_ROWS,
     OFFSETS_TOPIC,
     Cluster,
     SourceSnapshot,
@@ -63,6 +66,7 @@ from holdfast.wire.one.topic_ids import names_by_id
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+BeforeBatch: TypeAlias = Callable[[int, int], None]
 AfterLook: TypeAlias = Callable[[Tables, SourceError | None], None]
 
 
@@ -106,7 +110,14 @@ class Stream:
     times: Times | None = None
     started_with: Sequence[str] = ()
 
-    def process(self, records: DataFrame, batch_id: int, upto: Offsets | None = None) -> None:
+    def process(
+        self,
+        records: DataFrame,
+        batch_id: int,
+        upto: Offsets | None = None,
+        *,
+        are_few: bool = False,
+    ) -> None:
         """Take one batch in; do nothing if it is there already.
 
         Parameters
@@ -115,6 +126,8 @@ class Stream:
             partition, offset, timestamp, key, value.
         upto : mapping of int to int, optional
             Where it ends: partition -> offset of the next record.
+        are_few : bool
+            This process can take them, which is quicker than to start workers.
 
         Raises
         ------
@@ -125,7 +138,7 @@ class Stream:
         kept = self.tables.manifest()
         before = self._before(kept, batch_id)
         if before is None or before.id < batch_id:
-            self._take(records, batch_id, kept, before, upto or {})
+            self._take(records, batch_id, kept, before, upto or {}, are_few=are_few)
 
     def _take(
         self,
@@ -134,6 +147,8 @@ class Stream:
         kept: Manifest,
         before: Batch | None,
         upto: Offsets,
+        *,
+        are_few: bool,
     ) -> None:
         job = Job(
             spark=records.sparkSession,
@@ -144,7 +159,7 @@ class Stream:
         )
         cluster = self.snapshot()
         names = names_by_id((topic_id, topic) for topic_id, topic, _ in cluster.topics)
-        job.read(records, self.selection, names)
+        job.read(records, self.selection, names, are_few=are_few)
         self._lag(job, cluster)
         job.pauses()
         job.restate([log for log in self.broker_logs if log.is_file()])
@@ -270,7 +285,7 @@ def watch(
     broker_logs: Sequence[Path] = (),
     keep_days: float | None = KEEP_DAYS,
     started_with: Sequence[str] = (),
-    before_batch: Callable[[int], None] | None = None,
+    before_batch: BeforeBatch | None = None,
     after_batch: Callable[[Tables, int], None] | None = None,
     after_look: AfterLook | None = None,
 ) -> Tables:
@@ -285,7 +300,7 @@ def watch(
     auto_offset_reset, broker_logs, keep_days, started_with
         As in :class:`Stream`.
     before_batch : callable, optional
-        Called with the number of offsets before each batch.
+        Called before each batch with the number of its offsets, and of all that are new.
     after_batch : callable, optional
         Called with the tables and the batch id after each batch (metrics, a progress line).
     after_look : callable, optional
@@ -329,7 +344,7 @@ def follow(
     into: Stream,
     *,
     max_records: int | None = None,
-    before_batch: Callable[[int], None] | None = None,
+    before_batch: BeforeBatch | None = None,
     after_batch: Callable[[Tables, int], None] | None = None,
     after_look: AfterLook | None = None,
     wait: Callable[[float], None] = time.sleep,
@@ -355,12 +370,13 @@ def follow(
         while True:
             began = time.monotonic()
             n_taken = 0
-            while span := next_span(_done(stream.tables), ends, max_records):
+            while span := next_span(done := _done(stream.tables), ends, max_records):
                 if before_batch is not None:
-                    before_batch(sum(end - begin for begin, end in span.values()))
+                    before_batch(n_offsets(span), n_offsets(next_span(done, ends, None)))
                 batch_id = stream.tables.next_batch()
                 upto = {partition: end for partition, (_, end) in span.items()}
-                stream.process(feed.records(span), batch_id, upto)
+                are_few = n_offsets(span) <= DRIVER_ROWS
+                stream.process(feed.records(span), batch_id, upto, are_few=are_few)
                 n_taken += 1
                 if after_batch is not None:
                     after_batch(stream.tables, batch_id)

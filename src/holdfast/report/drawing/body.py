@@ -89,7 +89,7 @@ def page_body(
     # browser's main thread, overlaps with reading and laying out everything else.
     main = tag(
         "main",
-        _fleet_figures(tables, groups),
+        tag("div", _fleet_figures(tables, groups), id="figures"),
         _timeline_frame() if drawn else tag("p", "No partition has had an owner: nothing to draw."),
         _fleet_table(shown, groups) if len(groups) > 1 else None,
         *extra,
@@ -122,7 +122,7 @@ def _header(title: str, groups: Sequence[Examination]) -> Markup:
         tag("button", "Print", type="button", id="print"),
         class_="needs-js screen-only",
     )
-    words = tag("div", tag("h1", title), tag("p", f"{what}, {window}"))
+    words = tag("div", tag("h1", title), tag("p", f"{what}, {window}", id="window"))
     return tag("header", words, buttons)
 
 

@@ -1,10 +1,11 @@
-"""The WSGI application of ``holdfast serve``: index, page of a group, metrics, state.
+"""The WSGI application of ``holdfast serve``: index, page of a group, metrics, state, probes.
 
 **Rules.** It only reads: GET and HEAD. On a loopback address the ``Host`` header must name this
-computer. With a token, every request needs it: as ``Authorization: Bearer``, or as the cookie that
-the address with the token sets; the token does not stay in the address. An answer may be kept by
-nobody, framed by nobody, and read by no page of another origin. A page has a strict policy of its
-own (:mod:`holdfast.report.drawing.document`).
+computer. ``/health`` and ``/ready`` are for probes: they say nothing of the tables, and need no
+token. With a token, every other request needs it: as ``Authorization: Bearer``, or as the cookie
+that the address with the token sets; the token does not stay in the address. An answer may be kept
+by nobody, framed by nobody, and read by no page of another origin. A page has a strict policy of
+its own (:mod:`holdfast.report.drawing.document`).
 
 **Strategy.** Werkzeug parses requests, routes them and writes headers; pages come from the code of
 the report. What is served was read before (:mod:`holdfast.report.serving.served_fleet`), so a
@@ -18,18 +19,24 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from werkzeug.exceptions import Forbidden, HTTPException, NotFound, ServiceUnavailable, Unauthorized
 from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
+from holdfast.names import visible
 from holdfast.report.drawing.writing import report_policy
 from holdfast.report.serving.group_index import SEVERITIES, SORTS, IndexView
 from holdfast.report.serving.hosts import names_this_computer
-from holdfast.report.serving.index_page import frame_of, index_page, index_policy
+from holdfast.report.serving.index_page import (
+    frame_of,
+    index_page,
+    index_policy,
+    keeper_words,
+)
 from holdfast.report.serving.served_fleet import ServedFleet
 
 if TYPE_CHECKING:
@@ -46,6 +53,7 @@ ALWAYS: Final[Mapping[str, str]] = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 """Headers of every answer."""
+PROBES: Final = frozenset({"/health", "/ready"})
 _NOTHING: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
@@ -64,8 +72,16 @@ class ServedPages:
 
     def __init__(self, fleet: ServedFleet, *, is_local: bool, token: str = ""):
         self._fleet, self._is_local, self._token = fleet, is_local, token
+        self._answers: Mapping[str, Callable[[Request], Response]] = {
+            "": self._index,
+            "group": self._group,
+            "metrics": self._metrics,
+            "state": self._state,
+            "health": self._health,
+            "ready": self._ready,
+        }
         self._routes = Map(
-            [Rule(f"/{name}", endpoint=name, methods=["GET"]) for name in ("", *_NAMES)]
+            [Rule(f"/{name}", endpoint=name, methods=["GET"]) for name in self._answers]
         )
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -83,16 +99,10 @@ class ServedPages:
 
     def _answer(self, request: Request) -> Response:
         self._check_host(request)
-        if entered := self._enter(request):
+        if request.path not in PROBES and (entered := self._enter(request)):
             return entered
         endpoint, _ = self._routes.bind_to_environ(request.environ).match()
-        if endpoint == "group":
-            return self._group(request)
-        if endpoint == "metrics":
-            return self._metrics()
-        if endpoint == "state":
-            return self._state()
-        return self._index(request)
+        return self._answers[endpoint](request)
 
     def _check_host(self, request: Request) -> None:
         if self._is_local and not names_this_computer(request.environ.get("HTTP_HOST")):
@@ -107,7 +117,8 @@ class ServedPages:
             return None
         if self._knows(request.args.get("token", "")):
             rest = [(key, value) for key, value in request.args.items(multi=True) if key != "token"]
-            to = request.path + (f"?{urlencode(rest)}" if rest else "")
+            path = "/" + quote(request.path.lstrip("/"))  # of this server, whatever it holds
+            to = path + (f"?{urlencode(rest)}" if rest else "")
             answer = Response(status=303, headers={"Location": to})
             answer.set_cookie(COOKIE, self._token, httponly=True, samesite="Lax")
             return answer
@@ -136,24 +147,35 @@ class ServedPages:
         frame = frame_of(served, self._fleet.state, group=True)
         return _page(self._fleet.group_page(served, name, frame), report_policy(frame))
 
-    def _metrics(self) -> Response:
+    def _metrics(self, _: Request) -> Response:
         text = self._fleet.metrics
         if text is None:
-            raise ServiceUnavailable("the groups are being examined: ask again", retry_after=5)
+            raise ServiceUnavailable(f"{self._wait_words()}: ask again", retry_after=5)
         return Response(text, content_type=METRICS_TYPE)
 
-    def _state(self) -> Response:
+    def _state(self, _: Request) -> Response:
         state = self._fleet.state
         told = {
             "version": state.version,
             "groups": state.n_groups,
             "examined": state.n_examined,
             "failed": state.failed,
+            "keeper": visible(keeper_words(state.keeping)),
+            "troubled": bool(state.keeping.trouble),
         }
         return Response(json.dumps(told), content_type="application/json")
 
+    def _health(self, _: Request) -> Response:
+        return _plain("the server answers\n", 200)
 
-_NAMES: Final = ("group", "metrics", "state")
+    def _ready(self, _: Request) -> Response:
+        if not self._fleet.served.number:
+            raise ServiceUnavailable(f"{self._wait_words()}: ask again", retry_after=5)
+        return _plain("there is something to show\n", 200)
+
+    def _wait_words(self) -> str:
+        examined = self._fleet.served.number > 0
+        return "the groups are being examined" if examined else "the first read is under way"
 
 
 def view_of(words: Mapping[str, str]) -> IndexView:

@@ -78,6 +78,8 @@ def names_this_computer(header: str | None) -> bool:
     """Whether a Host header is one that a local client sends; HTTP/1.0 may send none."""
     if header is None:
         return True
+    if "%" in header:  # a zone, which no client of this computer needs
+        return False
     host = header.strip().lower()
     if host.startswith("["):
         host = host[1:].partition("]")[0]

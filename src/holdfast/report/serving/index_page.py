@@ -42,12 +42,15 @@ from holdfast.report.serving.group_index import (
     cut,
     select,
 )
+from holdfast.report.serving.keeping import Keeping
 from holdfast.report.serving.served_fleet import ServedState, ServedTables
 
 SERVING = "holdfast.report.serving"
 TITLE = "Consumer groups"
-EVERY_MS = 2000
+EVERY_MS = 1000
 """A page asks so often whether there is something newer."""
+
+NO_BATCH = tag("p", "Groups stand here once the first batch of records was read.")
 
 _HEADS = {
     "group": "Group",
@@ -82,19 +85,23 @@ def index_policy() -> str:
 
 def frame_of(served: ServedTables, state: ServedState, *, group: bool) -> ServedFrame:
     """Bar and script of a served page; that of a group has a way back."""
-    time = when(served.read_ms, "seconds")
-    words = f"read {time} UTC"
-    if state.is_stale:
-        looked_ms = served.read_ms - round(served.age.seconds * 1000)
-        words = f"log ends are of {when(looked_ms, 'seconds')} UTC: does watch still run?"
-    if state.n_examined < state.n_groups and not group:
-        words += f"; {number(state.n_examined)} of {number(state.n_groups)} groups examined"
-    if state.failed:
-        words += "; what the folder holds now cannot be read"
     bar = tag(
         "nav",
         tag("a", "All groups", href="/") if group else None,
-        tag("span", words, id="live-said", role="status", class_="old" if state.is_stale else None),
+        tag(
+            "span",
+            _tables_words(served, state, group=group),
+            id="live-said",
+            role="status",
+            class_="old" if state.is_stale else None,
+        ),
+        tag(
+            "span",
+            keeper_words(state.keeping),
+            id="live-keeper",
+            role="status",
+            class_="old" if state.keeping.trouble else None,
+        ),
         tag("button", "Pause", type="button", id="live-pause", class_="needs-js"),
         id="live",
         class_="bar",
@@ -104,6 +111,30 @@ def frame_of(served: ServedTables, state: ServedState, *, group: bool) -> Served
         data_page="group" if group else "index",
     )
     return ServedFrame(bar=bar, script=live_script(), style=_more_style())
+
+
+def _tables_words(served: ServedTables, state: ServedState, *, group: bool) -> str:
+    """Of when the tables are, and how far the groups are examined."""
+    if not served.number:
+        return "no groups yet"
+    words = f"read {when(served.read_ms, 'seconds')} UTC"
+    if state.is_stale:
+        looked_ms = served.read_ms - round(served.age.seconds * 1000)
+        words = f"log ends are of {when(looked_ms, 'seconds')} UTC"
+        if not state.is_kept_here:
+            words += ": does watch still run?"
+    if state.n_examined < state.n_groups and not group:
+        words += f"; {number(state.n_examined)} of {number(state.n_groups)} groups examined"
+    if state.failed:
+        words += "; what the folder holds now cannot be read"
+    return words
+
+
+def keeper_words(keeping: Keeping) -> str:
+    """What the keeper of the tables does, where it is not well or not ready; else empty."""
+    if keeping.trouble:
+        return f"nothing new since {when(keeping.since_ms, 'seconds')} UTC: {keeping.trouble}"
+    return keeping.doing
 
 
 def index_page(
@@ -125,7 +156,11 @@ def index_page(
         tag(
             "section",
             _form(index, view),
-            tag("div", _rows(index, verdicts, view, rows), id="groups"),
+            tag(
+                "div",
+                _rows(index, verdicts, view, rows) if served.number else NO_BATCH,
+                id="groups",
+            ),
             class_="card",
         ),
         codes_section(rule.code for rule in all_rules()),

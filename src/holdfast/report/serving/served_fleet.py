@@ -5,6 +5,8 @@ and what it shows belongs together. What changes is read beside the requests, an
 at all. If the folder cannot be read, the last state stays and is marked; one line says why. Nothing
 is written.
 
+A folder that a keeper has just begun to fill shows no groups until its first batch is committed.
+
 **Strategy.** One thread looks whether the folder has changed, reads it and makes the index. Another
 one examines every group of the newest tables, keeps a short verdict of each and makes the text of
 the metrics on its way; a fleet of many thousand groups takes it a while, in which the verdicts of
@@ -26,13 +28,14 @@ from holdfast.report.drawing.document import ServedFrame
 from holdfast.report.drawing.writing import render
 from holdfast.report.findings.doctor import examinations
 from holdfast.report.findings.examination import Examination
-from holdfast.report.findings.facts import Age, read_age
+from holdfast.report.findings.facts import NOT_KEPT, Age, read_age
 from holdfast.report.findings.finding import Limits
 from holdfast.report.metrics import exposition
 from holdfast.report.serving.group_index import GroupIndex, GroupVerdict, Verdicts, read_index
-from holdfast.tables.manifest import stamp
+from holdfast.report.serving.keeping import Keeping
+from holdfast.tables.manifest import has_manifest, stamp
 from holdfast.tables.places import Place, StorePath
-from holdfast.tables.reading import Tables, tables_in
+from holdfast.tables.reading import Tables, read_tables, tables_in
 from holdfast.tables.stored import NOT_SHOWN
 
 LOOK_S: Final = 1.0
@@ -58,7 +61,7 @@ class ServedTables:
     index : GroupIndex
         One row a group.
     number : int
-        1, 2, ... : the tables after these have a higher one.
+        1, 2, ... : the tables after these have a higher one; 0 where no batch is there yet.
     read_ms : int
         When they were read, in UTC milliseconds.
     age : Age
@@ -92,6 +95,10 @@ class ServedState:
         The folder has changed, and cannot be read.
     is_stale : bool
         They are not kept up to date any more.
+    is_kept_here : bool
+        A keeper of this server commits to the folder, and not another process or nobody.
+    keeping : Keeping
+        How the keeper is; as if all were well where there is none.
     """
 
     version: str
@@ -99,10 +106,12 @@ class ServedState:
     n_examined: int
     failed: bool
     is_stale: bool
+    is_kept_here: bool
+    keeping: Keeping
 
 
 @dataclass(slots=True)
-class _Progress:
+class _FleetProgress:
     """What the two threads share."""
 
     served: ServedTables
@@ -125,6 +134,8 @@ class ServedFleet:
         Folder of tables.
     tell : callable
         Prints one line about what goes wrong beside the requests.
+    keeping : callable, optional
+        Says how the keeper is that commits to this folder; it may not have begun.
 
     Raises
     ------
@@ -132,16 +143,35 @@ class ServedFleet:
         If the folder cannot be read now.
     """
 
-    def __init__(self, folder: Place, tell: Callable[[str], None]):
-        self._folder, self._tell = folder, tell
+    def __init__(
+        self,
+        folder: Place,
+        tell: Callable[[str], None],
+        keeping: Callable[[], Keeping] | None = None,
+    ):
+        self.folder, self._tell, self._keeping = folder, tell, keeping
         self._look_s = STORE_LOOK_S if isinstance(folder, StorePath) else LOOK_S
         self._given = GivenSource(path=str(folder))
         self._boot = secrets.token_hex(4)
         self._closed, self._wake = threading.Event(), threading.Event()
         self._changed = threading.Condition()
-        seen = stamp(folder)
+        seen: object = None
+        served = ServedTables(
+            tables=read_tables({}),
+            last_ms=None,
+            index=read_index(read_tables({})),
+            number=0,
+            read_ms=time.time_ns() // 1_000_000,
+            age=NOT_KEPT,
+        )
+        if self._has_begun():
+            seen, served = stamp(folder), self._read(1)
         now = time.monotonic()
-        self._now = _Progress(served=self._read(1), seen=seen, looked_at=now, asked_at=now)
+        self._now = _FleetProgress(served=served, seen=seen, looked_at=now, asked_at=now)
+
+    def _has_begun(self) -> bool:
+        """Whether there is something to read: what a keeper has not committed is nothing."""
+        return self._keeping is None or has_manifest(self.folder)
 
     def start(self) -> None:
         """Begin to follow the folder."""
@@ -188,6 +218,8 @@ class ServedFleet:
                 n_examined=self._now.examined if current else 0,
                 failed=bool(self._now.complaint),
                 is_stale=is_stale,
+                is_kept_here=self._keeping is not None,
+                keeping=self._keeping() if self._keeping is not None else Keeping(),
             )
 
     @property
@@ -214,7 +246,7 @@ class ServedFleet:
 
     def _read(self, number: int) -> ServedTables:
         read_ms = time.time_ns() // 1_000_000
-        tables = tables_in(self._folder).hold(without=NOT_SHOWN)
+        tables = tables_in(self.folder).hold(without=NOT_SHOWN)
         return ServedTables(
             tables=tables,
             last_ms=last_time(tables),
@@ -237,11 +269,12 @@ class ServedFleet:
         read: ServedTables | None = None
         seen = self._now.seen
         try:
-            seen = stamp(self._folder)
-            if seen != self._now.seen or self._now.complaint:
+            begun = self._has_begun()
+            seen = stamp(self.folder) if begun else seen
+            if begun and (seen != self._now.seen or self._now.complaint):
                 read = self._read(self._now.served.number + 1)
         except Exception as error:  # whatever it is, the last state stays and the next look may do
-            complaint = f"{self._folder} cannot be read at the moment: {error}"
+            complaint = f"{self.folder} cannot be read at the moment: {error}"
         if complaint and complaint != self._now.complaint:
             self._tell(complaint)
         with self._changed:

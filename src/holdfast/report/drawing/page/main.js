@@ -113,6 +113,27 @@ const start = async () => {
     fillMoment(data.span);
   };
 
+  // Of a served page: a newer one of the same group takes its place, under the view of now.
+  globalThis.holdfast.renew = async (newer) => {
+    const { cursor, scroller } = timeline, { t0 } = data, top = scroller.scrollTop, whole = timeline.a <= 0 && timeline.b >= data.span;
+    const a = t0 + timeline.a, b = t0 + timeline.b, pinned = hands.pinned && cursor ? { ms: t0 + cursor.ms, row: timeline.plainName(cursor.row) } : null;
+    for (const { id, textContent } of newer.querySelectorAll('script[type="application/octet-stream"]')) byId(id).textContent = textContent;
+    for (const part of [byId("window"), byId("figures"), ...document.querySelectorAll("section.group")]) {
+      const fresh = newer.getElementById(part.id), open = new Set([...part.querySelectorAll("details[open] > summary")].map((s) => s.textContent));
+      for (const summary of fresh.querySelectorAll("details > summary")) summary.parentElement.open = open.has(summary.textContent);
+      part.replaceWith(fresh);
+      dressTables(fresh);
+    }
+    await showGroup(current);
+    if (!whole) hands.moveTo(a - data.t0, b - data.t0);
+    scroller.scrollTop = top;
+    const row = pinned ? [...Array(timeline.rows).keys()].find((r) => timeline.plainName(r) === pinned.row) : undefined;
+    if (row === undefined || pinned.ms < data.t0) return;
+    hands.set(pinned.ms - data.t0, row);
+    hands.pinned = true;
+    fillMoment(pinned.ms - data.t0);
+  };
+
   const followAddress = async () => {
     if (location.hash === written && written) return;
     const wanted = readAddress();
@@ -192,11 +213,14 @@ const start = async () => {
   await followAddress();
 };
 
+const dressTables = (part) => {
+  for (const table of part.querySelectorAll("table.jumps")) makeJumps(table);
+  for (const table of part.querySelectorAll("table.sortable")) makeSortable(table);
+};
 const finish = () => {
   document.documentElement.classList.remove("wait");
   startTheme();
-  for (const table of document.querySelectorAll("table.jumps")) makeJumps(table);
-  for (const table of document.querySelectorAll("table.sortable")) makeSortable(table);
+  dressTables(document);
 };
 whenParsed.then(async () => {
   if (!byId("page")) return finish();

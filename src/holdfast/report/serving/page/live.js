@@ -4,25 +4,30 @@ const bar = byId("live"), pause = byId("live-pause");
 let paused = false, asked = 0;
 document.documentElement.classList.add("js");
 
-// The parts of the index that change; the form stays as somebody has filled it in.
+// The parts that change take the places of those shown: of the index all but the form, which stays as
+// somebody has filled it in; of a group what its own script knows how to draw anew.
 const renew = async () => {
   const mine = ++asked;
   const answer = await fetch(location.href, { cache: "no-store" });
+  if (answer.status === 404) return location.reload(); // the group is gone
   if (!answer.ok) throw new Error(answer.statusText);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   if (mine !== asked) return;
-  for (const id of ["fleet", "groups", "live-said"]) byId(id).replaceWith(page.getElementById(id));
+  if (bar.dataset.page === "group") {
+    const draw = globalThis.holdfast?.renew;
+    if (!draw || !page.getElementById("page")) return location.reload(); // there was no picture, or is none
+    await draw(page);
+  } else for (const id of ["fleet", "groups"]) byId(id).replaceWith(page.getElementById(id));
+  for (const id of ["live-said", "live-keeper"]) byId(id).replaceWith(page.getElementById(id));
   Object.assign(bar.dataset, page.getElementById("live").dataset);
 };
 
 const look = async () => {
   const state = await (await fetch("/state", { cache: "no-store" })).json();
-  const other = state.version !== bar.dataset.version;
-  if (bar.dataset.page === "group") {
-    if (other) location.reload();
-  } else if (other || String(state.examined) !== bar.dataset.examined || bar.dataset.lost) {
-    await renew();
-  }
+  byId("live-keeper").textContent = state.keeper;
+  byId("live-keeper").className = state.troubled ? "old" : "";
+  const other = state.version !== bar.dataset.version || "lost" in bar.dataset;
+  if (other || (bar.dataset.page === "index" && String(state.examined) !== bar.dataset.examined)) await renew();
   delete bar.dataset.lost;
 };
 const again = async () => {

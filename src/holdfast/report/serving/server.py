@@ -1,22 +1,23 @@
-"""The server of ``/metrics``: few clients at a time, none for long, none that stops the others.
+"""The HTTP server of pages and metrics: few clients at a time, none that stops the others.
 
 **Rules.** A client that has not sent its request within :data:`REQUEST_S`, or does not take its
-answer within :data:`ANSWER_S`, is dropped. At most :data:`MAX_CLIENTS` are connected; the next one
-takes the place of the oldest that still sends its request, and gets a 503 if there is none. On a
-loopback address the ``Host`` header must name this computer, so no page of a browser can read the
-metrics through a name of its own (DNS rebinding). Where the system has no file descriptor left, the
-server rests, drops a client that still sends, and goes on as soon as there is one.
+answer within :data:`ANSWER_S`, is dropped. At most :data:`MAX_CLIENTS` are connected. The next one
+takes the place of the oldest that still sends its request, else of the oldest that has not taken
+its answer for :data:`SLOW_S`, and gets a 503 if there is none. A request has no body. Where the
+system has no file descriptor left, the server rests, drops a client that still sends, and goes on
+as soon as there is one.
 
-**Strategy.** The standard library's threading server parses requests and runs a thread a client.
-Deadlines are looked at between two accepts and every half second; a client is dropped by shutting
-its socket down, which ends the thread that waits for it.
+**Strategy.** The standard library's threading server parses requests and runs a thread a client,
+which calls a WSGI application. Deadlines are looked at between two accepts and every half second; a
+client is dropped by shutting its socket down, which ends the thread that waits for it.
 
-References: RFC 9110, 7.2 "Host"; Prometheus text exposition format 0.0.4.
+References: RFC 9112; PEP 3333.
 """
 
 from __future__ import annotations
 
 import errno
+import io
 import resource
 import socket
 import socketserver
@@ -26,27 +27,30 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import ThreadingHTTPServer
+from typing import IO, TYPE_CHECKING, Any, cast
+from wsgiref.handlers import SimpleHandler
+from wsgiref.simple_server import WSGIRequestHandler
 
-from holdfast.cli.output import print_error
-from holdfast.errors import HoldfastError
 from holdfast.report.serving.hosts import (
     cannot_listen,
     is_loopback,
-    names_this_computer,
     shown_address,
     socket_address,
     take_both_kinds,
 )
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
 MAX_CLIENTS = 32
 """At most so many, and at most a quarter of the file descriptors that the process may have."""
 REQUEST_S = 10.0
 """For a whole request, from the connection to the empty line."""
 ANSWER_S = 30.0
 """For a client to take its answer."""
+SLOW_S = 2.0
+"""So long a client may take its answer before another one may have its place."""
 CLOSE_S = 5.0
 """For a dropped client's thread to end, and for the last answers when the server stops."""
 MAX_REQUEST_BYTES = 65_536
@@ -61,22 +65,33 @@ _FULL = (
 
 
 @dataclass(slots=True)
-class _Connection:
-    """A connected client; ``ends_at`` is None while its answer is made."""
-
-    ends_at: float | None
-    asking: bool = True
-
-
-class MetricsServer(ThreadingHTTPServer):
-    """Serves one text at ``/metrics``; not yet running.
+class _PageClient:
+    """A connected client: it sends its request, waits for its answer, or takes it.
 
     Parameters
     ----------
-    text : callable
-        Makes the text; called for each request, in that request's thread.
+    ends_at : float or None
+        When it is dropped; None while it waits.
+    asking : bool
+        It still sends.
+    slow_at : float or None
+        When it has taken its answer for too long to keep its place; None before it takes it.
+    """
+
+    ends_at: float | None
+    asking: bool = True
+    slow_at: float | None = None
+
+
+class PageServer(ThreadingHTTPServer):
+    """Serves an application; not yet running.
+
+    Parameters
+    ----------
     host, port : str, int
         Where to listen; port 0 takes any free one. ``::`` serves IPv4 too.
+    tell : callable
+        Prints one line about what goes wrong.
 
     Raises
     ------
@@ -87,17 +102,18 @@ class MetricsServer(ThreadingHTTPServer):
     request_queue_size = BACKLOG
     daemon_threads = True
 
-    def __init__(self, text: Callable[[], str], host: str, port: int):
-        self.text = text
-        self.is_local = False
-        self._clients: dict[Any, _Connection] = {}
+    def __init__(self, host: str, port: int, tell: Callable[[str], None]):
+        self.application: WSGIApplication = _nothing_yet
+        self.tell = tell
+        self.base_environ: dict[str, str] = {}
+        self._clients: dict[Any, _PageClient] = {}
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._is_short = False
         self._most = most_clients()
         try:
             self.address_family, address = socket_address(host, port)
-            super().__init__(address, _Handler)
+            super().__init__(address, _PageHandler)
         except OSError as error:
             raise cannot_listen(host, port, error) from error
         self.is_local = is_loopback(str(self.server_address[0]))
@@ -107,6 +123,12 @@ class MetricsServer(ThreadingHTTPServer):
         take_both_kinds(self.socket)
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        self.base_environ = {
+            "SERVER_NAME": self.server_name,
+            "SERVER_PORT": str(self.server_port),
+            "GATEWAY_INTERFACE": "CGI/1.1",
+            "SCRIPT_NAME": "",
+        }
 
     @property
     def address(self) -> str:
@@ -125,14 +147,14 @@ class MetricsServer(ThreadingHTTPServer):
         return accepted
 
     def _wait_for_a_descriptor(self, error: OSError) -> None:
-        """Take one from a client that still sends its request, or rest where there is none."""
+        """Take one from a client that is slow, or rest where there is none."""
         with self._changed:
             n_before = len(self._clients)
-            if self._drop_oldest():
+            if self._drop_slowest():
                 self._changed.wait_for(lambda: len(self._clients) < n_before, timeout=CLOSE_S)
                 return
         if not self._is_short:
-            print_error(f"a client waits: {error.strerror}")
+            self.tell(f"a client waits: {error.strerror}")
         self._is_short = True
         self._stopping.wait(REST_S)
 
@@ -147,26 +169,33 @@ class MetricsServer(ThreadingHTTPServer):
         self.shutdown_request(request)
 
     def _enter(self, request: Any) -> bool:
-        """Take a place; the oldest client that still sends its request loses its own."""
+        """Take a place; where none is free, a client that is slow loses its own."""
         with self._changed:
-            if len(self._clients) >= self._most and self._drop_oldest():
+            if len(self._clients) >= self._most and self._drop_slowest():
                 self._changed.wait_for(lambda: len(self._clients) < self._most, timeout=CLOSE_S)
             if len(self._clients) >= self._most:
                 return False
-            self._clients[request] = _Connection(ends_at=time.monotonic() + REQUEST_S)
+            self._clients[request] = _PageClient(ends_at=time.monotonic() + REQUEST_S)
             return True
 
-    def _drop_oldest(self) -> bool:
-        asking = (request for request, client in self._clients.items() if client.asking)
-        oldest = next(asking, None)
-        if oldest is not None:
-            self._drop(oldest)
-        return oldest is not None
+    def _drop_slowest(self) -> bool:
+        """Drop the oldest client that still sends, else the oldest that is slow to take."""
+        now = time.monotonic()
+        asking = [request for request, client in self._clients.items() if client.asking]
+        slow = [
+            request
+            for request, client in self._clients.items()
+            if client.slow_at is not None and client.slow_at <= now
+        ]
+        found = next(iter(asking + slow), None)
+        if found is not None:
+            self._drop(found)
+        return found is not None
 
     def _drop(self, request: Any) -> None:
         """End a client; its thread reads the end, closes the socket and gives the place free."""
         client = self._clients[request]
-        client.ends_at, client.asking = None, False
+        client.ends_at, client.asking, client.slow_at = None, False, None
         with suppress(OSError):
             request.shutdown(socket.SHUT_RDWR)
 
@@ -181,7 +210,8 @@ class MetricsServer(ThreadingHTTPServer):
     def begin_sending(self, request: Any) -> None:
         """Note that the answer is ready."""
         with self._changed:
-            self._clients[request].ends_at = time.monotonic() + ANSWER_S
+            now, client = time.monotonic(), self._clients[request]
+            client.ends_at, client.slow_at = now + ANSWER_S, now + SLOW_S
 
     def service_actions(self) -> None:
         """Drop clients whose time is over."""
@@ -212,7 +242,12 @@ class MetricsServer(ThreadingHTTPServer):
         """Print one line about a failed request; none if the client closed the connection."""
         error = sys.exception()
         if not isinstance(error, (ConnectionError, TimeoutError)):
-            print_error(f"request of {client_address[0]}: {type(error).__name__}: {error}")
+            self.tell(f"request of {client_address[0]}: {type(error).__name__}: {error}")
+
+
+def _nothing_yet(environ: Any, start_response: Any) -> list[bytes]:
+    start_response("503 Service Unavailable", [("Retry-After", "1")])
+    return []
 
 
 class _ShortRequest:
@@ -242,45 +277,51 @@ class _ShortRequest:
         self._stream.close()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: MetricsServer
+class _PageHandler(WSGIRequestHandler):
+    server: PageServer
     server_version = "holdfast"
     sys_version = ""
+    default_request_version = "HTTP/1.0"  # that of a request that names none
+    error_content_type = "text/plain; charset=utf-8"
+    error_message_format = "%(message)s\n"
 
     def setup(self) -> None:
         """Read through the bound."""
         super().setup()
         self.rfile = _ShortRequest(self.rfile)  # type: ignore[assignment]  # lines are all it reads
 
-    def do_GET(self) -> None:
-        """Answer with the text, or say why not."""
-        if not self.server.begin_answer(self.request):
+    def handle(self) -> None:
+        """Read a request and let the application answer it."""
+        self.raw_requestline = self.rfile.readline(MAX_REQUEST_BYTES)
+        if not self.raw_requestline or not self.parse_request():
             return
-        if self.server.is_local and not names_this_computer(self.headers.get("Host")):
-            self._send(403, "the Host header does not name this computer\n")
-        elif self.path.split("?")[0] != "/metrics":
-            self._send(404, "see /metrics\n")
-        else:
-            try:
-                text = self.server.text()
-            except (HoldfastError, OSError) as error:
-                print_error(str(error))
-                self._send(503, "the tables cannot be read at the moment\n")
-            else:
-                self._send(200, text)
-
-    def _send(self, status: int, body: str) -> None:
-        data = body.encode("utf-8")
-        self.server.begin_sending(self.request)
-        self.send_response(status)
-        self.send_header("Content-Type", CONTENT_TYPE)
-        self.send_header("Content-Length", str(len(data)))
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.end_headers()
-        self.wfile.write(data)
+        if self.server.begin_answer(self.request):
+            _PageAnswer(self).run(self.server.application)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's name
         del format, args
+
+
+class _PageAnswer(SimpleHandler):
+    """One call of the application, which sees a request without a body, and no environment."""
+
+    os_environ: dict[str, str] = {}  # noqa: RUF012 (the base's name; nobody writes to it)
+
+    def __init__(self, handler: _PageHandler):
+        environ = handler.get_environ()
+        wfile = cast("IO[bytes]", handler.wfile)
+        super().__init__(io.BytesIO(), wfile, sys.stderr, environ, multithread=True)
+        self._handler = handler
+
+    def finish_response(self) -> None:
+        """Send what the application has made."""
+        self._handler.server.begin_sending(self._handler.request)
+        super().finish_response()
+
+    def log_exception(self, exc_info: Any) -> None:
+        """Print one line; the client gets a 500."""
+        server = self._handler.server
+        server.handle_error(self._handler.request, self._handler.client_address)
 
 
 def most_clients() -> int:

@@ -1,0 +1,200 @@
+"""Keeping the tables of a live cluster: what ``watch`` does, and ``serve`` beside its pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.cli import options
+from holdfast.cli.commands.history import (
+    SMALL_RECORDS,
+    check_logs,
+    live_cluster,
+    tell_bad,
+    tell_counts,
+)
+from holdfast.cli.durations import parse_duration_ms
+from holdfast.command_lines import option
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.adapters.cluster.cluster import LiveCluster
+    from holdfast.errors import SourceError
+    from holdfast.tables.places import Place
+    from holdfast.tables.reading import Tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watching:
+    """What is kept, where, and how: the options of ``watch`` that ``serve`` has too.
+
+    Parameters
+    ----------
+    output : path or URL
+        Folder of the tables.
+    every_seconds : float or None
+        Pause between two looks; None takes what is there, once.
+    max_records : int or None
+        Of a batch, at most.
+    """
+
+    bootstrap: str
+    output: Place
+    every_seconds: float | None = None
+    groups: tuple[str, ...] = ()
+    all_groups: bool = False
+    max_records: int | None = None
+    keep: str = options.KEEP
+    reset: options.Reset = options.Reset.LATEST
+    broker_logs: tuple[Path, ...] = ()
+    command_config: Path | None = None
+    timeout: str = options.TIMEOUT
+
+    def check(self) -> None:
+        """Refuse what cannot be kept, before anything slow is started.
+
+        Raises
+        ------
+        ConfigError, SourceError
+            A duration that is none, a log that is not there, or a folder that is not a stream's.
+        """
+        from holdfast.pipeline.batches.watch import check_watched
+        from holdfast.tables.reading import Tables
+
+        self.check_words()
+        check_watched(Tables(self.output.absolute()))
+
+    def check_words(self) -> None:
+        """The part of :meth:`check` that asks nothing of the folder, and is quick.
+
+        Raises
+        ------
+        ConfigError, SourceError
+        """
+        kept_days(self.keep)
+        check_logs(self.broker_logs)
+
+    def again(self) -> list[str]:
+        """Options of a command line that starts ``watch`` again; defaults are left out."""
+        pairs: list[tuple[str, object]] = [("-b", self.bootstrap)]
+        pairs += [("--command-config", self.command_config)] if self.command_config else []
+        pairs += [("--keep", self.keep)] if self.keep != options.KEEP else []
+        pairs += [("--auto-offset-reset", self.reset)] if self.reset != options.Reset.LATEST else []
+        pairs += [("--timeout", self.timeout)] if self.timeout != options.TIMEOUT else []
+        pairs += [("--group", group) for group in self.groups]
+        pairs += [("--broker-log", log) for log in self.broker_logs]
+        words = [word for flag, value in pairs for word in option(flag, str(value))]
+        return [*words, "--all-groups"] if self.all_groups else words
+
+
+class Watcher(Protocol):
+    """Who is told how far it is."""
+
+    def starts_spark(self) -> None:
+        """The cluster has answered; a session begins."""
+        ...
+
+    def shown(self, spark: Any) -> AbstractContextManager[None]:
+        """Show how far Spark is while the body runs."""
+        ...
+
+    def before_batch(self, n_offsets: int, n_new: int) -> None:
+        """A batch of so many offsets begins; so many are new in all."""
+        ...
+
+    def after_batch(self, tables: Tables, batch: int) -> None:
+        """A batch is there."""
+        ...
+
+    def after_look(self, tables: Tables, error: SourceError | None) -> None:
+        """Log ends were read where nothing was new, or could not be."""
+        ...
+
+
+def follow_cluster(told: Watching, watcher: Watcher, *, started_with: list[str]) -> None:
+    """Keep the tables of a cluster, batch after batch.
+
+    Parameters
+    ----------
+    started_with : list of str
+        Options that start it again; noted for people.
+
+    Raises
+    ------
+    ConfigError, SourceError, AdapterError
+        As :meth:`Watching.check`; or the cluster cannot be read, or Spark cannot start.
+    """
+    from holdfast.pipeline.batches.watch import watch
+    from holdfast.pipeline.ingest.selection import Selection
+
+    told.check()
+    cluster = live_cluster(told.bootstrap, told.command_config, told.timeout)
+    watcher.starts_spark()
+    spark = _session(cluster)
+    with watcher.shown(spark):
+        watch(
+            spark,
+            cluster,
+            told.output,
+            selection=Selection(groups=list(told.groups), all_groups=told.all_groups),
+            every_seconds=told.every_seconds,
+            max_records=told.max_records,
+            auto_offset_reset=str(told.reset),
+            broker_logs=told.broker_logs,
+            keep_days=kept_days(told.keep),
+            started_with=started_with,
+            before_batch=watcher.before_batch,
+            after_batch=watcher.after_batch,
+            after_look=watcher.after_look,
+        )
+
+
+def _session(cluster: LiveCluster) -> Any:
+    """A session of Spark that fits what the offsets topic holds."""
+    from holdfast.pipeline.command_session import open_session
+    from holdfast.pipeline.ingest.source import OFFSETS_TOPIC
+
+    ends = cluster.partition_ends(OFFSETS_TOPIC)
+    quick = sum(end - begin for begin, end in ends.values()) < SMALL_RECORDS
+    return open_session(kafka=True, quick=quick)
+
+
+def kept_days(text: str) -> float | None:
+    """Days of ``--keep``; None for ``all``.
+
+    Raises
+    ------
+    ConfigError
+        It is neither a duration above 0 nor ``all``.
+    """
+    if text == "all":
+        return None
+    millis = parse_duration_ms(text, "--keep")
+    if millis <= 0:
+        raise ConfigError(f"--keep: found {text!r}, expected a duration such as 90d, or all")
+    return millis / 86_400_000
+
+
+def tell_batch(tables: Tables, batch: int, told: set[int], note: Callable[[str], None]) -> None:
+    """Say what a batch read that is in no table.
+
+    Every batch reads all of ``__share_group_state``, so its number of bad records is said when it
+    changes.
+
+    Parameters
+    ----------
+    told : set of int
+        The number of bad records of that topic that was said last; changed here.
+    """
+    found = [one for one in tables.batches() if one.id == batch]
+    notes_of = found[0].notes if found else {}
+    n_bad = sum(one.rows.get("bad_records", 0) for one in found)
+    tell_bad(n_bad, "of the batch's", note)
+    unknown = {int(number): n for number, n in notes_of.get("unknown_types", {}).items()}
+    n_bad_share = int(notes_of.get("n_bad_share", 0))
+    tell_counts(unknown, 0 if n_bad_share in told else n_bad_share, "of the batch's", note)
+    told.clear()
+    told.add(n_bad_share)

@@ -1,0 +1,279 @@
+"""The keeper of ``serve``: what its process says stands on the pages, and its end ends nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.running import write_tables
+from tests.report.fleet import tables
+from tests.report.served import PATIENCE_S, bounced, is_examined
+from werkzeug.test import Client
+
+from holdfast.adapters.cluster.cluster import LiveCluster
+from holdfast.cli import keeper as module
+from holdfast.cli.commands.serve import own_tables, state_folder
+from holdfast.cli.keeper import Keeper, News
+from holdfast.cli.watching import Watching
+from holdfast.errors import ConfigError
+from holdfast.report.serving.application import ServedPages
+from holdfast.report.serving.index_page import keeper_words
+from holdfast.report.serving.keeping import Keeping
+from holdfast.report.serving.served_fleet import ServedFleet
+from holdfast.tables.manifest import Batch
+from holdfast.tables.reading import Tables, read_tables
+
+LOCAL = {"Host": "localhost"}
+SAYING = """
+import sys, time
+from multiprocessing.connection import Connection
+from holdfast.cli.keeper import News
+pipe = Connection(int(sys.argv[1]))
+told, quiet = pipe.recv()
+"""
+TOLD = Watching(bootstrap="127.0.0.1:1", output=Path("tables"), every_seconds=1.0)
+
+
+def until(done: Callable[[], bool]) -> None:
+    ends = time.monotonic() + PATIENCE_S
+    while not done():
+        assert time.monotonic() < ends, "not in time"
+        time.sleep(0.01)
+
+
+@contextmanager
+def kept_by(program: str, said: list[str] | None = None) -> Iterator[Keeper]:
+    """A keeper whose process runs a program of the test."""
+    tell = [].append if said is None else said.append
+    keeper = Keeper(TOLD, tell, command=(sys.executable, "-c", SAYING + program))
+    keeper.start()
+    try:
+        yield keeper
+    finally:
+        keeper.close()
+
+
+def test_what_the_process_does_is_what_pages_say() -> None:
+    with kept_by(
+        "pipe.send(News(doing=f'first read of {told.bootstrap}'))\npipe.recv()\n"
+    ) as keeper:
+        until(lambda: keeper.keeping == Keeping(doing="first read of 127.0.0.1:1"))
+
+
+def test_trouble_stands_since_it_began_until_the_cluster_was_read() -> None:
+    def noted(keeper: Keeper, *words: News) -> Keeping:
+        for word in words:
+            keeper._note(word)
+        return keeper.keeping
+
+    said: list[str] = []
+    keeper = Keeper(TOLD, said.append)
+    before_ms = time.time_ns() // 1_000_000
+    first = noted(keeper, News(has_read=True), News(trouble="nobody listens"))
+    assert before_ms <= first.since_ms <= time.time_ns() // 1_000_000
+    assert keeper_words(first).endswith(" UTC: nobody listens")
+    later = noted(keeper, News(doing="starting Spark"), News(trouble="no Java"))
+    assert (later.trouble, later.since_ms) == ("no Java", first.since_ms)
+    assert noted(keeper, News(trouble="no Java")) == later
+    assert said == [
+        "the tables are not kept at the moment: nobody listens",
+        "the tables are not kept at the moment: no Java",
+    ]
+    assert noted(keeper, News(has_read=True)) == Keeping()
+
+
+@pytest.mark.parametrize(
+    ("program", "trouble"),
+    [
+        ("pipe.send(News(trouble='no Java'))\n", "no Java"),
+        ("import os; os.kill(os.getpid(), 9)\n", "the process that keeps the tables has ended"),
+    ],
+)
+def test_a_process_that_ends_is_followed_by_another(
+    program: str, trouble: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.05)
+    there = tmp_path / "there"
+    again = f"""
+from pathlib import Path
+if Path({str(there)!r}).exists():
+    pipe.send(News(has_read=True))
+    pipe.recv()
+"""
+    with kept_by(again + program) as keeper:
+        until(lambda: keeper.keeping.trouble == trouble)
+        there.touch()
+        until(lambda: keeper.keeping == Keeping())
+
+
+def test_the_process_ends_with_its_keeper() -> None:
+    keeper = Keeper(TOLD, print, command=(sys.executable, "-c", SAYING + "pipe.recv()\n"))
+    keeper.start()
+    until(lambda: keeper._process is not None)
+    keeper.close()
+    assert keeper._process is not None and keeper._process.poll() is not None
+    assert not keeper._thread.is_alive()
+    assert keeper.keeping.trouble == ""
+
+
+FAILING = """
+from holdfast.cli import keeper
+from holdfast.errors import AdapterError
+def fail(*told, **more):
+    {what}
+keeper.follow_cluster = fail
+keeper.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "trouble"),
+    [
+        ("raise AdapterError('no usable Java')", "no usable Java"),
+        (
+            "raise ModuleNotFoundError(name='pyspark')",
+            "pyspark is not installed: pip install 'holdfast[spark]'",
+        ),
+        ("raise ValueError('odd')", "a bug in holdfast: ValueError: odd"),
+    ],
+)
+def test_why_spark_cannot_start_is_told(what: str, trouble: str) -> None:
+    program = FAILING.format(what=what)
+    keeper = Keeper(TOLD, print, command=(sys.executable, "-c", program))
+    keeper.start()
+    try:
+        until(lambda: trouble in keeper.keeping.trouble)
+    finally:
+        keeper.close()
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from holdfast.cli import keeper, watching
+told = watching.Watching(bootstrap="127.0.0.1:1", output=Path("tables"))
+program = '''
+import sys, time
+from holdfast.cli import keeper
+def busy(*told, **more):
+    print("begun", flush=True)
+    time.sleep(600)
+keeper.follow_cluster = busy
+keeper.main()
+'''
+keeper.Keeper(told, print, command=(sys.executable, "-c", program)).start()
+time.sleep(600)
+"""
+
+
+def test_a_server_that_was_killed_leaves_no_keeper() -> None:
+    owner = subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    with owner:
+        assert owner.stdout.readline() == b"begun\n"
+        os.kill(owner.pid, signal.SIGKILL)
+        # The pipe has no writer any more once the keeper is gone, too.
+        ended = threading.Thread(target=owner.stdout.read)
+        ended.start()
+        ended.join(PATIENCE_S)
+        assert not ended.is_alive()
+
+
+def test_pages_are_there_before_the_first_batch_and_show_it_once_it_is_committed(
+    tmp_path: Path,
+) -> None:
+    kept, now = tmp_path / "kept", [Keeping(doing="first read: 0 of 9 records")]
+    fleet = ServedFleet(kept, print, lambda: now[0])
+    fleet.start()
+    try:
+        client = Client(ServedPages(fleet, is_local=True))
+        page = client.get("/", headers=LOCAL)
+        assert page.status_code == 200
+        assert "first read: 0 of 9 records" in page.text
+        assert "Groups stand here once" in page.text
+        assert client.get("/ready", headers=LOCAL).status_code == 503
+        assert client.get("/metrics", headers=LOCAL).status_code == 503
+        assert client.get("/health", headers=LOCAL).status_code == 200
+
+        (tmp_path / "made").mkdir()
+        made = read_tables(write_tables(tables(bounced("etl")), tmp_path / "made"))
+        commit(made, kept)
+        assert fleet.wait(lambda s: s.n_groups == 1 and is_examined(s), PATIENCE_S)
+        now[0] = Keeping(trouble="nobody listens", since_ms=0)
+        assert client.get("/ready", headers=LOCAL).status_code == 200
+        for path in ("/", "/group?name=etl"):
+            text = client.get(path, headers=LOCAL).text
+            assert "nothing new since 1970-01-01 00:00:00 UTC: nobody listens" in text
+        told = client.get("/state", headers=LOCAL).json
+        assert told["troubled"] and told["keeper"].endswith("UTC: nobody listens")
+    finally:
+        fleet.close()
+
+
+def test_pages_go_on_where_the_cluster_does_not_answer(tmp_path: Path) -> None:
+    (tmp_path / "made").mkdir()
+    made = read_tables(write_tables(tables(bounced("etl")), tmp_path / "made"))
+    commit(made, tmp_path / "kept", query="q", offsets={"0": 9})
+    told = replace(TOLD, output=tmp_path / "kept", timeout="1s")
+    fleet, keeper = own_tables(told, has_answered=False, quiet=True)
+    fleet.start()
+    try:
+        client = Client(ServedPages(fleet, is_local=True))
+        until(lambda: client.get("/state", headers=LOCAL).json["troubled"])
+        page = client.get("/", headers=LOCAL).text
+        assert "nothing new since 2" in page
+        assert "127.0.0.1:1" in page
+        assert "etl" in page
+    finally:
+        fleet.close()
+        keeper.close()
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "named", "folder"),
+    [
+        ("4L6g3nShT-eMCtK--X86sw", "{home}/xdg", "{home}/xdg/holdfast/4L6g3nShT-eMCtK--X86sw"),
+        ("abc_1", "", "{home}/.local/state/holdfast/abc_1"),
+        ("abc_1", "relative", "{home}/.local/state/holdfast/abc_1"),
+        ("../up", "", None),
+        ("", "", None),
+    ],
+)
+def test_the_folder_of_a_cluster_is_named_after_its_id(
+    cluster_id: str,
+    named: str,
+    folder: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(LiveCluster, "check", lambda self: None)
+    monkeypatch.setattr(LiveCluster, "cluster_id", lambda self: cluster_id)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", named.format(home=tmp_path))
+    if folder is None:
+        with pytest.raises(ConfigError, match="give one"):
+            state_folder("127.0.0.1:1", None, "1s")
+    else:
+        assert str(state_folder("127.0.0.1:1", None, "1s")) == folder.format(home=tmp_path)
+
+
+def commit(made: Tables, folder: Path, **notes: Any) -> None:
+    """What a keeper does: files first, which are nothing yet, then a commit."""
+    from holdfast.tables.stored import TABLES
+    from holdfast.tables.writing import BatchWriter, files_of
+
+    writer = BatchWriter(str(folder), 0)
+    for name in TABLES:
+        writer.write(name, made.stored(name))
+    files = files_of(writer.close())
+    Tables(folder).commit(Batch(id=0, files=files, notes=notes))

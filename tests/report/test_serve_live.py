@@ -1,0 +1,130 @@
+"""``holdfast serve -b`` on a real broker, in a real browser: an open page shows what happens."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.live.waiting import until
+
+if TYPE_CHECKING:
+    from tests.live.cut import Cut
+
+    from holdfast.adapters.broker.broker import Broker
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.browser]
+
+PATIENCE_S = 300.0
+
+
+class Member:
+    """A member of a stock client, polled by a thread until it leaves."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str, client_id: str):
+        from kafka import KafkaConsumer
+
+        self._consumer = KafkaConsumer(
+            topic, group_id=group, bootstrap_servers=bootstrap, client_id=client_id
+        )
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            self._consumer.poll(200)
+        self._consumer.close()
+
+    def leave(self) -> None:
+        self._over.set()
+        self._thread.join(PATIENCE_S)
+
+
+@contextmanager
+def members(bootstrap: str, topic: str, group: str) -> Iterator[Any]:
+    """A function that lets a member join; all leave at the end."""
+    joined: list[Member] = []
+    try:
+        yield lambda client_id: joined.append(Member(bootstrap, topic, group, client_id))
+    finally:
+        for member in joined:
+            member.leave()
+
+
+@contextmanager
+def served(bootstrap: str, group: str, state: Path) -> Iterator[str]:
+    """Address of ``holdfast serve -b`` with a state directory of its own."""
+    command = [sys.executable, "-m", "holdfast", "serve", "-b", bootstrap, "--group", group]
+    more = ["--listen", "127.0.0.1:0", "--every", "1s", "--timeout", "5s"]
+    with subprocess.Popen(
+        ["env", f"XDG_STATE_HOME={state}", *command, *more], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        try:
+            # A cluster where nothing was ever committed is told first: its topic is not there yet.
+            lines = (re.findall(r"(http://\S+)/ until", line) for line in process.stderr)
+            yield next(found[0] for found in lines if found)
+        finally:
+            process.terminate()
+            process.stderr.read()
+    assert process.returncode == 0
+
+
+def test_an_open_page_shows_a_rebalance_and_a_cluster_that_is_away_without_a_reload(
+    broker: Broker, cut: Cut, chromium: Any, tmp_path: Path
+) -> None:
+    from kafka import KafkaAdminClient
+    from kafka.admin import NewTopic
+
+    bootstrap, topic, group = broker.bootstrap, f"t-{uuid.uuid4().hex}", f"g-{uuid.uuid4().hex}"
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    admin.create_topics([NewTopic(topic, 2, 1)])
+    admin.close()
+    with (
+        members(bootstrap, topic, group) as join,
+        served(broker.bootstrap_of("CUT"), group, tmp_path) as address,
+    ):
+        context = chromium.new_context()
+        page, said = context.new_page(), list[str]()
+        page.on("pageerror", lambda error: said.append(str(error)))
+
+        def shows(text: str, where: str, what: str) -> None:
+            until(lambda: text in page.locator(where).inner_text(), what, PATIENCE_S)
+
+        page.goto(address)
+        assert page.locator("#live-keeper").inner_text() + page.locator("#groups").inner_text()
+        page.evaluate("globalThis.opened = 'once'")
+        join("one")
+        until(lambda: page.get_by_role("link", name=group).count(), "the group's row", PATIENCE_S)
+        assert page.evaluate("globalThis.opened") == "once"
+        (folder,) = (tmp_path / "holdfast").iterdir()
+        assert folder.name == "holdfastLocalClusterId"
+
+        page.get_by_role("link", name=group).click()
+        shows("Members now\n1", "#figures", "one member")
+        page.locator("#intervals-box > summary").click()
+        page.evaluate("globalThis.opened = 'once'")
+        join("two")
+        shows("Members now\n2", "#figures", "two members")
+        shows("two", "#legend", "the colour of the newcomer")
+        shows("two", "#intervals", "the newcomer's interval in the open table")
+        assert page.evaluate("globalThis.opened") == "once"
+
+        cut.reset()
+        try:
+            shows("nothing new since 2", "#live-keeper", "a cluster that is away")
+            assert "Members now\n2" in page.locator("#figures").inner_text()
+        finally:
+            cut.mend()
+        until(lambda: not page.locator("#live-keeper").inner_text(), "all is well", PATIENCE_S)
+        assert page.evaluate("globalThis.opened") == "once"
+        assert said == []
+        context.close()
