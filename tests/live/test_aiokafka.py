@@ -35,6 +35,7 @@ QUICK = {
     "retry_backoff_ms": 50,
     "metadata_max_age_ms": 500,
 }
+LONGEST_CALL_S = 10  # where the connections would wait 30 s for a broker
 both = pytest.mark.parametrize(
     "kind",
     [
@@ -226,6 +227,32 @@ def test_stops_while_a_fetch_waits_to_be_sent_again(broker, cut, caplog):
         assert asyncio.all_tasks() == before
 
     asyncio.run(main())
+
+
+@both
+def test_begins_once_a_broker_is_back(broker, cut, kind):
+    topic = Topic(broker.bootstrap, 1)
+    topic.produce(1)
+    options = {**QUICK, "bootstrap_servers": f"127.0.0.1:{cut.port}"}
+
+    async def work():
+        one, other = (kind(group_id=fresh("cut"), **options) for _ in range(2))
+        await one.start()
+        await other.start()
+        cut.reset()
+        try:
+            for consumer in (one, other):
+                consumer.subscribe([topic.name])
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(one.getone(), 1)
+            async with asyncio.timeout(LONGEST_CALL_S):
+                await other.stop()
+        finally:
+            cut.mend()
+        assert len(await read(one, 1)) == 1
+        await one.stop()
+
+    run(work())
 
 
 @both
