@@ -84,18 +84,3 @@ def test_other_columns_are_refused():
     gens = some()
     with pytest.raises(SourceError, match="other columns than generation_heads has"):
         read(packed(gens, head=gens.head.drop_columns(["state"])))
-
-
-def test_state_from_before_there_were_tasks_is_read():
-    gens = some()
-    older = {
-        "head": gens.head.drop_columns(["delay_ms", "config_offset", "record_bytes"]),
-        "members": gens.members.drop_columns(["n_revoked"]),
-        "owned": gens.owned.drop_columns(["role"]),
-    }
-    (found,) = read(packed(gens, **older)).past
-    assert found.head["record_bytes"].null_count == len(found.head)  # nobody had counted them
-    later = ["record_bytes"]
-    assert found.head.drop_columns(later).equals(gens.head.drop_columns(later))
-    assert found.members.equals(gens.members)
-    assert found.owned.equals(gens.owned)
