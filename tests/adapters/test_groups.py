@@ -10,7 +10,7 @@ import kafka.errors
 import pytest
 from kafka.protocol.broker_version_data import BrokerVersionData
 
-from holdfast.adapters.cluster.groups import DESCRIBED_BY, GroupQuestions, Kind, Position
+from holdfast.adapters.cluster.groups import DESCRIBED_BY, GroupQuestions, GroupType, Position
 from holdfast.adapters.cluster.messages import request_class
 from holdfast.adapters.cluster.versions import GROUP_REQUESTS, REQUESTS
 from holdfast.errors import RemoteProtocolError
@@ -77,8 +77,8 @@ def test_groups_are_listed_with_kind_and_node_and_an_old_broker_names_no_kind():
     brokers = Brokers({"a": ("Consumer", 1), "b": ("", 2)}, None)
     listed = questions(brokers).listed
     assert {(g.group, g.kind, g.node) for g in listed.values()} == {
-        ("a", Kind.CONSUMER, 1),
-        ("b", Kind.CLASSIC, 2),
+        ("a", GroupType.CONSUMER, 1),
+        ("b", GroupType.CLASSIC, 2),
     }
 
 
@@ -97,7 +97,7 @@ def test_members_of_a_classic_group_read_what_their_assignment_says(protocol_typ
         return described("g", given, protocol_type=protocol_type)
 
     brokers = Brokers({"g": ("classic", 1)}, answer)
-    found = questions(brokers).members(Kind.CLASSIC, ["g"]).result()
+    found = questions(brokers).members(GroupType.CLASSIC, ["g"]).result()
     assert {one.member_id: one.partitions for one in found} == {"m1": read, "m2": (), "m3": ()}
     assert brokers.asked == [("DescribeGroups", 1)]
 
@@ -119,11 +119,11 @@ def test_members_of_a_streams_group_read_the_topics_of_their_active_tasks():
         brokers = Brokers(
             {"g": ("streams", 2)}, lambda *_, at=topology: described("g", given, topology=at)
         )
-        (found,) = questions(brokers).members(Kind.STREAMS, ["g"]).result()
+        (found,) = questions(brokers).members(GroupType.STREAMS, ["g"]).result()
         assert found.partitions == read
 
 
-@pytest.mark.parametrize("kind", [Kind.CONSUMER, Kind.SHARE])
+@pytest.mark.parametrize("kind", [GroupType.CONSUMER, GroupType.SHARE])
 def test_members_of_groups_that_brokers_assign_read_what_they_are_given(kind):
     topics = [Answer(topic_name="t", partitions=[3, 1])]
     given = [member("m", assignment=Answer(topic_partitions=topics))]
@@ -141,7 +141,7 @@ def test_a_group_that_moves_is_asked_about_at_its_new_coordinator():
         return described("g", [member("m", member_assignment=b"")], protocol_type="consumer")
 
     brokers = Brokers({"g": ("classic", 1)}, answer)
-    (found,) = questions(brokers).members(Kind.CLASSIC, ["g"]).result()
+    (found,) = questions(brokers).members(GroupType.CLASSIC, ["g"]).result()
     assert found.member_id == "m"
     assert [node for _, node in brokers.asked] == [1, 2]
 
@@ -149,7 +149,7 @@ def test_a_group_that_moves_is_asked_about_at_its_new_coordinator():
 def test_a_group_that_has_ended_has_nothing_and_a_refusal_is_one():
     brokers = Brokers({"g": ("share", 1)}, lambda *_: described("g", [], code))
     for code in (GROUP_ID_NOT_FOUND, GROUP_AUTHORIZATION_FAILED):
-        asked = questions(brokers).members(Kind.SHARE, ["g"])
+        asked = questions(brokers).members(GroupType.SHARE, ["g"])
         if code == GROUP_ID_NOT_FOUND:
             assert asked.result() == []
         else:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.adapters.cluster.groups import Position, Reader
+from holdfast.adapters.cluster.groups import GroupReader, Position
 from holdfast.adapters.cluster.groups_now import MOST_ASKED, GroupsNow
 from holdfast.cli import asked_lag
 from holdfast.cli.asked_lag import chosen_groups, lag_rows
@@ -40,7 +40,7 @@ def answers(draw: st.DrawFn) -> GroupsNow:
             Position(group=group, topic=topic, partition=partition, offset=offset, share_lag=left)
         )
     readers = [
-        Reader(
+        GroupReader(
             group=draw(st.sampled_from(GROUPS)),
             member_id=f"m{number}",
             client_id="c",

@@ -45,7 +45,8 @@ def known(rows):
 
 def tool_says(tool, bootstrap, group):
     """{(topic, partition): (offset, lag)} as one of Kafka's tools prints it."""
-    said = printed(ask(tool, bootstrap, "--describe", "--group", group, "--offsets"))
+    more = ("--verbose",) if tool == "streams" else ()
+    said = printed(ask(tool, bootstrap, "--describe", "--group", group, "--offsets", *more))
     return {
         (row["TOPIC"], int(row["PARTITION"])): (
             row.get("CURRENT-OFFSET") or row.get("START-OFFSET"),

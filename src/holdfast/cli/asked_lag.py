@@ -21,7 +21,7 @@ from holdfast.errors import nearest
 
 if TYPE_CHECKING:
     from holdfast.adapters.cluster.cluster import LiveCluster
-    from holdfast.adapters.cluster.groups import Position, Reader
+    from holdfast.adapters.cluster.groups import GroupReader, Position
 
 MOST_GROUPS: Final = 2_000
 """So many groups at most are asked for one by one."""
@@ -111,9 +111,9 @@ def lag_rows(found: GroupsNow, reset: str) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _owners(readers: Sequence[Reader]) -> dict[_Partition, Reader]:
+def _owners(readers: Sequence[GroupReader]) -> dict[_Partition, GroupReader]:
     """The reader of each partition; of several the one with the smallest id."""
-    found: dict[_Partition, Reader] = {}
+    found: dict[_Partition, GroupReader] = {}
     for reader in sorted(readers, key=lambda one: one.member_id):
         for topic, partitions in reader.partitions:
             for partition in partitions:
@@ -121,7 +121,7 @@ def _owners(readers: Sequence[Reader]) -> dict[_Partition, Reader]:
     return found
 
 
-def _empty_row(group: str, topic: str, partition: int, owner: Reader | None) -> dict[str, Any]:
+def _empty_row(group: str, topic: str, partition: int, owner: GroupReader | None) -> dict[str, Any]:
     unknown = ("current_offset", "lag", "lag_by_reset", "lag_seconds", "lag_seconds_basis")
     times = ("delivered", "commit_timestamp", "position_timestamp")
     return {

@@ -96,7 +96,7 @@ class _Parsed(click.ParamType[Any]):
         return self._parser(str(value))
 
 
-class _Member(click.Choice[str]):
+class _ChoiceOf(click.Choice[str]):
     """A member of a closed set, by its value."""
 
     def __init__(self, members: type[StrEnum]):
@@ -107,7 +107,7 @@ class _Member(click.Choice[str]):
         return self._members(super().convert(value, param, ctx))
 
 
-class Command(click.Command):
+class OneOfEach(click.Command):
     """A command that refuses a second one of an option that counts once."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -128,7 +128,7 @@ def _refuse_repeats(given: list[click.Parameter]) -> None:
             raise ConfigError(f"{flag} is given {n_times} times, and only one of them would count")
 
 
-def command_of(name: str, run: Run, epilog: str) -> Command:
+def command_of(name: str, run: Run, epilog: str) -> OneOfEach:
     """The command that calls a function with what was given on its command line."""
     hints = get_type_hints(run, include_extras=True)
     made = {
@@ -139,7 +139,7 @@ def command_of(name: str, run: Run, epilog: str) -> Command:
     def call(**given: Any) -> Any:
         return run(**{own: given[str(one.name)] for own, one in made.items()})
 
-    return Command(
+    return OneOfEach(
         name,
         params=list(made.values()),
         callback=call,
@@ -188,5 +188,5 @@ def _type(kind: Any, declared: Declared) -> Any:
     if declared.min is not None:
         return click.IntRange(min=declared.min)
     if issubclass(kind, StrEnum):
-        return _Member(kind)
+        return _ChoiceOf(kind)
     return _LocalPath() if issubclass(kind, Path) else kind

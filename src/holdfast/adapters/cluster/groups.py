@@ -38,7 +38,7 @@ _GONE = 69
 """GROUP_ID_NOT_FOUND: a group that ended since it was listed has no members and no commits."""
 
 
-class Kind(StrEnum):
+class GroupType(StrEnum):
     """What ListGroups calls the type of a group."""
 
     CLASSIC = "classic"
@@ -47,13 +47,13 @@ class Kind(StrEnum):
     STREAMS = "streams"
 
 
-DESCRIBED_BY: Final[Mapping[Kind, str]] = {
-    Kind.CLASSIC: "DescribeGroups",
-    Kind.CONSUMER: "ConsumerGroupDescribe",
-    Kind.SHARE: "ShareGroupDescribe",
-    Kind.STREAMS: "StreamsGroupDescribe",
+DESCRIBED_BY: Final[Mapping[GroupType, str]] = {
+    GroupType.CLASSIC: "DescribeGroups",
+    GroupType.CONSUMER: "ConsumerGroupDescribe",
+    GroupType.SHARE: "ShareGroupDescribe",
+    GroupType.STREAMS: "StreamsGroupDescribe",
 }
-"""Kind of a group -> the request about its members."""
+"""GroupType of a group -> the request about its members."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class ListedGroup:
     """A group, its kind and its coordinator's node."""
 
     group: str
-    kind: Kind
+    kind: GroupType
     node: int
 
 
@@ -89,7 +89,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
+class GroupReader:
     """A member and what it reads now.
 
     Parameters
@@ -130,7 +130,9 @@ class GroupQuestions:
         """Every group that the brokers list, by its name."""
         return self._listed
 
-    def members(self, kind: Kind, groups: Sequence[str]) -> concurrent.futures.Future[list[Reader]]:
+    def members(
+        self, kind: GroupType, groups: Sequence[str]
+    ) -> concurrent.futures.Future[list[GroupReader]]:
         """Members of these groups, all of one kind, and what each reads."""
         return self._asked(groups, partial(self._describe, kind))
 
@@ -188,13 +190,13 @@ class GroupQuestions:
             answer = await self._connections.send(request, broker.node_id)
             raise_code(answer.error_code)
             for one in answer.groups:
-                kind = Kind((getattr(one, "group_type", "") or Kind.CLASSIC).lower())
+                kind = GroupType((getattr(one, "group_type", "") or GroupType.CLASSIC).lower())
                 listed[one.group_id] = ListedGroup(
                     group=one.group_id, kind=kind, node=broker.node_id
                 )
         self._listed = listed
 
-    async def _describe(self, kind: Kind, node: int, groups: list[str]) -> list[Reader]:
+    async def _describe(self, kind: GroupType, node: int, groups: list[str]) -> list[GroupReader]:
         answer = await self._connections.send(_describe_request(kind, groups), node)
         found = []
         for one in answer.groups:
@@ -203,7 +205,7 @@ class GroupQuestions:
             raise_code(one.error_code, f"group {one.group_id!r}")
             read = _READ[kind](one)
             found += [
-                Reader(
+                GroupReader(
                     group=one.group_id,
                     member_id=member.member_id,
                     client_id=member.client_id,
@@ -258,8 +260,8 @@ class GroupQuestions:
         return found
 
 
-def _describe_request(kind: Kind, groups: list[str]) -> Any:
-    if kind is Kind.CLASSIC:
+def _describe_request(kind: GroupType, groups: list[str]) -> Any:
+    if kind is GroupType.CLASSIC:
         from kafka.protocol.admin import DescribeGroupsRequest
 
         return DescribeGroupsRequest(
@@ -354,9 +356,9 @@ def _read_tasks(group: Any) -> Read:
     return read
 
 
-_READ: Final[Mapping[Kind, Callable[[Any], Read]]] = {
-    Kind.CLASSIC: _read_classic,
-    Kind.CONSUMER: _read_assigned,
-    Kind.SHARE: _read_assigned,
-    Kind.STREAMS: _read_tasks,
+_READ: Final[Mapping[GroupType, Callable[[Any], Read]]] = {
+    GroupType.CLASSIC: _read_classic,
+    GroupType.CONSUMER: _read_assigned,
+    GroupType.SHARE: _read_assigned,
+    GroupType.STREAMS: _read_tasks,
 }

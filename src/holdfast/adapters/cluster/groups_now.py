@@ -18,9 +18,9 @@ from holdfast.adapters.cluster.cluster import Asked, LiveCluster, led, offsets_o
 from holdfast.adapters.cluster.groups import (
     DESCRIBED_BY,
     GroupQuestions,
-    Kind,
+    GroupReader,
+    GroupType,
     Position,
-    Reader,
 )
 
 MOST_ASKED: Final = 5_000
@@ -38,7 +38,7 @@ class GroupsNow:
     ----------
     positions : sequence of Position
         Commits and start offsets.
-    readers : sequence of Reader
+    readers : sequence of GroupReader
         Members with what they read.
     share_groups : frozenset of str
         The share groups among them.
@@ -52,7 +52,7 @@ class GroupsNow:
     """
 
     positions: Sequence[Position]
-    readers: Sequence[Reader]
+    readers: Sequence[GroupReader]
     share_groups: frozenset[str]
     offsets: Sequence[tuple[str, int, int, int]]
     taken_at_us: int
@@ -77,11 +77,11 @@ def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
         chosen = choose(questions.listed)
         if chosen is None:
             return None
-        by_kind: dict[Kind, list[str]] = {}
+        by_kind: dict[GroupType, list[str]] = {}
         for group in sorted(chosen):
             by_kind.setdefault(questions.listed[group].kind, []).append(group)
         positions = _positions(asked, questions, by_kind)
-        readers: list[Reader] = []
+        readers: list[GroupReader] = []
         for kind, groups in by_kind.items():
             readers += _readers(asked, questions, kind, groups)
         topics = {one.topic for one in positions}
@@ -92,7 +92,7 @@ def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
     return GroupsNow(
         positions=positions,
         readers=readers,
-        share_groups=frozenset(by_kind.get(Kind.SHARE, ())),
+        share_groups=frozenset(by_kind.get(GroupType.SHARE, ())),
         offsets=offsets,
         taken_at_us=taken_at_us,
         times_ms=times,
@@ -100,10 +100,10 @@ def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
 
 
 def _positions(
-    asked: Asked, questions: GroupQuestions, by_kind: dict[Kind, list[str]]
+    asked: Asked, questions: GroupQuestions, by_kind: dict[GroupType, list[str]]
 ) -> list[Position]:
-    shared = by_kind.get(Kind.SHARE, [])
-    others = [g for kind, groups in by_kind.items() if kind is not Kind.SHARE for g in groups]
+    shared = by_kind.get(GroupType.SHARE, [])
+    others = [g for kind, groups in by_kind.items() if kind is not GroupType.SHARE for g in groups]
     found: list[Position] = []
     if others:
         found += asked("OffsetFetch", lambda _: questions.commits(others))
@@ -113,9 +113,9 @@ def _positions(
 
 
 def _readers(
-    asked: Asked, questions: GroupQuestions, kind: Kind, groups: Sequence[str]
-) -> list[Reader]:
-    found: list[Reader] = asked(DESCRIBED_BY[kind], lambda _: questions.members(kind, groups))
+    asked: Asked, questions: GroupQuestions, kind: GroupType, groups: Sequence[str]
+) -> list[GroupReader]:
+    found: list[GroupReader] = asked(DESCRIBED_BY[kind], lambda _: questions.members(kind, groups))
     return found
 
 
