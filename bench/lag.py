@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -27,7 +28,7 @@ TOPIC = "measured"
 
 def fill(bootstrap: str, n_groups: int, n_partitions: int) -> None:
     """Make a topic, and groups that have committed in every partition of it."""
-    from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+    from confluent_kafka import Consumer, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -37,15 +38,15 @@ def fill(bootstrap: str, n_groups: int, n_partitions: int) -> None:
     for i in range(10 * n_partitions):
         producer.produce(TOPIC, value=b"x", partition=i % n_partitions)
     producer.flush(60)
-    commits = [TopicPartition(TOPIC, i, i % 10) for i in range(n_partitions)]
-    for at in range(0, n_groups, 50):
-        asked = [
-            admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(f"g{n}", commits)])
-            for n in range(at, min(at + 50, n_groups))
-        ]
-        for futures in asked:
-            for future in futures.values():
-                future.result(120)
+
+    def commit(number: int) -> None:
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"g{number}"})
+        commits = [TopicPartition(TOPIC, i, i % 10) for i in range(n_partitions)]
+        consumer.commit(offsets=commits, asynchronous=False)
+        consumer.close()
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(commit, range(n_groups)))
 
 
 def run(name: str, command: list[str], **about: int) -> dict[str, float]:

@@ -50,7 +50,7 @@ def tool_says(tool, bootstrap, group):
     return {
         (row["TOPIC"], int(row["PARTITION"])): (
             row.get("CURRENT-OFFSET") or row.get("START-OFFSET"),
-            row.get("LAG") or row.get("OFFSET-LAG"),
+            (row.get("LAG") or row["OFFSET-LAG"]).strip(),
         )
         for row in said
     }
