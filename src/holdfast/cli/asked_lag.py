@@ -6,8 +6,7 @@ written, nor that one was deleted or has expired. So the times of commits are nu
 ``none`` without a commit, and ``lag_seconds`` is known by records alone.
 
 **Strategy.** Plain Python, row by row: NumPy and Arrow would take as long to load as the answer.
-:data:`MOST_GROUPS` says up to where this way is taken: from there on the pipeline, which reads the
-offsets topic by columns, is as quick.
+Of more than :data:`MOST_GROUPS` groups the pipeline reads the offsets topic by columns instead.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.adapters.cluster.groups import GroupReader, Position
 
 MOST_GROUPS: Final = 2_000
-"""So many groups at most are asked for one by one."""
+"""So many groups at most: an estimate, which ``bench/lag.py --crossing`` is there to measure."""
 
 _LATEST = "latest"
 _Partition = tuple[str, str, int]
@@ -39,7 +38,7 @@ def asked_lag(
     reset: str,
     note: Callable[[str], None],
 ) -> list[dict[str, Any]] | None:
-    """Rows of ``lag`` from the coordinators; None where the pipeline is as quick.
+    """Rows of ``lag`` from the coordinators; None where there are too many groups.
 
     Parameters
     ----------
