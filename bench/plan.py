@@ -29,8 +29,8 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.assignors.registry import assign
-from holdfast.pipeline.plan.plan import PLAN_DDL, Fleet, group_of, plan_rows, plan_task
-from holdfast.pipeline.plan.plan_rows import FLEET
+from holdfast.pipeline.plan.rows import FLEET
+from holdfast.pipeline.plan.run import PLAN_DDL, Fleet, group_of, plan_rows, plan_task
 from holdfast.pipeline.session import get_session
 from pipeline import commit_id
 from pipeline_cpu import Usage

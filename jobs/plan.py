@@ -12,7 +12,7 @@ import sys
 import pyarrow.parquet as pq
 
 from holdfast.pipeline.ingest.source import Dump
-from holdfast.pipeline.plan.plan import plan
+from holdfast.pipeline.plan.run import plan
 from holdfast.pipeline.session import get_session
 from holdfast.tables.places import writable
 from holdfast.tables.reading import open_tables

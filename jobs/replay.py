@@ -14,9 +14,9 @@ import sys
 import pyarrow.parquet as pq
 
 from holdfast.pipeline.ingest.source import Dump
-from holdfast.pipeline.replay.replay import Request, replay
-from holdfast.pipeline.replay.replay_settings import ReplaySettings
-from holdfast.pipeline.replay.replay_story import stories
+from holdfast.pipeline.replay.run import Request, replay
+from holdfast.pipeline.replay.settings import ReplaySettings
+from holdfast.pipeline.replay.story import stories
 from holdfast.pipeline.session import get_session
 from holdfast.tables.places import writable
 from holdfast.tables.reading import open_tables

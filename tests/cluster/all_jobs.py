@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from holdfast.pipeline.batches import jobs
-from holdfast.pipeline.plan import plan
-from holdfast.pipeline.replay import replay
+from holdfast.pipeline.plan import run as plan
+from holdfast.pipeline.replay import run as replay
 from holdfast.pipeline.session import get_session
 from holdfast.tables.reading import Tables
 

@@ -16,7 +16,7 @@ from holdfast.machine.policies import (
     find_policy,
     policy_of_protocol,
 )
-from holdfast.pipeline.replay.replay_settings import ReplaySettings, offered
+from holdfast.pipeline.replay.settings import ReplaySettings, offered
 from holdfast.sim.scenarios import Setup
 from holdfast.sim.scenarios import assignors_of as simulated_assignors
 

@@ -17,9 +17,9 @@ from holdfast.pipeline.batches.watch import Stream, follow
 from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
-from holdfast.pipeline.plan import plan
-from holdfast.pipeline.replay import replay
-from holdfast.pipeline.replay.replay_story import stories
+from holdfast.pipeline.plan import run as plan
+from holdfast.pipeline.replay import run as replay
+from holdfast.pipeline.replay.story import stories
 from holdfast.pipeline.session import RUNTIME_CONF, get_session
 from holdfast.tables.reading import Tables
 

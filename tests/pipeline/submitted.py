@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from holdfast.pipeline.batches import jobs
-from holdfast.pipeline.plan import plan
-from holdfast.pipeline.replay import replay
+from holdfast.pipeline.plan import run as plan
+from holdfast.pipeline.replay import run as replay
 from holdfast.pipeline.session import get_session
 
 folder, (dump, out) = Path(__file__).parents[2] / "jobs", sys.argv[1:3]

@@ -15,10 +15,10 @@ from holdfast.assignors.claims import Claims
 from holdfast.assignors.registry import AssignorInfo
 from holdfast.assignors.result import Solution
 from holdfast.machine.policies import assignors_for
-from holdfast.pipeline.plan.plan import plan
-from holdfast.pipeline.replay.replay import Request, replay
-from holdfast.pipeline.replay.replay_settings import ReplaySettings
-from holdfast.pipeline.replay.replay_story import stories
+from holdfast.pipeline.plan.run import plan
+from holdfast.pipeline.replay.run import Request, replay
+from holdfast.pipeline.replay.settings import ReplaySettings
+from holdfast.pipeline.replay.story import stories
 
 NAME = "all-to-first"
 

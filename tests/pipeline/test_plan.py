@@ -18,10 +18,10 @@ from holdfast.assignors.registry import ASSIGNORS, assign
 from holdfast.errors import ConfigError, SourceError
 from holdfast.model.limits import MOST_PARTITIONS
 from holdfast.pipeline.ingest.source import Dump
-from holdfast.pipeline.plan import plan as plans
-from holdfast.pipeline.plan.plan import Fleet, group_of, plan, plan_rows
-from holdfast.pipeline.plan.plan_rows import FLEET, fleet_rows, topics_of
-from holdfast.pipeline.plan.plan_spread import Spread, order_by
+from holdfast.pipeline.plan import run as plans
+from holdfast.pipeline.plan.rows import FLEET, fleet_rows, topics_of
+from holdfast.pipeline.plan.run import Fleet, group_of, plan, plan_rows
+from holdfast.pipeline.plan.spread import Spread, order_by
 
 
 def tables(tmp_path, history, commits=(), ends=()):

@@ -9,11 +9,11 @@ from tests.pipeline import local, worlds
 from tests.pipeline.histories import generation
 from tests.pipeline.test_replay_story import told
 
-from holdfast.pipeline.replay import replay as replays
-from holdfast.pipeline.replay.replay import REPLAY, Request, replay
-from holdfast.pipeline.replay.replay_settings import ReplaySettings, actual_setting
-from holdfast.pipeline.replay.replay_story import stories
-from holdfast.pipeline.replay.replay_world import replay as replay_story
+from holdfast.pipeline.replay import run as replays
+from holdfast.pipeline.replay.play import replay as replay_story
+from holdfast.pipeline.replay.run import REPLAY, Request, replay
+from holdfast.pipeline.replay.settings import ReplaySettings, actual_setting
+from holdfast.pipeline.replay.story import stories
 from holdfast.sim.world.costs import Costs
 
 POLICIES = ("eager", "simple", "holdfast-simple", "deferred", "incremental")

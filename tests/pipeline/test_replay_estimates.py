@@ -11,14 +11,14 @@ from tests.pipeline import local, worlds
 from tests.pipeline.histories import generation
 from tests.pipeline.test_replay_story import rows_of
 
-from holdfast.pipeline.replay.replay import NO_CLASSIC, Request, replay
-from holdfast.pipeline.replay.replay_commits import CommitTimes
-from holdfast.pipeline.replay.replay_draws import ReplayInterval, drawn, interval
-from holdfast.pipeline.replay.replay_estimates import CLIENTS, client_of, estimate
-from holdfast.pipeline.replay.replay_happenings import Do
-from holdfast.pipeline.replay.replay_rows import group_rows
-from holdfast.pipeline.replay.replay_settings import ReplaySettings
-from holdfast.pipeline.replay.replay_story import story_of
+from holdfast.pipeline.replay.commits import CommitTimes
+from holdfast.pipeline.replay.draws import ReplayInterval, drawn, interval
+from holdfast.pipeline.replay.estimates import CLIENTS, client_of, estimate
+from holdfast.pipeline.replay.happenings import Do
+from holdfast.pipeline.replay.rows import group_rows
+from holdfast.pipeline.replay.run import NO_CLASSIC, Request, replay
+from holdfast.pipeline.replay.settings import ReplaySettings
+from holdfast.pipeline.replay.story import story_of
 from holdfast.sim.world.costs import Costs
 
 LIVED = Costs(

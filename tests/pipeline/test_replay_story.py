@@ -10,10 +10,10 @@ from hypothesis import given
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import COOPERATIVE, generation, histories, law
 
-from holdfast.pipeline.replay.replay_happenings import Do, Story
-from holdfast.pipeline.replay.replay_rows import GroupRows, RecordedGeneration, RecordedMember
-from holdfast.pipeline.replay.replay_settings import actual_setting
-from holdfast.pipeline.replay.replay_story import MAX_GENERATIONS, stories, story_of
+from holdfast.pipeline.replay.happenings import Do, Story
+from holdfast.pipeline.replay.rows import GroupRows, RecordedGeneration, RecordedMember
+from holdfast.pipeline.replay.settings import actual_setting
+from holdfast.pipeline.replay.story import MAX_GENERATIONS, stories, story_of
 from holdfast.sim.world.costs import Costs
 
 CAPTURED = Path(__file__).with_name("captured") / "dump"

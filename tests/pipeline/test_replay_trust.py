@@ -10,12 +10,12 @@ from tests.pipeline import fleet, local, worlds
 from tests.pipeline.histories import generation
 
 from holdfast.model.fidelity import LOW_FIDELITY, SURE_FIDELITY
-from holdfast.pipeline.replay import replay_rows
-from holdfast.pipeline.replay.replay import SECONDS, Request, replay
-from holdfast.pipeline.replay.replay_mends import with_mends
-from holdfast.pipeline.replay.replay_rows import group_rows
-from holdfast.pipeline.replay.replay_story import story_of
-from holdfast.pipeline.replay.replay_trust import MEANINGS, caution
+from holdfast.pipeline.replay import rows as replay_rows
+from holdfast.pipeline.replay.mends import with_mends
+from holdfast.pipeline.replay.rows import group_rows
+from holdfast.pipeline.replay.run import SECONDS, Request, replay
+from holdfast.pipeline.replay.story import story_of
+from holdfast.pipeline.replay.trust import MEANINGS, caution
 from holdfast.report.drawing.policies import policy_section
 from holdfast.sim.world.costs import Costs
 

@@ -12,7 +12,7 @@ from tests.report.fleet import tables as columns_of
 from tests.report.served import bounced, quiet
 from tests.tables.compacted import ROWS, bytes_read, compacted_fleet, folder_bytes
 
-from holdfast.pipeline.plan.plan_rows import fleet_rows, topics_of
+from holdfast.pipeline.plan.rows import fleet_rows, topics_of
 from holdfast.report.columns.timeline import last_time
 from holdfast.report.drawing.writing import render
 from holdfast.tables.manifest import Batch

@@ -35,9 +35,9 @@ from holdfast.sim.baselines import BASELINE_ASSIGNORS, BASELINES
 from holdfast.sim.world.costs import Costs
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.replay.replay import Request
-    from holdfast.pipeline.replay.replay_happenings import Story
-    from holdfast.pipeline.replay.replay_settings import ReplaySettings
+    from holdfast.pipeline.replay.happenings import Story
+    from holdfast.pipeline.replay.run import Request
+    from holdfast.pipeline.replay.settings import ReplaySettings
 
 EXAMPLES = """\b
 Examples:
@@ -128,7 +128,7 @@ def run(
     Nothing is changed on the cluster. Exit codes: 0 done; 1 a fidelity below --fail-below;
     2 a wrong option; 3 a source that cannot be read.
     """
-    from holdfast.pipeline.replay.replay import Request
+    from holdfast.pipeline.replay.run import Request
 
     _check_file(fmt, output)
     note = notes(quiet)
@@ -201,7 +201,7 @@ def settings_from(
     ConfigError
         There is no such policy or assignor, or they do not go together.
     """
-    from holdfast.pipeline.replay.replay_settings import ReplaySettings
+    from holdfast.pipeline.replay.settings import ReplaySettings
 
     found: dict[ReplaySettings, None] = {}
     assignors = [find(name).name for name in assignors]
@@ -242,7 +242,7 @@ def _form(row: PolicyInfo, assignor: str) -> str | None:
 
 def _check(request: Request) -> None:
     """Build every setting's assignors once, so that a wrong number is found before Spark starts."""
-    from holdfast.pipeline.replay.replay_settings import offered
+    from holdfast.pipeline.replay.settings import offered
 
     for setting in request.settings:
         offered(setting, {})
@@ -255,8 +255,8 @@ def _wants_lags(request: Request) -> bool:
 
 def _stories(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -> list[Story]:
     """What happened to every group, from the tables, with a bar."""
-    from holdfast.pipeline.replay.replay_rows import unread_commits
-    from holdfast.pipeline.replay.replay_story import stories
+    from holdfast.pipeline.replay.rows import unread_commits
+    from holdfast.pipeline.replay.story import stories
 
     read = stories(
         opened.tables,
@@ -275,9 +275,9 @@ def _stories(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) 
 
 def _with_mends(rows: Any, opened: OpenedTables, request: Request) -> Any:
     """What would mend a low fidelity, tried on the group's own history."""
-    from holdfast.pipeline.replay.replay_mends import with_mends
-    from holdfast.pipeline.replay.replay_rows import GroupRows, group_rows
-    from holdfast.pipeline.replay.replay_story import story_of
+    from holdfast.pipeline.replay.mends import with_mends
+    from holdfast.pipeline.replay.rows import GroupRows, group_rows
+    from holdfast.pipeline.replay.story import story_of
 
     last: list[GroupRows] = []  # a group is asked for with one cost after the other
 
@@ -293,7 +293,7 @@ def _with_mends(rows: Any, opened: OpenedTables, request: Request) -> Any:
 
 def _replayed(stories: Sequence[Story], request: Request, *, quiet: bool) -> Any:
     """All replays, with a bar: of pairs of group and setting here, of tasks under Spark."""
-    from holdfast.pipeline.replay.replay import replay
+    from holdfast.pipeline.replay.run import replay
 
     n_pairs = len(stories) * (len(request.settings) + 1)
     with ExitStack() as stack:

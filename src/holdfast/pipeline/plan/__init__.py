@@ -1,4 +1,4 @@
-"""What another assignment would be: ``plan``, from ``plan_rows``.
+"""What another assignment would be: ``run``, from ``rows``.
 
-``plan_equal`` and ``plan_spread`` plan thousands of groups at once.
+``equal`` and ``spread`` plan thousands of groups at once.
 """

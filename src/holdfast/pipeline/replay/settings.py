@@ -23,7 +23,7 @@ from holdfast.machine.policies import (
 from holdfast.machine.policy import Policy
 from holdfast.model.limits import INT32_MAX
 from holdfast.pipeline.history.generations import CONNECT
-from holdfast.pipeline.replay.replay_happenings import Story
+from holdfast.pipeline.replay.happenings import Story
 from holdfast.sim.baselines import BASELINES
 from holdfast.sim.baselines.connect import ConnectAssignor
 

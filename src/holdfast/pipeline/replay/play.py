@@ -6,10 +6,10 @@ group comes up, nor in the quiet between disturbances.
 
 from __future__ import annotations
 
-from holdfast.pipeline.replay.replay_848 import ReplayedSession848
-from holdfast.pipeline.replay.replay_happenings import Story
-from holdfast.pipeline.replay.replay_session import ReplayCost, ReplayedSession
-from holdfast.pipeline.replay.replay_settings import ReplaySettings
+from holdfast.pipeline.replay.happenings import Story
+from holdfast.pipeline.replay.kip848 import ReplayedSession848
+from holdfast.pipeline.replay.session import ReplayCost, ReplayedSession
+from holdfast.pipeline.replay.settings import ReplaySettings
 from holdfast.sim.world.costs import Costs
 
 

@@ -41,8 +41,8 @@ import numpy as np
 
 from holdfast.pipeline.history.generations import CONSUMER
 from holdfast.pipeline.history.signs import SHORTEST_SESSION_MS
-from holdfast.pipeline.replay.replay_commits import CommitTimes
-from holdfast.pipeline.replay.replay_rows import GroupRows, RecordedGeneration
+from holdfast.pipeline.replay.commits import CommitTimes
+from holdfast.pipeline.replay.rows import GroupRows, RecordedGeneration
 from holdfast.sim.world.costs import Costs
 
 NINE_IN_TEN: Final = 1.645

@@ -29,7 +29,7 @@ from holdfast.model.fidelity import (
 )
 from holdfast.pipeline.arrow_types import Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
-from holdfast.pipeline.replay.replay_draws import (
+from holdfast.pipeline.replay.draws import (
     BUSY_SPREAD,
     ReplayInterval,
     drawn,
@@ -37,11 +37,11 @@ from holdfast.pipeline.replay.replay_draws import (
     model_spread,
     n_draws,
 )
-from holdfast.pipeline.replay.replay_happenings import Story
-from holdfast.pipeline.replay.replay_session import ReplayCost
-from holdfast.pipeline.replay.replay_settings import ReplaySettings, actual_setting
-from holdfast.pipeline.replay.replay_trust import caution
-from holdfast.pipeline.replay.replay_world import replay as replay_story
+from holdfast.pipeline.replay.happenings import Story
+from holdfast.pipeline.replay.play import replay as replay_story
+from holdfast.pipeline.replay.session import ReplayCost
+from holdfast.pipeline.replay.settings import ReplaySettings, actual_setting
+from holdfast.pipeline.replay.trust import caution
 from holdfast.sim.world.costs import Costs
 from holdfast.tables.schemas import arrow_schema
 
@@ -361,7 +361,7 @@ def replay(
     spark : callable or None
         Gives the session, if there is enough to do to use one.
     stories : sequence of Story
-        From :func:`holdfast.pipeline.replay.replay_story.stories`.
+        From :func:`holdfast.pipeline.replay.story.stories`.
     track : callable
         Passes on what the driver works off one by one, for a progress bar.
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask, row_of, starts, within
-from holdfast.pipeline.plan.plan_spread import Spread, order_by
+from holdfast.pipeline.plan.spread import Spread, order_by
 
 MAX_CELLS = 1 << 16
 """Topics times members of a group of several topics, above which it is left to the assignor."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.pipeline.replay.replay_session import QUIET_MS, ReplayedSession
+from holdfast.pipeline.replay.session import QUIET_MS, ReplayedSession
 from holdfast.sim.baselines.kip848 import Group848, SimulatedConsumer
 from holdfast.sim.world.costs import Costs
 

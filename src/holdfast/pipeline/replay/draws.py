@@ -21,8 +21,8 @@ import numpy as np
 
 from holdfast.machine.policies import find_policy
 from holdfast.model.limits import INT32_MAX
-from holdfast.pipeline.replay.replay_estimates import APART, CLIENTS, NINE_IN_TEN, Estimate
-from holdfast.pipeline.replay.replay_happenings import Do, Happening, RecordedSession, Story
+from holdfast.pipeline.replay.estimates import APART, CLIENTS, NINE_IN_TEN, Estimate
+from holdfast.pipeline.replay.happenings import Do, Happening, RecordedSession, Story
 from holdfast.sim.baselines import BASELINES
 from holdfast.sim.world.costs import Costs, Listener
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast.pipeline.history.generations import CONNECT, WORKER
-from holdfast.pipeline.replay.replay_rows import (
+from holdfast.pipeline.replay.rows import (
     GroupRows,
     RecordedGeneration,
     RecordedPause,

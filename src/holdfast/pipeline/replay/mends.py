@@ -18,8 +18,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from holdfast.model.fidelity import LOW_FIDELITY
-from holdfast.pipeline.replay.replay import Request, rounds_and_moves
-from holdfast.pipeline.replay.replay_happenings import Story
+from holdfast.pipeline.replay.happenings import Story
+from holdfast.pipeline.replay.run import Request, rounds_and_moves
 from holdfast.sim.world.costs import Costs
 
 TRIED: Final = {
@@ -42,7 +42,7 @@ def with_mends(rows: pa.Table, read: Callable[[str, Costs], Story], request: Req
     Parameters
     ----------
     rows : Table
-        From :func:`holdfast.pipeline.replay.replay.replay`.
+        From :func:`holdfast.pipeline.replay.run.replay`.
     read : callable
         The story of a group, read with these costs.
     """

@@ -1,13 +1,13 @@
 """What another assignment would be for every group: moves, gain and cost. Printed, never applied.
 
 **Rules.** The input is each group's last generation in the tables: members, subscriptions, owners
-and lag (:mod:`holdfast.pipeline.plan.plan_rows`). A group that the assignor refuses becomes a row
+and lag (:mod:`holdfast.pipeline.plan.rows`). A group that the assignor refuses becomes a row
 with the reason; the other groups are planned all the same. The tables have no racks of partitions,
 so racks do not count.
 
 **Strategy.** A group is one row, so a plan is one ``mapInArrow`` without a shuffle; a few groups
 are planned in the driver. ``sticky`` has a form for many groups at once
-(:mod:`holdfast.pipeline.plan.plan_equal`); every other group goes through the registry.
+(:mod:`holdfast.pipeline.plan.equal`); every other group goes through the registry.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from holdfast.model.topics import Topics
 from holdfast.pipeline.arrow_types import Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.generations import list_parts
-from holdfast.pipeline.plan.plan_equal import Stack, sticky_targets
-from holdfast.pipeline.plan.plan_rows import FLEET, fleet_rows
+from holdfast.pipeline.plan.equal import Stack, sticky_targets
+from holdfast.pipeline.plan.rows import FLEET, fleet_rows
 from holdfast.tables.reading import Tables, once_more
 from holdfast.tables.schemas import arrow_schema
 

@@ -2,7 +2,7 @@
 
 **Rules.** A story holds values only, and goes to a worker as JSON without loss. A *slot* is one
 member id; a *place* is a member that keeps its identity over restarts.
-:mod:`holdfast.pipeline.replay.replay_story` says how records become a story.
+:mod:`holdfast.pipeline.replay.story` says how records become a story.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Story:
         How long lost partitions wait, as the group's own assignments say; -1: none says it.
     costs : dict of str to tuple of float
         What the history says of a cost: at least, middle, at most, in ms, and from how many
-        observations; see :mod:`holdfast.pipeline.replay.replay_estimates`.
+        observations; see :mod:`holdfast.pipeline.replay.estimates`.
     slow : tuple of int
         Slots with slow batches.
     rebuild_blocks : bool

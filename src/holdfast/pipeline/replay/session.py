@@ -18,8 +18,8 @@ import numpy as np
 
 from holdfast.model.limits import INT32_MAX
 from holdfast.pipeline.history.movements import RESTART_WINDOW_SECONDS
-from holdfast.pipeline.replay.replay_happenings import Do, Happening, RecordedSession, Story
-from holdfast.pipeline.replay.replay_settings import ReplaySettings, offered
+from holdfast.pipeline.replay.happenings import Do, Happening, RecordedSession, Story
+from holdfast.pipeline.replay.settings import ReplaySettings, offered
 from holdfast.sim.world.calm import all_calm
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.world import World, WorldOptions

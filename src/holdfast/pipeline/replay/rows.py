@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.pipeline.history.generations import CONNECT
-from holdfast.pipeline.replay.replay_commits import CommitTimes
+from holdfast.pipeline.replay.commits import CommitTimes
 from holdfast.tables.groups import GroupedTable
 from holdfast.tables.reading import Tables
 

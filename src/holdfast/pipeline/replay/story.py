@@ -25,7 +25,7 @@ in a new generation         timeout and a heartbeat before the record, and a sta
 subscribe, resize           as a start
 ==========================  =====================================================================
 
-A heartbeat is that of the group's estimates (:mod:`holdfast.pipeline.replay.replay_estimates`).
+A heartbeat is that of the group's estimates (:mod:`holdfast.pipeline.replay.estimates`).
 With commits at hand a rebalance began half a heartbeat and a round before its record; where members
 that stayed committed on purpose when they noticed it, half a heartbeat before the first of these
 commits. Where all that stayed fell silent for want of a dead member, it began half a heartbeat
@@ -52,20 +52,20 @@ from holdfast.pipeline.history.generations import (
     own_assignment,
 )
 from holdfast.pipeline.history.movements import COOPERATIVE_PROTOCOLS, RESTART_WINDOW_SECONDS
-from holdfast.pipeline.replay.replay_estimates import GOODBYE, HOPS, estimate
-from holdfast.pipeline.replay.replay_happenings import (
+from holdfast.pipeline.replay.estimates import GOODBYE, HOPS, estimate
+from holdfast.pipeline.replay.happenings import (
     Do,
     Happening,
     RecordedSession,
     Story,
 )
-from holdfast.pipeline.replay.replay_resources import (
+from holdfast.pipeline.replay.resources import (
     EAGER_CONNECT,
     WORKERS,
     as_kinds,
     workers_of,
 )
-from holdfast.pipeline.replay.replay_rows import (
+from holdfast.pipeline.replay.rows import (
     GroupRows,
     RecordedGeneration,
     RecordedMember,
