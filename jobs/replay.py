@@ -36,7 +36,7 @@ for text in wanted.settings:
     delay_ms = int(delay[0]) if delay else 0
     settings.append(ReplaySettings(policy=policy, assignor=assignor, delay_ms=delay_ms))
 told = list(stories(open_tables(wanted.tables), topics, lags=True))
-found = replay(get_session, told, Request(settings=tuple(settings), given=frozenset()))
+found = replay(get_session, told, Request(settings=tuple(settings)))
 with writable(wanted.out) as sink:
     pq.write_table(found, sink)
 sys.stdout.write(f"{len(told)} groups, {found.num_rows} rows\n")

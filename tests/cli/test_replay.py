@@ -8,10 +8,13 @@ import json
 
 import pytest
 from tests.cli.running import run
-from tests.pipeline import local, worlds
+from tests.pipeline import fleet, local, worlds
+from tests.pipeline.histories import generation
 
 from holdfast.cli.commands.replay import given_costs, with_dashes
 from holdfast.errors import SourceError
+from holdfast.model.fidelity import LOW_FIDELITY
+from holdfast.pipeline.replay.costs import HAND_OVERS
 from holdfast.report.drawing.policies import policy_section, read_policies
 
 COLUMNS = (
@@ -23,8 +26,10 @@ COLUMNS = (
     "rebalances",
     "moved",
     "moved_to_third",
-    "partition_seconds_unowned",
+    "revocations",
+    "hand_over_ms",
     "partition_seconds_stopped",
+    "partition_seconds_stopped_low",
     "longest_stop_seconds",
     "time_to_balance_seconds",
     "fidelity",
@@ -134,7 +139,9 @@ def test_a_fidelity_that_is_too_low_is_a_finding(tables):
         (["--batch", "0"], "batch: found 0"),
         (["--group", "elt"], "did you mean etl?"),
         (["--format", "parquet"], "name a file with -o"),
-        (["--cost", "rebuidl=1s"], "did you mean rebuild?"),
+        (["--cost", "hand-ovre=1s"], "did you mean hand-over?"),
+        (["--cost", "poll=1s"], "known: hand-over, heartbeat"),
+        (["--cost", "restart=soon"], "expected such as 30s"),
         (["--policy", "cooperative-sticky", "--assignor", "lag"], "no cooperative form"),
     ],
 )
@@ -155,10 +162,55 @@ def test_people_see_a_dash_where_the_history_does_not_tell():
     assert shown == {"group": "g", "moved": 0, "partition_seconds_stopped": "-"}
 
 
-def test_only_costs_that_are_given_hold_whatever_the_history_says():
-    assert given_costs(["heartbeat=1s", "broker-session=9s", "joining-stops=50"]) == {
-        "heartbeat_ms",
-        "broker_session_ms",
-        "joining_stops",
-    }
-    assert given_costs([]) == frozenset()
+def test_costs_that_are_given_have_names_and_durations():
+    given = given_costs(["hand-over=1s", "broker-session-ms=9000", "restart=PT1M"])
+    assert given == {"hand-over": 1_000, "broker-session": 9_000, "restart": 60_000}
+    assert given_costs([]) == {}
+
+
+def test_the_table_says_what_a_hand_over_is_taken_to_cost_and_why(tables):
+    ask = ("replay", "--input", tables, "--group", "etl", "--policy", "kip848", "-q")
+    shown = run(*ask, width=250).out
+    own = HAND_OVERS[""]
+    assert f"assumed: {own.eager:g} x heartbeat (3000 ms, assumed)" in shown
+    assert f"assumed: {own.kip848:g} x broker-heartbeat (5000 ms, assumed)" in shown
+    given = run(*ask, "--cost", "hand-over=1500ms", width=250).out
+    assert "1500" in given and "assumed: " not in given
+
+
+def test_a_given_hand_over_is_what_each_revocation_costs(tables):
+    ask = ("replay", "--input", tables, "--group", "etl", "--policy", "simple", "-q")
+    free, dear = (
+        json.loads(run(*ask, "--cost", f"hand-over={cost}", "--format", "json").out)["rows"]
+        for cost in ("0s", "4s")
+    )
+    for zero, four in zip(free, dear, strict=True):
+        assert json.loads(four["costs"])["hand-over"] == {"ms": 4_000, "basis": "given"}
+        name = "partition_seconds_stopped"
+        assert zero[name] == zero[f"{name}_low"] == four[f"{name}_low"]
+        assert four[name] == pytest.approx(zero[name] + 4 * four["revocations"])
+        assert four["revocations"] > 0
+
+
+def test_a_low_fidelity_is_marked_and_says_what_not_to_trust(tmp_path):
+    """A record of an owner of everything that no range assignor would make: the moves differ."""
+    owned = [{"a-1": {"t": [0, 1, 2, 3]}}, {"a-1": {"t": []}, "b-1": {"t": [0, 1, 2, 3]}}]
+    records = [
+        ("g", at, fleet.classic(generation("g", n, own, at=at)))
+        for n, (own, at) in enumerate(zip(owned, (10, 20), strict=True), 1)
+    ]
+    fleet.write_dump(tmp_path / "dump", records, topics=[("t", 4)])
+    path = local.run(tmp_path / "dump", tmp_path / "tables").root
+    done = run("replay", "--input", path, "--policy", "simple", width=250)
+    assert "g: fidelity 0.60 is low: moves differ from the records: trust no number" in done.err
+    assert " low" in done.out
+
+
+def test_the_report_marks_rows_of_low_fidelity():
+    good = {"group": "a", "policy": "eager", "fidelity": LOW_FIDELITY}
+    low = {"group": "b", "policy": "eager", "fidelity": 0.02}
+    unknown = {"group": "c", "policy": "eager"}
+    page = policy_section([good, low, unknown])
+    assert page.count("Low fidelity.") == 2
+    assert page.count(">low</span>") == page.count(">not known</span>") == 1
+    assert "Low fidelity" not in policy_section([good])

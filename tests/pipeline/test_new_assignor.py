@@ -58,7 +58,7 @@ def test_a_history_is_replayed_with_it(tmp_path):
     worlds.write(tmp_path / "dump", [played], topics=[("topic", 6)])
     told = list(stories(local.run(tmp_path / "dump", tmp_path / "tables"), {"topic": 6}))
     asked = ReplaySettings(policy="eager", assignor=NAME)
-    rows = replay(None, told, Request(settings=(asked,), costs=worlds.COSTS)).to_pylist()
+    rows = replay(None, told, Request(settings=(asked,))).to_pylist()
     assert [row["assignor"] for row in rows] == ["range", NAME]
     assert rows[1]["note"] is None and rows[1]["rebalances"] > 0
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import COOPERATIVE, generation, histories, law
 
+from holdfast.pipeline.replay.costs import HAND_OVERS, ReplayCosts
 from holdfast.pipeline.replay.happenings import Do, Story
 from holdfast.pipeline.replay.rows import GroupRows, RecordedGeneration, RecordedMember
 from holdfast.pipeline.replay.settings import actual_setting
-from holdfast.pipeline.replay.story import MAX_GENERATIONS, stories, story_of
-from holdfast.sim.world.costs import Costs
+from holdfast.pipeline.replay.story import MAX_GENERATIONS, client_of, stories, story_of
 
 CAPTURED = Path(__file__).with_name("captured") / "dump"
 
@@ -52,7 +52,7 @@ def rows_of(history, **more):
 
 def told(history, topics=None, **more) -> Story:
     """The story of one group."""
-    story = story_of(rows_of(history, **more), topics or {}, Costs(slow_members=0))
+    story = story_of(rows_of(history, **more), topics or {}, ReplayCosts())
     assert story is not None
     return story
 
@@ -73,7 +73,7 @@ def test_a_member_that_goes_and_comes_back_keeps_its_place():
         ]
     )
     assert story.places == (0, 1, 1)
-    assert done(story) == [(Do.STOP, 1, 17_000), (Do.START, 2, 37_000)]
+    assert done(story) == [(Do.STOP, 1, 19_500), (Do.START, 2, 39_500)]
     assert story.sessions[0].generations == ((0,), (0, 1))
     assert story.moved == 4 and story.n_rebalances == 2
 
@@ -113,9 +113,10 @@ def test_silence_of_a_session_timeout_is_a_crash():
         }
         return told(history, pauses=[pause])
 
-    assert done(seen(26_000)) == [(Do.STOP, 1, 16_000)]
-    assert done(seen(18_000)) == [(Do.CRASH, 1, 8_500)]
-    assert done(seen(10_000)) == [(Do.STOP, 1, 17_000)]  # no sign but the record itself
+    assert done(seen(26_000)) == [(Do.STOP, 1, 19_500)]
+    assert done(seen(18_000)) == [(Do.CRASH, 1, 10_000)]
+    assert done(seen(22_500)) == [(Do.CRASH, 1, 12_500)]  # its last heartbeat came after it
+    assert done(seen(10_000)) == [(Do.STOP, 1, 19_500)]  # no sign but the record itself
 
 
 def test_a_static_member_that_returns_in_time_makes_no_generation():
@@ -131,7 +132,7 @@ def test_a_static_member_that_returns_in_time_makes_no_generation():
     assert (start.do, start.slot, start.expired) == (Do.START, 1, False)
     late = told([history[0], {**history[1], "generation": 2}])
     crash, start = late.sessions[0].happenings
-    assert (crash.do, crash.at_ms) == (Do.CRASH, 7_000) and start.expired
+    assert (crash.do, crash.at_ms) == (Do.CRASH, 10_000) and start.expired
     assert late.n_rebalances == 1 and late.moved == 0
 
 
@@ -153,7 +154,7 @@ def test_time_without_members_is_left_out():
         ]
     )
     assert len(story.sessions) == 2
-    assert done(story) == [(Do.START, 2, 7_000)]
+    assert done(story) == [(Do.START, 2, 9_500)]
 
 
 def test_subscriptions_and_partition_counts_change():
@@ -164,6 +165,7 @@ def test_subscriptions_and_partition_counts_change():
         generation("g", 3, {"a-1": ({"subscribed_topics": ["t", "u"]}, wide)}, at=30),
     ]
     grown = {"generation": 2, "timestamp": 20_000, "cause": "partition_count_change"}
+    grown |= {"cause_basis": "inferred"}
     grown |= {"pause_lower_seconds": 0.5, "pause_upper_seconds": 2.0}
     story = told(history, {"t": 4, "u": 1}, rebalances=[grown])
     (session,) = story.sessions
@@ -186,7 +188,7 @@ def test_the_delay_is_the_one_that_the_assignments_name():
     rows = rows_of(history)
     for row, delay_ms in zip(rows.generations, (9_000, 20_000, 18_300, -1), strict=True):
         row.delay_ms = delay_ms  # the first one paces moves: everything has an owner
-    story = story_of(rows, {}, Costs(slow_members=0))
+    story = story_of(rows, {}, ReplayCosts())
     assert story is not None and story.delay_ms == 20_000
     setting, note = actual_setting(story, 300_000)
     assert (setting.delay_ms, note) == (20_000, "")
@@ -212,7 +214,7 @@ def test_a_long_story_is_cut_and_says_so():
 
 
 def test_a_group_that_never_had_members_has_no_story():
-    assert story_of(rows_of([generation("g", 1, {}, at=1)]), {}, Costs()) is None
+    assert story_of(rows_of([generation("g", 1, {}, at=1)]), {}, ReplayCosts()) is None
 
 
 @law
@@ -220,7 +222,7 @@ def test_a_group_that_never_had_members_has_no_story():
 def test_laws_of_stories(history):
     """Any history: JSON is the whole story, times ascend, starts and stops alternate per slot."""
     for group in {g["group"]: None for g in history}:
-        story = story_of(rows_of([g for g in history if g["group"] == group]), {}, Costs())
+        story = story_of(rows_of([g for g in history if g["group"] == group]), {}, ReplayCosts())
         if story is None:
             continue
         assert Story.from_json(story.to_json()) == story
@@ -277,8 +279,111 @@ def test_a_member_of_the_new_protocol_is_silent_for_the_brokers_session_before_i
         rows.generations[0].members = [
             replace(m, session_ms=None) for m in rows.generations[0].members
         ]
-        costs = Costs(slow_members=0, broker_session_ms=broker_session_ms)
+        costs = ReplayCosts(given={"broker-session": broker_session_ms})
         return done(story_of(rows, {}, costs))[0][0]
 
     assert departure(10_000) is Do.CRASH
     assert departure(45_000) is Do.STOP
+
+
+@pytest.mark.parametrize(
+    ("cause", "how"),
+    [("leave", Do.STOP), ("session_timeout", Do.CRASH), ("join_and_leave", Do.STOP)],
+)
+def test_a_stated_cause_of_a_rebalance_says_how_its_members_went(cause, how):
+    history = [
+        generation("g", 1, {"a-1": A, "b-1": B}, at=10),
+        generation("g", 2, {"a-1": {"t": [0, 1, 2, 3]}}, at=30),
+    ]
+    row = {"generation": 2, "timestamp": 30_000, "cause": cause, "cause_basis": "stated"}
+    row |= {"pause_lower_seconds": 0.0, "pause_upper_seconds": 0.0}
+    at_ms = 10_000 if how is Do.CRASH else 19_500
+    assert done(told(history, rebalances=[row])) == [(how, 1, at_ms)]
+    inferred = row | {"cause_basis": "inferred"}
+    assert done(told(history, rebalances=[inferred])) == [(Do.STOP, 1, 19_500)]
+
+
+def killed(*, stayed_until_ms, costs=None, again=(), client_id=""):
+    """a is killed at 24 s and is back by the record of 30 s, when its session of 10 s is over."""
+    history = [
+        generation("g", 1, {"a-1": A, "b-1": B}, at=10),
+        generation("g", 2, {"a-2": A, "b-1": B}, at=30),
+        *again,
+    ]
+    pauses = [
+        {
+            "timestamp": 30_000,
+            "unowned_since": None,
+            "last_seen": seen_ms,
+            "topic": "t",
+            "partitions": partitions,
+            "basis": "eager",
+        }
+        for seen_ms, partitions in ((20_000, [0, 1]), (stayed_until_ms, [2, 3]))
+    ]
+    rows = rows_of(history, pauses=pauses)
+    for row in rows.generations if client_id else ():
+        row.members = [replace(m, client_id=f"{client_id}-{m.member_id[0]}") for m in row.members]
+    return story_of(rows, {}, costs or ReplayCosts())
+
+
+def test_a_killed_member_came_back_when_the_others_fell_silent():
+    assert done(killed(stayed_until_ms=23_000)) == [(Do.CRASH, 0, 10_000), (Do.START, 1, 13_000)]
+
+
+def test_without_such_a_sign_it_came_back_after_its_usual_absence_or_what_is_given():
+    crash = (Do.CRASH, 0, 10_000)
+    silent = killed(stayed_until_ms=10_000)
+    assert done(silent) == [crash, (Do.START, 1, 19_500)]  # 10 s, if its record is no earlier
+    soon = ReplayCosts(given={"restart": 3_000})
+    assert done(killed(stayed_until_ms=10_000, costs=soon)) == [crash, (Do.START, 1, 13_000)]
+    away = [
+        generation("g", 3, {"b-1": {"t": [0, 1, 2, 3]}}, at=50),
+        generation("g", 4, {"a-3": A, "b-1": B}, at=54),
+    ]
+    usual = killed(stayed_until_ms=10_000, again=away)
+    assert usual.restart_ms == 4_000
+    assert done(usual)[:2] == [crash, (Do.START, 1, 14_000)]
+
+
+@pytest.mark.parametrize(
+    ("extra", "protocol", "client"),
+    [
+        ({"rack": ""}, "range", "librdkafka"),
+        ({"client_id": "kafka-python-3.0.12"}, "range", "kafka-python"),
+        ({"client_id": "consumer-g-1"}, "range", "java"),
+        ({"client_id": "consumer-g-1"}, "holdfast-deferred", "holdfast"),
+        ({"client_id": "app"}, "range", ""),
+    ],
+)
+def test_what_members_run_is_told_by_what_only_one_client_writes(extra, protocol, client):
+    rows = rows_of([generation("g", 1, {"a-1": A}, at=1, protocol=protocol)])
+    (row,) = rows.generations
+    row.members = [replace(m, **extra) for m in row.members]
+    assert client_of(rows) == client and client in HAND_OVERS
+
+
+@pytest.mark.parametrize(("last_seen", "how"), [(24_000, Do.CRASH), (29_000, Do.STOP)])
+def test_a_member_of_a_kip848_group_that_fell_silent_before_another_epoch_has_crashed(
+    last_seen, how
+):
+    """b joins at 26 s, a is gone at 30 s, and b has a's last partition by a record of 30.4 s."""
+    steps = [
+        {"a": {"t": [0, 1]}},
+        {"a": {"t": [0]}, "b": {"t": [1]}},
+        {"b": {"t": [0, 1]}},
+    ]
+    generations = [
+        generation("g", n, members, at=at, kind="consumer", protocol="uniform")
+        for n, (members, at) in enumerate(zip(steps, (10, 26, 30), strict=True), start=1)
+    ]
+    pause = {"unowned_since": 30_000, "topic": "t", "basis": "reconciled"}
+    pauses = [
+        {**pause, "timestamp": 26_300, "last_seen": 26_000, "partitions": [1]},
+        {**pause, "timestamp": 30_400, "last_seen": last_seen, "partitions": [0]},
+    ]
+    rows = rows_of(generations, pauses=pauses)
+    for row in rows.generations:
+        row.members = [replace(m, session_ms=None) for m in row.members]
+    story = story_of(rows, {"t": 2}, ReplayCosts(given={"broker-session": 6_000}))
+    assert [(h.do, h.slot) for h in story.sessions[0].happenings] == [(Do.START, 1), (how, 0)]

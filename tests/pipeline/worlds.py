@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from tests.pipeline import fleet
@@ -15,13 +14,6 @@ from holdfast.sim.world.world import World
 from holdfast.wire.one.offsets_records import decode_record, encode_record
 
 COSTS = Costs(slow_members=0)
-
-
-def middle(row, name):
-    """Seconds of a replay; where its fidelity tells none, the middle of their bounds."""
-    if row[name] is not None:
-        return row[name]
-    return math.expm1(sum(math.log1p(row[f"{name}_{end}"]) for end in ("low", "high")) / 2)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Agreements of a replay with its recording, from 0 (nothing) to 1 (the same).
 
-**Rules.** Every agreement compares two values in either order, or one value with two bounds. It is
+**Rules.** Every agreement compares two values in either order, or bounds with bounds. It is
 0 to 1, and 1 only if nothing differs. The fidelity of a replay is its lowest agreement, so that a
 good number cannot hide a bad one.
 """
@@ -12,9 +12,6 @@ from typing import Final
 
 LOW_FIDELITY: Final = 0.8
 """Below this agreement, numbers of a replay are not to be trusted."""
-SURE_FIDELITY: Final = 0.9
-"""From this fidelity on, nine of ten predictions of seconds shall lie within a quarter of the
-truth; below it no seconds are told, but for their bounds."""
 
 
 def agreement_of_counts(left: float, right: float) -> float:
@@ -25,10 +22,10 @@ def agreement_of_counts(left: float, right: float) -> float:
     return (1 + min(left, right)) / (1 + max(left, right))
 
 
-def agreement_with_bounds(value: float, lower: float, upper: float) -> float:
-    """1 between the bounds, else how near the value is to the nearest of them."""
-    nearest = min(max(value, lower), upper)
-    return 1.0 if nearest == value else agreement_of_counts(value, nearest)
+def agreement_of_bounds(left: tuple[float, float], right: tuple[float, float]) -> float:
+    """1 if two intervals (lower and upper bound) have a value in common, else how near they are."""
+    lower, upper = max(left[0], right[0]), min(left[1], right[1])
+    return 1.0 if lower <= upper else agreement_of_counts(lower, upper)
 
 
 def agreement_of_sequences(left: Sequence[Hashable], right: Sequence[Hashable]) -> float:

@@ -29,8 +29,7 @@ class Happening:
     """One thing that happens: ``do`` to a slot (or to ``topics[0]``: ``count`` partitions).
 
     ``expired``: a static member starts as soon as the coordinator has removed it. ``returns``: a
-    static member stops without a word to the coordinator, to come back. ``vague_ms``: it may have
-    happened up to half of that earlier or later.
+    static member stops without a word to the coordinator, to come back.
     """
 
     at_ms: int
@@ -40,7 +39,6 @@ class Happening:
     count: int = 0
     expired: bool = False
     returns: bool = False
-    vague_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,23 +83,17 @@ class Story:
         Timeouts of the members, -1 where the records do not say.
     delay_ms : int
         How long lost partitions wait, as the group's own assignments say; -1: none says it.
-    costs : dict of str to tuple of float
-        What the history says of a cost: at least, middle, at most, in ms, and from how many
-        observations; see :mod:`holdfast.pipeline.replay.estimates`.
-    slow : tuple of int
-        Slots with slow batches.
-    rebuild_blocks : bool
-        A member that rebuilds does nothing else.
+    restart_ms : int
+        The usual absence of a member whose departure and return are in different records; -1: none.
     client : str
-        What its members run, as far as the records tell.
+        What its members run, as far as the records tell: a name of
+        :data:`holdfast.pipeline.replay.costs.HAND_OVERS`.
     n_partitions : int
         Most partitions that had an owner at once.
     moved : int
         Partitions that changed their place.
     pause_lower_seconds, pause_upper_seconds : float
         Partition-seconds without an owner, as ``rebalances`` has them.
-    pause_least_seconds : float
-        A closer lower bound: an owner commits when it gives up, or at its rhythm until then.
     kip848 : bool
         Its last generation is that of a KIP-848 group.
     refused : str
@@ -109,8 +101,6 @@ class Story:
     workers : str
         Protocol type of a group of workers (Connect's, or of ``Worker``), whose connectors, tasks
         and resources stand for partitions, and their kinds for topics; empty for any other group.
-    n_unread_commits : int
-        Commits that memory does not hold: the costs are told without them.
     blind : bool
         A static member of a cooperative group was away: what it owned stood still, and no record
         says how long.
@@ -133,15 +123,11 @@ class Story:
     lags: dict[str, tuple[int, ...]] = field(default_factory=dict)
     note: str = ""
     blind: bool = False
-    costs: dict[str, tuple[float, float, float, int]] = field(default_factory=dict)
-    slow: tuple[int, ...] = ()
-    rebuild_blocks: bool = False
+    restart_ms: int = -1
     client: str = ""
-    pause_least_seconds: float = 0.0
     kip848: bool = False
     refused: str = ""
     workers: str = ""
-    n_unread_commits: int = 0
 
     @property
     def n_events(self) -> int:
@@ -164,8 +150,6 @@ class Story:
         value["sessions"] = tuple(_session(session) for session in value["sessions"])
         value["places"] = tuple(value["places"])
         value["asked"] = {int(slot): tuple(topics) for slot, topics in value["asked"].items()}
-        value["slow"] = tuple(value["slow"])
-        value["costs"] = {name: tuple(known) for name, known in value["costs"].items()}
         value["lags"] = {topic: tuple(lags) for topic, lags in value["lags"].items()}
         return cls(**value)
 

@@ -1,7 +1,7 @@
 """One session of a story as a KIP-848 group, by the model that ``simulate`` has of such groups.
 
-**Rules.** Heartbeats and sessions are the broker's, for a KIP-848 member has none of its own: by
-default those of Kafka's configuration. There is no deferral.
+**Rules.** The session is the broker's, for a KIP-848 member has none of its own. There is no
+deferral.
 
 **Strategy.** :class:`World848` shows the model as a replay sees a world of the machines.
 """
@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.pipeline.replay.session import QUIET_MS, ReplayedSession
+from holdfast.pipeline.replay.costs import ReplayCosts
+from holdfast.pipeline.replay.session import QUICK, QUIET_MS, ReplayedSession
 from holdfast.sim.baselines.kip848 import Group848, SimulatedConsumer
 from holdfast.sim.world.costs import Costs
 
@@ -103,13 +104,12 @@ class World848:
 class ReplayedSession848(ReplayedSession):
     """One session of a KIP-848 group, by the model of :mod:`holdfast.sim.baselines.kip848`."""
 
+    def quick_costs(self, costs: ReplayCosts) -> Costs:
+        """Members whose hand-overs cost nothing, with the broker's session."""
+        return replace(QUICK, session_ms=costs.of("broker-session").ms)
+
     def new_world(self, seed: int) -> Any:
-        """The model, with the broker's heartbeats and sessions."""
-        self.costs = replace(
-            self.costs,
-            heartbeat_ms=self.costs.broker_heartbeat_ms,
-            session_ms=self.costs.broker_session_ms,
-        )
+        """The model of such a group."""
         self.patience_ms = 2 * self.costs.session_ms + 60_000
         return World848(dict(self.session.partitions), self.costs, seed)
 

@@ -6,26 +6,24 @@ group comes up, nor in the quiet between disturbances.
 
 from __future__ import annotations
 
+from holdfast.pipeline.replay.costs import ReplayCosts
 from holdfast.pipeline.replay.happenings import Story
 from holdfast.pipeline.replay.kip848 import ReplayedSession848
 from holdfast.pipeline.replay.session import ReplayCost, ReplayedSession
 from holdfast.pipeline.replay.settings import ReplaySettings
-from holdfast.sim.world.costs import Costs
 
 
 def replay(
-    story: Story, setting: ReplaySettings, costs: Costs, *, seed: int = 0, vary: bool = False
+    story: Story, setting: ReplaySettings, costs: ReplayCosts, *, seed: int = 0
 ) -> ReplayCost:
     """Play a story under some settings.
 
     Parameters
     ----------
-    costs : Costs
-        Session and rebalance timeouts are taken from the story where it knows them.
+    costs : ReplayCosts
+        Sessions, where the story does not know them.
     seed : int
         Of all chance in the worlds.
-    vary : bool
-        Let happenings fall anywhere between two heartbeats, instead of soon after one.
 
     Returns
     -------
@@ -36,5 +34,5 @@ def replay(
     for number, session in enumerate(story.sessions):
         if session.happenings:
             kind = ReplayedSession848 if setting.policy == "kip848" else ReplayedSession
-            kind(story, session, setting, costs, seed + number, vary=vary).play(total)
+            kind(story, session, setting, costs, seed + number).play(total)
     return total

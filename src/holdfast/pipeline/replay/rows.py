@@ -1,7 +1,6 @@
 """The rows of one group at a time, out of the tables of a history, as input of its story.
 
-**Rules.** All rows of a group are read, and nothing is guessed; commits that memory cannot hold are
-counted in their stead. A member belongs to the generation
+**Rules.** All rows of a group are read, and nothing is guessed. A member belongs to the generation
 with its number and time; partition ids below 0 are left out, but for the -1 of a connector itself.
 
 **Strategy.** Each table is sorted by group once, so a group is a slice; only slices become Python.
@@ -9,16 +8,18 @@ with its number and time; partition ids below 0 are left out, but for the -1 of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, TypedDict
+from typing import Any, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.pipeline.history.generations import CONNECT
-from holdfast.pipeline.replay.commits import CommitTimes
+from holdfast.pipeline.history.broker_log import STATED
+from holdfast.pipeline.history.generations import CONNECT, CONSUMER
 from holdfast.tables.groups import GroupedTable
 from holdfast.tables.reading import Tables
 
@@ -77,6 +78,7 @@ class RecordedRebalance(TypedDict):
     generation: int
     timestamp: int
     cause: str
+    cause_basis: str
     pause_lower_seconds: float
     pause_upper_seconds: float
 
@@ -102,9 +104,6 @@ class GroupRows:
     pauses: list[RecordedPause]
     lags: dict[str, dict[int, int]] = field(default_factory=dict)
     """Lag by topic and partition; a partition without a row has none."""
-    commits: CommitTimes = field(default_factory=CommitTimes)
-    n_unread_commits: int = 0
-    """Commits of a group that has too many for memory; it has none in ``commits`` then."""
 
     @cached_property
     def _rebalance(self) -> dict[tuple[int, int], RecordedRebalance]:
@@ -118,10 +117,30 @@ class GroupRows:
             found.setdefault(begun, []).append(row)
         return found
 
+    def _next_signs(self, time_ms: int, wanted: set[TopicPartition]) -> Iterator[int]:
+        """The last sign of each pause that is the first one of a partition from then on."""
+        later = bisect_left(self._by_end, time_ms, key=lambda pause: pause["timestamp"])
+        for pause in itertools.islice(self._by_end, later, None):
+            found = wanted.intersection((pause["topic"], p) for p in pause["partitions"])
+            if found:
+                yield pause["last_seen"]
+            wanted = wanted - found
+            if not wanted:
+                return
+
+    @cached_property
+    def _by_end(self) -> list[RecordedPause]:
+        return sorted(self.pauses, key=lambda pause: pause["timestamp"])
+
     def cause_of(self, row: RecordedGeneration) -> str:
         """Cause of a generation, or nothing."""
         found = self._rebalance.get((row.number, row.time_ms))
         return "" if found is None else found["cause"]
+
+    def stated_cause_of(self, row: RecordedGeneration) -> str:
+        """Cause of a generation where a broker's log states it, or nothing."""
+        found = self._rebalance.get((row.number, row.time_ms))
+        return found["cause"] if found is not None and found["cause_basis"] == STATED else ""
 
     def pauses_of(self, row: RecordedGeneration) -> tuple[float, float]:
         """Bounds of the partition-seconds without an owner that ended with a generation."""
@@ -131,14 +150,24 @@ class GroupRows:
         return found["pause_lower_seconds"], found["pause_upper_seconds"]
 
     def last_sign_ms(self, row: RecordedGeneration, owned: Sequence[TopicPartition]) -> int:
-        """Last sign of the owner that had lost these partitions by ``row``; -1 for none."""
+        """Last sign of the owner that had lost these partitions by ``row``; -1 for none.
+
+        Pauses of a KIP-848 group end with other records than its epochs, so there it is the next
+        pause of each partition that tells.
+        """
         mine = set(owned)
+        if row.group_type == CONSUMER:
+            return max(self._next_signs(row.time_ms, mine), default=-1)
         signs = [
             pause["last_seen"]
             for pause in self._pauses.get(row.time_ms, ())
-            if any((pause["topic"], p) in mine for p in pause["partitions"])
+            if _has_any(pause, mine)
         ]
         return max(signs, default=-1)
+
+
+def _has_any(pause: RecordedPause, wanted: Set[TopicPartition]) -> bool:
+    return any((pause["topic"], p) in wanted for p in pause["partitions"])
 
 
 _COLUMNS = {
@@ -167,16 +196,7 @@ _COLUMNS = {
     "rebalances": tuple(RecordedRebalance.__annotations__),
     "pauses": tuple(RecordedPause.__annotations__),
     "lag": ("topic", "partition", "lag", "lag_by_reset"),
-    "offset_commits": ("topic", "partition", "offset", "commit_timestamp", "leader_epoch"),
 }
-
-MOST_COMMITS: Final = 20_000_000
-"""So many commits are in memory at once. A group that has more alone is read without them."""
-
-
-def unread_commits(n: int) -> str:
-    """What is said of a group whose commits memory does not hold."""
-    return f"its {n:,} commits are not read: replay holds {MOST_COMMITS:,} of a group at most"
 
 
 def group_rows(
@@ -193,11 +213,9 @@ def group_rows(
     lags : bool
         Read the lag table too.
     """
-    left_out = {"offset_commits"} if lags else {"offset_commits", "lag"}
-    names = [name for name in _COLUMNS if name not in left_out]
+    names = [name for name in _COLUMNS if lags or name != "lag"]
     cut = {name: _cut(tables, name, groups) for name in names}
-    known = list(cut["generations"].bounds)
-    for group, commits, n_unread in _commits(tables, known, groups):
+    for group in cut["generations"].bounds:
         rows = {
             name: grouped.of_group(group).select(_COLUMNS[name]).to_pylist()
             for name, grouped in cut.items()
@@ -208,49 +226,7 @@ def group_rows(
             rebalances=rows["rebalances"],
             pauses=rows["pauses"],
             lags=_lags(rows.get("lag", [])),
-            commits=commits,
-            n_unread_commits=n_unread,
         )
-
-
-def _commits(
-    tables: Tables, known: Sequence[str], groups: Sequence[str] | None
-) -> Iterator[tuple[str, CommitTimes, int]]:
-    """Each of the groups with its commits, and how many of them are not read.
-
-    All are read at once where memory holds them, else those of a few groups at a time.
-    """
-    if "offset_commits" not in tables:
-        yield from ((group, CommitTimes(), 0) for group in known)
-        return
-    counts: Mapping[str, int] = {}
-    unread: Mapping[str, int] = {}
-    parts = [list(known)]
-    if tables.rows("offset_commits") > MOST_COMMITS:
-        counts = tables.rows_by_group("offset_commits", groups)
-        unread = {group: n for group, n in counts.items() if n > MOST_COMMITS}
-        counts = {group: n for group, n in counts.items() if group not in unread}
-        parts = _portions(known, counts)
-    for part in parts:
-        wanted = [group for group in part if group in counts] if counts or unread else groups
-        cut = _cut(tables, "offset_commits", wanted)
-        for group in part:
-            yield group, CommitTimes.of(cut.of_group(group)), unread.get(group, 0)
-        del cut
-
-
-def _portions(groups: Sequence[str], counts: Mapping[str, int]) -> list[list[str]]:
-    """Runs of groups whose commits fit into memory together."""
-    found: list[list[str]] = []
-    room = -1
-    for group in groups:
-        n = counts.get(group, 0)
-        if n > room:
-            found.append([])
-            room = MOST_COMMITS
-        found[-1].append(group)
-        room -= n
-    return found
 
 
 def _cut(tables: Tables, name: str, groups: Sequence[str] | None) -> GroupedTable:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,28 +21,18 @@ import pyarrow as pa
 from holdfast.errors import HoldfastError
 from holdfast.machine.policies import DEFAULTS
 from holdfast.model.fidelity import (
-    SURE_FIDELITY,
+    agreement_of_bounds,
     agreement_of_counts,
     agreement_of_sequences,
-    agreement_with_bounds,
     fidelity,
 )
 from holdfast.pipeline.arrow_types import Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
-from holdfast.pipeline.replay.draws import (
-    BUSY_SPREAD,
-    ReplayInterval,
-    drawn,
-    interval,
-    model_spread,
-    n_draws,
-)
+from holdfast.pipeline.replay.costs import HAND_OVER, Assumed, ReplayCosts
 from holdfast.pipeline.replay.happenings import Story
 from holdfast.pipeline.replay.play import replay as replay_story
 from holdfast.pipeline.replay.session import ReplayCost
 from holdfast.pipeline.replay.settings import ReplaySettings, actual_setting
-from holdfast.pipeline.replay.trust import caution
-from holdfast.sim.world.costs import Costs
 from holdfast.tables.schemas import arrow_schema
 
 if TYPE_CHECKING:
@@ -56,42 +46,19 @@ REPLAY: Final = arrow_schema("replay")
 
 REPLAY_DDL: Final = spark_ddl("replay")
 
-FIDELITY: Final = (
-    "fidelity",
-    "fidelity_rebalances",
-    "fidelity_moves",
-    "fidelity_pause",
-    "fidelity_interval",
-)
+FIDELITY: Final = ("fidelity", "fidelity_rebalances", "fidelity_moves", "fidelity_pause")
 
-COUNTS: Final = ("rebalances", "moved")
 SECONDS: Final = (
-    "partition_seconds_unowned",
     "partition_seconds_stopped",
     "longest_stop_seconds",
     "time_to_balance_seconds",
 )
-"""Columns with an interval, ``NAME_low`` and ``NAME_high``."""
-
-WIDE: Final = 0.5
-"""A number may be off by a factor of 1.5: where a bound is further away, there is no number."""
-
-ANYWHERE: Final = " lies anywhere from "
-LEAST_AGREEMENT: Final = 0.01
-"""Bounds are wider by a factor of 100 at most."""
-
-NO_CLASSIC: Final = (
-    "the records of a KIP-848 group have neither heartbeat nor session of classic members: "
-    "give them with --cost heartbeat=DURATION and --cost session=DURATION"
-)
-"""Why such a group has no seconds under a policy of classic groups."""
+"""Columns of which ``NAME_low`` is what remains if hand-overs cost nothing."""
 
 NO_848: Final = "KIP-848 is for consumers of topics: a group of workers cannot migrate to it"
 
-_WHEN: Final = "when it happened"
-
 DRIVER_EVENTS: Final = 4_000
-"""Below so many happenings x settings x draws the driver does it: Spark takes time to start."""
+"""Below so many happenings x settings the driver does it: Spark takes time to start."""
 
 ROWS_PER_TASK: Final = 64
 
@@ -106,18 +73,15 @@ class Request:
         Beside the actual ones of each group.
     default_delay_ms : int
         For a group that defers, where its records do not show its delay.
-    costs : Costs
-        What members do around a rebalance.
-    given : frozenset of str, optional
-        Fields of ``costs`` that hold, whatever the history says; None: all of them.
+    costs : ReplayCosts
+        What no record tells, as far as the user does.
     seed : int
         Of all chance.
     """
 
     settings: tuple[ReplaySettings, ...] = ()
     default_delay_ms: int = DEFAULTS.delay_ms
-    costs: Costs = field(default_factory=Costs)
-    given: frozenset[str] | None = None
+    costs: ReplayCosts = field(default_factory=ReplayCosts)
     seed: int = 0
 
 
@@ -144,177 +108,73 @@ def replay_rows(story: Story, setting: ReplaySettings, request: Request) -> dict
     refused = story.refused or (NO_848 if story.workers and setting.policy == "kip848" else "")
     if refused:
         return row | {"note": refused, "reason": refused}
-    row["costs"] = _costs(story, request)
+    hand_over = request.costs.hand_over(story, setting.policy)
+    row |= {"hand_over_ms": hand_over.ms, "costs": _costs(story, setting, request, hand_over)}
     seed = request.seed + zlib.crc32(story.group.encode())
     try:
-        cases = drawn(story, request.costs, request.given, setting.policy, seed)
-        done = [
-            replay_story(told, setting, costs, seed=seed + number, vary=number > 0)
-            for number, (told, costs) in enumerate(cases)
-        ]
+        done = replay_story(story, setting, request.costs, seed=seed)
     except HoldfastError as error:
         return row | {"note": "; ".join(filter(None, (*notes, str(error))))}
-    if done[0].failures:
-        notes.append(f"the assignor refused the group in {done[0].failures} rounds")
-    if done[0].gave_up:
+    if done.failures:
+        notes.append(f"the assignor refused the group in {done.failures} rounds")
+    if done.gave_up:
         notes.append("the group did not become still")
-    notes.append(_assumed(story, setting, request))
-    note = "; ".join(filter(None, notes)) or None
-    agreed = _fidelity(story, setting, done)
-    mend = _open_costs(story, request)
-    numbers = _numbers(done, story, request)
-    if story.kip848 and setting.policy != "kip848" and not _classic_known(request):
-        untold = [f"{name}{bound}" for name in SECONDS for bound in ("", "_low", "_high")]
-        numbers |= dict.fromkeys(untold) | {"reason": NO_CLASSIC}
-    return row | numbers | agreed | {"note": note, "caution": mend}
+    numbers = _numbers(done, hand_over.ms / 1000)
+    agreed = _fidelity(story, setting, done, numbers)
+    return row | numbers | agreed | {"note": "; ".join(filter(None, notes)) or None}
 
 
-def _classic_known(request: Request) -> bool:
-    """Whether the user says what members of a KIP-848 group would do as classic ones."""
-    return request.given is None or request.given >= {"heartbeat_ms", "session_ms"}
+def _costs(story: Story, setting: ReplaySettings, request: Request, hand_over: Assumed) -> str:
+    """What a row takes for granted, as JSON: each cost in ms, and where it comes from."""
+    found = {HAND_OVER: hand_over}
+    if setting.policy == "kip848":
+        found["broker-session"] = request.costs.of("broker-session")
+    else:
+        found["session"] = request.costs.session(story)
+    found["restart"] = request.costs.restart(story)
+    return json.dumps({name: cost.to_dict() for name, cost in found.items()})
 
 
-def rounds_and_moves(story: Story, request: Request) -> float:
-    """How well the actual setting agrees with the records in who was there, and what moved.
+def _numbers(done: ReplayCost, hand_over_seconds: float) -> dict[str, Any]:
+    """What was counted, and seconds: as they are, and with what hand-overs cost.
 
-    One replay, with the middle of everything that the request does not give.
+    A round of members that take so long for a hand-over is over when one has been made.
     """
-    setting, _ = actual_setting(story, request.default_delay_ms)
-    seed = request.seed + zlib.crc32(story.group.encode())
-    told, costs = drawn(story, request.costs, request.given, setting.policy, seed)[0]
-    found = _fidelity(story, setting, [replay_story(told, setting, costs, seed=seed)])
-    return min(found[name] or 0.0 for name in ("fidelity_rebalances", "fidelity_moves"))
-
-
-def _costs(story: Story, request: Request) -> str:
-    """The costs that were replayed with, as JSON: at least, middle, at most, observations."""
-    found: dict[str, Any] = {}
-    for name, value, _ in request.costs.lines():
-        known = story.costs.get(name)
-        if request.given is None or name in request.given:
-            found[name] = {"given_ms": value}
-        elif known is not None:
-            low, mid, high, n = known
-            found[name] = {"low_ms": round(low), "ms": round(mid), "high_ms": round(high), "n": n}
-    return json.dumps(found)
-
-
-def _assumed(story: Story, setting: ReplaySettings, request: Request) -> str:
-    """What a setting rests on that no history of the group can tell."""
-    given = request.given
-    if given is None or setting.policy != "kip848" or story.costs.get("broker_heartbeat_ms"):
-        return ""
-    names = ("broker_heartbeat_ms", "broker_session_ms")
-    open_names = [name.removesuffix("_ms").replace("_", "-") for name in names if name not in given]
-    if not open_names:
-        return ""
-    return f"with the broker's defaults for {' and '.join(open_names)}: give them with --cost"
-
-
-def _numbers(done: Sequence[ReplayCost], story: Story, request: Request) -> dict[str, Any]:
-    """Numbers with their intervals; a number whose interval tells nothing is None."""
-    row: dict[str, Any] = {"moved_to_third": done[0].moved_to_third}
-    spread = 0.0 if request.given is None else model_spread(story)
-    wide = []
-    for name in (*COUNTS, *SECONDS):
-        values = [_measured(one, name) for one in done]
-        found = interval(values, spread if name in SECONDS else 0.0)
-        if name in COUNTS:
-            row |= {
-                name: int(values[0]),
-                f"{name}_low": min(int(found.low), int(values[0])),
-                f"{name}_high": max(int(-(-found.high // 1)), int(values[0])),
-            }
-            continue
-        told = found.width <= WIDE
-        row |= {
-            name: round(found.mid, 3) if told else None,
-            f"{name}_low": round(found.low, 3),
-            f"{name}_high": round(found.high, 3),
-        }
-        if not told:
-            wide.append(f"{name}{ANYWHERE}{found.low:.3g} to {found.high:.3g}")
-    if wide:
-        untold = _untold(story, request.given or frozenset())
-        if spread == BUSY_SPREAD:
-            untold = "in which turn members rebuild their state or end their slow batches"
-        row["reason"] = f"the history does not tell {untold}: " + "; ".join(wide)
+    disturbed = max(1, done.n_disturbances)
+    free = (
+        done.absence_seconds,
+        done.longest_absence_seconds,
+        done.balancing_seconds / disturbed,
+    )
+    hand_overs = (done.revocations, min(1, done.revocations), done.rebalances / disturbed)
+    row: dict[str, Any] = {
+        "rebalances": done.rebalances,
+        "moved": done.moved,
+        "moved_to_third": done.moved_to_third,
+        "revocations": done.revocations,
+    }
+    for name, seconds, count in zip(SECONDS, free, hand_overs, strict=True):
+        row[f"{name}_low"] = round(seconds, 3)
+        row[name] = round(seconds + count * hand_over_seconds, 3)
     return row
 
 
-def _open_costs(story: Story, request: Request) -> str:
-    """As :func:`_untold`, for somebody who can give them."""
-    names = _WHEN if request.given is None else _untold(story, request.given)
-    if names == _WHEN:
-        return ""
-    return f"give what members really have with --cost NAME=DURATION: {names}"
-
-
-def _untold(story: Story, given: frozenset[str]) -> str:
-    """The costs that a history leaves open, widest first."""
-    widths = {
-        name: known[2] - known[0]
-        for name, known in story.costs.items()
-        if name not in given and known[2] - known[0] > known[1] / 2
-    }
-    widest = sorted(widths, key=lambda name: -widths[name])[:3]
-    return ", ".join(n.removesuffix("_ms").replace("_", "-") for n in widest) or _WHEN
-
-
-def _measured(done: ReplayCost, name: str) -> float:
-    match name:
-        case "rebalances" | "moved":
-            return float(getattr(done, name))
-        case "partition_seconds_unowned":
-            return done.unowned_seconds
-        case "partition_seconds_stopped":
-            return done.stopped_seconds
-        case "longest_stop_seconds":
-            return done.longest_stop_seconds
-        case _:
-            return done.balancing_seconds / max(1, done.n_disturbances)
-
-
 def _fidelity(
-    story: Story, setting: ReplaySettings, done: Sequence[ReplayCost]
+    story: Story, setting: ReplaySettings, done: ReplayCost, numbers: Mapping[str, Any]
 ) -> dict[str, float | None]:
     """Agreements of the actual replay; None where nothing was recorded to agree with."""
     if not setting.actual or not story.n_events:
         return {}
     recorded = [places for session in story.sessions for places in session.generations]
+    stopped = "partition_seconds_stopped"
     bounds = (story.pause_lower_seconds, story.pause_upper_seconds)
-    bounds = (max(bounds[0], min(story.pause_least_seconds, bounds[1])), bounds[1])
-    unowned = interval([one.unowned_seconds for one in done], 0.0).mid
+    told = (numbers[f"{stopped}_low"], numbers[stopped])
     found = (
-        agreement_of_sequences(recorded, done[0].generations),
-        agreement_of_counts(story.moved, done[0].moved),
-        None if story.blind else agreement_with_bounds(unowned, *bounds),
+        agreement_of_sequences(recorded, done.generations),
+        agreement_of_counts(story.moved, done.moved),
+        None if story.blind else agreement_of_bounds(told, bounds),
     )
-    return dict(zip(FIDELITY[1:4], found, strict=True))
-
-
-def _chance(row: dict[str, Any]) -> float | None:
-    """How likely the stopped seconds lie within a quarter of the truth, by their interval."""
-    low, high = (row[f"partition_seconds_stopped_{end}"] for end in ("low", "high"))
-    if low is None or high is None:
-        return None
-    return ReplayInterval(low=low, mid=low, high=high).chance
-
-
-def _share_within(rows: Sequence[dict[str, Any]]) -> float | None:
-    """The share of a group's predictions that lie within a quarter of the truth.
-
-    Of other policies, where there are any; of numbers that are not told only where none is.
-    """
-    for wanted in (
-        [row for row in rows if not row["actual"] and row["partition_seconds_stopped"] is not None],
-        [row for row in rows if not row["actual"]],
-        rows,
-    ):
-        found = [chance for chance in map(_chance, wanted) if chance is not None]
-        if found:
-            return sum(found) / len(found)
-    return None
+    return dict(zip(FIDELITY[1:], found, strict=True))
 
 
 def settings_of(story: Story, request: Request) -> list[ReplaySettings]:
@@ -371,8 +231,7 @@ def replay(
         Sorted by group; the actual setting first, the others in the order of the request.
     """
     pairs = [(story, setting) for story in stories for setting in settings_of(story, request)]
-    drawn_often = request.given is not None
-    work = sum((story.n_events + 1) * (n_draws(story) if drawn_often else 1) for story, _ in pairs)
+    work = sum(story.n_events + 1 for story, _ in pairs)
     if spark is None or work <= DRIVER_EVENTS:
         rows = [replay_rows(story, setting, request) for story, setting in track(pairs)]
         done = pa.Table.from_pylist(rows, schema=REPLAY)
@@ -407,48 +266,15 @@ def _ordered(done: pa.Table, pairs: Sequence[Pair]) -> pa.Table:
     found = []
     for story, setting in pairs:
         row = rows[story.group, *_key(setting), setting.actual]
-        found.append(_believed(row | faith[story.group]))
+        found.append(row | faith[story.group])
     return pa.Table.from_pylist(found, schema=REPLAY)
 
 
 def _faith(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The fidelity of a group: the agreements of its actual setting, and what intervals say.
-
-    With what is not to be trusted then.
-    """
+    """The fidelity of a group: the worst agreement of its actual setting."""
     (actual,) = [row for row in rows if row["actual"]]
-    agreements = [actual[name] for name in FIDELITY[1:4]]
-    if all(value is None for value in agreements):
-        return dict.fromkeys((*FIDELITY, "caution"))
-    agreements.append(_share_within(rows))
-    faith = dict(zip(FIDELITY, (fidelity(agreements), *agreements), strict=True))
-    return {**faith, "caution": caution(faith, actual["caution"] or "")}
-
-
-def _believed(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of a group whose fidelity is too low for seconds has their bounds alone.
-
-    Whatever the replay of the group's own setting is off by, another one may be off by too: the
-    bounds are wider by the worst of the agreements.
-    """
-    fidelity = row["fidelity"]
-    if fidelity is None or fidelity >= SURE_FIDELITY:
-        return row
-    agreements = (row[name] for name in FIDELITY[1:4] if row[name] is not None)
-    worst = max(LEAST_AGREEMENT, min(agreements))
-    wider = {
-        f"{name}_{end}": round(row[f"{name}_{end}"] * by, 3)
-        for name in SECONDS
-        for end, by in (("low", worst), ("high", 1 / worst))
-        if row[f"{name}_{end}"] is not None
-    }
-    told = f"its fidelity of {fidelity:.2f} is below {SURE_FIDELITY}, so seconds are bounds alone"
-    open_costs, found, _ = (row["reason"] or "").partition(ANYWHERE)
-    if found:  # its bounds are those of before
-        told = f"{open_costs.rpartition(': ')[0]}; {told}"
-    elif row["reason"]:
-        told = row["reason"]
-    return row | wider | dict.fromkeys(SECONDS) | {"reason": told}
+    agreements = [actual[name] for name in FIDELITY[1:]]
+    return dict(zip(FIDELITY, (fidelity(agreements), *agreements), strict=True))
 
 
 def _row_key(row: dict[str, Any]) -> tuple[str | int | bool, ...]:

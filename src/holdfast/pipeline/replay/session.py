@@ -1,8 +1,10 @@
 """One session of a story in a world of the machines.
 
 **Rules.** A happening comes when the story says, or later if the group is not yet still where it
-was still in the story. Quiet time is cut short, if the replay shall vary to a random place between
-two heartbeats.
+was still in the story. Quiet time is cut short. Hand-overs cost nothing: members notice a round
+within :data:`BEAT_MS`, and a stop shorter than :data:`ABSENCE_MS` is counted, but adds no seconds.
+So the seconds of a replay are those in which a member was awaited: until its session ended, until
+it was back, or until a delay was over.
 
 **Strategy.** A session wires a world (:meth:`ReplayedSession.new_world`) and does one happening
 after the other; numbers are taken when the group is still and no member is away for a while.
@@ -14,10 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
-import numpy as np
-
 from holdfast.model.limits import INT32_MAX
 from holdfast.pipeline.history.movements import RESTART_WINDOW_SECONDS
+from holdfast.pipeline.replay.costs import HAND_OVERS, ReplayCosts, runs
 from holdfast.pipeline.replay.happenings import Do, Happening, RecordedSession, Story
 from holdfast.pipeline.replay.settings import ReplaySettings, offered
 from holdfast.sim.world.calm import all_calm
@@ -29,6 +30,21 @@ from holdfast.wire.one.offsets_records import decode_record
 SETTLE_MS = 3_600_000
 QUIET_MS = 4_000
 STEP_MS = 250
+BEAT_MS = 250
+"""Between two heartbeats: as seldom as hand-overs that cost nothing allow."""
+ABSENCE_MS = 1_000
+"""A stop that is shorter is a hand-over."""
+QUICK = Costs(
+    heartbeat_ms=BEAT_MS,
+    poll_ms=20,
+    slow_members=0,
+    revoke_ms=0,
+    rebuild_ms=0,
+    initial_delay_ms=0,
+    latency_ms=1,
+    follow_up_ms=20,
+)
+"""Members whose hand-overs cost nothing."""
 GROUP_KEY = RecordType.GROUP_METADATA.to_bytes(2, "big")
 """How the key of a record of a classic group begins."""
 
@@ -39,6 +55,10 @@ class ReplayCost:
 
     Parameters
     ----------
+    revocations : int
+        How often a partition was taken from its owner: each of them is a hand-over.
+    absence_seconds, longest_absence_seconds : float
+        Partition-seconds without an owner if hand-overs cost nothing; the longest of one partition.
     generations : list of tuple of int
         Places of the members of each completed generation, where they were wanted.
     n_disturbances : int
@@ -52,9 +72,9 @@ class ReplayCost:
     rebalances: int = 0
     moved: int = 0
     moved_to_third: int = 0
-    unowned_seconds: float = 0.0
-    stopped_seconds: float = 0.0
-    longest_stop_seconds: float = 0.0
+    revocations: int = 0
+    absence_seconds: float = 0.0
+    longest_absence_seconds: float = 0.0
     balancing_seconds: float = 0.0
     n_disturbances: int = 0
     generations: list[tuple[int, ...]] = field(default_factory=list)
@@ -70,25 +90,37 @@ class ReplayedSession:
         story: Story,
         session: RecordedSession,
         setting: ReplaySettings,
-        costs: Costs,
+        costs: ReplayCosts,
         seed: int,
-        *,
-        vary: bool,
     ):
         self.story, self.session, self.setting = story, session, setting
-        self.costs = _with_timeouts(costs, story)
+        self.costs = self.quick_costs(costs)
         width = len(str(max(9_999, len(story.places))))
         self.base = 0 if width == 4 else 10**width
         self.world: Any = self.new_world(seed)
-        self.slow_places = {story.places[slot] for slot in story.slow}
+        self.world.ledger.least_ms = ABSENCE_MS
         self.place_of: dict[str, int] = {}
         self.patience_ms = setting.delay_ms + setting.interval_ms + 2 * self.costs.session_ms
         self.patience_ms += 60_000
-        self.chance = np.random.Generator(np.random.PCG64(seed + 1)) if vary else None
         self.begun_ms: int | None = None  # when the group was last disturbed
         self.opened = False  # a disturbance whose numbers are not taken yet
         self.rounds = 0
         self.balancing_ms = 0
+
+    def quick_costs(self, costs: ReplayCosts) -> Costs:
+        """Members whose hand-overs cost nothing, with the sessions of the story."""
+        session_ms = costs.session(self.story).ms
+        rebalance_ms = (
+            self.story.rebalance_ms if self.story.rebalance_ms > 0 else QUICK.rebalance_ms
+        )
+        client = runs(self.story, self.setting.policy)
+        return replace(
+            QUICK,
+            session_ms=session_ms,
+            rebalance_ms=min(rebalance_ms, INT32_MAX),
+            heartbeat_ms=max(1, min(BEAT_MS, session_ms // 3)),
+            waiting_stops=100 if HAND_OVERS[client].stops_all else 0,
+        )
 
     def new_world(self, seed: int) -> Any:
         """A world of the machines, or what stands for one."""
@@ -112,7 +144,6 @@ class ReplayedSession:
             self._start(slot, self.story.asked.get(slot, ()))
             world.run(world.now_ms + 1_000 // len(self.session.slots))
         self._wait(world.now_ms + SETTLE_MS)
-        self._rebuilt()
         world.ledger.begin(world.now_ms)
         self.rounds, records = world.rounds, len(world.log)
         shift_ms = world.now_ms
@@ -120,10 +151,7 @@ class ReplayedSession:
         for index, happening in enumerate(self.session.happenings):
             due_ms = happening.at_ms + shift_ms
             self._wait(due_ms)
-            if self.still() and self._rebuilt(due_ms):
-                if self.chance is not None:
-                    pause_ms = int(self.chance.integers(self.costs.heartbeat_ms))
-                    world.run(max(world.now_ms, min(due_ms, world.now_ms + pause_ms)))
+            if self.still():
                 shift_ms -= due_ms - world.now_ms
                 due_ms = world.now_ms
                 if not returns[index]:
@@ -133,7 +161,6 @@ class ReplayedSession:
             shift_ms += max(0, world.now_ms - due_ms)
         self._wait(world.now_ms + SETTLE_MS)
         total.gave_up |= not self.still()
-        self._rebuilt()
         self._take(total)
         total.gave_up |= any(v.rule == "L4" for v in world.ledger.violations)
         refused = ("could not plan", "plans this round instead")
@@ -144,9 +171,6 @@ class ReplayedSession:
     def _start(self, slot: int, topics: tuple[str, ...]) -> None:
         self.world.subscriptions[self.base + slot] = topics
         process = self.world.start(self.base + slot)
-        if self.story.places[slot] in self.slow_places:
-            process.poll_ms = self.costs.slow_poll_ms
-            process.phase_ms = int(self.world.rng.integers(process.poll_ms))
         process.slot = self.place_of[process.client] = self.story.places[slot]
         self.place_of[process.client.partition(".")[0]] = process.slot  # its client id, maybe
 
@@ -158,7 +182,7 @@ class ReplayedSession:
         match happening.do:
             case Do.START:
                 if happening.expired:
-                    world.clock.run_while(lambda: self.known(slot), world.now_ms + SETTLE_MS, 50)
+                    world.clock.run_while(lambda: self.known(slot), world.now_ms + SETTLE_MS, 1)
                 self._start(happening.slot, happening.topics)
             case Do.STOP:
                 world.stop(slot, returns=happening.returns)
@@ -200,14 +224,6 @@ class ReplayedSession:
         n_wanted = sum(n for topic, n in world.partitions.items() if topic in wanted)
         return sum(len(p.running) for p in living) >= n_wanted and all_calm(living)
 
-    def _rebuilt(self, until_ms: int | None = None) -> bool:
-        """Wait until all state is rebuilt, or to a time; False if it is not by then."""
-        busy_ms = max((p.rebuilt_ms for p in self.world.living()), default=0)
-        if until_ms is not None and busy_ms > until_ms:
-            return False
-        self.world.run(max(self.world.now_ms, busy_ms))
-        return True
-
     def _take(self, total: ReplayCost) -> None:
         """Take the numbers of a disturbance that is over."""
         if not self.opened:
@@ -217,9 +233,9 @@ class ReplayedSession:
         total.rebalances += world.rounds - self.rounds
         total.moved += ledger.moved
         total.moved_to_third += ledger.moved_to_third
-        total.unowned_seconds += ledger.unowned_seconds
-        total.stopped_seconds += ledger.stopped_seconds
-        total.longest_stop_seconds = max(total.longest_stop_seconds, ledger.longest_seconds)
+        total.revocations += ledger.stops
+        total.absence_seconds += ledger.stopped_seconds
+        total.longest_absence_seconds = max(total.longest_absence_seconds, ledger.longest_seconds)
         total.balancing_seconds += self.balancing_ms / 1000
         total.n_disturbances += 1
         ledger.begin(world.now_ms)
@@ -246,18 +262,6 @@ def _generation_before(log: Sequence[tuple[int, bytes, bytes | None]]) -> int:
             content: Any = decode_record(key, value).value
             return int(content["generation"])
     return -1
-
-
-def _with_timeouts(costs: Costs, story: Story) -> Costs:
-    """Costs with the recorded timeouts of the group's members."""
-    session_ms = story.session_ms if story.session_ms > 1 else costs.session_ms
-    rebalance_ms = story.rebalance_ms if story.rebalance_ms > 0 else costs.rebalance_ms
-    return replace(
-        costs,
-        session_ms=session_ms,
-        rebalance_ms=min(rebalance_ms, INT32_MAX),
-        heartbeat_ms=max(1, min(costs.heartbeat_ms, session_ms // 3)),
-    )
 
 
 def _returns(story: Story, session: RecordedSession) -> list[bool]:

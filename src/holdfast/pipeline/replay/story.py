@@ -9,29 +9,28 @@ A *session* is a run of generations with members. While a group is empty no poli
 so that time is left out. A session begins with its first generation, which is no happening.
 
 **Strategy.** Two successive generations differ by the members that came and the members that went.
-Each of them becomes a happening at a guessed time:
+Each of them becomes a happening at a guessed time. What one record shows happens at once, for it
+was one round:
 
 ==========================  =====================================================================
 happening                   when
 ==========================  =====================================================================
-start                       one heartbeat before the record: the others need that to notice
-stop (it said goodbye)      its last commit after the record before, else as a start
-crash (it went silent)      where its last commit is a session timeout or more before the record:
-                            a session timeout and half a heartbeat before it
-start of a restart that     after the crash or stop, by the restart time of the costs
-one record shows whole
+start, subscribe, resize    :data:`ROUND_MS` before the record
+stop (it said goodbye)      the same; a static member that comes back, which makes no round: its
+                            last sign
+crash (it went silent)      a session before the record, and not before its last sign. A member went
+                            silent if a broker's log says that its session ended, or if no log says
+                            how it went and its last commit is ``GOODBYE`` of a session before the
+                            record
+start of a member that      in an eager group the last sign of those that stayed: they stopped when
+crashed in the same record  it joined, and waited for the dead one. Else after the usual absence of
+                            the group's members, or the restart of the costs
 restart of a static member  it expired, or there would be no new generation: a crash a session
-in a new generation         timeout and a heartbeat before the record, and a start as it expires
-subscribe, resize           as a start
+in a new generation         before the record, and a start as it expires
 ==========================  =====================================================================
 
-A heartbeat is that of the group's estimates (:mod:`holdfast.pipeline.replay.estimates`).
-With commits at hand a rebalance began half a heartbeat and a round before its record; where members
-that stayed committed on purpose when they noticed it, half a heartbeat before the first of these
-commits. Where all that stayed fell silent for want of a dead member, it began half a heartbeat
-before their next commits were due. Any other member that crashed and came back in one record came
-back after the usual absence of the group's members, or, if there is none, at any time in between
-(``vague_ms``).
+A KIP-848 coordinator writes its record when a member comes or goes, so there a happening is at its
+record.
 """
 
 from __future__ import annotations
@@ -43,6 +42,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from holdfast.machine.policies import policy_of_protocol
 from holdfast.model.limits import believed_size
 from holdfast.pipeline.history.generations import (
     CONNECT,
@@ -52,7 +52,7 @@ from holdfast.pipeline.history.generations import (
     own_assignment,
 )
 from holdfast.pipeline.history.movements import COOPERATIVE_PROTOCOLS, RESTART_WINDOW_SECONDS
-from holdfast.pipeline.replay.estimates import GOODBYE, HOPS, estimate
+from holdfast.pipeline.replay.costs import ReplayCosts
 from holdfast.pipeline.replay.happenings import (
     Do,
     Happening,
@@ -70,14 +70,27 @@ from holdfast.pipeline.replay.rows import (
     RecordedGeneration,
     RecordedMember,
     group_rows,
-    unread_commits,
 )
-from holdfast.sim.world.costs import Costs
 from holdfast.tables.reading import Tables
 
 MAX_GENERATIONS: Final = 1_000
 """A story has only so many generations, the newest; a note says how many are left out."""
 
+ROUND_MS: Final = 500
+"""A round of members that notice it at once is over so soon."""
+
+GOODBYE: Final = 2 / 3
+"""A member that was silent for this part of its session, or more, did not say goodbye: its last
+heartbeat came a session before it was removed, and its last commit up to a heartbeat earlier."""
+
+JOINED_MS: Final = 5_000
+"""A member of a KIP-848 group has its partitions so soon; a later sign of it is a commit."""
+
+WENT: Final[Mapping[str, Do]] = {
+    "leave": Do.STOP,
+    "session_timeout": Do.CRASH,
+}
+"""Stated causes of a rebalance that say how its members went."""
 
 GROWTH: Final = ("partition_count_change", "configuration_change")
 """Causes of a rebalance that may bring partitions, or connectors and tasks."""
@@ -88,7 +101,7 @@ def stories(
     topics: Mapping[str, int] | None = None,
     *,
     groups: Sequence[str] | None = None,
-    costs: Costs | None = None,
+    costs: ReplayCosts | None = None,
     lags: bool = False,
 ) -> Iterator[Story]:
     """The story of every group that ever had members.
@@ -101,18 +114,18 @@ def stories(
         Topic to number of partitions; for other topics it is inferred from the assignments.
     groups : sequence of str, optional
         Only these.
-    costs : Costs, optional
-        Heartbeat and restart times that guesses of time rest on.
+    costs : ReplayCosts, optional
+        Restart times and sessions that guesses of time rest on.
     lags : bool
         Bring the lag of every partition too.
     """
     for rows in group_rows(tables, groups=groups, lags=lags):
-        story = story_of(rows, topics or {}, costs or Costs())
+        story = story_of(rows, topics or {}, costs or ReplayCosts())
         if story is not None:
             yield story
 
 
-def story_of(rows: GroupRows, topics: Mapping[str, int], costs: Costs) -> Story | None:
+def story_of(rows: GroupRows, topics: Mapping[str, int], costs: ReplayCosts) -> Story | None:
     """One group's story; None if it never had members that can be read."""
     if not any(row.state == STABLE and row.members for row in rows.generations):
         return None
@@ -160,24 +173,20 @@ def _refused(rows: Sequence[RecordedGeneration]) -> str:
 class _StoryBuilder:
     """Walks through one group's generations."""
 
-    def __init__(self, rows: GroupRows, topics: Mapping[str, int], costs: Costs, workers: str):
+    def __init__(
+        self, rows: GroupRows, topics: Mapping[str, int], costs: ReplayCosts, workers: str
+    ):
         self.rows, self.note, self.workers = rows, "", workers
         n_rows = len(rows.generations)
         if n_rows > MAX_GENERATIONS:
             self.note = f"the newest {MAX_GENERATIONS} of {n_rows} generations"
             del rows.generations[:-MAX_GENERATIONS]
-        if rows.n_unread_commits:
-            unread = unread_commits(rows.n_unread_commits)
-            self.note = "; ".join(filter(None, (self.note, unread)))
         self.known = _KnownMembers.of(rows)
         self.costs = costs
-        self.seen = estimate(rows, rows.commits, costs)
         self.kip848 = rows.generations[-1].group_type == CONSUMER
-        self.heartbeat_ms = int(self.seen.costs["heartbeat_ms"].mid_ms)
-        if self.kip848:
-            self.heartbeat_ms = costs.broker_heartbeat_ms
-        self.lead_ms = self._lead()
-        self.restart_ms = _restarts(rows, self.lead_ms)
+        self.lead_ms = 0 if self.kip848 else ROUND_MS
+        restarts = _restarts(rows)
+        self.restart_ms = int(np.median(restarts)) if restarts else -1
         self.n_places = len(self.known.place) if self.known.static else 0
         self.gone: dict[tuple[str, str], list[tuple[int, int]]] = {}
         self.places_by_instance: dict[str, int] = {}
@@ -217,62 +226,13 @@ class _StoryBuilder:
             sessions=tuple(self.sessions),
             lags=_lag_columns(self.rows.lags, self.sizes),
             note=self.note,
-            n_unread_commits=self.rows.n_unread_commits,
             blind=cooperative and self.away,
-            costs=self._costs(),
-            slow=tuple(sorted(self.known.slot_of[i] for i in self._slow_names())),
-            rebuild_blocks=self.seen.rebuild_blocks,
-            client=self.seen.client,
-            pause_least_seconds=self._least_pause(),
+            restart_ms=self.restart_ms,
+            client=client_of(self.rows),
             kip848=self.kip848,
             refused=_refused(rows),
             workers=self.workers,
         )
-
-    def _lead(self) -> int:
-        """How long before its record a rebalance began: half a heartbeat, half a batch, the round.
-
-        Without commits a whole heartbeat: no time is known then, and all are off by as much. A
-        KIP-848 coordinator writes its record when a member comes or goes.
-        """
-        if self.kip848:
-            return 0
-        if not self.seen.rhythm_ms:
-            return self.heartbeat_ms
-        round_ms = HOPS * self.seen.costs["latency_ms"].mid_ms
-        slow = self.seen.costs.get("slow_poll_ms")
-        batch_ms = slow.mid_ms / 2 if slow is not None else 0.0
-        flush_ms = self.seen.costs["revoke_ms"].mid_ms
-        return int(self.heartbeat_ms / 2 + round_ms + flush_ms + batch_ms)
-
-    def _costs(self) -> dict[str, tuple[float, float, float, int]]:
-        found = {
-            name: (one.low_ms, one.mid_ms, one.high_ms, one.n)
-            for name, one in self.seen.costs.items()
-        }
-        if self.restart_ms:
-            low, mid, high = np.quantile(self.restart_ms, (0.05, 0.5, 0.95)).tolist()
-            found["restart_ms"] = (low, mid, high, len(self.restart_ms))
-        return found
-
-    def _slow_names(self) -> set[str]:
-        """Names of the slots whose members, in any generation, have slow batches."""
-        return {
-            _name(m, static=self.known.static)
-            for row in self.rows.generations
-            for m in row.members
-            if m.member_id in self.seen.slow_ids
-        }
-
-    def _least_pause(self) -> float:
-        """Partition-seconds without an owner, at least: its last commit was no rhythm earlier."""
-        slack_ms = 0.0 if self.seen.flushes else self.seen.rhythm_ms
-        total_ms = 1000 * self.pause[0]
-        for row in self.rows.pauses:
-            if row["basis"] in {"eager", "handover"} and self.seen.rhythm_ms:
-                gap_ms = row["timestamp"] - row["last_seen"] - slack_ms
-                total_ms += max(0.0, gap_ms) * len(row["partitions"])
-        return min(total_ms / 1000, self.pause[1])
 
     def _add_session(self, run: Sequence[int]) -> None:
         """The generations at these indices are one session."""
@@ -355,114 +315,85 @@ class _StoryBuilder:
             key = (member.client_id, member.client_host)
             self.gone.setdefault(key, []).append((new.time_ms, self.known.place[slot]))
             again = self.known.static and new.number == old.number
-            vague_ms = self.heartbeat_ms if do is Do.CRASH and self.seen.rhythm_ms else 0
-            found.append(
-                Happening(
-                    at_ms=max(floor_ms, when), do=do, slot=slot, returns=again, vague_ms=vague_ms
-                )
-            )
-        left_ms = {self.known.place[h.slot]: h.at_ms for h in found}
+            found.append(Happening(at_ms=max(floor_ms, when), do=do, slot=slot, returns=again))
+        left = {self.known.place[h.slot]: h for h in found}
         was = {(m.member_id, self.known.slot(m)) for m in old.members}
         came = [m for m in new.members if (m.member_id, self.known.slot(m)) not in was]
         expired = self.known.static and new.number != old.number
-        found += [self._arrival(m, new, at_ms, left_ms, expired=expired) for m in came]
+        found += [self._arrival(m, old, new, left, expired=expired) for m in came]
         found += self._changes(old, new, at_ms)
         return [replace(h, at_ms=h.at_ms - begin_ms) for h in found]
 
     def _arrival(
         self,
         member: RecordedMember,
-        row: RecordedGeneration,
-        at_ms: int,
-        left_ms: Mapping[int, int],
+        old: RecordedGeneration,
+        new: RecordedGeneration,
+        left: Mapping[int, Happening],
         *,
         expired: bool,
     ) -> Happening:
-        """When a member came; ``left_ms``: places that were left since the record before."""
-        self._place(member, row.time_ms)
+        """When a member came; ``left``: places that were left since the record before, and how."""
+        self._place(member, new.time_ms)
         self._ask(member)
         slot = self.known.slot(member)
-        left = left_ms.get(self.known.place[slot])
-        self.away |= self.known.static and left is not None
-        noticed = self.seen.noticed.get(row.time_ms)
-        waited = None if self.kip848 else self.seen.waited.get(row.time_ms)
-        vague_ms = self.heartbeat_ms if self.seen.rhythm_ms else 0
-        if noticed is not None:
-            at_ms = noticed - self.heartbeat_ms // 2
-        elif waited is not None and left is not None and not expired:
-            at_ms = (sum(waited) - self.heartbeat_ms) // 2
-            vague_ms += waited[1] - waited[0]
-        elif left is not None and not expired:
-            at_ms, vague_ms = self._return(left, at_ms, vague_ms)
-        if left is not None:
-            at_ms = max(left + 1, at_ms)
+        gone = left.get(self.known.place[slot])
+        self.away |= self.known.static and gone is not None
+        at_ms = max(old.time_ms + 1, new.time_ms - self.lead_ms)
+        if gone is not None and gone.do is Do.CRASH and not expired:
+            at_ms = min(at_ms, self._return(gone.at_ms, old, new))
+        if gone is not None:
+            at_ms = max(gone.at_ms + 1, at_ms)
         return Happening(
             at_ms=at_ms,
             do=Do.START,
             slot=slot,
             topics=member.topics,
-            expired=expired and left is not None,
-            vague_ms=vague_ms,
+            expired=expired and gone is not None,
         )
 
-    def _return(self, left_ms: int, latest_ms: int, vague_ms: int) -> tuple[int, int]:
-        """When a member came back whose absence one record shows whole, and how vague that is."""
-        if self.restart_ms:
-            at_ms = left_ms + int(np.median(self.restart_ms))
-            return min(at_ms, latest_ms), vague_ms
-        if not self.seen.rhythm_ms:
-            return min(left_ms + self.costs.restart_ms, latest_ms), 0
-        return (left_ms + latest_ms) // 2, max(0, latest_ms - left_ms)
+    def _return(self, left_ms: int, old: RecordedGeneration, new: RecordedGeneration) -> int:
+        """When a member came back whose crash and return one record shows."""
+        stayed = {m.member_id for m in old.members} & {m.member_id for m in new.members}
+        own = [
+            tp
+            for member, owned in zip(old.members, old.owned, strict=True)
+            if member.member_id in stayed
+            for tp in owned
+        ]
+        waited_ms = -1 if self.kip848 else self.rows.last_sign_ms(new, own)
+        if waited_ms > old.time_ms:
+            return waited_ms
+        if self.restart_ms >= 0 and "restart" not in self.costs.given:
+            return left_ms + self.restart_ms
+        return left_ms + self.costs.of("restart").ms
 
     def _departure(self, member: RecordedMember, before: int, after: int) -> tuple[Do, int]:
-        """How and when a member went: by its last commit, or because it must have expired."""
+        """How and when a member went: by the cause, by its last sign, or for want of it."""
         old, new = self.rows.generations[before], self.rows.generations[after]
-        if self.known.static and new.number != old.number and _has(new, member.instance_id):
-            session_ms = member.session_ms or self.costs.session_ms
-            return Do.CRASH, new.time_ms - self.lead_ms - session_ms
+        at_ms = new.time_ms - self.lead_ms
+        name = "broker-session" if old.group_type == CONSUMER else "session"
+        session_ms = member.session_ms or self.costs.of(name).ms
+        returns = self.known.static and new.number == old.number
+        if self.known.static and not returns and _has(new, member.instance_id):
+            return Do.CRASH, new.time_ms - session_ms
         owned = dict(zip((m.member_id for m in old.members), old.owned, strict=True))
         seen_ms = self.rows.last_sign_ms(new, owned[member.member_id])
-        if old.group_type == CONSUMER:  # its pauses end with other records than its epochs
-            last_ms = self._last_commit(member, after)
-            if 0 <= last_ms <= new.time_ms - GOODBYE * self.costs.broker_session_ms:
-                return Do.CRASH, self._crash(last_ms, new.time_ms - self.costs.broker_session_ms)
-        if seen_ms <= old.time_ms:
-            return Do.STOP, new.time_ms - self.lead_ms
-        silence_ms = new.time_ms - seen_ms
-        usual_ms = self.costs.session_ms
-        if old.group_type == CONSUMER:  # no record of a KIP-848 group has its session
-            usual_ms = self.costs.broker_session_ms
-        session_ms = member.session_ms or usual_ms
-        if not self.seen.rhythm_ms and silence_ms >= session_ms:
-            return Do.CRASH, new.time_ms - session_ms - self.lead_ms // 2
-        if silence_ms >= GOODBYE * session_ms and self.seen.rhythm_ms:
-            return Do.CRASH, self._crash(seen_ms, new.time_ms - session_ms)
-        return Do.STOP, seen_ms
+        told_ms = self._joined(member, before) + JOINED_MS if self.kip848 else old.time_ms
+        silent = told_ms < seen_ms <= new.time_ms - GOODBYE * session_ms
+        do = WENT.get(self.rows.stated_cause_of(new), Do.CRASH if silent else Do.STOP)
+        if do is Do.CRASH:
+            return do, max(seen_ms, new.time_ms - session_ms)
+        return do, seen_ms if returns and seen_ms > old.time_ms else at_ms
 
-    def _last_commit(self, member: RecordedMember, after: int) -> int:
-        """When a member last committed, while it was the owner by some generation; -1: unknown."""
-        rows = self.rows.generations
-        for index in range(after - 1, -1, -1):
-            here = [m.member_id for m in rows[index].members]
-            if member.member_id not in here:
+    def _joined(self, member: RecordedMember, before: int) -> int:
+        """When a member came that is in the generation at this index."""
+        at_ms = self.rows.generations[before].time_ms
+        for row in reversed(self.rows.generations[:before]):
+            if all(m.member_id != member.member_id for m in row.members):
                 break
-            own = rows[index].owned[here.index(member.member_id)]
-            signs = self.rows.commits.between(own, rows[index].time_ms, rows[index + 1].time_ms)
-            if signs:
-                return signs[-1]
-        return -1
-
-    def _crash(self, seen_ms: int, expired_ms: int) -> int:
-        """A crash within a heartbeat after a member's last one, and a rhythm after its last commit.
-
-        ``expired_ms``: a session before the record.
-        """
-        beat_ms = expired_ms
-        if not self.kip848:
-            beat_ms -= self.lead_ms - self.heartbeat_ms // 2
-        low_ms = max(seen_ms, beat_ms)
-        high_ms = min(seen_ms + int(self.seen.rhythm_ms), beat_ms + self.heartbeat_ms)
-        return (low_ms + max(low_ms, high_ms)) // 2
+            at_ms = row.time_ms
+        return at_ms
 
     def _changes(
         self, old: RecordedGeneration, new: RecordedGeneration, at_ms: int
@@ -558,7 +489,7 @@ def _delay_told(rows: GroupRows) -> int:
     return longest
 
 
-def _restarts(rows: GroupRows, lead_ms: int) -> list[int]:
+def _restarts(rows: GroupRows) -> list[int]:
     """Absences, in ms, of members whose departure and return are in different records.
 
     A place is taken by client id and host here. Above RESTART_WINDOW_SECONDS it is no absence.
@@ -573,15 +504,34 @@ def _restarts(rows: GroupRows, lead_ms: int) -> list[int]:
         for member in came:
             since = gone.get((member.client_id, member.client_host))
             if since:
-                away_ms = after.time_ms - lead_ms - since.pop()
+                away_ms = after.time_ms - since.pop()
                 if 0 <= away_ms <= RESTART_WINDOW_SECONDS * 1_000:
                     found.append(away_ms)
         for member in left:
             own = dict(zip((m.member_id for m in before.members), before.owned, strict=True))
             seen_ms = rows.last_sign_ms(after, own[member.member_id])
-            at_ms = seen_ms if seen_ms > before.time_ms else after.time_ms - lead_ms
+            at_ms = seen_ms if seen_ms > before.time_ms else after.time_ms
             gone.setdefault((member.client_id, member.client_host), []).append(at_ms)
     return found
+
+
+def client_of(rows: GroupRows) -> str:
+    """What the members of a group run, as far as its records tell; "" where they do not.
+
+    librdkafka sends an empty rack where others send none. kafka-python and Java name their clients
+    unless they are told otherwise. Only holdfast has protocols of its own.
+    """
+    last = [m for g in rows.generations[-3:] for m in g.members]
+    if not last:
+        return ""
+    own = policy_of_protocol(rows.generations[-1].protocol or "")
+    if own is not None and own.design is not None:
+        return "holdfast"
+    if all(m.rack == "" for m in last):
+        return "librdkafka"
+    if all(m.client_id.startswith("kafka-python") for m in last):
+        return "kafka-python"
+    return "java" if all(m.client_id.startswith("consumer-") for m in last) else ""
 
 
 def _most(values: Sequence[Any]) -> Any:

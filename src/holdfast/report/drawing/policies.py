@@ -26,7 +26,7 @@ from holdfast.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.report.drawing.sections import NONE, amount, amount_s, table
 from holdfast.tables.answers import REPLAY
 
-_NO_CAUTION = "how near these numbers are to the records is not known, or not near: trust none"
+_CAUTION = "how near these numbers are to the records is not known, or not near: trust none"
 _BAR_CELLS = 12
 _MOST = 1e300
 """A value that is no number below this one was not measured."""
@@ -79,13 +79,18 @@ def policy_section(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
         *(REPLAY.headings("group") if many else []),
         *REPLAY.headings("policy", "assignor"),
         ("Delay, s", True),
-        *REPLAY.headings("rebalances", "moved", "moved_to_third", "partition_seconds_stopped"),
+        *REPLAY.headings("rebalances", "moved", "moved_to_third", "revocations"),
+        ("Hand-over, s", True),
+        *REPLAY.headings("partition_seconds_stopped"),
+        ("if hand-overs cost nothing", True),
         ("", False),
         *REPLAY.headings("longest_stop_seconds", "time_to_balance_seconds", "fidelity"),
     ]
     lead = (
         "The same history under other settings, by the same machines. The actual setting was "
-        "replayed too: fidelity says how close that came to what was recorded, 100 % is exact."
+        "replayed too: fidelity says how close that came to what was recorded, 100 % is exact. "
+        "Rounds, moves and revocations are counted. Seconds are those in which members were "
+        "awaited, and a hand-over for each revocation, whose cost is given or assumed."
     )
     narrow = [heads[0 if not many else 1][0], "Stopped, partition-s", "Fidelity"]
     shown = (_row(row, top)[0 if many else 1 :] for row in ordered)
@@ -102,7 +107,7 @@ def policy_section(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
 
 
 def _cost(row: Mapping[str, Any]) -> float:
-    value = _value(row, "partition_seconds_stopped", "partition_seconds_unowned")
+    value = _value(row, "partition_seconds_stopped")
     return math.inf if value is None else value
 
 
@@ -115,6 +120,7 @@ def _value(row: Mapping[str, Any], *names: str) -> float | None:
 def _row(row: Mapping[str, Any], top: float) -> list[object]:
     cost = _cost(row)
     delay, fidelity = _value(row, "delay_ms"), _value(row, "fidelity")
+    hand_over = _value(row, "hand_over_ms")
     return [
         tag("td", name_of(row.get("group", NONE))),
         _policy(row),
@@ -123,7 +129,10 @@ def _row(row: Mapping[str, Any], top: float) -> list[object]:
         amount(_value(row, "rebalances", "rounds")),
         amount(_value(row, "moved")),
         amount(_value(row, "moved_to_third")),
+        amount(_value(row, "revocations")),
+        amount_s(None if hand_over is None else hand_over / 1000),
         amount(None if cost == math.inf else cost, 1),
+        amount(_value(row, "partition_seconds_stopped_low"), 1),
         tag("td", _bar(cost, top)),
         amount_s(_value(row, "longest_stop_seconds")),
         amount_s(_value(row, "time_to_balance_seconds")),
@@ -137,8 +146,7 @@ def _fidelity(row: Mapping[str, Any], fidelity: float | None) -> object:
         return tag("td", tag("span", "not known", class_="lozenge s-warn"), data_v="")
     if not _is_low(row):
         return f"{fidelity:.0%}", fidelity
-    said = _caution(row)
-    mark = tag("span", "low", class_="lozenge s-warn", title=said)
+    mark = tag("span", "low", class_="lozenge s-warn", title=_CAUTION)
     return tag("td", f"{fidelity:.0%} ", mark, data_v=fidelity, class_="n")
 
 
@@ -147,17 +155,11 @@ def _is_low(row: Mapping[str, Any]) -> bool:
     return fidelity is None or fidelity < LOW_FIDELITY
 
 
-def _caution(row: Mapping[str, Any]) -> str:
-    said = row.get("caution")
-    return said if isinstance(said, str) and said else _NO_CAUTION
-
-
 def _cautions(rows: Sequence[Mapping[str, Any]]) -> Iterator[Markup]:
     """One paragraph for each group whose rows are not to be trusted."""
-    told = {row.get("group"): row for row in rows if _is_low(row)}
-    for group, row in told.items():
+    for group in dict.fromkeys(row.get("group") for row in rows if _is_low(row)):
         name = [] if group is None else [name_of(group), ": "]
-        yield tag("p", tag("b", "Low fidelity. "), *name, _caution(row), ".", class_="caution")
+        yield tag("p", tag("b", "Low fidelity. "), *name, _CAUTION, ".", class_="caution")
 
 
 def _policy(row: Mapping[str, Any]) -> Markup:

@@ -46,6 +46,7 @@ class Span:
     unowned_ms: int = 0
     stopped_ms: int = 0
     longest_ms: int = 0
+    stops: int = 0
     last_slot: int = NOBODY
     first_slot: int = NOBODY
     moves: int = 0
@@ -71,6 +72,7 @@ class Ledger:
         self.zombies: dict[tuple[str, Resource], int] = {}
         self.begin_ms = 0
         self.zombie_limit_ms = 0
+        self.least_ms = 0  # a shorter stop is counted, and adds no seconds
 
     def fail(self, rule: str, at_ms: int, text: str) -> None:
         """Note a broken rule (the first hundred are kept)."""
@@ -92,7 +94,7 @@ class Ledger:
         """Measure from here on: what happened before does not count."""
         self.begin_ms = now_ms
         for span in self.spans.values():
-            span.unowned_ms = span.stopped_ms = span.longest_ms = span.moves = 0
+            span.unowned_ms = span.stopped_ms = span.longest_ms = span.moves = span.stops = 0
             span.unowned_since_ms = max(span.unowned_since_ms, now_ms)
             span.stopped_since_ms = max(span.stopped_since_ms, now_ms)
             span.first_slot = span.last_slot
@@ -155,6 +157,7 @@ class Ledger:
         if now_ms > span.ready_ms:
             self._ran(span)
             span.stopped_since_ms = now_ms
+            span.stops += 1
 
     def hold(self, resource: Resource, now_ms: int, ready_ms: int) -> None:
         """The owner of a resource processes nothing until ``ready_ms``."""
@@ -162,6 +165,7 @@ class Ledger:
         if now_ms > span.ready_ms:
             self._ran(span)
             span.stopped_since_ms = now_ms
+            span.stops += 1
         span.ready_ms = max(span.ready_ms, ready_ms)
 
     def resume(self, resource: Resource, now_ms: int) -> None:
@@ -171,10 +175,13 @@ class Ledger:
 
     def _ran(self, span: Span) -> None:
         """The resource was processed from ``ready_ms``: close the stop before it."""
-        gap_ms = max(0, max(span.ready_ms, self.begin_ms) - span.stopped_since_ms)
-        span.stopped_ms += gap_ms
-        span.longest_ms = max(span.longest_ms, gap_ms)
+        self._stood_still(span, max(0, max(span.ready_ms, self.begin_ms) - span.stopped_since_ms))
         span.stopped_since_ms = max(span.ready_ms, self.begin_ms)
+
+    def _stood_still(self, span: Span, gap_ms: int) -> None:
+        if gap_ms >= self.least_ms:
+            span.stopped_ms += gap_ms
+            span.longest_ms = max(span.longest_ms, gap_ms)
 
     def finish(self, now_ms: int) -> None:
         """Close the open intervals at the end of a run."""
@@ -184,9 +191,7 @@ class Ledger:
                 continue
             if not span.runner:
                 span.unowned_ms += now_ms - span.unowned_since_ms
-            gap_ms = now_ms - span.stopped_since_ms
-            span.stopped_ms += gap_ms
-            span.longest_ms = max(span.longest_ms, gap_ms)
+            self._stood_still(span, now_ms - span.stopped_since_ms)
 
     def called(
         self, runner: str, call: ListenerCall, resources: Sequence[Resource], now_ms: int
@@ -238,6 +243,11 @@ class Ledger:
         return sum(
             bool(span.visited - {span.first_slot, span.last_slot}) for span in self.spans.values()
         )
+
+    @property
+    def stops(self) -> int:
+        """How often a resource that was processed stopped: revoked, lost, or its process gone."""
+        return sum(span.stops for span in self.spans.values())
 
     @property
     def unowned_seconds(self) -> float:
