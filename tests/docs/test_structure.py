@@ -18,7 +18,6 @@ LARGE_ON_PURPOSE = {
     "holdfast.adapters.drop_in.confluent.consumer.ConfluentConsumer": "the original's calls",
     "holdfast.assignors.optimal.flow_moves._Flow": "one algorithm on one set of columns",
     "holdfast.machine.member.holdings.Holdings": "every step of a hand-over, which share its state",
-    "holdfast.pipeline.replay.story._StoryBuilder": "one pass over a group's history",
     "holdfast.sim.rules.waiting.WaitingRules": "the rules of one invariant",
     "holdfast.sim.search.search.Search": "one search and its bookkeeping",
     "holdfast.sim.search.small_world.SmallWorld": "every step that a searched world can take",
