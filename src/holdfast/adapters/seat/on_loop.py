@@ -168,16 +168,12 @@ class OnLoop(Seat):
         HoldfastError
             If nobody answered, or the group refused the question.
         """
-        terms = self._terms(partitions)
+        terms = _terms(self.membership, partitions)
         found = await asyncio.wrap_future(self.ask_places(partitions))
-        if self._terms(partitions) != terms:
+        if _terms(self.membership, partitions) != terms:
             return None
         self.progress.stands(found)
         return found
-
-    def _terms(self, partitions: Collection[Resource]) -> list[int | None]:
-        standing = self.membership.standing
-        return [] if standing is None else [standing.terms.get(tp) for tp in partitions]
 
     # What is due
 
@@ -319,3 +315,8 @@ class OnLoop(Seat):
 
     def close(self) -> None:
         """Nothing is open: the client closes itself."""
+
+
+def _terms(membership: Membership, partitions: Collection[Resource]) -> list[int | None]:
+    standing = membership.standing
+    return [] if standing is None else [standing.terms.get(tp) for tp in partitions]

@@ -73,7 +73,7 @@ def run(
     ] = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Look at a cluster in the browser: every group in one list, a page for each, and /metrics.
+    """Look at a cluster in the browser: a list of groups, a page for each, and /metrics.
 
     With -b it keeps the history of every group, as `holdfast watch` does, in a folder (-o, or one
     for each cluster in your state directory), and pages follow the newest batch. With --input it

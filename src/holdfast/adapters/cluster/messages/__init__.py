@@ -1,7 +1,7 @@
-"""Requests about groups that kafka-python does not have, of Kafka's own descriptions.
+"""Requests about groups that kafka-python does not have, made of descriptions of their fields.
 
-The ``*.json`` files beside this one are those of ``kafka-clients`` 4.3, unchanged and under their
-own notice; kafka-python makes a class of a description, as it does of its own.
+The ``*.json`` files beside this one have the names, types and versions of the fields, as Kafka 4.3
+has them; kafka-python makes a class of a description, as it does of its own.
 
 References: KIP-848 (consumer groups), KIP-932 and KIP-1226 (share groups), KIP-1071 (streams).
 """
