@@ -1,6 +1,6 @@
 """What stands for a message of confluent-kafka where a program cannot make one (before 2.13).
 
-``tests/live/test_facade.py`` compares it with the original's on a broker; ``make soak`` runs that
+``tests/live/test_confluent.py`` compares it with the original's on a broker; ``make soak`` runs it
 with the oldest confluent-kafka.
 """
 

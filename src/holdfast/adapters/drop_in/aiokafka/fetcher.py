@@ -30,6 +30,7 @@ from aiokafka.errors import NoOffsetForPartitionError
 from aiokafka.structs import TopicPartition
 
 _NEXT = PartitionRecords.__next__
+_END_S = 2.0
 
 
 class StartSearch:
@@ -81,11 +82,14 @@ class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
         super().__init__(*arguments, **options)
 
     async def close(self) -> None:
-        """End; see aiokafka, which passes on the cancellation of a fetch that waits to go again."""
+        """End; see aiokafka, which passes on the cancellation of a fetch that waits to go again.
+
+        An exception of a signal's handler inside asyncio may have lost the wake-up of a task.
+        """
         self._fetch_task.cancel()  # it would start others
         for task in self._pending_tasks:
             task.cancel()
-        await asyncio.wait({self._fetch_task, *self._pending_tasks})
+        await asyncio.wait({self._fetch_task, *self._pending_tasks}, timeout=_END_S)
         self._pending_tasks = {task for task in self._pending_tasks if not is_cut_off(task)}
         if is_cut_off(self._fetch_task):
             self._fetch_task = asyncio.create_task(asyncio.sleep(0))
@@ -218,5 +222,5 @@ def was_interrupted(task: asyncio.Task[Any]) -> bool:
 
 
 def is_cut_off(task: asyncio.Task[Any]) -> bool:
-    """Whether a task that is done was cancelled or interrupted."""
-    return task.cancelled() or was_interrupted(task)
+    """Whether a task was cancelled or interrupted, or will never wake up."""
+    return not task.done() or task.cancelled() or was_interrupted(task)
