@@ -33,7 +33,7 @@ class Answers:
 
     def future(self, work):
         done = Future()
-        done.set_result(asyncio.run(work))
+        done.set_result(asyncio.run(work()))
         return done
 
 

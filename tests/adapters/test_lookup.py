@@ -49,7 +49,7 @@ class Answers:
     def future(self, work):
         done = concurrent.futures.Future()
         try:
-            done.set_result(asyncio.run(work))
+            done.set_result(asyncio.run(work()))
         except Exception as error:
             done.set_exception(error)
         return done

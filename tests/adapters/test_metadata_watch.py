@@ -158,7 +158,7 @@ def test_an_answer_says_of_every_topic_how_many_partitions_or_why_not():
 
         def future(self, work):
             done = Future()
-            done.set_result(asyncio.run(work))
+            done.set_result(asyncio.run(work()))
             return done
 
     lookup = Lookup(Answers())

@@ -255,7 +255,6 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     [
         ("history", (), ("history", 30)),
         ("history", ("--group", "g"), ("history", 10)),  # of the partition that holds it
-        ("lag", (), ("history", 30)),
         ("plan", ("--assignor", "sticky"), ("history", 30)),
         ("replay", (), ("history", 30)),
         ("doctor", (), ("history", 30)),

@@ -68,11 +68,11 @@ def arrange(stage, batch, into):
     names = {f"rebalances/{LOG}": "between-entries", COMMITS: "before-commit"}
     now = []
 
-    def processed(self, records, batch_id, upto):
+    def processed(self, records, batch_id, upto, **options):
         now[:] = [batch_id]
         if stage == "before-write" and batch_id == batch:
             die()
-        process(self, records, batch_id, upto)
+        process(self, records, batch_id, upto, **options)
 
     def renamed(self, target):
         if stage == "before-rename" and now == [batch] and Path(target).name == MANIFEST:

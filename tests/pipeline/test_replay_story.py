@@ -197,15 +197,6 @@ def test_the_delay_is_the_one_that_the_assignments_name():
     assert actual_setting(silent, 300_000)[1] == "the delay is a guess"
 
 
-def test_the_delay_of_a_real_group_is_read_from_its_records(tmp_path):
-    """Members of the captured group were set to 4 s; one of them was killed."""
-    tables = local.run(CAPTURED, tmp_path)
-    (story,) = stories(tables, groups=["design"])
-    assert story.delay_ms == 4_000
-    rows = tables.table("rebalances", groups=["design"]).to_pylist()
-    assert [row["cause"] for row in rows].count("scheduled_rebalance") == 1
-
-
 def test_a_long_story_is_cut_and_says_so():
     history = [generation("g", n, {"a-1": A}, at=n) for n in range(MAX_GENERATIONS + 5)]
     story = told(history)

@@ -64,7 +64,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "encode": "Write messages and records as hex, from the JSON that decode prints.",
     "report": "Write one HTML file that shows who owned what, when, and what every rebalance cost.",
     "doctor": "Look at groups, the worst first: what is wrong, what it cost, what helps.",
-    "explain": "Explain a code of `holdfast doctor`, or list them all.",
+    "explain": "Explain a code that doctor prints, or list them all.",
     "serve": "Look at a cluster in the browser: a list of groups, a page for each, and /metrics.",
     "tables": "Upkeep of a folder of tables that `history` or `watch` has written.",
     "config": "Settings: holdfast.toml, environment, flags.",

@@ -39,7 +39,7 @@ def run(
     ] = ExplainFormat.TABLE,
     output: OutputFile = None,
 ) -> None:
-    """Explain a code of ``holdfast doctor``, or list them all."""
+    """Explain a code that doctor prints, or list them all."""
     from holdfast.report.findings.doctor import markdown
     from holdfast.report.findings.examination import all_rules
 
