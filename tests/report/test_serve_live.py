@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.live.waiting import until
+from tests.report.browser import browser
 
 if TYPE_CHECKING:
     from tests.live.cut import Cut
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.browser]
 
 PATIENCE_S = 300.0
+
+
+@pytest.fixture
+def chromium() -> Iterator[Any]:
+    """A browser of this test: while one is open, nothing else can run an event loop."""
+    with browser() as started:
+        yield started
 
 
 class Member:
