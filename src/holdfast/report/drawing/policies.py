@@ -90,7 +90,7 @@ def policy_section(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
         "The same history under other settings, by the same machines. The actual setting was "
         "replayed too: fidelity says how close that came to what was recorded, 100 % is exact. "
         "Rounds, moves and revocations are counted. Seconds are those in which members were "
-        "awaited (at least these), and a hand-over for each revocation, whose cost is given or assumed."
+        "awaited (at least these), and a hand-over for each revocation, at a cost given or assumed."
     )
     narrow = [heads[0 if not many else 1][0], "Stopped, partition-s", "Fidelity"]
     shown = (_row(row, top)[0 if many else 1 :] for row in ordered)
