@@ -171,8 +171,7 @@ class InPoll(Seat):
         done: Callable[[str | None], None],
     ) -> None:
         """Have a callback run, and what goes with it."""
-        if call is ListenerCall.LOST and (parts := self.membership.parts) is not None:
-            parts.counters.add("lost", len(resources))
+        self.count(call, resources)
         work = partial(self._call, Callback(call, resources))
         if self.hands.hears(call):
             self.errands.put(Errand(work, lambda error: done(self.answer_of(error))))

@@ -298,8 +298,7 @@ class OnLoop(Seat):
         done: Callable[[str | None], None],
     ) -> None:
         """Have a callback run, and what goes with it."""
-        if call is ListenerCall.LOST and (parts := self.membership.parts) is not None:
-            parts.counters.add("lost", len(resources))
+        self.count(call, resources)
         told = _Told(callback=Callback(call, resources), done=done)
         if not self._later(partial(self._call, told)):
             done(None)

@@ -203,6 +203,11 @@ class Seat:
             self._polled_at = now
             host.post(events.Polled())
 
+    def count(self, call: ListenerCall, resources: Collection[Resource]) -> None:
+        """Count what was lost, whoever hears of it."""
+        if call is ListenerCall.LOST and (parts := self.membership.parts) is not None:
+            parts.counters.add("lost", len(resources))
+
     def take_over(self, resources: tuple[Resource, ...], term: int) -> None:
         """Nothing is left to do: :meth:`Hands.assigned` has begun these."""
 
