@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 from types import SimpleNamespace as Answer
 
 import kafka.errors
 import pytest
 from kafka.protocol.broker_version_data import BrokerVersionData
+from tests.adapters.fake_future import answered
 
 from holdfast.adapters.cluster.groups import DESCRIBED_BY, GroupQuestions, GroupType, Position
 from holdfast.adapters.cluster.messages import request_class
@@ -53,12 +52,7 @@ class Brokers:
         raise AssertionError("asked three times")
 
     def future(self, work):
-        done = concurrent.futures.Future()
-        try:
-            done.set_result(asyncio.run(work()))
-        except Exception as error:
-            done.set_exception(error)
-        return done
+        return answered(work)
 
 
 def questions(brokers):

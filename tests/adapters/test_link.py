@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
+from tests.adapters.fake_future import answered
 
 from holdfast.adapters.member.link import GroupLink, OffsetToCommit
 from holdfast.machine.member.holdings import Identity
@@ -32,9 +31,7 @@ class Answers:
         )
 
     def future(self, work):
-        done = Future()
-        done.set_result(asyncio.run(work()))
-        return done
+        return answered(work)
 
 
 def commit(**codes):

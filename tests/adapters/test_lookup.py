@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 from types import SimpleNamespace
 
 import kafka.errors
 import pytest
+from tests.adapters.fake_future import answered
 
 from holdfast.adapters.cluster.broker_lags import BrokerLags
 from holdfast.adapters.cluster.lookup import EARLIEST, LATEST, Lookup
@@ -47,12 +47,7 @@ class Answers:
         return await attempt()
 
     def future(self, work):
-        done = concurrent.futures.Future()
-        try:
-            done.set_result(asyncio.run(work()))
-        except Exception as error:
-            done.set_exception(error)
-        return done
+        return answered(work)
 
 
 def test_a_partition_without_a_leader_alone_is_missing() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import queue
 from concurrent.futures import Future
 from types import SimpleNamespace
 
 import kafka.errors
 import pytest
+from tests.adapters.fake_future import answered
 
 from holdfast.adapters.cluster.connections import as_ours, ends_member, raise_code
 from holdfast.adapters.cluster.lookup import FoundTopics, Lookup
@@ -157,9 +157,7 @@ def test_an_answer_says_of_every_topic_how_many_partitions_or_why_not():
             )
 
         def future(self, work):
-            done = Future()
-            done.set_result(asyncio.run(work()))
-            return done
+            return answered(work)
 
     lookup = Lookup(Answers())
     found = lookup.partitions(["a", "secret", "b c", "forgotten", "__in"]).result()

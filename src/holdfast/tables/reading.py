@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -148,19 +147,6 @@ class Tables:
         for name in _WITH_GROUPS:
             names.update(pc.unique(self._groups_of(name)).to_pylist())
         return tuple(sorted(names))
-
-    def rows_by_group(self, name: str, groups: Sequence[str] | None = None) -> dict[str, int]:
-        """How many rows each group has in a table; of ``groups`` only where given.
-
-        Only the column of groups is read, file by file.
-        """
-        found: Counter[str] = Counter()
-        for chunk in self._groups_of(name, groups).chunks:
-            counted = pc.value_counts(chunk)
-            values, counts = counted.field("values"), counted.field("counts")
-            found.update(dict(zip(values.to_pylist(), counts.to_pylist(), strict=True)))
-        wanted = found if groups is None else set(groups)
-        return {group: n for group, n in sorted(found.items()) if group in wanted}
 
     def choose(self, groups: Sequence[str] | None) -> tuple[str, ...] | None:
         """Find groups by name or pattern, in the order given; None for all.
