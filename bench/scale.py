@@ -31,8 +31,9 @@ from tests.live.raw_crowd import Crowd, CrowdOptions
 
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader.designs import Assignor, LeaderRound
-from holdfast.machine.leader.embedded import MemberView, RebalanceMode
-from holdfast.machine.policies import assignors_for
+from holdfast.machine.leader.embedded import MemberView
+from holdfast.machine.modes import RebalanceMode
+from holdfast.machine.offers import assignors_for
 from holdfast.machine.policy import Policy
 from holdfast.wire.layouts.record_size import MESSAGE_MAX_BYTES, estimate_group_bytes
 

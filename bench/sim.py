@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.machine.policies import assignors_for
+from holdfast.machine.offers import assignors_for
 from holdfast.machine.policy import Policy
 from holdfast.sim.scenarios import Setup, simulate
 from holdfast.sim.search.search import Bound, Search

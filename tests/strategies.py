@@ -8,12 +8,13 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from holdfast.model.designs import Design
 from holdfast.model.limits import INT32_MAX
 from holdfast.model.partitions import TopicPartitions, sort_partitions
 from holdfast.wire.layouts.consumer_protocol import AssignmentMessage, Subscription
 from holdfast.wire.layouts.container import MemberAssignment, MemberSubscription
 from holdfast.wire.layouts.frames import Leaving
-from holdfast.wire.layouts.incremental import Design, DesignAssignment, DesignSubscription
+from holdfast.wire.layouts.incremental import DesignAssignment, DesignSubscription
 from holdfast.wire.layouts.memory import (
     COPIES,
     CROWDS,

@@ -9,12 +9,13 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 
 from holdfast.adapters.member.host import Standing
-from holdfast.adapters.member.link import OffsetToCommit
 from holdfast.adapters.member.membership import assignors_of
+from holdfast.adapters.member.offsets import OffsetToCommit
 from holdfast.adapters.seat.hands import before
 from holdfast.adapters.settings import Settings
-from holdfast.machine.actions import ListenerCall
-from holdfast.machine.member.holdings import Identity
+from holdfast.machine.callbacks import ListenerCall
+from holdfast.machine.events import CommitRefused, Polled, RejoinRequested
+from holdfast.machine.member.identity import Identity
 from holdfast.machine.states import MemberState
 
 
@@ -120,6 +121,15 @@ class FakeHost:
 
     def post(self, event):
         self.posted.append(event)
+
+    def note_polled(self):
+        self.post(Polled())
+
+    def note_refused(self, generation, code):
+        self.post(CommitRefused(generation, code))
+
+    def rejoin(self, reason):
+        self.post(RejoinRequested(reason))
 
     def after(self, work):
         work()

@@ -18,18 +18,18 @@ from typing import NamedTuple
 from holdfast.adapters.consumer_questions import TopicPartition
 from holdfast.adapters.drop_in.confluent.starts import StartPlace
 from holdfast.adapters.member.host import Standing
-from holdfast.adapters.member.link import OffsetToCommit
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.metrics import Counters
+from holdfast.adapters.member.offsets import OffsetToCommit
 from holdfast.adapters.seat.hands import Wishes, before
 from holdfast.adapters.seat.in_hand import InHand
 from holdfast.adapters.seat.in_poll import InPoll
 from holdfast.adapters.seat.membership import Membership
 from holdfast.adapters.settings import Settings
 from holdfast.machine import actions
-from holdfast.machine.actions import ListenerCall
-from holdfast.machine.events import LeaveRequested
-from holdfast.machine.member.holdings import Identity
+from holdfast.machine.callbacks import ListenerCall
+from holdfast.machine.events import CommitRefused, LeaveRequested, Polled, RejoinRequested
+from holdfast.machine.member.identity import Identity
 from holdfast.machine.states import MemberState
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
@@ -81,6 +81,15 @@ class Host:
 
     def post(self, event):
         self.posted.append(event)
+
+    def note_polled(self):
+        self.post(Polled())
+
+    def note_refused(self, generation, code):
+        self.post(CommitRefused(generation, code))
+
+    def rejoin(self, reason):
+        self.post(RejoinRequested(reason))
 
     def after(self, work):
         self.catch_up(0.0)

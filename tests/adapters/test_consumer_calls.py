@@ -13,7 +13,7 @@ from tests.adapters.fake_member import CONFIG, Hands, Listener, Member, Record
 from holdfast import Consumer
 from holdfast.adapters.seat.membership import Membership
 from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
-from holdfast.machine.actions import ListenerCall
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.events import LeaveRequested, RejoinRequested
 
@@ -29,7 +29,7 @@ def make(monkeypatch):
     monkeypatch.setattr("holdfast.adapters.consumer.Membership", unconnected)
     monkeypatch.setattr("holdfast.adapters.consumer.ConsumerHands", Hands)
     monkeypatch.setattr(
-        "holdfast.adapters.seat.membership.MemberParts",
+        "holdfast.adapters.member.parts.MemberParts",
         lambda _settings, _assignors, seat, _connections: Member(seat),
     )
 

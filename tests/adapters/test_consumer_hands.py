@@ -20,7 +20,7 @@ from holdfast.adapters.seat.hands import Wishes
 from holdfast.adapters.seat.in_hand import InHand
 from holdfast.adapters.seat.in_poll import InPoll
 from holdfast.errors import AdapterError, RemoteProtocolError
-from holdfast.machine.actions import ListenerCall
+from holdfast.machine.callbacks import ListenerCall
 
 A, B, C = ("t", 0), ("t", 1), ("u", 0)
 WISHES = Wishes(hears_nothing_new=True, error_stops_commit=True)

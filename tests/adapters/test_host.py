@@ -10,8 +10,8 @@ import pytest
 from holdfast.adapters.member.host import MemberHost
 from holdfast.errors import AdapterError, RemoteProtocolError
 from holdfast.machine import actions, events
-from holdfast.machine.actions import ListenerCall
-from holdfast.machine.member.holdings import Identity
+from holdfast.machine.callbacks import ListenerCall
+from holdfast.machine.member.identity import Identity
 from holdfast.machine.states import MemberState
 
 A = (("a", 0),)

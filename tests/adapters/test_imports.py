@@ -55,13 +55,24 @@ def test_a_member_loads_its_own_client_and_no_other_package(statement):
 
 @pytest.mark.parametrize("statement", ITS_CLIENT)
 def test_nobody_loads_what_only_a_leader_needs(statement):
-    ours = {name for name in loaded(statement) if name.startswith("holdfast.")}
+    ours = loaded(statement)
     assert "holdfast.assignors.registry" in ours  # its rows, without the assignors
     assert not ours & {
         "holdfast.assignors.sticky",
         "holdfast.machine.leader.leader",
         "holdfast.machine.leader.leader_turn",
         "holdfast.model.group",
+        "numpy",
+    }
+
+
+@pytest.mark.parametrize("statement", [s for s in ITS_CLIENT if s.startswith("import ")])
+def test_a_drop_in_loads_the_machine_of_a_member_with_the_first_consumer(statement):
+    assert not loaded(statement) & {
+        "holdfast.adapters.member.host",
+        "holdfast.machine.leader.designs",
+        "holdfast.machine.member.member",
+        "holdfast.wire.one.reader",
     }
 
 

@@ -20,12 +20,12 @@ from tests.adapters.fake_hands import FakeMembership
 
 from holdfast.adapters.drop_in.kafka import commit_calls, errors
 from holdfast.adapters.drop_in.kafka.hands import SubscriptionHands
-from holdfast.adapters.member.link import OffsetToCommit
+from holdfast.adapters.member.offsets import OffsetToCommit
 from holdfast.adapters.seat.hands import Wishes
 from holdfast.adapters.seat.in_hand import InHand
 from holdfast.adapters.seat.in_poll import InPoll
 from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
-from holdfast.machine.actions import ListenerCall
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.machine.codes import ErrorCode
 
 A, B = ("t", 0), ("t", 1)

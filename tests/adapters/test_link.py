@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 from tests.adapters.fake_future import answered
 
-from holdfast.adapters.member.link import GroupLink, OffsetToCommit
-from holdfast.machine.member.holdings import Identity
+from holdfast.adapters.member.link import GroupLink
+from holdfast.adapters.member.offsets import OffsetToCommit
+from holdfast.machine.member.identity import Identity
 
 
 class Answers:

@@ -18,7 +18,8 @@ from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader.designs import EagerAssignor
-from holdfast.machine.leader.embedded import MemberView, RebalanceMode
+from holdfast.machine.leader.embedded import MemberView
+from holdfast.machine.modes import RebalanceMode
 from holdfast.machine.policy import When
 from holdfast.wire.layouts.consumer_protocol import (
     Subscription,

@@ -8,7 +8,7 @@ import time
 import pytest
 from tests.adapters.fake_member import Listener, Record, answer, sit
 
-from holdfast.adapters.member.link import OffsetToCommit
+from holdfast.adapters.member.offsets import OffsetToCommit
 from holdfast.adapters.seat.commits import CommitAsker
 from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
 from holdfast.machine.codes import ErrorCode

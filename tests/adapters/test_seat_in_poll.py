@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.adapters.fake_hands import FakeHands, FakeMembership, until
 
-from holdfast.adapters.member.link import OffsetToCommit
+from holdfast.adapters.member.offsets import OffsetToCommit
 from holdfast.adapters.seat.commits import CommitAsker
 from holdfast.adapters.seat.hands import Wishes
 from holdfast.adapters.seat.in_hand import NOTHING, InHand
 from holdfast.adapters.seat.in_poll import InPoll
 from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
 from holdfast.machine import actions, events
-from holdfast.machine.actions import ListenerCall
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.states import MemberState
 

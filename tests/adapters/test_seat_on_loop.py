@@ -11,16 +11,16 @@ from types import SimpleNamespace
 import pytest
 
 from holdfast.adapters.member.host import Standing
-from holdfast.adapters.member.link import OffsetToCommit
 from holdfast.adapters.member.membership import assignors_of
+from holdfast.adapters.member.offsets import OffsetToCommit
 from holdfast.adapters.seat.commits import CommitAsker
 from holdfast.adapters.seat.hands import Wishes, before
 from holdfast.adapters.seat.on_loop import OnLoop
 from holdfast.adapters.settings import Settings
 from holdfast.errors import LocalProtocolError, RemoteProtocolError
 from holdfast.machine import actions
-from holdfast.machine.actions import ListenerCall
-from holdfast.machine.member.holdings import Identity
+from holdfast.machine.callbacks import ListenerCall
+from holdfast.machine.member.identity import Identity
 from holdfast.machine.states import MemberState
 
 A, B = ("t", 0), ("t", 1)

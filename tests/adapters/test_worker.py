@@ -18,7 +18,7 @@ from holdfast.errors import (
     SourceError,
 )
 from holdfast.machine import actions
-from holdfast.machine.actions import ListenerCall
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.machine.events import JoinedMember
 from holdfast.wire.layouts.container import (
     MemberSubscription,

@@ -97,6 +97,7 @@ def _groups() -> list[bytes]:
 
 
 def _own_messages() -> list[bytes]:
+    from holdfast.model.designs import Design
     from holdfast.wire.layouts.container import (
         MemberAssignment,
         MemberSubscription,
@@ -104,7 +105,6 @@ def _own_messages() -> list[bytes]:
         encode_member_subscription,
     )
     from holdfast.wire.layouts.incremental import (
-        Design,
         DesignAssignment,
         DesignSubscription,
         encode_design_assignment,

@@ -29,13 +29,14 @@ from holdfast.machine.leader.designs import (
     led_round,
     read_round,
 )
-from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
+from holdfast.machine.leader.embedded import Instruction, MemberView
 from holdfast.machine.leader.oversized import with_what_exists
 from holdfast.machine.leader.subscriptions import read_subscribed_member
+from holdfast.machine.modes import RebalanceMode
 from holdfast.machine.policy import Policy
+from holdfast.model.designs import Design
 from holdfast.model.partitions import Resource, resources_of
 from holdfast.wire.layouts.consumer_protocol import Subscription, decode_subscription
-from holdfast.wire.layouts.incremental import Design
 from holdfast.wire.layouts.sticky_user_data import read_claims
 
 N_HONEST = 20

@@ -9,8 +9,10 @@ import pytest
 
 from holdfast import Worker
 from holdfast.machine.leader.designs import DesignAssignor
-from holdfast.machine.leader.embedded import MemberView, RebalanceMode
-from holdfast.machine.policies import POLICIES, assignors_for
+from holdfast.machine.leader.embedded import MemberView
+from holdfast.machine.modes import RebalanceMode
+from holdfast.machine.offers import assignors_for
+from holdfast.machine.policies import POLICIES
 from holdfast.wire.layouts import container, incremental
 from holdfast.wire.layouts.consumer_protocol import decode_subscription
 from holdfast.wire.layouts.container import decode_member_subscription

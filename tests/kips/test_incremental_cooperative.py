@@ -13,13 +13,14 @@ from tests.machine.subscribed import reports, subscribed
 from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.machine.leader.designs import DesignAssignor
-from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
+from holdfast.machine.leader.embedded import Instruction, MemberView
 from holdfast.machine.leader.leader import plan_round
 from holdfast.machine.leader.subscriptions import SubscribedMember
-from holdfast.machine.policies import assignors_for
+from holdfast.machine.modes import RebalanceMode
+from holdfast.machine.offers import assignors_for
 from holdfast.machine.policy import Policy, When
+from holdfast.model.designs import Design
 from holdfast.wire.layouts.frames import Leaving
-from holdfast.wire.layouts.incremental import Design
 
 SIMPLE = Policy(design=Design.SIMPLE)
 DEFERRED = Policy(design=Design.DEFERRED, delay_ms=30_000)

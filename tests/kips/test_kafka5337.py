@@ -19,7 +19,7 @@ from holdfast.errors import ConfigError
 from holdfast.machine.leader.designs import DesignAssignor
 from holdfast.machine.leader.leader import plan_round
 from holdfast.machine.policy import Policy
-from holdfast.wire.layouts.incremental import Design
+from holdfast.model.designs import Design
 
 
 def topic_counts(rows: dict[str, dict[str, list[int]]], topic: str) -> list[int]:

@@ -23,10 +23,11 @@ from holdfast.machine.leader.designs import (
     EagerAssignor,
     compute,
 )
-from holdfast.machine.leader.embedded import MemberView, RebalanceMode
+from holdfast.machine.leader.embedded import MemberView
+from holdfast.machine.modes import RebalanceMode
 from holdfast.machine.policy import Policy
+from holdfast.model.designs import Design
 from holdfast.model.group import Group
-from holdfast.wire.layouts.incremental import Design
 
 NAME = "constrained-sticky"
 COOPERATIVE = "constrained-cooperative-sticky"

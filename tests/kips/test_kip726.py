@@ -14,9 +14,9 @@ from holdfast.machine.leader.designs import (
     DesignAssignor,
     EagerAssignor,
 )
-from holdfast.machine.leader.embedded import MemberView, RebalanceMode
+from holdfast.machine.leader.embedded import MemberView
 from holdfast.machine.leader.subscriptions import read_subscribed_member
-from holdfast.machine.member.member import choose_mode
+from holdfast.machine.modes import RebalanceMode, choose_mode
 from holdfast.machine.policy import Policy
 from holdfast.machine.upgrade import (
     Client,
@@ -26,10 +26,10 @@ from holdfast.machine.upgrade import (
     mode_of,
     plan_upgrade,
 )
+from holdfast.model.designs import Design
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.hooks import Hooks
 from holdfast.sim.world.world import World, WorldOptions
-from holdfast.wire.layouts.incremental import Design
 
 RANGE = Config(assignors=("range",))
 BOTH = Config(assignors=("cooperative-sticky", "range"))

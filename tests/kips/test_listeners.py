@@ -8,14 +8,8 @@ import pytest
 from tests.kips.listeners import NewListener, OldListener, Work
 from tests.machine.test_member import COOPERATIVE, EAGER, T0, T1, T2, Player, Script
 
-from holdfast.machine.actions import (
-    CallListener,
-    Commit,
-    DropNow,
-    ListenerCall,
-    StartFetching,
-    StopFetching,
-)
+from holdfast.machine.actions import CallListener, Commit, DropNow, StartFetching, StopFetching
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.events import (
     CommitAnswered,

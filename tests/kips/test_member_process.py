@@ -14,13 +14,13 @@ from holdfast.machine.actions import (
     CallListener,
     Commit,
     DropNow,
-    ListenerCall,
     SendHeartbeat,
     SendJoin,
     SendSync,
     StartFetching,
     StopFetching,
 )
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.machine.events import (
     CommitAnswered,
     Drained,
@@ -33,13 +33,13 @@ from holdfast.machine.events import (
 from holdfast.machine.leader.designs import DesignAssignor
 from holdfast.machine.leader.subscriptions import read_subscribed_member
 from holdfast.machine.policy import Policy
+from holdfast.model.designs import Design
 from holdfast.model.partitions import TopicPartitions, grouped, resources_of
 from holdfast.wire.layouts.container import (
     MemberAssignment,
     MemberSubscription,
     encode_member_assignment,
 )
-from holdfast.wire.layouts.incremental import Design
 
 BOTH = (("t", (0, 1)),)
 

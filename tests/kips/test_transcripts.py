@@ -13,7 +13,7 @@ import pytest
 from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.machine.policy import Policy
-from holdfast.wire.layouts.incremental import Design
+from holdfast.model.designs import Design
 
 FOLDER = Path(__file__).parents[1] / "transcripts"
 SIMPLE = Policy(design=Design.SIMPLE)

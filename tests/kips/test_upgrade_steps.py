@@ -43,8 +43,9 @@ from holdfast import Consumer, Worker
 from holdfast.adapters import aiokafka_assignor, kafka_python
 from holdfast.errors import ConfigError
 from holdfast.machine.leader.designs import Assignor, DesignAssignor
-from holdfast.machine.leader.embedded import RebalanceMode
-from holdfast.machine.policies import DESIGNS, offered
+from holdfast.machine.modes import RebalanceMode
+from holdfast.machine.offers import offered
+from holdfast.machine.policies import DESIGNS
 from holdfast.machine.upgrade import (
     Client,
     Config,

@@ -13,8 +13,9 @@ from tests.live.test_refusals import acl, config
 from tests.live.waiting import until
 
 from holdfast.errors import RemoteProtocolError
-from holdfast.machine.leader.embedded import MemberView, RebalanceMode
-from holdfast.machine.policies import assignors_for
+from holdfast.machine.leader.embedded import MemberView
+from holdfast.machine.modes import RebalanceMode
+from holdfast.machine.offers import assignors_for
 from holdfast.machine.policy import Policy
 from holdfast.model.partitions import resources_of
 from holdfast.wire.layouts.consumer_protocol import (

@@ -14,7 +14,7 @@ from tests.live.crew import fresh
 from tests.live.offsets_log import group_sizes
 from tests.live.raw_crowd import Crowd, CrowdOptions
 
-from holdfast.machine.policies import assignors_for
+from holdfast.machine.offers import assignors_for
 from holdfast.machine.policy import Policy
 from holdfast.wire.layouts.record_size import MESSAGE_MAX_BYTES
 

@@ -16,9 +16,10 @@ from holdfast.machine.events import (
     SubscriptionChanged,
     SyncAnswered,
 )
-from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
+from holdfast.machine.leader.embedded import Instruction, MemberView
 from holdfast.machine.member.member import Member
 from holdfast.machine.member.options import MemberOptions
+from holdfast.machine.modes import RebalanceMode
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
 EAGER, COOPERATIVE = RebalanceMode.EAGER, RebalanceMode.COOPERATIVE

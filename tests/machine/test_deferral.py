@@ -11,7 +11,7 @@ from tests.sim.hand_played import HandPlayedGroup
 from holdfast.machine.leader.leader import plan_round
 from holdfast.machine.leader.ring import RoundMemory, shares
 from holdfast.machine.policy import Policy, When
-from holdfast.wire.layouts.incremental import Design
+from holdfast.model.designs import Design
 
 POLICY = Policy(design=Design.DEFERRED, delay_ms=30_000)
 

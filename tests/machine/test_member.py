@@ -16,7 +16,6 @@ from holdfast.machine.actions import (
     Fail,
     FindCoordinator,
     JoinCompleted,
-    ListenerCall,
     SendHeartbeat,
     SendJoin,
     SendLeave,
@@ -25,6 +24,7 @@ from holdfast.machine.actions import (
     StopFetching,
     Warn,
 )
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.events import (
     AssignmentComputed,
@@ -48,8 +48,8 @@ from holdfast.machine.events import (
 )
 from holdfast.machine.leader.counts import HASH_BYTES
 from holdfast.machine.leader.ring import hash_of_topic
-from holdfast.machine.member.member import choose_mode
 from holdfast.machine.member.options import MemberOptions
+from holdfast.machine.modes import choose_mode
 from holdfast.machine.states import MemberState
 
 

@@ -10,13 +10,13 @@ from holdfast.machine.actions import (
     Commit,
     DropNow,
     Fail,
-    ListenerCall,
     SendHeartbeat,
     SendJoin,
     SendLeave,
     StopFetching,
     Warn,
 )
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.events import (
     CommitAnswered,

@@ -23,12 +23,12 @@ from holdfast.machine.leader.recall import Memory, recall
 from holdfast.machine.leader.ring import LeftOut, RoundMemory, identity_of, shares, topic_hash
 from holdfast.machine.leader.subscriptions import SubscribedMember
 from holdfast.machine.policy import Policy
+from holdfast.model.designs import Design
 from holdfast.model.partitions import TopicPartitions, resources_of
 from holdfast.wire.layouts.container import (
     decode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.wire.layouts.incremental import Design
 from holdfast.wire.layouts.memory import (
     RememberedMember,
     Share,

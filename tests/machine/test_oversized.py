@@ -11,12 +11,12 @@ from holdfast.machine.leader.designs import DesignAssignor, compute, read_round
 from holdfast.machine.leader.oversized import most_bytes, topics_alone, with_what_exists
 from holdfast.machine.leader.subscriptions import subscribed_members
 from holdfast.machine.policy import Policy
+from holdfast.model.designs import Design
 from holdfast.wire.layouts.consumer_protocol import (
     Subscription,
     decode_subscription,
     encode_subscription,
 )
-from holdfast.wire.layouts.incremental import Design
 
 TOPICS = {"orders": 4, "clicks": 2}
 MANY = tuple(range(100_000))

@@ -20,13 +20,15 @@ from holdfast.machine.leader.designs import (
     EagerAssignor,
     LeaderRound,
 )
-from holdfast.machine.leader.embedded import MemberView, RebalanceMode
+from holdfast.machine.leader.embedded import MemberView
 from holdfast.machine.leader.leader import plan_round
 from holdfast.machine.leader.recall import Memory
 from holdfast.machine.leader.ring import LeftOut
 from holdfast.machine.leader.subscriptions import SubscribedMember, subscribed_members
-from holdfast.machine.policies import assignors_for
+from holdfast.machine.modes import RebalanceMode
+from holdfast.machine.offers import assignors_for
 from holdfast.machine.policy import KindPolicy, Policy
+from holdfast.model.designs import Design
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     decode_assignment,
@@ -35,7 +37,6 @@ from holdfast.wire.layouts.consumer_protocol import (
 )
 from holdfast.wire.layouts.container import MemberAssignment, encode_member_assignment
 from holdfast.wire.layouts.frames import Leaving
-from holdfast.wire.layouts.incremental import Design
 from holdfast.wire.layouts.memory import RememberedMember
 from holdfast.wire.layouts.sticky_user_data import decode_sticky_user_data
 

@@ -9,13 +9,8 @@ from holdfast.adapters.settings import Settings
 from holdfast.adapters.worker import Worker
 from holdfast.assignors.registry import ASSIGNORS
 from holdfast.errors import ConfigError
-from holdfast.machine.policies import (
-    DEFAULTS,
-    POLICIES,
-    assignors_for,
-    find_policy,
-    policy_of_protocol,
-)
+from holdfast.machine.offers import assignors_for
+from holdfast.machine.policies import DEFAULTS, POLICIES, find_policy, policy_of_protocol
 from holdfast.pipeline.replay.settings import ReplaySettings, offered
 from holdfast.sim.scenarios import Setup
 from holdfast.sim.scenarios import assignors_of as simulated_assignors

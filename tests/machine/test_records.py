@@ -15,7 +15,8 @@ from holdfast.machine.coordinator import coordinator, group_data, rounds
 from holdfast.machine.coordinator.group_data import GroupData
 from holdfast.machine.events import RejoinRequested
 from holdfast.machine.member import member_data
-from holdfast.machine.member.holdings import HandOver, HandOverStep, Holdings, Identity, Limit
+from holdfast.machine.member.holdings import HandOver, HandOverStep, Holdings, Limit
+from holdfast.machine.member.identity import Identity
 from holdfast.machine.member.member_data import NEVER_MS, MemberData
 from holdfast.machine.states import GROUP_TRANSITIONS, GroupState
 

@@ -21,14 +21,15 @@ from holdfast.machine.leader.designs import (
     DesignAssignor,
     LeaderRound,
 )
-from holdfast.machine.leader.embedded import MemberView, RebalanceMode
+from holdfast.machine.leader.embedded import MemberView
 from holdfast.machine.leader.ring import FEW, LeftOut, RoundMemory, identity_of, shares
 from holdfast.machine.leader.subscriptions import subscribed_members
 from holdfast.machine.leader.successors import most_remembered
+from holdfast.machine.modes import RebalanceMode
 from holdfast.machine.policy import Policy
 from holdfast.model.columns import I64
+from holdfast.model.designs import Design
 from holdfast.model.partitions import grouped
-from holdfast.wire.layouts.incremental import Design
 from holdfast.wire.layouts.memory import RememberedMember, read_share
 from holdfast.wire.layouts.record_size import estimate_group_bytes
 

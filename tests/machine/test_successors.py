@@ -11,7 +11,7 @@ from tests.sim.hand_played import HandPlayedGroup
 from holdfast.machine.leader.ring import identity_of
 from holdfast.machine.leader.successors import START_MS
 from holdfast.machine.policy import Policy
-from holdfast.wire.layouts.incremental import Design
+from holdfast.model.designs import Design
 from holdfast.wire.layouts.memory import RememberedMember, decode_share, encode_share
 
 POLICY = Policy(design=Design.DEFERRED, delay_ms=60_000)

@@ -20,10 +20,10 @@ from holdfast.machine.leader.leader import plan_round
 from holdfast.machine.leader.targets import isolated_target, weighted_target
 from holdfast.machine.policy import Policy
 from holdfast.model.columns import NO_OWNER
+from holdfast.model.designs import Design
 from holdfast.model.group import Group
 from holdfast.model.partitions import grouped, resources_of
 from holdfast.wire.layouts.container import MemberSubscription, encode_member_subscription
-from holdfast.wire.layouts.incremental import Design
 
 
 def sticky(group: Group):

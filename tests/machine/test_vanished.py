@@ -6,8 +6,9 @@ import pytest
 
 from holdfast.machine import actions, events
 from holdfast.machine.leader.designs import compute
-from holdfast.machine.leader.embedded import MemberView, RebalanceMode
-from holdfast.machine.policies import assignors_for
+from holdfast.machine.leader.embedded import MemberView
+from holdfast.machine.modes import RebalanceMode
+from holdfast.machine.offers import assignors_for
 
 OWNED = {"a": (("t", 0), ("t", 2), ("u", 0)), "b": (("t", 1), ("t", 3))}
 

@@ -14,7 +14,7 @@ from holdfast.assignors import registry
 from holdfast.assignors.claims import Claims
 from holdfast.assignors.registry import AssignorInfo
 from holdfast.assignors.result import Solution
-from holdfast.machine.policies import assignors_for
+from holdfast.machine.offers import assignors_for
 from holdfast.pipeline.plan.run import plan
 from holdfast.pipeline.replay.run import Request, replay
 from holdfast.pipeline.replay.settings import ReplaySettings

@@ -13,7 +13,8 @@ from tests.sim.faults.scene import SceneWorld, tape
 
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.events import JoinAnswered, SyncAnswered
-from holdfast.machine.policies import assignors_for, find_policy
+from holdfast.machine.offers import assignors_for
+from holdfast.machine.policies import find_policy
 from holdfast.machine.policy import Policy
 from holdfast.model.partitions import Resource
 from holdfast.sim.soak import QUICK

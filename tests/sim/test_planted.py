@@ -38,6 +38,7 @@ from holdfast.machine.member import answers, holdings
 from holdfast.machine.member.member import Member
 from holdfast.machine.member.member_data import NEVER_MS, MemberData
 from holdfast.machine.policy import Policy
+from holdfast.model.designs import Design
 from holdfast.model.partitions import grouped, resources_of
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.soak import random_run
@@ -50,7 +51,6 @@ from holdfast.wire.layouts.container import (
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.wire.layouts.incremental import Design
 
 SEEDS = 60
 

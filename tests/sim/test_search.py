@@ -18,7 +18,7 @@ from holdfast.machine.leader import ring
 from holdfast.machine.leader.designs import DesignAssignor
 from holdfast.machine.member import answers
 from holdfast.machine.member.member_data import NEVER_MS, MemberData
-from holdfast.machine.policies import assignors_for
+from holdfast.machine.offers import assignors_for
 from holdfast.machine.policy import Policy
 from holdfast.machine.states import MemberState
 from holdfast.sim.search.search import KINDS, Bound, Found, Search

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import WireError
+from holdfast.model.designs import Design
 from holdfast.model.partitions import TopicPartitions, grouped, resources_of
 from holdfast.wire.layouts.incremental import (
-    Design,
     DesignAssignment,
     DesignSubscription,
     decode_design_assignment,

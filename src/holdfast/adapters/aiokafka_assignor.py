@@ -45,8 +45,10 @@ from holdfast.errors import ConfigError
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader import designs
-from holdfast.machine.leader.embedded import MemberView, RebalanceMode
-from holdfast.machine.policies import DESIGNS, Offered, assignor_of
+from holdfast.machine.leader.embedded import MemberView
+from holdfast.machine.modes import RebalanceMode
+from holdfast.machine.offers import Offered, assignor_of
+from holdfast.machine.policies import DESIGNS
 from holdfast.model.limits import NO_GENERATION
 from holdfast.model.partitions import Resource
 from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription

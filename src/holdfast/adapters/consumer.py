@@ -25,7 +25,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
 
 from holdfast.adapters.arguments import (
     check_listener,
@@ -41,21 +41,22 @@ from holdfast.adapters.drop_in.confluent.turns import SLICE_S
 from holdfast.adapters.member.closing import Closing
 from holdfast.adapters.member.end_signals import EndSignals
 from holdfast.adapters.member.errands import to_the_end
-from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.metadata_watch import Matches
 from holdfast.adapters.member.metrics import MemberMetrics
-from holdfast.adapters.member.parts import MemberParts
+from holdfast.adapters.member.offsets import Offsets
 from holdfast.adapters.member.readiness import clear_ready_file
-from holdfast.adapters.seat.commits import CommitAsker, Offsets, loss_of
+from holdfast.adapters.seat.commits import CommitAsker, loss_of
 from holdfast.adapters.seat.hands import Wishes
 from holdfast.adapters.seat.in_hand import NOTHING, InHand
 from holdfast.adapters.seat.in_poll import InPoll
 from holdfast.adapters.seat.membership import Membership
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, HoldfastError, LocalProtocolError
-from holdfast.machine import events
-from holdfast.machine.actions import ListenerCall
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.model.partitions import Resource
+
+if TYPE_CHECKING:
+    from holdfast.adapters.member.parts import MemberParts
 
 _WISHES = Wishes(hears_nothing_new=True, error_stops_commit=True)
 
@@ -129,6 +130,9 @@ class Consumer(ConsumerQuestions):
     """
 
     def __init__(self, config: Mapping[str, object]):
+        # The leader's code is loaded here, not with the client's module.
+        from holdfast.adapters.member.membership import assignors_of
+
         self._settings = Settings.parse(config)
         self.assignors = assignors_of(self._settings)
         clear_ready_file(self._settings)
@@ -526,7 +530,7 @@ class Consumer(ConsumerQuestions):
         """Ask for a round (KIP-568)."""
         host = self._running().membership.host
         if host is not None:
-            host.post(events.RejoinRequested(reason))
+            host.rejoin(reason)
 
     @_inside
     def metrics(self) -> MemberMetrics:

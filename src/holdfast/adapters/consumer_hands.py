@@ -31,10 +31,10 @@ from holdfast.adapters.drop_in.confluent.renewal import Renewal
 from holdfast.adapters.drop_in.confluent.silence import DEAF, Silence
 from holdfast.adapters.drop_in.confluent.starts import Places, StartPlace
 from holdfast.adapters.drop_in.confluent.turns import has_gate
-from holdfast.adapters.member.link import OffsetToCommit
 from holdfast.adapters.member.member_log import NAME
+from holdfast.adapters.member.offsets import Offsets, OffsetToCommit
 from holdfast.adapters.parked import Parked
-from holdfast.adapters.seat.hands import Callback, Offsets
+from holdfast.adapters.seat.hands import Callback
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
 from holdfast.machine.codes import ErrorCode, describe

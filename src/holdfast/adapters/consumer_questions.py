@@ -16,18 +16,20 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.adapters.arguments import checked_pairs
 from holdfast.adapters.cluster.lookup import EARLIEST, LATEST
 from holdfast.adapters.consumer_hands import ConsumerHands
-from holdfast.adapters.member.link import OffsetToCommit
-from holdfast.adapters.member.parts import MemberParts
-from holdfast.adapters.seat.commits import CommitAsker, Offsets
+from holdfast.adapters.member.offsets import Offsets, OffsetToCommit
+from holdfast.adapters.seat.commits import CommitAsker
 from holdfast.adapters.seat.in_poll import InPoll
 from holdfast.adapters.settings import Settings
 from holdfast.errors import LocalProtocolError
-from holdfast.machine.member.holdings import Identity
+
+if TYPE_CHECKING:
+    from holdfast.adapters.member.parts import MemberParts
+    from holdfast.machine.member.identity import Identity
 
 
 class TopicPartition(NamedTuple):

@@ -48,8 +48,10 @@ from holdfast.errors import ConfigError, WireError
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader import designs
-from holdfast.machine.leader.embedded import MemberView, RebalanceMode
-from holdfast.machine.policies import DESIGNS, assignor_of, policy_of_protocol
+from holdfast.machine.leader.embedded import MemberView
+from holdfast.machine.modes import RebalanceMode
+from holdfast.machine.offers import assignor_of
+from holdfast.machine.policies import DESIGNS, policy_of_protocol
 from holdfast.model.limits import NO_GENERATION
 from holdfast.model.partitions import Resource
 

@@ -20,7 +20,8 @@ from typing import cast
 from holdfast.assignors.registry import ASSIGNORS, canonical
 from holdfast.errors import ConfigError, LocalProtocolError, suggest
 from holdfast.machine.leader.designs import Assignor
-from holdfast.machine.policies import DESIGNS, Offered, lacks_group
+from holdfast.machine.offers import Offered, lacks_group
+from holdfast.machine.policies import DESIGNS
 
 _PARTS = ("name", "modes", "subscribe", "read", "lead", "stay")
 

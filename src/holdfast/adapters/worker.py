@@ -50,12 +50,14 @@ from holdfast.errors import (
     RemoteProtocolError,
 )
 from holdfast.machine import actions, events
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.leader.designs import Assignor
-from holdfast.machine.policies import DESIGNS, POLICIES, assignors_for, offered
+from holdfast.machine.offers import assignors_for, offered
+from holdfast.machine.policies import DESIGNS, POLICIES
 from holdfast.machine.policy import KindPolicy
 from holdfast.model import partitions
-from holdfast.wire.layouts.incremental import Design
+from holdfast.model.designs import Design
 
 PROTOCOL_TYPE = "holdfast"
 _LOOK_S = 0.05  # how soon run() sees that it was stopped
@@ -338,27 +340,27 @@ class _WorkerDuties:
 
     def call(
         self,
-        call: actions.ListenerCall,
+        call: ListenerCall,
         resources: tuple[partitions.Resource, ...],
         done: Callable[[str | None], None],
     ) -> None:
         work = getattr(self._listener, f"on_{call.value}", None)
-        if call is actions.ListenerCall.LOST and work is None and self._listener is not None:
+        if call is ListenerCall.LOST and work is None and self._listener is not None:
             self._tell_of(resources, "and the listener has no on_lost")
         if work is None or not resources:
             done(None)
             return
-        if call is actions.ListenerCall.REVOKED:
+        if call is ListenerCall.REVOKED:
             with self._lock:
                 self._saving = frozenset(resources)
         done = self._until_saved(call, done)
         self._callbacks.submit(self._run, call, work, resources, done)
 
     def _until_saved(
-        self, call: actions.ListenerCall, done: Callable[[str | None], None]
+        self, call: ListenerCall, done: Callable[[str | None], None]
     ) -> Callable[[str | None], None]:
         """Tell of what was lost while ``on_revoked`` ran: its state was saved too late."""
-        if call is not actions.ListenerCall.REVOKED:
+        if call is not ListenerCall.REVOKED:
             return done
 
         def saved(error: str | None) -> None:
@@ -381,7 +383,7 @@ class _WorkerDuties:
 
     def _run(
         self,
-        call: actions.ListenerCall,
+        call: ListenerCall,
         work: Callable[[list[Resource]], None],
         resources: tuple[partitions.Resource, ...],
         done: Callable[[str | None], None],
@@ -393,7 +395,7 @@ class _WorkerDuties:
             self._log.exception("on_%s raised", call.value)
             self.error = self.error or error
             done(f"{type(error).__name__}: {error}")
-            if call is actions.ListenerCall.ASSIGNED:
+            if call is ListenerCall.ASSIGNED:
                 self.give_up()  # nobody does this work here
         else:
             done(None)

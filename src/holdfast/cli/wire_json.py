@@ -18,6 +18,7 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from holdfast.errors import WireError
+from holdfast.model.designs import Design
 from holdfast.model.partitions import TopicPartitions, grouped
 from holdfast.wire.layouts import (
     connect,
@@ -338,9 +339,9 @@ def _as_partitions(value: Any) -> TopicPartitions:
     return grouped(pairs)  # neighbours only: a topic that is twice on the wire comes back twice
 
 
-def _design_in(number: int, schema: str, field: str) -> incremental.Design:
+def _design_in(number: int, schema: str, field: str) -> Design:
     try:
-        return incremental.Design(number)
+        return Design(number)
     except ValueError as error:
         raise _bad_json(schema, field, f"{number} is not 1 to 3") from error
 
@@ -373,7 +374,7 @@ _SHAPES: Mapping[object, _Shape] = {
     bytes: _Shape(write=bytes.hex, read=_as_bytes),
     tuple[str, ...]: _Shape(write=list, read=_as_strings),
     TopicPartitions: _Shape(write=_pairs, read=_as_partitions),
-    incremental.Design: _Shape(write=int, read=lambda value: incremental.Design(_as_int(value))),
+    Design: _Shape(write=int, read=lambda value: Design(_as_int(value))),
     Leaving: _Shape(write=int, read=lambda value: Leaving(_as_int(value))),
     tuple[memory.RememberedMember, ...]: _Shape(write=_members, read=_as_members),
     tuple[streams_user_data.Task, ...]: _Shape(

@@ -15,19 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TypeAlias
 
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.machine.events import JoinedMember
 from holdfast.model.partitions import Resource
-
-
-class ListenerCall(StrEnum):
-    """Which callback (KIP-429)."""
-
-    ASSIGNED = "assigned"
-    REVOKED = "revoked"
-    LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.errors import ConfigError
+from holdfast.model.designs import Design
 from holdfast.model.limits import INT32_MAX
-from holdfast.wire.layouts.incremental import Design
 
 
 class When(StrEnum):

@@ -35,7 +35,7 @@ from itertools import pairwise
 
 from holdfast.assignors.registry import ASSIGNORS, JAVA_NAMES
 from holdfast.errors import ConfigError
-from holdfast.machine.leader.embedded import RebalanceMode
+from holdfast.machine.modes import RebalanceMode
 from holdfast.machine.policies import DESIGNS, policy_of_protocol
 
 EAGER, COOPERATIVE = RebalanceMode.EAGER, RebalanceMode.COOPERATIVE

@@ -21,7 +21,8 @@ import numpy as np
 from holdfast.assignors.registry import find
 from holdfast.errors import ConfigError
 from holdfast.machine.leader.designs import Assignor
-from holdfast.machine.policies import DEFAULTS, POLICIES, assignors_for, find_policy
+from holdfast.machine.offers import assignors_for
+from holdfast.machine.policies import DEFAULTS, POLICIES, find_policy
 from holdfast.machine.policy import Policy
 from holdfast.machine.states import MemberState
 from holdfast.sim.baselines import BASELINES

@@ -20,7 +20,8 @@ import numpy as np
 
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.machine.leader.designs import Assignor
-from holdfast.machine.policies import POLICIES, assignors_for, check_known, find_policy
+from holdfast.machine.offers import assignors_for
+from holdfast.machine.policies import POLICIES, check_known, find_policy
 from holdfast.machine.policy import Policy, When
 from holdfast.machine.states import GroupState
 from holdfast.sim.world.calm import all_calm

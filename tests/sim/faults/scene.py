@@ -18,9 +18,11 @@ from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.coordinator.group_messages import Answer, SendCommit
 from holdfast.machine.events import AssignmentComputed, CommitAnswered
 from holdfast.machine.leader.designs import Assignor
-from holdfast.machine.policies import assignors_for, find_policy
+from holdfast.machine.offers import assignors_for
+from holdfast.machine.policies import find_policy
 from holdfast.machine.policy import Policy
 from holdfast.machine.states import MemberState
+from holdfast.model.designs import Design
 from holdfast.model.partitions import Resource
 from holdfast.sim.rules.seen import SeenTurn, see
 from holdfast.sim.soak import QUICK
@@ -28,7 +30,6 @@ from holdfast.sim.world.hooks import Hooks
 from holdfast.sim.world.ledger import Violation
 from holdfast.sim.world.process import Process
 from holdfast.sim.world.world import World, WorldOptions
-from holdfast.wire.layouts.incremental import Design
 
 COSTS = replace(QUICK, slow_members=0)
 DELAY_MS = 15_000

@@ -30,7 +30,8 @@ from tests.sim.faults.scene import (
 )
 from tests.sim.hand_played import HandPlayedGroup
 
-from holdfast.machine.actions import ListenerCall, SendHeartbeat, SendJoin, SendSync
+from holdfast.machine.actions import SendHeartbeat, SendJoin, SendSync
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.events import (
     HeartbeatAnswered,

@@ -34,6 +34,7 @@ from holdfast.machine.events import Polled, RejoinRequested
 from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
 from holdfast.machine.policy import Policy
 from holdfast.machine.states import ENDED
+from holdfast.model.designs import Design
 from holdfast.model.partitions import Resource
 from holdfast.sim.world.process import Process
 from holdfast.sim.world.world import World
@@ -43,7 +44,7 @@ from holdfast.wire.layouts.container import (
     decode_member_assignment,
     encode_member_assignment,
 )
-from holdfast.wire.layouts.incremental import Design, DesignAssignment, decode_design_assignment
+from holdfast.wire.layouts.incremental import DesignAssignment, decode_design_assignment
 from holdfast.wire.layouts.incremental import encode_design_assignment as encode_design
 
 

@@ -16,7 +16,8 @@ from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.coordinator.group_log import Durable, commit_record
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader.designs import EagerAssignor
-from holdfast.machine.leader.embedded import MemberView, RebalanceMode
+from holdfast.machine.leader.embedded import MemberView
+from holdfast.machine.modes import RebalanceMode
 
 RANGES = EagerAssignor("lag")
 

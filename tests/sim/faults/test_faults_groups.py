@@ -10,7 +10,7 @@ from tests.sim.faults.scenes_groups import forget_the_last_generation
 
 from holdfast.machine.policy import Policy
 from holdfast.machine.states import GroupState, MemberState
-from holdfast.wire.layouts.incremental import Design
+from holdfast.model.designs import Design
 
 INCREMENTAL = Policy(design=Design.INCREMENTAL, delay_ms=DELAY_MS, batch=1, interval_ms=2_000)
 

@@ -32,8 +32,9 @@ from holdfast.adapters.member.member_log import NAME, Log, MemberLog
 from holdfast.adapters.member.readiness import ReadyFile
 from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
 from holdfast.machine import actions, events
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.machine.leader.designs import led_round
-from holdfast.machine.member.holdings import Identity
+from holdfast.machine.member.identity import Identity
 from holdfast.machine.member.member import Member
 from holdfast.machine.states import ENDED, MemberState
 from holdfast.model.partitions import Resource
@@ -56,7 +57,7 @@ class Duties(Protocol):
 
     def call(
         self,
-        call: actions.ListenerCall,
+        call: ListenerCall,
         resources: tuple[Resource, ...],
         done: Callable[[str | None], None],
     ) -> None:
@@ -155,6 +156,18 @@ class MemberHost:
         self.post(events.LeaveRequested(returns))
         if self._thread.ident is None:  # it never began
             self._over.set()
+
+    def note_polled(self) -> None:
+        """The application has polled (``max.poll.interval.ms``)."""
+        self.post(events.Polled())
+
+    def note_refused(self, generation: int, code: int) -> None:
+        """A commit of this generation was refused with this code."""
+        self.post(events.CommitRefused(generation, code))
+
+    def rejoin(self, reason: str) -> None:
+        """Ask for a round (KIP-568)."""
+        self.post(events.RejoinRequested(reason))
 
     def post(self, event: events.Event) -> None:
         """Queue an event for the machine; safe from any thread."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import concurrent.futures
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from holdfast.adapters.cluster.connections import (
     Connections,
@@ -28,30 +28,15 @@ from holdfast.adapters.cluster.connections import (
     reason,
 )
 from holdfast.adapters.cluster.versions import REQUESTS
+from holdfast.adapters.member.offsets import OffsetToCommit
 from holdfast.errors import RemoteProtocolError
 from holdfast.machine import actions, events
 from holdfast.machine.codes import ErrorCode, describe
-from holdfast.machine.member.holdings import Identity
+
+if TYPE_CHECKING:
+    from holdfast.machine.member.identity import Identity
 
 _GROUPS_SINCE = 8  # the version of OffsetFetch that asks for many groups
-
-
-class OffsetToCommit(NamedTuple):
-    """What a commit says of one partition.
-
-    Attributes
-    ----------
-    offset : int
-        The next offset to read.
-    note : str
-        The application's, kept beside it.
-    epoch : int
-        Epoch of the leader that gave the record, -1 for none (KIP-320).
-    """
-
-    offset: int
-    note: str = ""
-    epoch: int = -1
 
 
 class GroupLink:

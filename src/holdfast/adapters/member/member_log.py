@@ -18,7 +18,7 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from holdfast.adapters.settings import Settings
-from holdfast.machine.member.holdings import Identity
+from holdfast.machine.member.identity import Identity
 from holdfast.model.limits import NO_GENERATION
 
 NAME = "holdfast.member"

@@ -30,17 +30,11 @@ from holdfast.assignors.registry import ASSIGNORS, find
 from holdfast.errors import HoldfastError
 from holdfast.machine import actions, events
 from holdfast.machine.leader.designs import Assignor, DesignAssignor, compute, read_round, stay
-from holdfast.machine.member.member import Member, choose_mode
+from holdfast.machine.member.member import Member
 from holdfast.machine.member.options import LAST_COMMIT_MS, MemberOptions
-from holdfast.machine.policies import (
-    DEFAULTS,
-    DESIGNS,
-    Offered,
-    assignors_for,
-    check_agreement,
-    of_group,
-    offered,
-)
+from holdfast.machine.modes import choose_mode
+from holdfast.machine.offers import Offered, assignors_for, check_agreement, of_group, offered
+from holdfast.machine.policies import DEFAULTS, DESIGNS
 from holdfast.machine.policy import Policy, When
 from holdfast.model.limits import INT32_MAX
 

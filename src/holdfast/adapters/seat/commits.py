@@ -29,22 +29,24 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from holdfast.adapters.member.host import Standing
-from holdfast.adapters.member.link import OffsetToCommit
-from holdfast.adapters.member.parts import MemberParts
+from holdfast.adapters.member.offsets import Offsets
 from holdfast.adapters.seat.membership import Membership
 from holdfast.adapters.seat.progress import PartitionProgress
 from holdfast.errors import AdapterError, HoldfastError, LocalProtocolError, RemoteProtocolError
-from holdfast.machine import actions, events
 from holdfast.machine.codes import MEMBER_OVER, ErrorCode, commits_again, describe
-from holdfast.machine.member.holdings import Identity
+from holdfast.machine.member.identity import Identity
 from holdfast.machine.states import MemberState
 from holdfast.model.partitions import Resource
 
+if TYPE_CHECKING:
+    from holdfast.adapters.member.host import Standing
+    from holdfast.adapters.member.parts import MemberParts
+    from holdfast.machine import actions
+
 _AGAIN_S = 0.05
 _JOINING = MemberState.PREPARING_REBALANCE
-Offsets = Mapping[Resource, OffsetToCommit]
 HeardOfLast = Callable[[Offsets, BaseException | None], None]
 """Takes the offsets of a last commit, and its error or None."""
 
@@ -202,7 +204,7 @@ class Commits:
         if code == ErrorCode.FENCED_INSTANCE_ID and who.member_id != now.identity.member_id:
             code = ErrorCode.UNKNOWN_MEMBER_ID  # this process has joined again, with another id
         if code > 0:
-            self._parts.host.post(events.CommitRefused(who.generation, code))
+            self._parts.host.note_refused(who.generation, code)
         is_late = now.state is _JOINING or now.identity.generation > who.generation
         if error is None and code == 0:
             commit.done.set_result(None)

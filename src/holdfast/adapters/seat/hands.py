@@ -9,16 +9,14 @@ References: KIP-429 (callbacks).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from holdfast.adapters.member.errands import Once
-from holdfast.adapters.member.link import OffsetToCommit
-from holdfast.machine.actions import ListenerCall
+from holdfast.adapters.member.offsets import Offsets
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.model.partitions import Resource
-
-Offsets = Mapping[Resource, OffsetToCommit]
 
 
 def before(positions: Offsets, in_hand: Offsets) -> Offsets:

@@ -22,16 +22,20 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import TYPE_CHECKING
 
 from holdfast.adapters.member.errands import Errand, Errands
+from holdfast.adapters.member.offsets import Offsets
 from holdfast.adapters.seat.commits import HeardOfLast
-from holdfast.adapters.seat.hands import Callback, Hands, Offsets, Wishes
+from holdfast.adapters.seat.hands import Callback, Hands, Wishes
 from holdfast.adapters.seat.in_hand import InHand
 from holdfast.adapters.seat.membership import Membership
 from holdfast.adapters.seat.seat import CATCH_UP_S, LAST_COMMIT_S, NOTHING, Seat
-from holdfast.machine import actions
-from holdfast.machine.actions import ListenerCall
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.model.partitions import Resource
+
+if TYPE_CHECKING:
+    from holdfast.machine import actions
 
 _OPEN_COMMITS_S = 1.0
 _LOOK_S = 0.02

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.adapters.cluster.connections import Connections
-from holdfast.adapters.member.host import MemberHost, Standing
-from holdfast.adapters.member.metadata_watch import Matches
-from holdfast.adapters.member.parts import ClientDuties, MemberParts
 from holdfast.adapters.seat.opening import Opening
 from holdfast.adapters.settings import Settings
-from holdfast.machine.leader.designs import Assignor
+
+if TYPE_CHECKING:
+    from holdfast.adapters.member.host import MemberHost, Standing
+    from holdfast.adapters.member.metadata_watch import Matches
+    from holdfast.adapters.member.parts import ClientDuties, MemberParts
+    from holdfast.machine.leader.designs import Assignor
 
 
 class Membership:
@@ -79,6 +82,9 @@ class Membership:
         self._open(self._connect(self.settings))
 
     def _open(self, connections: Connections) -> MemberParts:
+        # The machine and the leader's code are loaded when a member opens, not with the client.
+        from holdfast.adapters.member.parts import MemberParts
+
         parts = MemberParts(self.settings, self.assignors, self.duties, connections)
         with self._lock:
             if not self._has_ended:

@@ -23,16 +23,18 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.adapters.member.errands import Errand, Errands
-from holdfast.adapters.member.link import OffsetToCommit
+from holdfast.adapters.member.offsets import OffsetToCommit
 from holdfast.adapters.seat.hands import Callback, Fetching, Wishes
 from holdfast.adapters.seat.membership import Membership
 from holdfast.adapters.seat.seat import LAST_COMMIT_S, Seat
-from holdfast.machine import actions
-from holdfast.machine.actions import ListenerCall
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.model.partitions import Resource
+
+if TYPE_CHECKING:
+    from holdfast.machine import actions
 
 _LOOK_S = 0.01
 

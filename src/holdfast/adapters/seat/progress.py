@@ -31,7 +31,7 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from holdfast.adapters.member.link import OffsetToCommit
+from holdfast.adapters.member.offsets import OffsetToCommit
 from holdfast.model.partitions import Resource
 
 

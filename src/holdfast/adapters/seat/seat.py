@@ -28,16 +28,19 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
-from holdfast.adapters.seat.commits import CommitAsker, Commits, HeardOfLast, Offsets, loss_of
+from holdfast.adapters.member.offsets import Offsets
+from holdfast.adapters.seat.commits import CommitAsker, Commits, HeardOfLast, loss_of
 from holdfast.adapters.seat.hands import Callback, Fetching, Wishes
 from holdfast.adapters.seat.membership import Membership
 from holdfast.adapters.seat.progress import PartitionProgress
-from holdfast.machine import events
-from holdfast.machine.actions import JoinCompleted, ListenerCall
-from holdfast.machine.leader.embedded import RebalanceMode
-from holdfast.machine.member.member import choose_mode
+from holdfast.machine.callbacks import ListenerCall
+from holdfast.machine.modes import RebalanceMode, choose_mode
 from holdfast.model.partitions import Resource
+
+if TYPE_CHECKING:
+    from holdfast.machine.actions import JoinCompleted
 
 CATCH_UP_S = 0.25
 """How long a call of the application waits for the member's thread."""
@@ -201,7 +204,7 @@ class Seat:
         host, now = self.membership.host, time.monotonic()
         if host is not None and now - self._polled_at >= _POLLED_EVERY_S:
             self._polled_at = now
-            host.post(events.Polled())
+            host.note_polled()
 
     def count(self, call: ListenerCall, resources: Collection[Resource]) -> None:
         """Count what was lost, whoever hears of it."""

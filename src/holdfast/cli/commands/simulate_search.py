@@ -15,7 +15,8 @@ from holdfast.cli.declared import Option
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows
 from holdfast.errors import ConfigError
-from holdfast.machine.policies import POLICIES, assignors_for, check_known
+from holdfast.machine.offers import assignors_for
+from holdfast.machine.policies import POLICIES, check_known
 from holdfast.machine.policy import Policy
 from holdfast.sim.search.search import KINDS, Bound, Search
 

@@ -34,8 +34,10 @@ from holdfast.assignors.registry import assign_in_round, find
 from holdfast.errors import ConfigError
 from holdfast.machine.actions import ComputeAssignment, LedRound
 from holdfast.machine.events import AssignmentComputed, JoinedMember
-from holdfast.machine.leader.embedded import Embedded, Instruction, MemberView, RebalanceMode
+from holdfast.machine.leader.embedded import Embedded, Instruction, MemberView
+from holdfast.machine.modes import RebalanceMode
 from holdfast.machine.policy import Policy
+from holdfast.model.designs import NAMES
 from holdfast.model.limits import INT32_MAX
 from holdfast.model.partitions import Resource, TopicPartitions, grouped, resources_of
 from holdfast.wire.layouts.consumer_protocol import (
@@ -53,7 +55,6 @@ from holdfast.wire.layouts.container import (
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.wire.layouts.incremental import Design
 from holdfast.wire.layouts.memory import holds_times
 from holdfast.wire.layouts.sticky_user_data import (
     StickyUserData,
@@ -606,14 +607,6 @@ class DesignAssignor:
             waiting=owed(self.policy, members, memory),
             pace_ms=memory.pace_ms,
         )
-
-
-NAMES: Mapping[Design, str] = {
-    Design.SIMPLE: "holdfast-simple",
-    Design.DEFERRED: "holdfast-deferred",
-    Design.INCREMENTAL: "holdfast-incremental",
-}
-"""Protocol names of the designs."""
 
 
 def _existing(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozenset[Resource]:

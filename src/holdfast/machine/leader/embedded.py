@@ -20,18 +20,11 @@ References: Incremental Cooperative Rebalancing, "Embedded Protocol"; KIP-429; K
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Protocol
 
+from holdfast.machine.modes import RebalanceMode
 from holdfast.model.partitions import Resource
 from holdfast.wire.layouts.frames import Leaving
-
-
-class RebalanceMode(IntEnum):
-    """Whether a member gives everything up before it joins (KIP-429's RebalanceProtocol)."""
-
-    EAGER = 0
-    COOPERATIVE = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

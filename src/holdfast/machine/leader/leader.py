@@ -41,6 +41,7 @@ from holdfast.machine.leader.subscriptions import SubscribedMember, without_clai
 from holdfast.machine.leader.targets import isolated_target, weighted_target
 from holdfast.machine.policy import Policy
 from holdfast.model.columns import I32, NO_OWNER, Mask, frozen
+from holdfast.model.designs import Design
 from holdfast.model.group import Group
 from holdfast.model.lag import lag_column
 from holdfast.model.measure import loads
@@ -52,7 +53,6 @@ from holdfast.model.partition_columns import (
 from holdfast.model.partitions import TopicPartitions, merge_topics
 from holdfast.model.reported import ReportedClaims, Subscriptions
 from holdfast.model.topics import Topics
-from holdfast.wire.layouts.incremental import Design
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ from holdfast.machine.events import (
     SyncAnswered,
 )
 from holdfast.machine.leader.counts import handed_out, read_counts
-from holdfast.machine.leader.embedded import Instruction, RebalanceMode
+from holdfast.machine.leader.embedded import Instruction
 from holdfast.machine.member.holdings import ordered, topics_of
 from holdfast.machine.member.member_data import NO_REQUEST, MemberData, RecordSize
 from holdfast.machine.member.requests import new_request, send_sync
@@ -54,6 +54,7 @@ from holdfast.machine.member.steps import (
     want,
     watch_metadata,
 )
+from holdfast.machine.modes import RebalanceMode
 from holdfast.machine.states import ENDED, MemberState
 from holdfast.wire.layouts.assignment_entries import names_more
 

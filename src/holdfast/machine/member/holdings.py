@@ -39,13 +39,14 @@ from holdfast.machine.actions import (
     CallListener,
     Commit,
     DropNow,
-    ListenerCall,
     StartFetching,
     StopFetching,
     Warn,
 )
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.machine.codes import ErrorCode, commits_again, describe
 from holdfast.machine.events import CommitAnswered, Drained, ListenerReturned
+from holdfast.machine.member.identity import Identity
 from holdfast.model.partitions import SMALL, Resource
 from holdfast.model.remembered import remembered
 
@@ -57,15 +58,6 @@ class HandOverStep(StrEnum):
     CALLING = "calling"
     COMMITTING = "committing"
     WAITING = "waiting"  # for the next attempt to commit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """The member id, instance id and generation of a commit."""
-
-    generation: int
-    member_id: str
-    instance_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
-from holdfast.errors import ConfigError, LocalProtocolError
+from holdfast.errors import LocalProtocolError
 from holdfast.machine.actions import Actions, FindCoordinator, Warn
 from holdfast.machine.events import (
     AssignmentComputed,
@@ -74,20 +74,15 @@ from holdfast.machine.events import (
     SyncAnswered,
     Tick,
 )
-from holdfast.machine.leader.embedded import Embedded, RebalanceMode
+from holdfast.machine.leader.embedded import Embedded
 from holdfast.machine.member import answers
-from holdfast.machine.member.holdings import (
-    Holdings,
-    Identity,
-    Limit,
-    names,
-    of_an_earlier_term,
-    topics_of,
-)
+from holdfast.machine.member.holdings import Holdings, Limit, names, of_an_earlier_term, topics_of
+from holdfast.machine.member.identity import Identity
 from holdfast.machine.member.member_data import NEVER_MS, NO_REQUEST, MemberData
 from holdfast.machine.member.options import MemberOptions
 from holdfast.machine.member.requests import new_request, send_heartbeat, send_join, send_leave
 from holdfast.machine.member.steps import die, forget_round, give_up, lose, want, watch_metadata
+from holdfast.machine.modes import RebalanceMode, choose_mode
 from holdfast.machine.states import ENDED, TRANSITIONS, MemberState
 from holdfast.model.partitions import Resource
 
@@ -246,25 +241,6 @@ class Member:
         assert data.state in allowed, (name, sorted(allowed), data.state)
         data.deadline_ms = data.next_deadline_ms()
         return actions
-
-
-def choose_mode(assignors: Sequence[Embedded]) -> RebalanceMode:
-    """The highest mode that every assignor offered supports.
-
-    Raises
-    ------
-    ConfigError
-        If there is no assignor, or they have no mode in common.
-
-    References: KIP-429, "Consumer": ``[cooperative-sticky, range]`` therefore runs EAGER.
-    """
-    if not assignors:
-        raise ConfigError("partition.assignment.strategy: found none, expected an assignor")
-    modes = set(RebalanceMode).intersection(*(a.modes for a in assignors))
-    if not modes:
-        names = ", ".join(a.name for a in assignors)
-        raise ConfigError(f"partition.assignment.strategy: {names} share no rebalance protocol")
-    return max(modes)
 
 
 def _dispatch(member: MemberData, event: Event) -> Actions:  # noqa: PLR0911, PLR0912 - one arm per event

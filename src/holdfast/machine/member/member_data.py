@@ -20,16 +20,17 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from holdfast.machine.events import LeaveRequested
-from holdfast.machine.leader.embedded import Embedded, RebalanceMode
+from holdfast.machine.leader.embedded import Embedded
 from holdfast.machine.member.holdings import (
     Holdings,
-    Identity,
     ordered,
     restore_holdings,
     saved_holdings,
     shift_holdings,
 )
+from holdfast.machine.member.identity import Identity
 from holdfast.machine.member.options import MemberOptions
+from holdfast.machine.modes import RebalanceMode
 from holdfast.machine.states import ENDED, MemberState
 from holdfast.model.partitions import Resource
 

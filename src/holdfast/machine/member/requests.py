@@ -11,8 +11,9 @@ References: KIP-345, KIP-394, KIP-429, KIP-800.
 from __future__ import annotations
 
 from holdfast.machine.actions import Action, SendHeartbeat, SendJoin, SendLeave, SendSync
-from holdfast.machine.leader.embedded import MemberView, RebalanceMode
+from holdfast.machine.leader.embedded import MemberView
 from holdfast.machine.member.member_data import NO_REQUEST, MemberData
+from holdfast.machine.modes import RebalanceMode
 from holdfast.machine.states import MemberState
 from holdfast.wire.layouts.frames import Leaving
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from holdfast.machine.actions import Actions, Fail, Warn
 from holdfast.machine.codes import EXPECTED, ErrorCode, describe
-from holdfast.machine.leader.embedded import RebalanceMode
 from holdfast.machine.member.holdings import Limit
 from holdfast.machine.member.member_data import NO_REQUEST, MemberData
+from holdfast.machine.modes import RebalanceMode
 from holdfast.machine.states import MemberState
 from holdfast.model.partitions import Resource
 

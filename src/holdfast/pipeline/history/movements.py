@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.assignors.registry import ASSIGNORS
-from holdfast.machine.leader.designs import NAMES as DESIGN_NAMES
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask
+from holdfast.model.designs import NAMES as DESIGN_NAMES
 from holdfast.pipeline.arrow_types import Arrays, ArrowColumn
 from holdfast.pipeline.history.dense import Dense, codes
 from holdfast.pipeline.history.generations import (

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import WireError
-from holdfast.machine.leader.designs import NAMES
 from holdfast.model.columns import I64, Mask, row_of
+from holdfast.model.designs import NAMES, Design
 from holdfast.pipeline.arrow_types import Arrays, ArrowColumn
 from holdfast.pipeline.history.generations import (
     CLASSIC,
@@ -57,7 +57,6 @@ from holdfast.wire.layouts.container import (
     decode_member_subscription,
 )
 from holdfast.wire.layouts.frames import Leaving
-from holdfast.wire.layouts.incremental import Design
 from holdfast.wire.many.columns import Column, Columns, Items, Slices
 from holdfast.wire.many.offsets_batch import Family
 from holdfast.wire.many.offsets_embedded import (

@@ -12,14 +12,10 @@ from dataclasses import dataclass, replace
 from holdfast.assignors.registry import ASSIGNORS, in_mode
 from holdfast.errors import ConfigError
 from holdfast.machine.leader.designs import Assignor, LeaderRound
-from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
-from holdfast.machine.policies import (
-    DEFAULTS,
-    POLICIES,
-    assignors_for,
-    find_policy,
-    policy_of_protocol,
-)
+from holdfast.machine.leader.embedded import Instruction, MemberView
+from holdfast.machine.modes import RebalanceMode
+from holdfast.machine.offers import assignors_for
+from holdfast.machine.policies import DEFAULTS, POLICIES, find_policy, policy_of_protocol
 from holdfast.machine.policy import Policy
 from holdfast.model.limits import INT32_MAX
 from holdfast.pipeline.history.generations import CONNECT

@@ -39,12 +39,12 @@ from holdfast.machine.leader.designs import (
 from holdfast.machine.leader.embedded import Embedded
 from holdfast.machine.member.holdings import ordered
 from holdfast.machine.policy import Policy
+from holdfast.model.designs import Design
 from holdfast.model.partitions import Resource
 from holdfast.sim.rules.pacing import Pacing
 from holdfast.sim.rules.seen import Seen, SeenTurn, read_assignment, see
 from holdfast.sim.rules.waiting import WaitingRules
 from holdfast.sim.world.ledger import Ledger
-from holdfast.wire.layouts.incremental import Design
 
 RULES: Mapping[str, str] = {
     "S1": "After a round no resource has two owners. No resource runs at two processes, unless "

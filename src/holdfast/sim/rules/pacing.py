@@ -29,10 +29,10 @@ from typing import Any
 from holdfast.machine.leader.designs import Assignor, CooperativeAssignor, DesignAssignor
 from holdfast.machine.leader.leader import plan_round
 from holdfast.machine.policy import Policy
+from holdfast.model.designs import Design
 from holdfast.model.partitions import Resource
 from holdfast.sim.rules.seen import SeenTurn
 from holdfast.sim.world.ledger import Ledger
-from holdfast.wire.layouts.incremental import Design
 
 
 @dataclass(slots=True)

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.machine import actions
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.machine.coordinator.group_messages import SendCommit
 from holdfast.machine.events import Drained, ListenerReturned
 from holdfast.machine.leader.designs import Assignor, compute
-from holdfast.machine.leader.embedded import RebalanceMode
+from holdfast.machine.modes import RebalanceMode
 from holdfast.machine.states import MemberState
 from holdfast.model.partitions import Resource
 from holdfast.sim.rules.checkers import RoundChecker
@@ -150,7 +151,7 @@ class Application:
     def call(self, process: Process, action: actions.CallListener) -> None:
         """A callback comes between two batches and takes its time."""
         cost_ms = 0
-        if action.call is actions.ListenerCall.REVOKED and action.resources:
+        if action.call is ListenerCall.REVOKED and action.resources:
             cost_ms = self.costs.revoke_ms
             process.gave_up = True
         when_ms = process.boundary() + cost_ms

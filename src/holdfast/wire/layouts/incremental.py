@@ -32,8 +32,8 @@ References: Incremental Cooperative Rebalancing: Support and Policies, Designs I
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
+from holdfast.model.designs import Design
 from holdfast.model.partitions import TopicPartitions
 from holdfast.wire.one.reader import TOPIC_PARTITIONS_MIN, Reader, read_topic_partitions
 from holdfast.wire.one.reasons import Reason
@@ -41,14 +41,6 @@ from holdfast.wire.one.writer import Writer, write_string, write_topic_partition
 
 DESIGN_SUBSCRIPTION = "DesignSubscription"
 DESIGN_ASSIGNMENT = "DesignAssignment"
-
-
-class Design(IntEnum):
-    """The three designs of the document; the number is the version on the wire."""
-
-    SIMPLE = 1
-    DEFERRED = 2
-    INCREMENTAL = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

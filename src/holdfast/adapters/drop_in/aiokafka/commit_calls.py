@@ -18,8 +18,8 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from holdfast.adapters.drop_in.aiokafka.errors import commit_failed, no_places
 from holdfast.adapters.drop_in.aiokafka.hands import AiokafkaHands
-from holdfast.adapters.member.link import OffsetToCommit
-from holdfast.adapters.seat.commits import CommitAsker, Offsets
+from holdfast.adapters.member.offsets import Offsets, OffsetToCommit
+from holdfast.adapters.seat.commits import CommitAsker
 from holdfast.adapters.seat.on_loop import OnLoop
 from holdfast.errors import HoldfastError
 

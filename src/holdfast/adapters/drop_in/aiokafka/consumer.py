@@ -29,12 +29,10 @@ from holdfast.adapters.drop_in.aiokafka.state import KeepingSubscriptions
 from holdfast.adapters.drop_in.in_place import InPlace
 from holdfast.adapters.drop_in.keywords import DELAY, is_ours
 from holdfast.adapters.login_log import hide_logins
-from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.readiness import clear_ready_file
 from holdfast.adapters.settings import Settings
 from holdfast.errors import ConfigError
-from holdfast.machine.leader.embedded import RebalanceMode
-from holdfast.machine.member.member import choose_mode
+from holdfast.machine.modes import RebalanceMode, choose_mode
 
 _THEIRS = inspect.signature(aiokafka.AIOKafkaConsumer.__init__)
 _ORIGINAL: Any = aiokafka.AIOKafkaConsumer
@@ -102,6 +100,9 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
     def _become_member(
         self, topics: tuple[str, ...], options: Mapping[str, Any], ours: Mapping[str, Any]
     ) -> None:
+        # The leader's code is loaded here, not with the client's module.
+        from holdfast.adapters.member.membership import assignors_of
+
         written = {name: p.default for name, p in _THEIRS.parameters.items()} | dict(options)
         strategies = written["partition_assignment_strategy"]
         if "holdfast_policy" in ours and "partition_assignment_strategy" not in options:

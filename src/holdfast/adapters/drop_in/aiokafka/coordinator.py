@@ -17,7 +17,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiokafka.errors as kafka_errors
 from aiokafka.client import CoordinationType
@@ -38,10 +38,11 @@ from holdfast.adapters.seat.hands import Callback, Wishes
 from holdfast.adapters.seat.membership import Membership
 from holdfast.adapters.seat.on_loop import OnLoop
 from holdfast.adapters.settings import Settings
-from holdfast.machine import events
-from holdfast.machine.actions import ListenerCall
-from holdfast.machine.leader.designs import Assignor
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.model.partitions import Resource
+
+if TYPE_CHECKING:
+    from holdfast.machine.leader.designs import Assignor
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.1
@@ -199,7 +200,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         self._group_subscription = subscription.topics
         self._metadata_snapshot = self._get_metadata_snapshot()
         if is_again and (host := seat.membership.host) is not None:
-            host.post(events.RejoinRequested("subscribed again"))
+            host.rejoin("subscribed again")
         else:
             seat.membership.subscribe(tuple(sorted(subscription.topics)))
         return seat

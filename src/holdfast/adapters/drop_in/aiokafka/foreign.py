@@ -1,9 +1,9 @@
-"""Assignors written for another client's class, offered by a member of ours.
+"""Assignors written for aiokafka's class, offered by a member of ours.
 
-**Rules.** They run as that client runs them: eager, on the decoded messages of that client. What
-they raise costs the round and not the member; the round begins anew.
+**Rules.** They run as aiokafka runs them: eager, on aiokafka's decoded messages. What they raise
+costs the round and not the member; the round begins anew.
 
-**Strategy.** The client's classes encode and decode; :class:`ForeignAssignor` has the two halves of
+**Strategy.** aiokafka's classes encode and decode; :class:`ForeignAssignor` has the two halves of
 :class:`~holdfast.machine.leader.designs.Assignor`.
 
 References: KIP-726 ("assignors are user-customisable").
@@ -11,62 +11,73 @@ References: KIP-726 ("assignors are user-customisable").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+from aiokafka.coordinator.protocol import ConsumerProtocol
 
 from holdfast.errors import AdapterError
 from holdfast.machine.leader.designs import EAGER, LeaderRound
-from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
+from holdfast.machine.leader.embedded import Instruction, MemberView
+from holdfast.machine.modes import RebalanceMode
 
 
 class ForeignAssignor:
-    """One eager assignor of another client.
+    """One eager assignor of aiokafka.
 
     Parameters
     ----------
-    name : str
-        Kafka's protocol name.
-    subscribe : callable
-        Takes topics, gives the bytes of a subscription.
-    read : callable
-        Takes the bytes of an assignment, tells the assignor, gives its (topic, partition) pairs.
-    lead : callable
-        Takes the members' subscriptions by member id and the partition counts, gives each member's
-        assignment.
+    assignor
+        A subclass of aiokafka's ``AbstractPartitionAssignor``, or an object of one.
+    cluster
+        aiokafka's metadata.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        subscribe: Callable[[frozenset[str]], bytes],
-        read: Callable[[bytes], frozenset[tuple[str, int]]],
-        lead: Callable[[Mapping[str, bytes], Mapping[str, int]], Mapping[str, bytes]],
-    ):
-        self.name = name
+    def __init__(self, assignor: Any, cluster: Any):
+        self.name: str = assignor.name
         self.modes: frozenset[RebalanceMode] = EAGER
-        self._subscribe = subscribe
-        self._read = read
-        self._lead = lead
+        self._theirs = assignor
+        self._cluster = cluster
 
     def subscribe(self, view: MemberView) -> bytes:
-        """See :class:`~holdfast.machine.leader.embedded.Embedded`."""
-        return self._subscribe(frozenset(view.topics))
+        """As :class:`~holdfast.machine.leader.embedded.Embedded` has it."""
+        return bytes(self._theirs.metadata(set(view.topics)).encode())
 
     def read(self, assignment: bytes) -> Instruction:
-        """See :class:`~holdfast.machine.leader.embedded.Embedded`."""
-        return Instruction(assigned=self._read(assignment))
+        """As :class:`~holdfast.machine.leader.embedded.Embedded` has it."""
+        found = ConsumerProtocol.ASSIGNMENT.decode(assignment)
+        self._theirs.on_assignment(found)
+        return Instruction(
+            assigned=frozenset((tp.topic, tp.partition) for tp in found.partitions())
+        )
 
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:
-        """See :class:`~holdfast.machine.leader.designs.Assignor`."""
-        said = {member.member_id: member.metadata for member in turn.members}
-        return dict(self._lead(said, turn.partitions))
+        """As :class:`~holdfast.machine.leader.designs.Assignor` has it."""
+        members = {m.member_id: ConsumerProtocol.METADATA.decode(m.metadata) for m in turn.members}
+        plan = self._theirs.assign(_Counted(self._cluster, turn.partitions), members)
+        return {member: bytes(assignment.encode()) for member, assignment in plan.items()}
 
     def stay(self, turn: LeaderRound) -> dict[str, bytes]:
         """Give up this round: an eager member claims nothing that it could keep."""
         raise AdapterError(f"assignor {self.name}: the round begins anew")
 
 
-def pairs(assignment: Any) -> frozenset[tuple[str, int]]:
-    """The (topic, partition) pairs of a client's assignment."""
-    return frozenset((tp.topic, tp.partition) for tp in assignment.partitions())
+class _Counted:
+    """aiokafka's metadata, which knows the partition counts of this round."""
+
+    def __init__(self, cluster: Any, counts: Mapping[str, int]):
+        self._cluster = cluster
+        self._counts = counts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def topics(self, exclude_internal_topics: bool = True) -> set[str]:
+        known: set[str] = self._cluster.topics(exclude_internal_topics)
+        return known | set(self._counts)
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        if topic in self._counts:
+            return set(range(self._counts[topic]))
+        found: set[int] | None = self._cluster.partitions_for_topic(topic)
+        return found

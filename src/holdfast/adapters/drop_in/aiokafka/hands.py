@@ -18,10 +18,10 @@ from typing import Protocol
 from aiokafka.structs import TopicPartition
 
 from holdfast.adapters.drop_in.aiokafka.state import KeepingAssignment, KeepingSubscriptions
-from holdfast.adapters.member.link import OffsetToCommit
-from holdfast.adapters.seat.hands import Callback, Offsets, before
+from holdfast.adapters.member.offsets import Offsets, OffsetToCommit
+from holdfast.adapters.seat.hands import Callback, before
 from holdfast.adapters.seat.on_loop import OnLoop
-from holdfast.machine.actions import ListenerCall
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.model.partitions import Resource
 
 log = logging.getLogger(__name__)

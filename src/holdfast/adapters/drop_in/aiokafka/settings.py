@@ -23,10 +23,7 @@ from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
-from aiokafka.coordinator.protocol import ConsumerProtocol
 
-from holdfast.adapters.aiokafka_assignor import AiokafkaAssignor
-from holdfast.adapters.drop_in.aiokafka.foreign import ForeignAssignor, pairs
 from holdfast.adapters.drop_in.keywords import SAME, client_keys, our_keys, servers, words
 from holdfast.adapters.settings import Settings
 from holdfast.errors import ConfigError
@@ -115,49 +112,13 @@ def _login(options: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> dict[
 
 def _assignor(given: Any, cluster: Any) -> Any:
     """A name, an assignor of ours, or one that is written for aiokafka."""
-    if isinstance(given, AiokafkaAssignor):
-        return given.spoken
     kind = given if isinstance(given, type) else type(given)
     if kind in _KEEP:
         return _KEEP[kind]
-    if issubclass(kind, AbstractPartitionAssignor):
-        return _foreign(given, cluster)
-    return given
+    if not issubclass(kind, AbstractPartitionAssignor):
+        return given
+    # The leader's code is loaded where it is needed, not with the client's module.
+    from holdfast.adapters.aiokafka_assignor import AiokafkaAssignor
+    from holdfast.adapters.drop_in.aiokafka.foreign import ForeignAssignor
 
-
-class _Counted:
-    """aiokafka's metadata, which knows the partition counts of this round."""
-
-    def __init__(self, cluster: Any, counts: Mapping[str, int]):
-        self._cluster = cluster
-        self._counts = counts
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cluster, name)
-
-    def topics(self, exclude_internal_topics: bool = True) -> set[str]:
-        known: set[str] = self._cluster.topics(exclude_internal_topics)
-        return known | set(self._counts)
-
-    def partitions_for_topic(self, topic: str) -> set[int] | None:
-        if topic in self._counts:
-            return set(range(self._counts[topic]))
-        found: set[int] | None = self._cluster.partitions_for_topic(topic)
-        return found
-
-
-def _foreign(assignor: Any, cluster: Any) -> ForeignAssignor:
-    def subscribe(topics: frozenset[str]) -> bytes:
-        return bytes(assignor.metadata(set(topics)).encode())
-
-    def read(assignment: bytes) -> frozenset[tuple[str, int]]:
-        found = ConsumerProtocol.ASSIGNMENT.decode(assignment)
-        assignor.on_assignment(found)
-        return pairs(found)
-
-    def lead(said: Mapping[str, bytes], counts: Mapping[str, int]) -> Mapping[str, bytes]:
-        members = {m: ConsumerProtocol.METADATA.decode(raw) for m, raw in said.items()}
-        plan = assignor.assign(_Counted(cluster, counts), members)
-        return {member: bytes(assignment.encode()) for member, assignment in plan.items()}
-
-    return ForeignAssignor(assignor.name, subscribe=subscribe, read=read, lead=lead)
+    return given.spoken if isinstance(given, AiokafkaAssignor) else ForeignAssignor(given, cluster)

@@ -23,7 +23,8 @@ from holdfast.adapters.drop_in.confluent import codes
 from holdfast.adapters.drop_in.confluent.hands import LibrdkafkaHands, listed, offsets_of
 from holdfast.adapters.drop_in.confluent.routing import Routed
 from holdfast.adapters.member.errands import Errand, Once
-from holdfast.adapters.seat.commits import CommitAsker, Offsets
+from holdfast.adapters.member.offsets import Offsets
+from holdfast.adapters.seat.commits import CommitAsker
 from holdfast.adapters.seat.in_poll import InPoll
 from holdfast.errors import HoldfastError
 

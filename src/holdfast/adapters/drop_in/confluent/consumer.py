@@ -30,7 +30,6 @@ from holdfast.adapters.drop_in.confluent.group_calls import GroupCalls, check_ki
 from holdfast.adapters.drop_in.confluent.routing import INSTALLED, route
 from holdfast.adapters.drop_in.confluent.turns import SLICE_S, has_gate
 from holdfast.adapters.member.errands import to_the_end
-from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.readiness import clear_ready_file
 from holdfast.adapters.seat.in_hand import NOTHING
 from holdfast.errors import ConfigError
@@ -81,6 +80,9 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             if routed.native is not None:
                 native.look(routed.native)
             return
+        # The leader's code is loaded here, not with the client's module.
+        from holdfast.adapters.member.membership import assignors_of
+
         try:
             settings = routed.settings()
             assignors = assignors_of(settings)

@@ -19,7 +19,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
@@ -33,16 +33,18 @@ from holdfast.adapters.drop_in.confluent.renewal import Renewal
 from holdfast.adapters.drop_in.confluent.routing import Routed
 from holdfast.adapters.drop_in.confluent.silence import DEAF, Silence
 from holdfast.adapters.drop_in.confluent.turns import Deadline, Turn, has_gate
-from holdfast.adapters.member.host import Standing
-from holdfast.adapters.seat.commits import Offsets
+from holdfast.adapters.member.offsets import Offsets
 from holdfast.adapters.seat.hands import Wishes
 from holdfast.adapters.seat.in_hand import InHand
 from holdfast.adapters.seat.in_poll import InPoll
 from holdfast.adapters.seat.membership import Membership
 from holdfast.adapters.settings import Settings
-from holdfast.machine.actions import ListenerCall
-from holdfast.machine.leader.designs import Assignor
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.model.partitions import Resource
+
+if TYPE_CHECKING:
+    from holdfast.adapters.member.host import Standing
+    from holdfast.machine.leader.designs import Assignor
 
 _SERVED_EVERY_S = 0.1
 LEAVE_S = 30.0

@@ -23,10 +23,10 @@ import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, KafkaException, Message, TopicPartition
 
 from holdfast.adapters.drop_in.confluent.starts import Places, StartPlace, Starts
-from holdfast.adapters.member.link import OffsetToCommit
-from holdfast.adapters.seat.hands import Callback, Offsets, before
+from holdfast.adapters.member.offsets import Offsets, OffsetToCommit
+from holdfast.adapters.seat.hands import Callback, before
 from holdfast.adapters.seat.seat import Seat
-from holdfast.machine.actions import ListenerCall
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.model.partitions import Resource
 
 _MOST_INTRODUCED = 16  # more questions would take as long as they save

@@ -21,7 +21,8 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from holdfast.adapters.drop_in.kafka import errors
 from holdfast.adapters.drop_in.kafka.hands import as_theirs, ours
-from holdfast.adapters.seat.commits import CommitAsker, Offsets
+from holdfast.adapters.member.offsets import Offsets
+from holdfast.adapters.seat.commits import CommitAsker
 from holdfast.adapters.seat.in_poll import InPoll
 from holdfast.errors import HoldfastError
 

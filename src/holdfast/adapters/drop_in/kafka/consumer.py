@@ -27,7 +27,6 @@ from holdfast.adapters.drop_in.kafka.settings import network_of, settings_of
 from holdfast.adapters.drop_in.keywords import is_ours
 from holdfast.adapters.login_log import hide_logins
 from holdfast.adapters.member.errands import to_the_end
-from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.readiness import clear_ready_file
 from holdfast.adapters.seat.in_hand import NOTHING, InHand
 from holdfast.errors import ConfigError
@@ -86,6 +85,9 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
             super().__init__(*topics, **configs)
             fetch_what_is_there(self)
             return
+        # The leader's code is loaded here, not with the client's module.
+        from holdfast.adapters.member.membership import assignors_of
+
         whole = {**self.DEFAULT_CONFIG, **configs}
         settings = settings_of(whole, ours, strategies=strategies)
         try:

@@ -19,7 +19,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafka.structs import ConsumerGroupMetadata, MemberState, TopicPartition
 from kafka.util import WeakMethod
@@ -30,15 +30,17 @@ from holdfast.adapters.drop_in.kafka.commit_calls import GroupCommits, OnCommit,
 from holdfast.adapters.drop_in.kafka.hands import SubscriptionHands
 from holdfast.adapters.drop_in.kafka.starts import MemberStarts
 from holdfast.adapters.member.errands import Errand, to_the_end
-from holdfast.adapters.member.host import Standing
 from holdfast.adapters.seat.hands import Callback, Wishes
 from holdfast.adapters.seat.in_hand import InHand
 from holdfast.adapters.seat.in_poll import InPoll
 from holdfast.adapters.seat.membership import Membership
 from holdfast.adapters.settings import Settings
 from holdfast.machine import states as machine_states
-from holdfast.machine.actions import ListenerCall
-from holdfast.machine.leader.designs import Assignor
+from holdfast.machine.callbacks import ListenerCall
+
+if TYPE_CHECKING:
+    from holdfast.adapters.member.host import Standing
+    from holdfast.machine.leader.designs import Assignor
 
 _LOOK_S = 0.1
 _CONNECT_S = 0.1  # a poll that begins to be a member waits so long for a broker

@@ -21,10 +21,10 @@ from typing import Any
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from holdfast.adapters.drop_in.kafka.starts import MemberStarts
-from holdfast.adapters.member.link import OffsetToCommit
-from holdfast.adapters.seat.hands import Callback, Offsets, before
+from holdfast.adapters.member.offsets import Offsets, OffsetToCommit
+from holdfast.adapters.seat.hands import Callback, before
 from holdfast.adapters.seat.seat import Seat
-from holdfast.machine.actions import ListenerCall
+from holdfast.machine.callbacks import ListenerCall
 from holdfast.model.partitions import Resource
 
 

@@ -1,0 +1,16 @@
+"""The callbacks of a rebalance listener.
+
+References: KIP-429, "ConsumerRebalanceListener".
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ListenerCall(StrEnum):
+    """Which callback of a listener (KIP-429)."""
+
+    ASSIGNED = "assigned"
+    REVOKED = "revoked"
+    LOST = "lost"

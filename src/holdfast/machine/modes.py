@@ -1,0 +1,50 @@
+"""Whether members give everything up before they join, and the mode that a list of assignors has.
+
+References: KIP-429; KIP-726.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Protocol
+
+from holdfast.errors import ConfigError
+
+
+class RebalanceMode(IntEnum):
+    """Whether a member gives everything up before it joins (KIP-429's RebalanceProtocol)."""
+
+    EAGER = 0
+    COOPERATIVE = 1
+
+
+class HasModes(Protocol):
+    """An assignor, as far as its modes go."""
+
+    @property
+    def name(self) -> str:
+        """Kafka's protocol name."""
+
+    @property
+    def modes(self) -> frozenset[RebalanceMode]:
+        """Modes in which the assignor works."""
+
+
+def choose_mode(assignors: Sequence[HasModes]) -> RebalanceMode:
+    """The highest mode that every assignor offered supports.
+
+    Raises
+    ------
+    ConfigError
+        If there is no assignor, or they have no mode in common.
+
+    References: KIP-429, "Consumer": ``[cooperative-sticky, range]`` therefore runs EAGER.
+    """
+    if not assignors:
+        raise ConfigError("partition.assignment.strategy: found none, expected an assignor")
+    modes = set(RebalanceMode).intersection(*(a.modes for a in assignors))
+    if not modes:
+        names = ", ".join(a.name for a in assignors)
+        raise ConfigError(f"partition.assignment.strategy: {names} share no rebalance protocol")
+    return max(modes)
