@@ -48,7 +48,7 @@ docs: setup  ## the documentation as a site in build/site/
 
 lock:  ## write requirements.lock anew from pyproject.toml
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --group test --group lint --group build --group fuzz \
-	  --generate-hashes --no-emit-index-url --universal --python-version 3.11 --no-header -q -o requirements.lock
+	  --generate-hashes --no-strip-extras --no-emit-index-url --universal --python-version 3.11 --no-header -q -o requirements.lock
 
 clean:  ## remove the environment and every cache in the tree
 	rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

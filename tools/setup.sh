@@ -23,6 +23,8 @@ if ! .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/d
 fi
 
 say "set-up: packages from requirements.lock"
+# The installer that runs trusts the certificates that the machine trusts, as pip does.
+export UV_SYSTEM_CERTS=true
 uv_version=$(sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
 # The installer itself is held to its hash, too.
 sed -n '/^uv==/,/[^\\]$/p' requirements.lock > .venv/uv.txt

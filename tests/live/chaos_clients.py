@@ -157,6 +157,7 @@ class OfAiokafka:
 
     def __init__(self, config, topic, journal):
         self._loop = asyncio.new_event_loop()
+        self._journal = journal
         self._consumer = None
         self._run(self._open(config, topic, journal))
 
@@ -213,6 +214,8 @@ class OfAiokafka:
         )
 
     def close(self) -> None:
+        # stop() calls no listener: from here on nothing of these is handed out.
+        self._journal.write(("dropped", sorted(tp.partition for tp in self._consumer.assignment())))
         self._run(self._consumer.stop())
         self._loop.close()
 

@@ -53,13 +53,23 @@ class Producing:
         while not self._end.wait(self._every_s):
             n += 1
             for partition in range(len(self.written)):
-                self._producer.produce(
-                    self._topic, b"%d" % n, partition=partition, on_delivery=self._delivered
-                )
+                self._produce(b"%d" % n, partition)
             # confluent-kafka 2.16.1 was once seen to raise this where no callback had failed. A
             # delivery that did fail is in `errors`, one that is missing keeps `flush` from 0.
             with suppress(SystemError):
                 self._producer.poll(0)
+
+    def _produce(self, value: bytes, partition: int) -> None:
+        """Write one record; while no broker takes any, wait for room in the queue."""
+        while not self._end.is_set():
+            try:
+                self._producer.produce(
+                    self._topic, value, partition=partition, on_delivery=self._delivered
+                )
+            except BufferError:
+                self._producer.poll(self._every_s)
+            else:
+                return
 
     def _delivered(self, error: object, message: confluent_kafka.Message) -> None:
         if error is not None:

@@ -1,8 +1,9 @@
 """Members, leaders and a coordinator as state machines: events in, actions out, no clock.
 
 ``states`` has the transition tables, ``events`` and ``actions`` the inputs and outputs of a member,
-``codes`` Kafka's errors. ``policies`` is the table of policies, ``policy`` the options of a design.
-``upgrade`` checks changes of assignor step by step.
+``codes`` Kafka's errors. ``policies`` is the table of policies, ``policy`` the options of a design,
+``offers`` makes what members offer. ``modes`` are eager and cooperative, ``callbacks`` those of a
+listener. ``upgrade`` checks changes of assignor step by step.
 
 ================  =================================================================
 ``member/``       a member of a group
