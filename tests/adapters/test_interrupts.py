@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import threading
 import time
 from contextlib import suppress
 
@@ -321,8 +322,9 @@ def check_end(client, group):
 
 def places(kind, group):
     """Where a handler may raise while an application does everything."""
+    client = kind()
     with Interrupt() as noted:
-        use(client := kind(), group)
+        use(client, group)
     check_end(client, group)
     client.end()
     return list(noted.places)
@@ -383,3 +385,27 @@ def in_a_group(kind, work, *arguments, **named):
     with pytest.MonkeyPatch.context() as patch:
         set_up(patch, group := Group({TOPIC: 2}))
         return work(kind, group, *arguments, **named)
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_close_that_is_interrupted_while_kafka_pythons_loop_ends_may_be_called_again(
+    stops, monkeypatch
+):
+    """The client notes at first that its loop is closed, and only then ends the loop's thread."""
+    mend_connects()
+    set_up(monkeypatch, Group({TOPIC: 2}))
+    client = Kafka()
+    client.subscribe()
+    loop = client.consumer._net
+    stop = loop.stop
+
+    def interrupt():
+        if stops:
+            stop()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(loop, "stop", interrupt)
+        client.close()
+    client.close()
+    assert "kafka-io" not in " ".join(t.name for t in threading.enumerate())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import time
 import urllib.error
@@ -23,6 +22,7 @@ from typing import Any
 from tests.live.waiting import until
 from tests.pipeline import local
 from tests.pipeline.kinds import printed
+from tests.ports import free_port
 from tests.wire.capture import read_all
 
 from holdfast.adapters.cluster.cluster import LiveCluster
@@ -133,9 +133,7 @@ class Members:
 
     def connect(self, name: str, group: str, **settings: str) -> None:
         """Start a distributed Connect worker, and wait until it answers."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self.urls[name] = f"http://127.0.0.1:{port}"
         text = "org.apache.kafka.connect.storage.StringConverter"
         config = {

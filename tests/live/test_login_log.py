@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import base64
-import json
 import logging
-import os
 import ssl
-import subprocess
-import sys
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +12,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer
 from tests.live.crew import QUICK, Topic, fresh
-from tests.live.every_command import OF_ITS_OWN, commands_of_clusters
+from tests.live.every_command import CODES, OF_ITS_OWN, commands_of_clusters, run_all
 from tests.live.security import PLANTED, QUOTED_PASSWORD, QUOTED_USER
 from tests.live.small_group import small_group
 from tests.live.waiting import until
@@ -44,8 +40,7 @@ def holds_no_secret(text: str) -> bool:
 
 
 def test_every_command_that_takes_credentials_is_run_below() -> None:
-    # serve reads a cluster as watch does, in a process of its own.
-    assert {*OF_ITS_OWN, "serve"} == commands_of_clusters()
+    assert OF_ITS_OWN.keys() == commands_of_clusters()
 
 
 @pytest.mark.spark
@@ -66,20 +61,15 @@ def test_no_command_logs_the_password(broker, security, tmp_path: Path) -> None:
         "spark.master local[1]\nspark.sql.codegen.wholeStage false\n"
         "spark.sql.shuffle.partitions 1\n"
     )
-    script = Path(__file__).with_name("every_command.py")
-    command = [sys.executable, script, logs[0], broker.bootstrap_of("PLAIN")]
     with small_group(broker.bootstrap, fresh("group")):
-        ended = subprocess.run(
-            [*map(str, command), str(properties), str(tmp_path / "out")],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=900,
-            env={**os.environ, "SPARK_CONF_DIR": str(tmp_path), "PYTHONPATH": str(Path.cwd())},
+        codes, ended = run_all(
+            broker.bootstrap_of("PLAIN"),
+            properties,
+            tmp_path / "out",
+            logs[0],
+            SPARK_CONF_DIR=str(tmp_path),
         )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    codes = json.loads(ended.stdout.splitlines()[-1])
-    assert codes == {name: 130 if name == "watch" else 0 for name in OF_ITS_OWN}, ended.stderr
+    assert codes == CODES, ended.stderr
     python, java = (log.read_text(errors="replace") for log in logs)
     assert "kafka.protocol.parser" in python and "py4j" in python
     assert "SaslAuthenticateRequest [hidden]" in python

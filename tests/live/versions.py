@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,7 +28,7 @@ from tests.live.chaos import cluster
 from tests.live.crew import Hand, Topic, fresh, spread
 from tests.live.crew import closing as stopped
 from tests.live.cut import Cut
-from tests.live.every_command import OF_ITS_OWN
+from tests.live.every_command import CODES, run_all
 from tests.live.faults import ONE_BROKER, fire
 from tests.live.herd import herd_of
 from tests.live.waiting import until
@@ -150,18 +148,7 @@ def exit_codes(bootstrap: str, folder: Path) -> dict[str, int]:
     """Exit code of every command that reads a cluster, `watch` too, in a process of their own."""
     nothing = folder / "nothing.properties"
     nothing.touch()
-    script = Path(__file__).with_name("every_command.py")
-    words = [sys.executable, script, folder / "log", bootstrap, nothing, folder / "every"]
-    ended = subprocess.run(
-        list(map(str, words)),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    return json.loads(ended.stdout.splitlines()[-1])
+    return run_all(bootstrap, nothing, folder / "every", folder / "log")[0]
 
 
 def examine(version: str, folder: Path) -> dict:
@@ -175,9 +162,8 @@ def examine(version: str, folder: Path) -> dict:
             workers(broker.bootstrap)
             commands(broker.bootstrap, folder, in_this_process)
             codes = exit_codes(broker.bootstrap, folder)
-            expected = {name: 130 if name == "watch" else 0 for name in OF_ITS_OWN}
-            row["commands"] = sorted(name for name, code in codes.items() if code == expected[name])
-            if codes != expected:
+            row["commands"] = sorted(name for name, code in codes.items() if code == CODES[name])
+            if codes != CODES:
                 row["violations"].append(f"exit codes: {codes}")
         except AssertionError as error:
             row.setdefault("violations", []).append(str(error))
@@ -198,7 +184,7 @@ def table(rows: list[dict]) -> str:
         lines.append(
             f"| {row['kafka']} | {where} | {counts}, {'0' if fine else '?'} "
             f"| {'never' if fine else '?'} | {'works' if fine else '?'} "
-            f"| {len(row.get('commands', ()))} of {len(OF_ITS_OWN)} |"
+            f"| {len(row.get('commands', ()))} of {len(CODES)} |"
         )
     return "\n".join(lines)
 

@@ -22,6 +22,8 @@ from hashlib import file_digest
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.ports import free_port
+
 from holdfast.jvm.jars import cache_folder, resolve
 from holdfast.jvm.java import find_java
 
@@ -71,9 +73,7 @@ def s3s_program() -> Path:
 @contextmanager
 def s3s(folder: Path) -> Iterator[dict[str, str]]:
     """An S3 server over a folder that is its own; yields the environment by which it is found."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     folder.mkdir(parents=True, exist_ok=True)
     command = [str(s3s_program()), "--host", "127.0.0.1", "--port", str(port)]
     command += ["--access-key", CREDENTIALS["AWS_ACCESS_KEY_ID"]]
@@ -109,9 +109,7 @@ def azurite_program() -> list[str]:
 def azurite(folder: Path) -> Iterator[dict[str, str]]:
     """Azure's emulator of blobs; yields the environment by which it is found."""
     folder.mkdir(parents=True, exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [*azurite_program(), "--blobHost", "127.0.0.1", "--blobPort", str(port)]
     command += ["--location", str(folder)]
     account = ":".join(AZURE.values())

@@ -177,6 +177,9 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         def end() -> None:
             # kafka-python notes at first that it is closed; an exception may have come after that.
             self._closed = self._has_ended
+            if self._net._closed:  # it came while the loop ended, the last step, which notes it too
+                self._closed, self._net._closed = True, False
+                self._net.close()
             super(KafkaConsumer, self).close(autocommit=autocommit, timeout_ms=timeout_ms)
             self._has_ended = True
 
