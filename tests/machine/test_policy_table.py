@@ -80,3 +80,16 @@ def test_options_go_to_the_assignors_that_take_them():
         assignors_for("simple", DEFAULTS.__class__(options={"speed": 1}), ("lag-sticky", "range"))
     with pytest.raises(ConfigError, match="takes one assignor"):
         assignors_for("deferred", assignors=("sticky", "range"))
+
+
+@pytest.mark.parametrize("name", [name for name, a in ASSIGNORS.items() if not a.uses_claims])
+def test_a_design_that_waits_takes_no_target_that_ignores_claims(name):
+    """A bounce would move as many as without the design: nobody would come back to its own."""
+    for policy in ("deferred", "incremental"):
+        with pytest.raises(ConfigError, match=r"take (cooperative-sticky|lag-sticky)"):
+            assignors_for(policy, assignors=(name,))
+        (design,) = assignors_for(policy)
+        assert design.policy.assignor == "cooperative-sticky"
+    if not ASSIGNORS[name].uses_lags:
+        (simple,) = assignors_for("holdfast-simple", assignors=(name,))
+        assert simple.policy.assignor == name

@@ -37,7 +37,7 @@ from holdfast.machine.events import AssignmentComputed, JoinedMember
 from holdfast.machine.leader.embedded import Embedded, Instruction, MemberView
 from holdfast.machine.modes import RebalanceMode
 from holdfast.machine.policy import Policy
-from holdfast.model.designs import NAMES
+from holdfast.model.designs import NAMES, Design
 from holdfast.model.limits import INT32_MAX
 from holdfast.model.partitions import Resource, TopicPartitions, grouped, resources_of
 from holdfast.wire.layouts.consumer_protocol import (
@@ -451,6 +451,12 @@ class DesignAssignor:
                 f"partition.assignment.strategy: under {self.name}, {info.name} would move "
                 "partitions in every round, because lags are different in every round; take "
                 f"lag-sticky, which moves nothing without a reason, or holdfast.policy=eager"
+            )
+        if not info.uses_claims and self.policy.design is not Design.SIMPLE:
+            raise ConfigError(
+                f"partition.assignment.strategy: under {self.name}, {info.name} ignores what "
+                "members claim, so a member that comes back would not get its own partitions; "
+                "take cooperative-sticky, or leave the strategy out"
             )
 
     @property

@@ -127,8 +127,11 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         if self._member_settings is None:
             await super().start()
             return
-        assert self._loop is get_running_loop(), "the loop is another one than that of the consumer"
-        assert self._fetcher is None, "start() was called before"
+        # These two in the original's words: programs and their tests know them.
+        assert self._loop is get_running_loop(), (
+            "Please create objects with the same loop as running with"
+        )
+        assert self._fetcher is None, "Did you call `start` twice?"
         await self._client.bootstrap()
         await self._wait_topics()
         self._fetcher = self._make_fetcher()
