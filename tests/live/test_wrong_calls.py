@@ -164,9 +164,25 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+ISOLATION = "isolation.level: one of read_uncommitted, read_committed is expected, found 'none'"
+GROUP = "group.id: a string is expected, found int"
+OF_KAFKA = "KafkaConfigurationError"
+REFUSED_EARLIER: dict[str, dict[str, Any]] = {
+    "aiokafka": {
+        "an unknown isolation": ["ValueError", ISOLATION],
+        "a group that is a number": ["ValueError", GROUP],
+    },
+    "kafka": {
+        "an unknown isolation": [OF_KAFKA, f"{OF_KAFKA}: {ISOLATION}"],
+        "a group that is a number": [OF_KAFKA, f"{OF_KAFKA}: {GROUP}"],
+    },
+}
+"""A member of ours reads its configuration first, and refuses what it could not join with."""
+
+
 # A constructor that refuses leaves what it has opened to the garbage collector, ours like theirs.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@sentence(seats=ORIGINALS, originals=ORIGINALS)
+@sentence(seats=ORIGINALS, originals=ORIGINALS, ours=REFUSED_EARLIER)
 def test_a_setting_that_is_wrong(stage):
     """What the original refuses when it is made, ours refuses alike; what it takes, ours takes."""
     kind = stage.alone().kind
