@@ -409,3 +409,19 @@ def test_the_default_strategy_is_that_of_librdkafka():
     assert routing.route({"group.id": "g"}).member["partition.assignment.strategy"] == (
         "range,roundrobin"
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "latest"),
+        ({"auto.offset.reset": "smallest"}, "earliest"),
+        ({"auto.offset.reset": "end"}, "latest"),
+        ({"auto.offset.reset": "error"}, "none"),
+        ({"default.topic.config": {"auto.offset.reset": "beginning"}}, "earliest"),
+    ],
+)
+def test_lags_begin_where_the_group_begins(given, expected):
+    """KAFKA-5337: with ``latest`` a partition without a commit has no lag."""
+    routed = routing.route({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", **given})
+    assert routed.settings()["auto.offset.reset"] == expected

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from kafka import KafkaConsumer
 from tests.assignors import laws
 from tests.assignors.groups import run, snapshot, tp
 from tests.machine.subscribed import subscribed
 from tests.strategies import snapshots
 
 from holdfast import Worker
+from holdfast.adapters.drop_in.kafka.settings import settings_of
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.settings import Settings
 from holdfast.errors import ConfigError
@@ -183,3 +185,13 @@ def test_no_client_of_ours_is_given_lag_with_a_design(policy) -> None:
         assignors_of(Settings.parse({**config, "partition.assignment.strategy": "lag"}))
     with pytest.raises(ConfigError, match="take lag-sticky"):
         Worker({**config, "partition.assignment.strategy": "lag"}, {"k": 2})
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [("latest", "latest"), ("smallest", "earliest"), ("largest", "latest"), ("never", "none")],
+)
+def test_the_lags_of_a_member_on_kafka_python_begin_where_its_group_begins(word, expected) -> None:
+    options = {**KafkaConsumer.DEFAULT_CONFIG, "auto_offset_reset": word, "group_id": "g"}
+    options["bootstrap_servers"] = "127.0.0.1:1"
+    assert settings_of(options, {}, strategies=["lag"])["auto.offset.reset"] == expected

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.adapters.client_keys import RESETS
 from holdfast.errors import ConfigError
 
 _PORT = 9092
@@ -43,7 +44,8 @@ def is_ours(keyword: str) -> bool:
 
 def client_keys(options: Mapping[str, Any], same: Mapping[str, str]) -> dict[str, Any]:
     """The member's keys for the client's keywords in ``same``, and where a position is missing."""
-    reset = options["auto_offset_reset"]
+    reset = str(options["auto_offset_reset"]).lower()
+    reset = RESETS.get(reset, reset)
     return {
         # aiokafka has client_rack since 0.14
         **{key: options[word] for word, key in same.items() if word in options},

@@ -79,6 +79,7 @@ _RESETS = {
     **dict.fromkeys(("smallest", "earliest", "beginning"), OFFSET_BEGINNING),
     **dict.fromkeys(("largest", "latest", "end"), OFFSET_END),
 }
+TOPICS = "default.topic.config"
 _LEAST_REQUEST_MS = 10_000
 _TRUE, _FALSE = frozenset({"true", "t", "1"}), frozenset({"false", "f", "0"})
 
@@ -177,9 +178,16 @@ def route(config: Mapping[Any, Any]) -> Routed:
 
 def _reset(config: Mapping[str, Any]) -> int | None:
     """The logical offset that librdkafka begins at where nothing is committed."""
-    if "default.topic.config" in config:
+    if TOPICS in config:
         return None
-    return _RESETS.get(str(config.get("auto.offset.reset", "largest")).lower())
+    return _RESETS.get(_reset_of(config).lower())
+
+
+def _reset_of(config: Mapping[str, Any]) -> str:
+    """``auto.offset.reset``, in librdkafka's words."""
+    given = config.get(TOPICS)
+    whole = {**config, **given} if isinstance(given, Mapping) else config
+    return str(whole.get("auto.offset.reset", "largest"))
 
 
 def _check_native(config: Mapping[str, Any]) -> None:
@@ -225,7 +233,8 @@ def _member(config: Mapping[str, Any]) -> dict[str, Any]:
             found[key] = _told(value)
         elif key in TAKEN or _is_for_us(key):
             found[key] = value
-    found["auto.offset.reset"] = "earliest"  # librdkafka looks positions up, with its own value
+    # For lags alone: librdkafka looks positions up, with its own value.
+    found["auto.offset.reset"] = _reset_of(config)
     found["enable.auto.commit"] = _boolean(config.get("enable.auto.commit", True)) is not False
     if STRATEGY not in found and "holdfast.policy" not in found:
         found[STRATEGY] = DEFAULT_STRATEGY
