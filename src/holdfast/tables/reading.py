@@ -140,7 +140,7 @@ class Tables:
         A file that a later commit takes out stays for KEPT_HOURS, or for KEPT_VERSIONS commits
         where these are sooner; so long they can be read.
         """
-        return self if self._only is not None else Tables(self.root, self.folder.newest())
+        return self if self._only is not None else Tables(self.root, Folder(self.root).newest())
 
     def hold(self, groups: Sequence[str] | None = None, *, without: Collection[str] = ()) -> Tables:
         """The same tables, read now; what they hold belongs together.

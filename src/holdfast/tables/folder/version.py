@@ -101,7 +101,7 @@ class FolderVersion:
     plain: Mapping[str, Sequence[Place]] = field(default_factory=dict)
 
     def __contains__(self, name: str) -> bool:
-        return bool(self.files(name))
+        return bool(self.plain[name] if name in self.plain else self._committed(name))
 
     def data_files(self, name: str) -> list[DataFile]:
         """Committed files of a table, with the bounds of their columns."""
@@ -111,12 +111,15 @@ class FolderVersion:
         """Files of a table, without those that hold none of these groups."""
         if name in self.plain:
             return list(self.plain[name])
-        if not self.manifest.version:
-            raise nothing_committed(self.known.root)
         wanted = None if groups is None else sorted(set(groups))
-        listed = self.data_files(name)
+        listed = self._committed(name)
         names = [f.name for f in listed if wanted is None or f.may_hold("group", wanted)]
         return checked_files(self.known.root, names)
+
+    def _committed(self, name: str) -> list[DataFile]:
+        if not self.manifest.version:
+            raise nothing_committed(self.known.root)
+        return self.data_files(name)
 
     def stored(self, name: str, groups: Sequence[str] | None = None) -> pa.Table:
         """Rows of a table as they are stored; of these groups alone where some are named."""

@@ -204,7 +204,7 @@ def _store(url: str, scheme: str) -> StorePath:
 
 def store_of(place: str | Place) -> Store:
     """The disk or the store behind a place."""
-    found = place_of(place)
+    found = place_of(place) if isinstance(place, str) else place
     return _store_of(found) if isinstance(found, StorePath) else Disk(found)
 
 
