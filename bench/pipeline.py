@@ -48,9 +48,9 @@ from holdfast.pipeline.ingest.pieces import Pieces, named, numbers, pieces, read
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.session import get_session
-from holdfast.tables.manifest import Batch
+from holdfast.tables.folder.manifest import Batch
+from holdfast.tables.folder.writing import BatchWriter
 from holdfast.tables.reading import Tables
-from holdfast.tables.writing import BatchWriter
 from pipeline_cpu import Usage, Watcher
 from pipeline_kinds import KINDS
 from pipeline_peers import PEERS

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.model.columns import within
-from holdfast.tables.schemas import arrow_schema, from_columns
+from holdfast.tables.columns.schemas import arrow_schema, from_columns
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.pipeline.ingest.decode import generations
-from holdfast.tables.schemas import TIMESTAMP, arrow_schema, from_columns
+from holdfast.tables.columns.schemas import TIMESTAMP, arrow_schema, from_columns
 from pipeline_fleet import START_MS, Writer
 
 CAPTURED = Path(__file__).parent.parent / "tests" / "wire" / "captured"

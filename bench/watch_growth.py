@@ -24,12 +24,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.tables.manifest import Batch
+from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.tables.columns.stored import TABLES
+from holdfast.tables.folder.manifest import Batch
+from holdfast.tables.folder.upkeep import KEEP_DAYS, UPKEEP_EVERY, keep_up
+from holdfast.tables.folder.writing import BatchWriter, files_of
 from holdfast.tables.reading import Tables, open_tables, read_tables
-from holdfast.tables.schemas import arrow_schema
-from holdfast.tables.stored import TABLES
-from holdfast.tables.upkeep import KEEP_DAYS, UPKEEP_EVERY, keep_up
-from holdfast.tables.writing import BatchWriter, files_of
 
 MARKS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 START_US = time.time_ns() // 1_000
@@ -85,7 +85,7 @@ def grow(root: Path, n_batches: int, groups: int, n_rows: int) -> None:
             tables.commit(Batch(id=batch, files=files), anew=["lag"])
             t2 = cpu_s()
             if batch % UPKEEP_EVERY == UPKEEP_EVERY - 1:
-                keep_up(tables, keep_days=KEEP_DAYS)
+                keep_up(tables.folder, keep_days=KEEP_DAYS)
             t3, after = cpu_s(), moved_bytes()
             for name, more in (
                 ("files", t1 - t0),

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.plan.run import plan
 from holdfast.pipeline.session import get_session
-from holdfast.tables.places import writable
 from holdfast.tables.reading import open_tables
+from holdfast.tables.storage.places import writable
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("dump", metavar="DUMP", help="folder of `holdfast dump`, or its URL")

@@ -18,8 +18,8 @@ from holdfast.pipeline.replay.run import Request, replay
 from holdfast.pipeline.replay.settings import ReplaySettings
 from holdfast.pipeline.replay.story import stories
 from holdfast.pipeline.session import get_session
-from holdfast.tables.places import writable
 from holdfast.tables.reading import open_tables
+from holdfast.tables.storage.places import writable
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("dump", metavar="DUMP", help="folder of `holdfast dump`, or its URL")

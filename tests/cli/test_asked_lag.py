@@ -16,7 +16,7 @@ from holdfast.cli.asked_lag import chosen_groups, lag_rows
 from holdfast.pipeline.history import ages
 from holdfast.pipeline.history.ages import with_record_ages
 from holdfast.pipeline.history.lag import INPUT, Ends, lag_table
-from holdfast.tables.schemas import from_columns
+from holdfast.tables.columns.schemas import from_columns
 
 NOW_US = 1_700_000_000_000_000
 NOT_SAID = {"commit_timestamp", "position_timestamp"}

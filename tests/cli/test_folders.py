@@ -13,7 +13,7 @@ from tests.pipeline.test_tasks import classics, generation
 from holdfast.cli.commands import history as history_command
 from holdfast.errors import SourceError
 from holdfast.pipeline.history import history
-from holdfast.tables.manifest import Batch
+from holdfast.tables.folder.manifest import Batch
 from holdfast.tables.reading import Tables
 
 
@@ -84,7 +84,7 @@ def test_history_says_which_stream_writes(spark, dump, tmp_path):
     out = tmp_path / "T"
     program = (
         "import sys; from pathlib import Path; from holdfast.tables.reading import Tables; "
-        "from holdfast.tables.manifest import Batch; tables = Tables(Path(sys.argv[1]))\n"
+        "from holdfast.tables.folder.manifest import Batch; tables = Tables(Path(sys.argv[1]))\n"
         "with tables.writing(again_seconds=30):\n"
         "    tables.commit(Batch(id=0)); print(flush=True); input()"
     )

@@ -30,7 +30,7 @@ from holdfast.report.serving.application import ServedPages
 from holdfast.report.serving.index_page import keeper_words
 from holdfast.report.serving.keeping import Keeping
 from holdfast.report.serving.served_fleet import ServedFleet
-from holdfast.tables.manifest import Batch
+from holdfast.tables.folder.manifest import Batch
 from holdfast.tables.reading import Tables, read_tables
 
 LOCAL = {"Host": "localhost"}
@@ -269,8 +269,8 @@ def test_the_folder_of_a_cluster_is_named_after_its_id(
 
 def commit(made: Tables, folder: Path, **notes: Any) -> None:
     """What a keeper does: files first, which are nothing yet, then a commit."""
-    from holdfast.tables.stored import TABLES
-    from holdfast.tables.writing import BatchWriter, files_of
+    from holdfast.tables.columns.stored import TABLES
+    from holdfast.tables.folder.writing import BatchWriter, files_of
 
     writer = BatchWriter(str(folder), 0)
     for name in TABLES:

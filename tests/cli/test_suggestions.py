@@ -34,7 +34,7 @@ from holdfast.machine import codes
 from holdfast.report.findings.facts import Age, Facts, read_facts
 from holdfast.report.findings.finding import RULES, Finding, Limits, describe, to_cooperative
 from holdfast.sim.soak import SoakOutcome
-from holdfast.tables.manifest import Batch
+from holdfast.tables.folder.manifest import Batch
 from holdfast.tables.reading import Tables, read_tables
 
 ODD = ("it's", "a b", "-x", "--group", "$HOME", "DOMAIN\\etl", "a*[1]", "\u202eltr", "=1+1", "é")

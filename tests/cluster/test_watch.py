@@ -20,8 +20,8 @@ from tests.stores.conftest import forget, new_bucket
 
 from holdfast.adapters.broker.broker import Broker, BrokerSettings
 from holdfast.jvm.jars import connector_jars
-from holdfast.tables.places import place_of
 from holdfast.tables.reading import Tables
+from holdfast.tables.storage.places import place_of
 
 pytestmark = pytest.mark.slow
 

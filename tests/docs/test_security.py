@@ -13,7 +13,7 @@ from holdfast.cli.settings import FILE_NAME, NAMED_BY
 from holdfast.jvm import jars
 from holdfast.machine.leader import oversized, recall
 from holdfast.report.serving import server
-from holdfast.tables.private import FILE_MODE, FOLDER_MODE
+from holdfast.tables.storage.private import FILE_MODE, FOLDER_MODE
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "SECURITY.md").read_text(encoding="utf-8")

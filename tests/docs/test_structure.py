@@ -21,8 +21,6 @@ LARGE_ON_PURPOSE = {
     "holdfast.sim.rules.waiting.WaitingRules": "the rules of one invariant",
     "holdfast.sim.search.search.Search": "one search and its bookkeeping",
     "holdfast.sim.search.small_world.SmallWorld": "every step that a searched world can take",
-    "holdfast.tables.places.StorePath": "the calls of pathlib's Path that tables use",
-    "holdfast.tables.reading.Tables": "one question a method",
     "holdfast.wire.one.reader.Reader": "a method for each small type",
 }
 """Classes that are larger, and why."""

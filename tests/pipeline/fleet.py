@@ -8,7 +8,7 @@ import uuid
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.columns.schemas import arrow_schema
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,

@@ -12,10 +12,10 @@ from holdfast.pipeline.batches.state import STATE
 from holdfast.pipeline.history.history import ends_of, topic_names
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
-from holdfast.tables.arrow_rows import read_parquet
-from holdfast.tables.manifest import Batch
+from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.tables.folder.files import read_parquet
+from holdfast.tables.folder.manifest import Batch
 from holdfast.tables.reading import Tables
-from holdfast.tables.schemas import arrow_schema
 
 
 class LocalJob(Job):

@@ -19,9 +19,9 @@ from holdfast.pipeline.batches.watch import Stream, follow
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.session import get_session
-from holdfast.tables import commits
-from holdfast.tables.delta_log import LOG
-from holdfast.tables.manifest import COMMITS, MANIFEST
+from holdfast.tables.folder import commits
+from holdfast.tables.folder.delta_log import LOG
+from holdfast.tables.folder.manifest import COMMITS, MANIFEST
 from holdfast.tables.reading import Tables
 
 THIRD = 11

@@ -24,7 +24,7 @@ from holdfast.pipeline.history.broker_log import (
     restated,
 )
 from holdfast.pipeline.ingest.source import Dump
-from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.columns.schemas import arrow_schema
 
 IDLE = ("is_idle", "idle_lower_seconds", "idle_upper_seconds")
 CAPTURED = Path(__file__).with_name("captured")

@@ -15,11 +15,11 @@ from holdfast.pipeline.batches.views import register_views
 from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
-from holdfast.tables.arrow_rows import sort_rows
-from holdfast.tables.folder import sweep
-from holdfast.tables.manifest import COMMITS, MANIFEST
+from holdfast.tables.columns.rows import sort_rows
+from holdfast.tables.columns.stored import TABLES
+from holdfast.tables.folder.contents import sweep
+from holdfast.tables.folder.manifest import COMMITS, MANIFEST
 from holdfast.tables.reading import Tables
-from holdfast.tables.stored import TABLES
 
 pytestmark = pytest.mark.spark
 

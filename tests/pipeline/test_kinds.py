@@ -23,7 +23,7 @@ from holdfast.cli.watching import tell_batch
 from holdfast.pipeline.batches.watch import Stream
 from holdfast.pipeline.ingest.dump import share_table
 from holdfast.pipeline.ingest.selection import Selection
-from holdfast.tables.manifest import Batch
+from holdfast.tables.folder.manifest import Batch
 from holdfast.tables.reading import Tables
 from holdfast.wire.layouts.container import (
     MemberAssignment,

@@ -24,8 +24,8 @@ from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest.dump import write_dump
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, Dump
+from holdfast.tables.columns.stored import TABLES
 from holdfast.tables.reading import Tables
-from holdfast.tables.stored import TABLES
 from holdfast.wire.one.offsets_partition import offsets_partition
 from holdfast.wire.one.topic_ids import read_topic_id
 

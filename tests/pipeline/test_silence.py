@@ -7,8 +7,8 @@ from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 
 from holdfast.report.findings.doctor import examine_fleet
+from holdfast.tables.columns.stored import TABLES
 from holdfast.tables.reading import read_tables
-from holdfast.tables.stored import TABLES
 
 LEFT_S = 1_000
 LAST_S = 680

@@ -19,10 +19,10 @@ from holdfast.pipeline.ingest.dump import _check_counts, _write_records, collect
 from holdfast.pipeline.ingest.pieces import named, pieces, read_pieces
 from holdfast.pipeline.ingest.source import Dump, _deepest, kafka_options
 from holdfast.pipeline.session import local_cores, parse_defaults
-from holdfast.tables.manifest import COMMITS, MANIFEST, Batch
+from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.tables.columns.stored import TABLES
+from holdfast.tables.folder.manifest import COMMITS, MANIFEST, Batch
 from holdfast.tables.reading import Tables
-from holdfast.tables.schemas import arrow_schema
-from holdfast.tables.stored import TABLES
 
 
 @pytest.fixture

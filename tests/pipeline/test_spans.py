@@ -14,7 +14,7 @@ from holdfast.errors import SourceError
 from holdfast.pipeline.batches.spans import check_session, ends_of_batch, next_span
 from holdfast.pipeline.batches.watch import Stream, follow
 from holdfast.pipeline.ingest.selection import Selection
-from holdfast.tables.manifest import Batch
+from holdfast.tables.folder.manifest import Batch
 from holdfast.tables.reading import Tables
 
 ENDS = st.dictionaries(

@@ -11,7 +11,7 @@ from holdfast.errors import SourceError
 from holdfast.pipeline.batches import state
 from holdfast.pipeline.batches.split import RowKind, split_rows
 from holdfast.pipeline.history.generations import Generations
-from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.columns.schemas import arrow_schema
 
 
 def some():

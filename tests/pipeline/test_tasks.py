@@ -15,7 +15,7 @@ from tests.pipeline.histories import generation, histories, owners, twin_movemen
 
 from holdfast.pipeline.batches import split, tasks
 from holdfast.pipeline.ingest.selection import Selection
-from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.columns.schemas import arrow_schema
 
 NAMES = ("group", "generation", "topic", "partition", "from_member", "to_member", "kind")
 

@@ -12,15 +12,15 @@ from pathlib import Path
 from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.session import get_session
-from holdfast.tables.stored import TABLES
-from holdfast.tables.upkeep import merge
+from holdfast.tables.columns.stored import TABLES
+from holdfast.tables.folder.upkeep import merge
 
 dump, out = Dump.open(sys.argv[1]), Path(sys.argv[2])
 spark = get_session(master="local[1]", delta=True, quick=True)
 tables = run(spark, dump, out / "tables").tables
 tables = run(spark, dump, out / "tables").tables  # so that something was removed
 with tables.writing():
-    merge(tables, everything=True)
+    merge(tables.folder, everything=True)
 differing = []
 for name in TABLES:
     found = spark.read.format("delta").load(str(tables.root / name)).toArrow()

@@ -26,8 +26,8 @@ from holdfast.pipeline.history.ages import with_record_ages
 from holdfast.report.findings.doctor import examine_fleet
 from holdfast.report.findings.examination import Examination
 from holdfast.sim.scenarios import ScenarioStep
+from holdfast.tables.columns.stored import TABLES
 from holdfast.tables.reading import read_tables
-from holdfast.tables.stored import TABLES
 from holdfast.wire.layouts.consumer_protocol import decode_assignment
 from holdfast.wire.one.offsets_records import decode_record
 

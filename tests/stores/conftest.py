@@ -9,7 +9,7 @@ import pytest
 from tests.stores import servers
 from tests.stores.faulty import relay
 
-from holdfast.tables import filesystems
+from holdfast.tables.storage import clients
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +71,7 @@ def faulty(moto_server, monkeypatch):
     with relay(int(target.rpartition(":")[2])) as between:
         bucket = new_bucket(moto_server)
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{between.port}")
-        monkeypatch.setattr(filesystems, "_REQUEST_S", 0.5)
+        monkeypatch.setattr(clients, "_REQUEST_S", 0.5)
         forget()
         yield between, f"{bucket}/d"
     forget()
@@ -79,15 +79,15 @@ def faulty(moto_server, monkeypatch):
 
 def forget():
     """Forget the clients of stores: the next one finds another environment."""
-    for name in ("filesystem", "creator", "azure_put", "hdfs_client"):
-        getattr(filesystems, name).cache_clear()
+    for name in ("filesystem", "object_store", "hdfs_client"):
+        getattr(clients, name).cache_clear()
 
 
 def new_container(environment):
     """Make a container as its owner would; returns its URL."""
     account, name = environment["AZURE_STORAGE_ACCOUNT"], f"container-{uuid.uuid4().hex}"
     url = f"abfss://{name}@{account}.dfs.core.windows.net"
-    filesystems.filesystem(url).create_dir(name)
+    clients.filesystem(url).create_dir(name)
     return url
 
 

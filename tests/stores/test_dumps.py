@@ -15,7 +15,7 @@ from holdfast.errors import SourceError
 from holdfast.pipeline.history import history
 from holdfast.pipeline.ingest.dump import write_log
 from holdfast.pipeline.ingest.source import Dump
-from holdfast.tables.places import place_of
+from holdfast.tables.storage.places import place_of
 
 HISTORY = [generation("g", n, {"a": {"t": [n % 2]}, "b": {"t": [1 - n % 2]}}) for n in (1, 2)]
 TABLES = ("generations", "assignments", "movements", "rebalances", "lag")

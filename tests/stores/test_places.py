@@ -15,9 +15,11 @@ from holdfast.errors import ConfigError
 from holdfast.pipeline.batches.watch import watch
 from holdfast.pipeline.history import history
 from holdfast.pipeline.ingest.source import Dump
-from holdfast.tables.filesystems import reason_of
-from holdfast.tables.places import StorePath, local_path, place_of
 from holdfast.tables.reading import open_tables, read_tables
+from holdfast.tables.storage.clients import reason_of
+from holdfast.tables.storage.disk import Disk
+from holdfast.tables.storage.places import StorePath, local_path, place_of, store_of
+from holdfast.tables.storage.remote import Hdfs, Objects
 
 JOBS = Path(__file__).parents[2] / "jobs"
 
@@ -43,6 +45,21 @@ JOBS = Path(__file__).parents[2] / "jobs"
 )
 def test_places(named, place):
     assert place_of(named) == place
+
+
+@pytest.mark.parametrize(
+    ("named", "kind"),
+    [
+        ("/a/b", Disk),
+        ("s3://bucket/a", Objects),
+        ("gs://bucket", Objects),
+        ("abfss://c@a.dfs.core.windows.net/x", Objects),
+        ("hdfs://h:8020/a", Hdfs),
+    ],
+)
+def test_a_kind_of_place_is_one_class(named, kind):
+    store = store_of(named)
+    assert type(store) is kind and store.name_of("x") == f"{named}/x"
 
 
 @pytest.mark.parametrize(
@@ -166,11 +183,11 @@ def test_what_a_store_said_is_one_line(raised, said):
 
 STARTS_ANOTHER = """
 import os, subprocess, sys
-from holdfast.tables import filesystems
-from holdfast.tables.places import place_of
+from holdfast.tables.storage import clients
+from holdfast.tables.storage.places import place_of
 
 place_of(sys.argv[1]).is_dir()
-filesystems.filesystem.cache_clear()
+clients.filesystem.cache_clear()
 subprocess.run(["true"], check=True, preexec_fn=lambda: None)  # forks, as PySpark does for its JVM
 os._exit(0)
 """

@@ -16,8 +16,8 @@ from holdfast.pipeline.history import history
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.report.serving import served_fleet
 from holdfast.report.serving.served_fleet import ServedFleet
-from holdfast.tables.places import place_of
 from holdfast.tables.reading import Tables
+from holdfast.tables.storage.places import place_of
 
 dump, lived = test_watch.dump, test_live.lived
 """Fixtures."""

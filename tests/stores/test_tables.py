@@ -15,14 +15,14 @@ from tests.cli.running import run
 from tests.tables.test_commits import groups, written
 
 from holdfast.errors import SourceError
-from holdfast.tables.commits import tidy
-from holdfast.tables.delta_log import entry_name
-from holdfast.tables.folder import check_folder
-from holdfast.tables.manifest import MANIFEST, Batch, stamp
-from holdfast.tables.places import place_of
+from holdfast.tables.folder.commits import tidy
+from holdfast.tables.folder.contents import check_folder
+from holdfast.tables.folder.delta_log import entry_name
+from holdfast.tables.folder.manifest import MANIFEST, Batch, stamp
+from holdfast.tables.folder.upkeep import drop_before, merge
 from holdfast.tables.reading import Tables, read_tables
-from holdfast.tables.remote_store import RemoteStore, store_of
-from holdfast.tables.upkeep import drop_before, merge
+from holdfast.tables.storage.places import place_of, readable, store_of
+from holdfast.tables.storage.remote import Remote
 
 SCRIPT = Path(__file__).parents[1] / "tables" / "writer_process.py"
 
@@ -58,7 +58,8 @@ def ids(root):
 
 
 def files_of_table(root, table="generations"):
-    return {file.name for file, _ in (root / table).files_below() if file.name.endswith("parquet")}
+    names = {name.rpartition("/")[2] for name, _ in store_of(root).files_below(table)}
+    return {name for name in names if name.endswith("parquet")}
 
 
 def test_batches_are_read_as_they_were_written(root):
@@ -77,7 +78,7 @@ def test_batches_are_read_as_they_were_written(root):
 
 def test_what_a_store_creates_it_creates_once(root):
     store = store_of(root)
-    assert isinstance(store, RemoteStore)
+    assert isinstance(store, Remote)
     assert store.create("x/one", b"a") and not store.create("x/one", b"b")
     assert store.create("x/one", b"a")  # its own, whose answer was lost
     assert store.read("x/one") == b"a" and store.names("x") == ["one"]
@@ -107,11 +108,11 @@ def test_checkpoints_sweeps_and_merged_files(root):
             tables.commit(written(root, batch, f"g{batch}"))
         lost = written(root, 9, "nobody")  # of a task that died
         before = files_of_table(root)
-        done = merge(tables, everything=True)
+        done = merge(tables.folder, everything=True)
         assert done.merged == 3 and done.written == 1
-        dropped = drop_before(tables, 2**60).dropped
+        dropped = drop_before(tables.folder, 2**60).dropped
         assert dropped == {} and groups(root) == ["g0", "g1", "g2"]  # what stands is kept
-        tidy(tables._versions, tables.manifest(), 2**62, 2**50)
+        tidy(tables.folder.known, tables.manifest(), 2**62, 2**50)
     left = files_of_table(root)
     assert {Path(name).name for name, _ in lost.files["generations"]}.isdisjoint(left)
     assert len(before) == 4 and len(before - left) == 1  # a reader may still have the other three
@@ -210,9 +211,7 @@ def test_a_writer_that_another_one_has_overtaken(root):
 
 
 def test_a_store_that_writes_over_what_is_there_is_refused(root, monkeypatch):
-    monkeypatch.setattr(RemoteStore, "create", lambda self, n, d: not self.replace(n, d))
-    creates = lambda self, data: not self.write_bytes(data)  # noqa: E731
-    monkeypatch.setattr(type(root), "create", creates)
+    monkeypatch.setattr(Remote, "create", lambda self, n, d: not self.replace(n, d))
     with pytest.raises(SourceError, match="writes over a file that is there"):
         Tables(root).commit(Batch(id=0))
 
@@ -285,6 +284,6 @@ def test_commands_on_tables_of_a_store(root, tmp_path):
         assert ended.code in (0, 1), (words, ended.err)
     assert len(files_of_table(root)) >= 1
     (file,) = Tables(root).files("generations")
-    assert pq.read_table(file.open_input()).num_rows == 2
+    assert pq.read_table(readable(file)).num_rows == 2
     ended = run("doctor", "--input", f"{root.parent}/none", width=1000)
     assert ended.code == 3 and ended.err.count("\n") == 1 and "no such folder" in ended.err

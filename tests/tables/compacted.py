@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from holdfast.tables.manifest import Batch
+from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.tables.columns.stored import TABLES
+from holdfast.tables.folder.manifest import Batch
+from holdfast.tables.folder.upkeep import merge
+from holdfast.tables.folder.writing import BatchWriter, files_of
 from holdfast.tables.reading import Tables
-from holdfast.tables.schemas import arrow_schema
-from holdfast.tables.stored import TABLES
-from holdfast.tables.upkeep import merge
-from holdfast.tables.writing import BatchWriter, files_of
 
 ROWS = {
     "offset_commits": 100,
@@ -39,7 +39,7 @@ def compacted_fleet(root: Path, n_groups: int, n_batches: int = 5) -> Tables:
             for name, n_rows in ROWS.items():
                 out.write(name, _rows(name, np.repeat(names[batch::n_batches], n_rows), rng))
             tables.commit(Batch(id=batch, files=files_of(out.close())))
-        merge(tables, everything=True)
+        merge(tables.folder, everything=True)
     return tables
 
 

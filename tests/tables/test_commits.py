@@ -11,13 +11,15 @@ from tests.tables.test_reading import generations
 
 from holdfast.errors import SourceError
 from holdfast.pipeline.batches.jobs import Job
-from holdfast.tables import commits, folder
-from holdfast.tables.delta_log import LOG
-from holdfast.tables.folder import check_folder, remove_table, remove_tree
-from holdfast.tables.manifest import COMMITS, MANIFEST, Batch, read_manifest
+from holdfast.tables.folder import commits
+from holdfast.tables.folder.contents import check_folder, remove_table, remove_tree
+from holdfast.tables.folder.delta_log import LOG
+from holdfast.tables.folder.manifest import COMMITS, MANIFEST, Batch, read_manifest
+from holdfast.tables.folder.version import FolderVersion
+from holdfast.tables.folder.writing import BatchWriter, files_of
 from holdfast.tables.reading import Tables, read_tables
-from holdfast.tables.store import FolderStore
-from holdfast.tables.writing import BatchWriter, files_of
+from holdfast.tables.storage import disk
+from holdfast.tables.storage.disk import Disk
 
 
 def written(root, batch, *groups):
@@ -41,13 +43,13 @@ def test_commits_of_two_writers_that_wrote_side_by_side_are_both_there(tmp_path)
 def test_the_manifest_is_read_once_by_a_commit_and_once_by_a_listing(tmp_path, monkeypatch):
     tables = Tables(tmp_path)
     tables.commit(written(tmp_path, 0, "a"))
-    batch, read, names = written(tmp_path, 1, "b"), FolderStore.read, []
+    batch, read, names = written(tmp_path, 1, "b"), Disk.read, []
 
     def counted(self, name):
         names.append(name)
         return read(self, name)
 
-    monkeypatch.setattr(FolderStore, "read", counted)
+    monkeypatch.setattr(Disk, "read", counted)
 
     def manifests():
         found = [name for name in names if name == MANIFEST or name.startswith(f"{COMMITS}/0")]
@@ -76,16 +78,16 @@ def test_a_commit_that_was_made_from_an_older_version_is_refused(tmp_path):
 
 def test_of_two_that_pass_every_check_one_commits(tmp_path, monkeypatch):
     """The second commits between the check of the first and its creation of the version."""
-    tables, create = Tables(tmp_path), FolderStore.create
+    tables, create = Tables(tmp_path), Disk.create
     before, first = tables.manifest(), written(tmp_path, 1, "a")
 
     def overtaken(self, name, data):
-        monkeypatch.setattr(FolderStore, "create", create)
+        monkeypatch.setattr(Disk, "create", create)
         Tables(tmp_path).commit(written(tmp_path, 2, "b"), made_from=before)
         return create(self, name, data)
 
     with tables.writing():
-        monkeypatch.setattr(FolderStore, "create", overtaken)
+        monkeypatch.setattr(Disk, "create", overtaken)
         with pytest.raises(SourceError, match="another process has committed since"):
             tables.commit(first, made_from=before)
     assert groups(tmp_path) == ["b"]
@@ -93,19 +95,19 @@ def test_of_two_that_pass_every_check_one_commits(tmp_path, monkeypatch):
 
 def test_a_version_that_was_deleted_since_decides_nothing(tmp_path, monkeypatch):
     """A writer that stood still for two versions creates a name that is free again."""
-    tables, create = Tables(tmp_path), FolderStore.create
+    tables, create = Tables(tmp_path), Disk.create
     tables.commit(written(tmp_path, 0, "a"))
     before = tables.manifest()
 
     def late(self, name, data):
-        monkeypatch.setattr(FolderStore, "create", create)
+        monkeypatch.setattr(Disk, "create", create)
         for batch in (1, 2):
             tables.commit(written(tmp_path, batch, f"b{batch}"))
         return create(self, name, data)
 
     with tables.writing():
         late_batch = written(tmp_path, 9, "late")
-        monkeypatch.setattr(FolderStore, "create", late)
+        monkeypatch.setattr(Disk, "create", late)
         with pytest.raises(SourceError, match="another process has committed"):
             tables.commit(late_batch, made_from=before)
     assert groups(tmp_path) == ["a", "b1", "b2"]
@@ -117,9 +119,7 @@ def test_a_version_counts_from_the_moment_that_it_is_decided(tmp_path, monkeypat
     tables = Tables(tmp_path)
     for batch, name in ((0, "a"), (1, "b")):
         with monkeypatch.context() as patch:
-            patch.setattr(
-                FolderStore, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
-            )
+            patch.setattr(Disk, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 tables.commit(written(tmp_path, batch, name))
         assert groups(tmp_path) == read_tables(tmp_path).stored("generations")["group"].to_pylist()
@@ -204,8 +204,8 @@ def test_a_sweep_deletes_what_is_older_than_the_commit_before(tmp_path):
 def test_what_a_writer_tidies_does_not_grow_with_its_batches(tmp_path, monkeypatch):
     """It looks where a file is due; all folders were looked through by its first commit."""
     monkeypatch.setattr(commits, "TIDY_EVERY", 1)
-    looked, sweep_batch = [], folder._sweep_batch
-    monkeypatch.setattr(folder, "_sweep_batch", lambda *a: (looked.append(a[1]), sweep_batch(*a)))
+    looked, clear = [], disk._clear
+    monkeypatch.setattr(disk, "_clear", lambda *a: (looked.append(a[1]), clear(*a)))
     tables, counts = Tables(tmp_path), []
     with tables.writing():
         for batch in range(6):
@@ -306,7 +306,7 @@ def test_a_reader_that_meets_a_swept_file_reads_the_manifest_again(tmp_path, mon
     old = tables.files("generations")
 
     def overtaken(times):
-        left, files = [times], Tables.files
+        left, files = [times], FolderVersion.files
 
         def read(self, name, groups=None):
             found = files(self, name, groups)
@@ -317,7 +317,7 @@ def test_a_reader_that_meets_a_swept_file_reads_the_manifest_again(tmp_path, mon
                     file.unlink(missing_ok=True)
             return found
 
-        monkeypatch.setattr(Tables, "files", read)
+        monkeypatch.setattr(FolderVersion, "files", read)
 
     overtaken(1)
     assert tables.table("generations")["group"].to_pylist() == ["b0"]
@@ -345,7 +345,7 @@ def test_a_draft_that_was_deleted_is_no_success(tmp_path, monkeypatch):
     monkeypatch.setattr(
         Path, "hardlink_to", lambda path, draft: draft.unlink() or link(path, draft)
     )
-    assert not FolderStore(tmp_path).create("name", b"text")
+    assert not Disk(tmp_path).create("name", b"text")
     assert list(tmp_path.iterdir()) == []
 
 

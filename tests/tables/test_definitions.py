@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.tables.definition import DType
-from holdfast.tables.dumped import DUMP_TABLES
-from holdfast.tables.stored import ASSIGNMENTS, LAG, MOVEMENTS, TABLES
+from holdfast.tables.columns.definition import DType
+from holdfast.tables.columns.dumped import DUMP_TABLES
+from holdfast.tables.columns.stored import ASSIGNMENTS, LAG, MOVEMENTS, TABLES
 
 ALL = [*TABLES.values(), *DUMP_TABLES.values()]
 

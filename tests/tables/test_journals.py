@@ -13,10 +13,10 @@ from tests.cli.running import run, write_tables
 
 from holdfast.errors import SourceError
 from holdfast.model.journal import Entry, gaps, intervals
+from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.tables.folder.manifest import Batch
 from holdfast.tables.journals import SLACK_SECONDS, corrected, journaled, read_journals
-from holdfast.tables.manifest import Batch
 from holdfast.tables.reading import Tables, read_tables
-from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.window import within
 
 

@@ -27,7 +27,7 @@ from holdfast.cli.people import for_people
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.report.columns.history import read_rebalances
 from holdfast.report.drawing.sections import rebalance_section
-from holdfast.tables.stored import TABLES
+from holdfast.tables.columns.stored import TABLES
 from tests.pipeline import local
 from tools.pages.columns import columns_part
 
@@ -55,7 +55,7 @@ def insert(file: Path, before: str, new: str) -> None:
 
 def test_a_row_and_a_line_show_a_column_everywhere(tmp_path):
     shutil.copytree(ROOT / "src" / "holdfast", tmp_path / "src" / "holdfast")
-    insert(tmp_path / "src/holdfast/tables/stored.py", AFTER_ROW, NEW_ROW)
+    insert(tmp_path / "src/holdfast/tables/columns/stored.py", AFTER_ROW, NEW_ROW)
     insert(tmp_path / "src/holdfast/pipeline/history/rebalances.py", LINE, NEW_LINE)
     dump = ROOT / "tests" / "pipeline" / "captured" / "dump"
     out = tmp_path / "out"

@@ -15,10 +15,10 @@ from tests.tables.compacted import ROWS, bytes_read, compacted_fleet, folder_byt
 from holdfast.pipeline.plan.rows import fleet_rows, topics_of
 from holdfast.report.columns.timeline import last_time
 from holdfast.report.drawing.writing import render
-from holdfast.tables.manifest import Batch
+from holdfast.tables.columns.stored import NOT_SHOWN, TABLES
+from holdfast.tables.folder.manifest import Batch
+from holdfast.tables.folder.writing import BatchWriter, files_of
 from holdfast.tables.reading import Tables, read_tables, tables_in
-from holdfast.tables.stored import NOT_SHOWN, TABLES
-from holdfast.tables.writing import BatchWriter, files_of
 
 GROUP = "group-01471"
 

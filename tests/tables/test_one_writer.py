@@ -16,9 +16,9 @@ import pytest
 from tests.tables.test_pinned import two_tables
 
 from holdfast.errors import SourceError
-from holdfast.tables import commits, last_writer
-from holdfast.tables.last_writer import LastWriter, refuse_second, this_process
-from holdfast.tables.manifest import Batch, read_manifest
+from holdfast.tables.folder import commits, last_writer
+from holdfast.tables.folder.last_writer import LastWriter, refuse_second, this_process
+from holdfast.tables.folder.manifest import Batch, read_manifest
 from holdfast.tables.reading import Tables
 
 SCRIPT = Path(__file__).with_name("writer_process.py")

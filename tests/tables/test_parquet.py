@@ -10,9 +10,9 @@ from tests.pipeline import fleet
 from holdfast.errors import SourceError
 from holdfast.pipeline.ingest.pieces import pieces, read_pieces
 from holdfast.pipeline.ingest.source import Dump
-from holdfast.tables import parquet
-from holdfast.tables.parquet import BATCH_BYTES, MOST_VALUE_BYTES, batches_of, open_parquet
-from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.tables.storage import parquet
+from holdfast.tables.storage.parquet import BATCH_BYTES, MOST_VALUE_BYTES, batches_of, open_parquet
 
 RECORDS = arrow_schema("records")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.tables import commits
-from holdfast.tables.manifest import Batch
+from holdfast.tables.folder import commits
+from holdfast.tables.folder.manifest import Batch
+from holdfast.tables.folder.upkeep import merge
+from holdfast.tables.folder.writing import BatchWriter, files_of
 from holdfast.tables.reading import Tables
-from holdfast.tables.upkeep import merge
-from holdfast.tables.writing import BatchWriter, files_of
 
 
 def groups(tables, name="generations"):
@@ -32,7 +32,7 @@ def test_a_pinned_reader_goes_on_while_others_commit_merge_and_tidy(tmp_path, mo
         pinned = Tables(tmp_path).pinned()
         for batch in range(3, 8):
             tables.commit(two_tables(tmp_path, batch))
-            merge(tables, everything=True)
+            merge(tables.folder, everything=True)
             assert groups(pinned) == groups(pinned, "rebalances") == ["g0", "g1", "g2"]
             assert groups(pinned.hold()) == ["g0", "g1", "g2"]
             assert pinned.next_batch() == 3

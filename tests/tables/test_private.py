@@ -11,8 +11,8 @@ import pytest
 from tests.cli.running import run, write_tables
 from tests.report.fleet import rolling_bounce, tables
 
-from holdfast.tables.private import make_private_folder, open_private, write_private
-from holdfast.tables.store import FolderStore
+from holdfast.tables.storage.disk import Disk
+from holdfast.tables.storage.private import make_private_folder, open_private, write_private
 
 
 @pytest.fixture(autouse=True)
@@ -73,5 +73,5 @@ def test_output_of_commands_is_the_users(tmp_path: Path, arguments: tuple[str, .
 
 
 def test_what_a_store_writes_is_the_users(tmp_path: Path) -> None:
-    FolderStore(tmp_path / "new").replace("name", b"data")
+    Disk(tmp_path / "new").replace("name", b"data")
     assert (mode(tmp_path / "new"), mode(tmp_path / "new" / "name")) == (0o700, 0o600)

@@ -7,14 +7,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.errors import ConfigError, SourceError
-from holdfast.tables.delta_log import entry_name
-from holdfast.tables.groups import GroupedTable
-from holdfast.tables.manifest import Batch, stamp
+from holdfast.tables.columns.groups import GroupedTable
+from holdfast.tables.columns.schemas import DEFINITIONS, arrow_schema, from_columns
+from holdfast.tables.columns.stored import TABLES
+from holdfast.tables.columns.values import times_ms
+from holdfast.tables.folder.delta_log import entry_name
+from holdfast.tables.folder.manifest import Batch, stamp
+from holdfast.tables.folder.writing import BatchWriter, files_of
 from holdfast.tables.reading import Tables, open_tables, read_tables
-from holdfast.tables.schemas import DEFINITIONS, arrow_schema, from_columns
-from holdfast.tables.stored import TABLES
-from holdfast.tables.values import times_ms
-from holdfast.tables.writing import BatchWriter, files_of
 
 TIME_US = 1_700_000_000_123_456
 

@@ -8,14 +8,14 @@ from deltalake import DeltaTable
 from tests.tables.test_reading import TIME_US, generations
 
 from holdfast.errors import SourceError
-from holdfast.tables import commits
-from holdfast.tables.delta_log import LOG, DataFile, entry_name
-from holdfast.tables.manifest import Batch, read_manifest
+from holdfast.tables.columns.schemas import arrow_schema, from_columns
+from holdfast.tables.columns.stored import TABLES
+from holdfast.tables.folder import commits
+from holdfast.tables.folder.delta_log import LOG, DataFile, entry_name
+from holdfast.tables.folder.manifest import Batch, read_manifest
+from holdfast.tables.folder.upkeep import MERGE_FILES, drop_before, due_files, keep_up, merge
+from holdfast.tables.folder.writing import BatchWriter, files_of
 from holdfast.tables.reading import Tables, read_tables
-from holdfast.tables.schemas import arrow_schema, from_columns
-from holdfast.tables.stored import TABLES
-from holdfast.tables.upkeep import MERGE_FILES, drop_before, due_files, keep_up, merge
-from holdfast.tables.writing import BatchWriter, files_of
 
 DAY_US = 86_400_000_000
 
@@ -58,8 +58,8 @@ def test_merged_files_hold_the_same_rows_and_others_read_them(tmp_path, monkeypa
             committed(tables, batch, generations=generations(f"g{batch % 7}"))
         before, old = sorted_rows(tables, "generations"), tables.files("generations")
         version = read_manifest(tmp_path).tables["generations"].version
-        assert merge(tables).merged == 0  # not yet due
-        done = merge(tables, everything=True)
+        assert merge(tables.folder).merged == 0  # not yet due
+        done = merge(tables.folder, everything=True)
     assert (done.merged, done.written) == (n, 1) and len(tables.files("generations")) == 1
     assert sorted_rows(tables, "generations") == sorted_rows(Tables(tmp_path), "generations")
     assert sorted_rows(tables, "generations") == before and all(f.exists() for f in old)
@@ -76,7 +76,7 @@ def test_a_row_is_merged_once_for_each_power(tmp_path):
     with tables.writing():
         for batch in range(n):
             committed(tables, batch, generations=generations(*"abcde"))
-            merged.append(merge(tables).merged)
+            merged.append(merge(tables.folder).merged)
     due = [MERGE_FILES - 1, n - 1]
     assert [batch for batch, n_files in enumerate(merged) if n_files] == due
 
@@ -103,7 +103,7 @@ def test_a_commit_after_a_merge_keeps_what_was_merged(tmp_path):
     with tables.writing():
         for batch in range(3):
             committed(tables, batch, generations=generations(f"g{batch}"))
-        merge(tables, everything=True)
+        merge(tables.folder, everything=True)
         committed(tables, 2, generations=generations("again"))
     assert {row["group"] for row in tables.table("generations").to_pylist()} == {
         *("g0", "g1", "g2", "again")
@@ -116,7 +116,7 @@ def test_a_merge_under_a_batch_that_brought_nothing_brings_it_nothing(tmp_path):
         for batch in range(3):
             committed(tables, batch, bad_records=filled("bad_records", 2))
         committed(tables, 3)
-        assert merge(tables, everything=True).merged == 3
+        assert merge(tables.folder, everything=True).merged == 3
     assert [batch.rows for batch in tables.batches()] == [{"bad_records": 2}] * 3 + [{}]
 
 
@@ -126,13 +126,13 @@ def test_one_group_is_read_without_the_others(tmp_path, monkeypatch):
     with tables.writing():
         for batch in range(2):
             committed(tables, batch, generations=generations(*names))
-        merge(tables, everything=True)
+        merge(tables.folder, everything=True)
     read = []
-    from holdfast.tables import arrow_rows
+    from holdfast.tables.folder import files
 
-    row_groups_of = arrow_rows.row_groups_of
+    row_groups_of = files.row_groups_of
     monkeypatch.setattr(
-        arrow_rows, "row_groups_of", lambda *a: read.append(row_groups_of(*a)) or read[-1]
+        files, "row_groups_of", lambda *a: read.append(row_groups_of(*a)) or read[-1]
     )
     assert tables.stored("generations", groups=["g04711"]).num_rows == 2
     assert [len(one) for one in read] == [1]
@@ -157,12 +157,12 @@ def test_old_rows_go_but_what_still_stands(tmp_path):
     tables = Tables(tmp_path)
     with tables.writing():
         committed(tables, 0, **history_of([0, 1, 2]))
-        done = drop_before(tables, TIME_US + DAY_US)
+        done = drop_before(tables.folder, TIME_US + DAY_US)
         assert done.dropped == dict.fromkeys(
             ("generations", "members", "assignments", "rebalances"), 1
         )
-        drop_before(tables, TIME_US + 90 * DAY_US)
-        assert not drop_before(tables, TIME_US + 90 * DAY_US).dropped
+        drop_before(tables.folder, TIME_US + 90 * DAY_US)
+        assert not drop_before(tables.folder, TIME_US + 90 * DAY_US).dropped
     for name in ("generations", "members", "assignments", "rebalances"):
         assert left(tables, name) == [2]
     assert tables.rows("lag") == 1 and tables.rows("rebalances") == 1
@@ -186,7 +186,7 @@ def test_a_rebalance_whose_pause_is_open_stays(tmp_path):
     moved = pa.concat_tables([lost, again])
     with tables.writing():
         committed(tables, 0, **history_of([0, 1, 2]), movements=moved)
-        keep_up(tables, keep_days=90, now_us=TIME_US + 95 * DAY_US)
+        keep_up(tables.folder, keep_days=90, now_us=TIME_US + 95 * DAY_US)
     assert left(tables, "rebalances") == left(tables, "movements") == [0, 2]
 
 

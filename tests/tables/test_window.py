@@ -6,8 +6,8 @@ import pytest
 from tests.report.fleet import rolling_bounce, tables
 
 from holdfast.report.findings.doctor import examine_fleet
+from holdfast.tables.columns.values import ints
 from holdfast.tables.reading import read_tables
-from holdfast.tables.values import ints
 from holdfast.tables.window import STANDING, within
 
 

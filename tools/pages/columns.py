@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from tools.pages.tables import table
 
-from holdfast.tables.answers import PLAN, REPLAY
-from holdfast.tables.definition import Column, Table
-from holdfast.tables.dumped import DUMP_TABLES
-from holdfast.tables.stored import TABLES
+from holdfast.tables.columns.answers import PLAN, REPLAY
+from holdfast.tables.columns.definition import Column, Table
+from holdfast.tables.columns.dumped import DUMP_TABLES
+from holdfast.tables.columns.stored import TABLES
 
 HEAD = ("column", "type", "unit", "says", "heading in the report")
 

@@ -24,7 +24,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import click
 
 from holdfast.errors import ConfigError
-from holdfast.tables.places import local_path
+from holdfast.tables.storage.places import local_path
 
 Run = Callable[..., Any]
 CONTEXT = {

@@ -16,8 +16,8 @@ from holdfast.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
     from holdfast.model.journal import Entry
-    from holdfast.tables.places import Place
     from holdfast.tables.reading import Tables
+    from holdfast.tables.storage.places import Place
 
 
 def open_kept(source: Place) -> Tables:
@@ -51,8 +51,8 @@ def tell_age(source: Place, note: Callable[[str], None]) -> None:
 
 def holds_tables(source: Place | None) -> bool:
     """Whether a folder has tables in it, so that it need not be a dump."""
-    from holdfast.tables.manifest import has_manifest
-    from holdfast.tables.stored import TABLES
+    from holdfast.tables.columns.stored import TABLES
+    from holdfast.tables.folder.manifest import has_manifest
 
     if source is None or not source.is_dir() or is_dump(source):
         return False

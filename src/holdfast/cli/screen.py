@@ -16,7 +16,7 @@ from rich.text import Text
 
 from holdfast.cli.output import printable
 from holdfast.names import visible
-from holdfast.tables.private import open_private
+from holdfast.tables.storage.private import open_private
 
 if TYPE_CHECKING:
     from holdfast.report.findings.examination import Examination

@@ -27,11 +27,11 @@ from holdfast.cli.moments import read_window
 from holdfast.cli.output import notes
 from holdfast.command_lines import GivenSource
 from holdfast.errors import ConfigError
-from holdfast.tables.stored import NOT_SHOWN
+from holdfast.tables.columns.stored import NOT_SHOWN
 
 if TYPE_CHECKING:
-    from holdfast.tables.places import Place
     from holdfast.tables.reading import Tables
+    from holdfast.tables.storage.places import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

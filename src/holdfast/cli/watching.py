@@ -23,8 +23,8 @@ from holdfast.errors import ConfigError
 if TYPE_CHECKING:
     from holdfast.adapters.cluster.cluster import LiveCluster
     from holdfast.errors import SourceError
-    from holdfast.tables.places import Place
     from holdfast.tables.reading import Tables
+    from holdfast.tables.storage.places import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from kafka import ConsumerRebalanceListener, TopicPartition
 from holdfast.demo.journal import JournalWriter
 from holdfast.demo.lifeline import watch
 from holdfast.kafka import KafkaConsumer
-from holdfast.tables.private import open_private
+from holdfast.tables.storage.private import open_private
 
 HEARTBEAT_MS = 300
 SESSION_MS = 10_000

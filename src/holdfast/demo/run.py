@@ -30,7 +30,7 @@ from holdfast.errors import AdapterError, ConfigError
 from holdfast.model.journal import Interval, intervals, overlaps, unowned_seconds
 from holdfast.pipeline.command_session import open_session
 from holdfast.report.drawing.writing import write as write_report
-from holdfast.tables.private import make_private_folder
+from holdfast.tables.storage.private import make_private_folder
 
 TOPIC = "orders"
 GROUP = "holdfast-demo"

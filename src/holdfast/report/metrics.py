@@ -17,8 +17,8 @@ import numpy as np
 
 from holdfast.names import visible
 from holdfast.report.findings.examination import Examination
+from holdfast.tables.columns.values import floats, ints, to_us, words
 from holdfast.tables.reading import Tables
-from holdfast.tables.values import floats, ints, to_us, words
 
 Labels = Mapping[str, str]
 Sample = tuple[Labels, float]

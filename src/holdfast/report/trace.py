@@ -16,8 +16,8 @@ from typing import Any
 
 from holdfast.names import visible
 from holdfast.report.columns.timeline import Timeline, build_timeline, last_time
-from holdfast.tables.private import open_private
 from holdfast.tables.reading import Tables
+from holdfast.tables.storage.private import open_private
 
 NOBODY, PAUSED = "grey", "white"  # names of colours that the viewer reserves
 

@@ -30,11 +30,11 @@ import pyarrow.compute as pc
 
 from holdfast.errors import ModelError, SourceError
 from holdfast.model.journal import Entry, Gap, gaps, intervals
-from holdfast.tables.arrow_rows import conform
-from holdfast.tables.pause_sums import add_pauses
+from holdfast.tables.columns.pause_sums import add_pauses
+from holdfast.tables.columns.rows import conform
+from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.tables.columns.stored import TABLES
 from holdfast.tables.reading import Tables
-from holdfast.tables.schemas import arrow_schema
-from holdfast.tables.stored import TABLES
 
 SLACK_SECONDS: Final = 1.0
 """A callback runs so much before or after the broker's record of it, or clocks differ by it."""

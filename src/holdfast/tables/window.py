@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from holdfast.tables.columns.stored import TABLES
+from holdfast.tables.columns.values import codes, ints
 from holdfast.tables.reading import Tables
-from holdfast.tables.stored import TABLES
-from holdfast.tables.values import codes, ints
 
 STANDING: Final = ("generations", "members", "assignments")
 """Tables with a row for as long as a generation stands."""

@@ -13,7 +13,7 @@ from holdfast.cli.options import ExplainFormat, OutputFile
 from holdfast.cli.output import Format, write_json, write_rows, write_text
 from holdfast.command_lines import holdfast_line
 from holdfast.errors import ConfigError, nearest
-from holdfast.tables.private import open_private
+from holdfast.tables.storage.private import open_private
 
 if TYPE_CHECKING:
     from holdfast.report.findings.finding import Rule

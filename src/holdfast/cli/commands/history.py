@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.model.journal import Entry
     from holdfast.pipeline.history.history import History
     from holdfast.pipeline.ingest.selection import Selection
-    from holdfast.tables.places import Place
+    from holdfast.tables.storage.places import Place
 
 
 EXAMPLES = """\b
@@ -222,7 +222,7 @@ def known_table(name: str) -> Any:
     ConfigError
         There is none; the text names the nearest.
     """
-    from holdfast.tables.stored import TABLES
+    from holdfast.tables.columns.stored import TABLES
 
     if name in TABLES:
         return TABLES[name]

@@ -8,10 +8,10 @@ from holdfast.cli.declared import Argument
 from holdfast.cli.options import DumpFolder, Quiet
 from holdfast.cli.output import notes
 from holdfast.errors import ConfigError
-from holdfast.tables.places import place_of
+from holdfast.tables.storage.places import place_of
 
 if TYPE_CHECKING:
-    from holdfast.tables.places import Place
+    from holdfast.tables.storage.places import Place
 else:  # Typer takes no union of types; ``place_of`` makes the value
     Place = object
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.cli.keeper import Keeper
     from holdfast.cli.watching import Watching
     from holdfast.report.serving.served_fleet import ServedFleet
-    from holdfast.tables.places import Place
+    from holdfast.tables.storage.places import Place
 
 LISTEN = "127.0.0.1:9318"
 EVERY = "10s"
@@ -150,7 +150,7 @@ def own_tables(told: Watching, *, has_answered: bool, quiet: bool) -> tuple[Serv
 
     told.check_words()
     if not has_answered:
-        from holdfast.tables.manifest import has_manifest
+        from holdfast.tables.folder.manifest import has_manifest
 
         if not has_manifest(told.output):
             live_cluster(told.bootstrap, told.command_config, told.timeout)

@@ -27,8 +27,8 @@ def compact(
 
     `watch` does both by itself. Readers see the tables as they were, or as they are now.
     """
+    from holdfast.tables.folder.upkeep import drop_before, merge
     from holdfast.tables.reading import open_tables
-    from holdfast.tables.upkeep import drop_before, merge
 
     days = kept_days(keep)
     tables = open_tables(folder)
@@ -36,10 +36,10 @@ def compact(
     with tables.writing():
         if days is not None:
             horizon_us = round((time.time() - days * 86_400) * 1_000_000)
-            dropped = drop_before(tables, horizon_us).dropped
+            dropped = drop_before(tables.folder, horizon_us).dropped
             told = ", ".join(f"{n} of {name}" for name, n in dropped.items())
             note(f"{folder}: dropped rows: {told or 'none'}")
-        done = merge(tables, everything=True)
+        done = merge(tables.folder, everything=True)
     note(f"{folder}: merged {done.merged} files into {done.written}")
 
 

@@ -17,8 +17,8 @@ from holdfast.command_lines import option
 
 if TYPE_CHECKING:
     from holdfast.errors import SourceError
-    from holdfast.tables.places import Place
     from holdfast.tables.reading import Tables
+    from holdfast.tables.storage.places import Place
 
 EXAMPLES = """\b
 Examples:

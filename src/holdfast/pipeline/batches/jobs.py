@@ -18,7 +18,7 @@ pauses     pauses by the records, members that went, commits of    pauses
 
 Step ``groups`` makes ``rebalances``; step ``pauses`` adds sums of pauses, and how members went.
 ``split`` and ``groups`` are one action. The tasks write their files themselves
-(:mod:`holdfast.tables.writing`).
+(:mod:`holdfast.tables.folder.writing`).
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ from holdfast.pipeline.ingest.pieces import PIECE_BYTES, n_parts, numbers, piece
 from holdfast.pipeline.ingest.positions import LATEST, POSITIONS, from_commits
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import DRIVER_ROWS, Dump, reading
-from holdfast.tables.arrow_rows import read_parquet
-from holdfast.tables.folder import checked_files, remove_table
-from holdfast.tables.parquet import BATCH_ROWS
-from holdfast.tables.pause_sums import add_pauses, late_pauses
-from holdfast.tables.places import Place, size_of
+from holdfast.tables.columns.pause_sums import add_pauses, late_pauses
+from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.tables.folder.contents import checked_files, remove_table
+from holdfast.tables.folder.files import read_parquet
+from holdfast.tables.folder.writing import FILES_SCHEMA, BatchWriter, files_of
 from holdfast.tables.reading import Tables
-from holdfast.tables.schemas import arrow_schema
-from holdfast.tables.writing import FILES_SCHEMA, BatchWriter, files_of
+from holdfast.tables.storage.parquet import BATCH_ROWS
+from holdfast.tables.storage.places import Place, size_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

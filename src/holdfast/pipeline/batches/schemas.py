@@ -1,4 +1,4 @@
-"""Spark's schemas, made from the Arrow schemas of :mod:`holdfast.tables.schemas`.
+"""Spark's schemas, made from the Arrow schemas of :mod:`holdfast.tables.columns.schemas`.
 
 **Rules.** Nothing is named here: a column that a definition gains is in Spark's schema too.
 """
@@ -10,8 +10,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from holdfast.tables.definition import DType
-from holdfast.tables.schemas import ARROW, arrow_schema
+from holdfast.tables.columns.definition import DType
+from holdfast.tables.columns.schemas import ARROW, arrow_schema
 
 _WORDS: Final[Mapping[DType, str]] = {
     DType.STRING: "string",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from holdfast.errors import SourceError
 from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, Cluster, kafka_records
-from holdfast.tables.manifest import Batch
+from holdfast.tables.folder.manifest import Batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -32,9 +32,9 @@ from holdfast.pipeline.ingest.pieces import RECORDS, Pieces, named, read_pieces
 from holdfast.pipeline.ingest.positions import POSITIONS, from_commits, reduced
 from holdfast.pipeline.ingest.records import Decoded, bad_table, key_types, read_commits
 from holdfast.pipeline.ingest.selection import Selection, group_names
-from holdfast.tables.parquet import BATCH_BYTES
-from holdfast.tables.schemas import arrow_schema
-from holdfast.tables.writing import BatchWriter
+from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.tables.folder.writing import BatchWriter
+from holdfast.tables.storage.parquet import BATCH_BYTES
 
 
 class RowKind(IntEnum):

@@ -29,7 +29,7 @@ from holdfast.pipeline.history.generations import (
 )
 from holdfast.pipeline.ingest.records import ConsumerGroupEvent
 from holdfast.pipeline.ingest.selection import Selection
-from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.columns.schemas import arrow_schema
 
 STATE: Final = "_state"
 """Table of rows of :data:`STATE_ROWS` that a batch leaves for the next one."""

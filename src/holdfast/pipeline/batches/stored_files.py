@@ -16,9 +16,9 @@ from holdfast.pipeline.arrow_types import Batches
 from holdfast.pipeline.batches.schemas import ddl_of
 from holdfast.pipeline.ingest.pieces import n_parts, named, numbers, pieces
 from holdfast.pipeline.ingest.source import plain_reader
-from holdfast.tables.filesystems import telling
-from holdfast.tables.parquet import open_parquet
-from holdfast.tables.places import Place, StorePath
+from holdfast.tables.storage.clients import telling
+from holdfast.tables.storage.parquet import open_parquet
+from holdfast.tables.storage.places import Place, StorePath
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

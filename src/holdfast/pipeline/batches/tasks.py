@@ -53,7 +53,7 @@ from holdfast.pipeline.history.pauses import PAUSES
 from holdfast.pipeline.history.rebalances import anomaly_table, rebalance_table
 from holdfast.pipeline.history.reconciled import Reconciled, reconcile, unknown_topics
 from holdfast.pipeline.ingest.records import ConsumerGroupEvent, Decoded, bad_table, read_groups
-from holdfast.tables.writing import FILES_SCHEMA, BatchWriter
+from holdfast.tables.folder.writing import FILES_SCHEMA, BatchWriter
 
 ASSIGNED_AT_ONCE: Final = 2_000_000
 CELLS_AT_ONCE: Final = 16_000_000

@@ -1,8 +1,8 @@
 """The tables as Spark frames and views, for SQL.
 
-**Rules.** A table that is stored nested (:mod:`holdfast.tables.stored`) has a flat view, one row
-per partition, with the rows of ``Tables.table``. A view shows the batches that were committed when
-the view was made.
+**Rules.** A table that is stored nested (:mod:`holdfast.tables.columns.stored`) has a flat view,
+one row per partition, with the rows of ``Tables.table``. A view shows the batches that were
+committed when the view was made.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from holdfast.pipeline.batches.stored_files import frame_of_files
-from holdfast.tables.places import Place
+from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.tables.columns.stored import TABLES
 from holdfast.tables.reading import Tables
-from holdfast.tables.schemas import arrow_schema
-from holdfast.tables.stored import TABLES
+from holdfast.tables.storage.places import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -54,13 +54,13 @@ from holdfast.pipeline.ingest.source import (
     SourceSnapshot,
     reading,
 )
-from holdfast.tables.folder import check_folder, remove_table
-from holdfast.tables.manifest import Batch, Manifest
-from holdfast.tables.names import batch_folder
-from holdfast.tables.places import Place, place_of
+from holdfast.tables.columns.names import batch_folder
+from holdfast.tables.columns.values import to_us
+from holdfast.tables.folder.contents import check_folder, remove_table
+from holdfast.tables.folder.manifest import Batch, Manifest
+from holdfast.tables.folder.upkeep import DROPPED, KEEP_DAYS, UPKEEP_EVERY, keep_up
 from holdfast.tables.reading import Tables
-from holdfast.tables.upkeep import DROPPED, KEEP_DAYS, UPKEEP_EVERY, keep_up
-from holdfast.tables.values import to_us
+from holdfast.tables.storage.places import Place, place_of
 from holdfast.wire.one.topic_ids import names_by_id
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class Stream:
         self.tables.commit(done, anew=["lag"], without=job.amended, made_from=kept)
         self._sweep(batch_id)
         if batch_id % UPKEEP_EVERY == UPKEEP_EVERY - 1:
-            keep_up(self.tables, keep_days=self.keep_days)
+            keep_up(self.tables.folder, keep_days=self.keep_days)
 
     def look(self, spark: SparkSession) -> bool:
         """Read log ends again, and make the lag of the newest batch by them; no record is read.

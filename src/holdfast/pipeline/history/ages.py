@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.tables.values import ints
+from holdfast.tables.columns.values import ints
 
 MOST_ASKED: Final = 5_000
 

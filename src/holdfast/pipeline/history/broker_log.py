@@ -45,7 +45,7 @@ from holdfast.pipeline.history.broker_texts import (
     BrokerText,
     Waits,
 )
-from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.columns.schemas import arrow_schema
 
 INFERRED: Final = "inferred"
 STATED: Final = "stated"

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask
 from holdfast.pipeline.arrow_types import ArrowColumn
 from holdfast.pipeline.history.generations import CONNECT, Generations, list_parts, new_runs
-from holdfast.tables.values import ints
+from holdfast.tables.columns.values import ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -28,8 +28,8 @@ from holdfast.pipeline.history.movements import Events, read_by
 from holdfast.pipeline.history.pauses import STAGED
 from holdfast.pipeline.history.signs import LEFT
 from holdfast.pipeline.ingest.arrow_columns import filled_table
-from holdfast.tables.schemas import TIMESTAMP
-from holdfast.tables.values import ints
+from holdfast.tables.columns.schemas import TIMESTAMP
+from holdfast.tables.columns.values import ints
 
 TIMEOUTS: Final = ("session_timeout_ms", "rebalance_timeout_ms")
 

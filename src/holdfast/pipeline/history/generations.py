@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import I32, I64, Mask
 from holdfast.pipeline.arrow_types import ArrowColumn
-from holdfast.tables.schemas import arrow_schema, from_columns
-from holdfast.tables.values import ints
+from holdfast.tables.columns.schemas import arrow_schema, from_columns
+from holdfast.tables.columns.values import ints
 
 STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
 CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"

@@ -27,11 +27,11 @@ from holdfast.pipeline.ingest.dump import write_dump
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.share_positions import share_positions
 from holdfast.pipeline.ingest.source import Cluster, Dump
-from holdfast.tables.folder import check_folder, remove_table, remove_tree
-from holdfast.tables.manifest import Batch
-from holdfast.tables.places import Place, StorePath, place_of
+from holdfast.tables.columns.values import to_us
+from holdfast.tables.folder.contents import check_folder, remove_table, remove_tree
+from holdfast.tables.folder.manifest import Batch
 from holdfast.tables.reading import Tables
-from holdfast.tables.values import to_us
+from holdfast.tables.storage.places import Place, StorePath, place_of
 from holdfast.wire.one.topic_ids import names_by_id
 
 if TYPE_CHECKING:

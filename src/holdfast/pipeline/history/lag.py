@@ -46,10 +46,10 @@ from holdfast.pipeline.history.generations import (
 from holdfast.pipeline.history.movements import take
 from holdfast.pipeline.ingest.arrow_columns import filled_table
 from holdfast.pipeline.ingest.positions import LATEST, POSITION, reduced
-from holdfast.tables.groups import whole_groups
-from holdfast.tables.schemas import TIMESTAMP, arrow_schema, from_columns
-from holdfast.tables.values import ints
-from holdfast.tables.writing import BatchWriter
+from holdfast.tables.columns.groups import whole_groups
+from holdfast.tables.columns.schemas import TIMESTAMP, arrow_schema, from_columns
+from holdfast.tables.columns.values import ints
+from holdfast.tables.folder.writing import BatchWriter
 
 INPUT: Final = arrow_schema("lag_input")
 """Partitions that a member owns (``is_owner``), or one position; a tombstone has no offset."""

@@ -39,8 +39,8 @@ from holdfast.pipeline.history.generations import (
 )
 from holdfast.pipeline.history.pauses import OPEN, STAGED
 from holdfast.pipeline.ingest.arrow_columns import filled_table
-from holdfast.tables.schemas import TIMESTAMP, from_columns
-from holdfast.tables.values import ints
+from holdfast.tables.columns.schemas import TIMESTAMP, from_columns
+from holdfast.tables.columns.values import ints
 
 MOVED, MOVED_THROUGH_GAP, GAINED, LOST = range(4)
 KINDS = ("moved", "moved_through_gap", "gained", "lost")

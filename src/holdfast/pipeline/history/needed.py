@@ -26,7 +26,7 @@ from holdfast.model.topics import Topics
 from holdfast.pipeline.history.dense import Dense
 from holdfast.pipeline.history.generations import Generations, gather, list_parts, row_starts
 from holdfast.pipeline.history.movements import LOST, MOVED, MOVED_THROUGH_GAP, Events, MemberLookup
-from holdfast.tables.values import ints
+from holdfast.tables.columns.values import ints
 
 
 def needed_of_unequal(

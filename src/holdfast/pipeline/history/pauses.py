@@ -33,10 +33,10 @@ from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.history.generations import list_parts, make_lists, new_runs
 from holdfast.pipeline.history.signs import DEPARTURES, LEFT, LIVELY_MS, how_they_went
 from holdfast.pipeline.ingest.arrow_columns import filled_table
-from holdfast.tables.groups import whole_groups
-from holdfast.tables.schemas import TIMESTAMP, arrow_schema, from_columns
-from holdfast.tables.values import floats, ints
-from holdfast.tables.writing import BatchWriter
+from holdfast.tables.columns.groups import whole_groups
+from holdfast.tables.columns.schemas import TIMESTAMP, arrow_schema, from_columns
+from holdfast.tables.columns.values import floats, ints
+from holdfast.tables.folder.writing import BatchWriter
 
 PAUSES: Final = "_pauses"
 """Staged by the groups job: rows of :data:`STAGED`."""

@@ -22,7 +22,7 @@ from holdfast.pipeline.history.generations import (
     list_parts,
     shared_partitions,
 )
-from holdfast.tables.values import ints
+from holdfast.tables.columns.values import ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

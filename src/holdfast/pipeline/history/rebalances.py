@@ -74,8 +74,8 @@ from holdfast.pipeline.history.movements import (
 from holdfast.pipeline.history.needed import needed_of_unequal
 from holdfast.pipeline.history.readers import reader_numbers
 from holdfast.pipeline.history.signs import TOLD, UNTOLD
-from holdfast.tables.schemas import arrow_schema, from_columns
-from holdfast.tables.values import ints
+from holdfast.tables.columns.schemas import arrow_schema, from_columns
+from holdfast.tables.columns.values import ints
 
 CAUSES: Final = (
     ("first_seen", 1.0),

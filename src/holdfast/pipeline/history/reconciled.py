@@ -31,8 +31,8 @@ from holdfast.pipeline.history.generations import CONSUMER, SHARE, STREAMS, Gene
 from holdfast.pipeline.history.group_kinds import KIND_OF, EpochKind
 from holdfast.pipeline.history.pauses import OPEN, STAGED
 from holdfast.pipeline.ingest.records import ConsumerGroupEvent
-from holdfast.tables.schemas import arrow_schema
-from holdfast.tables.values import ints
+from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.tables.columns.values import ints
 
 RELEASED: Final = -8
 """Type of the event that a stream keeps: partitions given up that no member has taken yet."""

@@ -39,8 +39,8 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import F64, I64
 from holdfast.pipeline.history.dense import codes
-from holdfast.tables.schemas import from_columns
-from holdfast.tables.values import ints
+from holdfast.tables.columns.schemas import from_columns
+from holdfast.tables.columns.values import ints
 
 LEFT: Final = "left"
 """Basis of staged rows about members that went."""

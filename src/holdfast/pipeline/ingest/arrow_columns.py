@@ -16,7 +16,7 @@ import pyarrow as pa
 from holdfast.model.columns import I32, I64, Mask
 from holdfast.model.limits import INT32_MAX
 from holdfast.pipeline.arrow_types import Arrays
-from holdfast.tables.schemas import TIMESTAMP
+from holdfast.tables.columns.schemas import TIMESTAMP
 from holdfast.wire.layouts.offsets_schemas import Field, Kind, Layout, layout
 from holdfast.wire.many.columns import Column, Columns, Ids, Items, Numbers, Optional, Slices, Text
 from holdfast.wire.many.offsets_batch import Binary

@@ -46,7 +46,7 @@ from holdfast.pipeline.ingest.arrow_columns import (
     text,
 )
 from holdfast.pipeline.ingest.decode_classic import group_generations
-from holdfast.tables.schemas import TIMESTAMP, arrow_schema
+from holdfast.tables.columns.schemas import TIMESTAMP, arrow_schema
 from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType, schema_layout
 from holdfast.wire.layouts.record_size import batch_bytes
 from holdfast.wire.many.columns import Columns, Ids

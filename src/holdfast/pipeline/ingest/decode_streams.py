@@ -26,7 +26,7 @@ from holdfast.pipeline.ingest.arrow_columns import ints as values_of
 from holdfast.pipeline.ingest.arrow_columns import items
 from holdfast.pipeline.ingest.decode_tasks import GivenTasks, blob, one_by_one, task_rows
 from holdfast.pipeline.ingest.task_lists import dense, ranks
-from holdfast.tables.values import ints
+from holdfast.tables.columns.values import ints
 from holdfast.wire.layouts.streams_user_data import (
     NEVER_MS,
     Task,

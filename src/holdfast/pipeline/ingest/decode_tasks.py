@@ -35,7 +35,7 @@ from holdfast.pipeline.history.generations import (
 )
 from holdfast.pipeline.ingest.arrow_columns import ints as values_of
 from holdfast.pipeline.ingest.task_lists import Keys, TaskLists, gathered, joined, keyed, listed
-from holdfast.tables.values import ints, times_ms
+from holdfast.tables.columns.values import ints, times_ms
 from holdfast.wire.layouts.connect import (
     ConnectAssignment,
     decode_connect_assignment,

@@ -40,9 +40,11 @@ from holdfast.pipeline.ingest.source import (
     kafka_records,
     reading,
 )
-from holdfast.tables.filesystems import telling
-from holdfast.tables.parquet import BATCH_BYTES
-from holdfast.tables.places import (
+from holdfast.tables.columns.schemas import arrow_schema, from_columns
+from holdfast.tables.storage.clients import telling
+from holdfast.tables.storage.disk import Disk, sync_all
+from holdfast.tables.storage.parquet import BATCH_BYTES
+from holdfast.tables.storage.places import (
     Place,
     StorePath,
     make_folder,
@@ -50,8 +52,7 @@ from holdfast.tables.places import (
     place_of,
     writable,
 )
-from holdfast.tables.schemas import arrow_schema, from_columns
-from holdfast.tables.store import FolderStore, is_draft, sync_all
+from holdfast.tables.storage.store import is_draft
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,7 +66,7 @@ EVERY_GROUP: Final = Selection(all_groups=True)
 PARTS: Final = ("records", "topics", "offsets", SHARE_STATE)
 
 WRITTEN: Final = arrow_schema("dumped")
-"""Columns: :data:`holdfast.tables.steps.DUMPED`."""
+"""Columns: :data:`holdfast.tables.columns.steps.DUMPED`."""
 
 
 def write_dump(
@@ -160,7 +161,7 @@ def write_parts(
         (root / DUMP_FILE).write_bytes(data)
         return
     sync_all(file for part in PARTS for file in sorted((root / part).glob("*.parquet")))
-    FolderStore(root).replace(DUMP_FILE, data)
+    Disk(root).replace(DUMP_FILE, data)
 
 
 def share_table(snapshot: SourceSnapshot) -> pa.Table:

@@ -29,9 +29,9 @@ from holdfast.errors import SourceError
 from holdfast.pipeline.ingest.dump import make_room, write_parts
 from holdfast.pipeline.ingest.pieces import RECORDS, read_pieces
 from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, Dump, ShareRecord
-from holdfast.tables.filesystems import telling
-from holdfast.tables.parquet import open_parquet
-from holdfast.tables.places import Place, place_of, writable
+from holdfast.tables.storage.clients import telling
+from holdfast.tables.storage.parquet import open_parquet
+from holdfast.tables.storage.places import Place, place_of, writable
 
 WINDOW_BYTES: Final = 256 << 20
 FILE: Final = "part-0.parquet"

@@ -1,7 +1,8 @@
 """Parts of Parquet files, and the tasks that read them: Spark names a part, Arrow opens it.
 
-**Rules.** A task opens a file by its place (:mod:`holdfast.tables.places`), so Spark needs no jar
-and no credentials for the storage: what the driver can read, a worker with the same means can.
+**Rules.** A task opens a file by its place (:mod:`holdfast.tables.storage.places`), so Spark needs
+no jar and no credentials for the storage: what the driver can read, a worker with the same means
+can.
 
 **Strategy.** Arrow reads a file in a task at a fifth of what the way through the JVM costs. A part
 is some row groups; parts are of about equal size.
@@ -20,9 +21,9 @@ import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
 from holdfast.pipeline.arrow_types import Batches
-from holdfast.tables.parquet import batches_of
-from holdfast.tables.places import Place, readable, size_of
-from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.tables.storage.parquet import batches_of
+from holdfast.tables.storage.places import Place, readable, size_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

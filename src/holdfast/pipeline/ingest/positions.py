@@ -22,8 +22,8 @@ from holdfast.model.columns import I64, Mask
 from holdfast.pipeline.arrow_types import Arrays
 from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.ingest.arrow_columns import filled_table
-from holdfast.tables.schemas import arrow_schema
-from holdfast.tables.values import ints
+from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.tables.columns.values import ints
 
 POSITIONS: Final = "_positions"
 """Staged: rows of :data:`POSITION`."""

@@ -24,7 +24,7 @@ from holdfast.pipeline.history.generations import Generations
 from holdfast.pipeline.history.group_kinds import KIND_OF
 from holdfast.pipeline.ingest import decode
 from holdfast.pipeline.ingest.arrow_columns import binary_column
-from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.columns.schemas import arrow_schema
 from holdfast.wire.layouts.offsets_schemas import RecordType
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

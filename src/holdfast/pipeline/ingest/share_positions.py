@@ -20,7 +20,7 @@ from holdfast.errors import WireError
 from holdfast.pipeline.ingest.arrow_columns import filled_table
 from holdfast.pipeline.ingest.positions import POSITION
 from holdfast.pipeline.ingest.selection import Selection
-from holdfast.tables.values import ints
+from holdfast.tables.columns.values import ints
 from holdfast.wire.layouts.share_state import ShareState, decode_share_state
 
 NOT_KNOWN = -1

@@ -27,11 +27,11 @@ from holdfast.errors import SourceError
 from holdfast.pipeline.arrow_types import Batches
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.ingest.pieces import n_parts, named, numbers, pieces, read_pieces
-from holdfast.tables.dumped import DUMP_TABLES
-from holdfast.tables.folder import refuse_links
-from holdfast.tables.parquet import batches_of, open_parquet
-from holdfast.tables.places import Place, parquet_files, place_of
-from holdfast.tables.schemas import TIMESTAMP, arrow_schema
+from holdfast.tables.columns.dumped import DUMP_TABLES
+from holdfast.tables.columns.schemas import TIMESTAMP, arrow_schema
+from holdfast.tables.folder.contents import refuse_links
+from holdfast.tables.storage.parquet import batches_of, open_parquet
+from holdfast.tables.storage.places import Place, parquet_files, place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -139,7 +139,7 @@ class Dump:
         Parameters
         ----------
         path : path or URL
-            As in :func:`holdfast.tables.places.place_of`.
+            As in :func:`holdfast.tables.storage.places.place_of`.
 
         Raises
         ------

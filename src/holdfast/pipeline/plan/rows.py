@@ -24,13 +24,14 @@ from holdfast.model.columns import I32, I64, NO_OWNER, Mask, starts
 from holdfast.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
 from holdfast.pipeline.arrow_types import ArrowColumn
 from holdfast.pipeline.history.generations import own_assignment
-from holdfast.tables.arrow_rows import row_groups
-from holdfast.tables.parquet import open_parquet
-from holdfast.tables.reading import Tables, once_more
-from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.tables.folder.files import row_groups
+from holdfast.tables.folder.version import once_more
+from holdfast.tables.reading import Tables
+from holdfast.tables.storage.parquet import open_parquet
 
 FLEET: Final = arrow_schema("fleet")
-"""Columns: :data:`holdfast.tables.steps.FLEET`."""
+"""Columns: :data:`holdfast.tables.columns.steps.FLEET`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -34,15 +34,16 @@ from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.generations import list_parts
 from holdfast.pipeline.plan.equal import Stack, sticky_targets
 from holdfast.pipeline.plan.rows import FLEET, fleet_rows
-from holdfast.tables.reading import Tables, once_more
-from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.tables.folder.version import once_more
+from holdfast.tables.reading import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 PLAN: Final = arrow_schema("plan")
-"""Columns: :data:`holdfast.tables.answers.PLAN`."""
+"""Columns: :data:`holdfast.tables.columns.answers.PLAN`."""
 
 PLAN_DDL: Final = spark_ddl("plan")
 

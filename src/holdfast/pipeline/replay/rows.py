@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from holdfast.pipeline.history.broker_log import STATED
 from holdfast.pipeline.history.generations import CONNECT, CONSUMER
-from holdfast.tables.groups import GroupedTable
+from holdfast.tables.columns.groups import GroupedTable
 from holdfast.tables.reading import Tables
 
 TopicPartition = tuple[str, int]

@@ -33,7 +33,7 @@ from holdfast.pipeline.replay.happenings import Story
 from holdfast.pipeline.replay.play import replay as replay_story
 from holdfast.pipeline.replay.session import ReplayCost
 from holdfast.pipeline.replay.settings import ReplaySettings, actual_setting
-from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.columns.schemas import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ Pair = tuple[Story, ReplaySettings]
 """A story, and the settings to replay it under."""
 
 REPLAY: Final = arrow_schema("replay")
-"""Columns: :data:`holdfast.tables.answers.REPLAY`; see ``docs/metrics.md``, "Replay"."""
+"""Columns: :data:`holdfast.tables.columns.answers.REPLAY`; see ``docs/metrics.md``, "Replay"."""
 
 REPLAY_DDL: Final = spark_ddl("replay")
 

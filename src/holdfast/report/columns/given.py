@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import I32, I64
 from holdfast.report.columns.timeline import Settlements, Timeline
+from holdfast.tables.columns.values import ArrowTable, codes, ints, lists, times_ms
 from holdfast.tables.reading import Tables
-from holdfast.tables.values import ArrowTable, codes, ints, lists, times_ms
 
 SHARED = "shared"
 

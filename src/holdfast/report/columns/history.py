@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import F64, I64
 from holdfast.report.columns.timeline import Timeline, read_generations
+from holdfast.tables.columns.stored import REBALANCES
+from holdfast.tables.columns.values import ArrowTable, codes, floats, ints, times_ms
 from holdfast.tables.reading import Tables
-from holdfast.tables.stored import REBALANCES
-from holdfast.tables.values import ArrowTable, codes, floats, ints, times_ms
 
 _KINDS = ("moved", "moved_through_gap", "gained", "lost")
 _BOUNDS = ("lower", "upper")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.model.columns import I32, I64
-from holdfast.tables.values import ArrowTable, codes, ints
+from holdfast.tables.columns.values import ArrowTable, codes, ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import I32, I64, NO_OWNER
 from holdfast.report.columns.identity import Identities, read_identities
+from holdfast.tables.columns.values import ArrowTable, codes, ints, lists, times_ms, words
 from holdfast.tables.reading import Tables
-from holdfast.tables.values import ArrowTable, codes, ints, lists, times_ms, words
 
 BOOL = npt.NDArray[np.bool_]
 

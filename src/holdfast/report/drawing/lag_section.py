@@ -14,9 +14,9 @@ import numpy.typing as npt
 from holdfast.report.columns.timeline import Timeline
 from holdfast.report.drawing.markup import Markup, name_of, tag
 from holdfast.report.drawing.sections import NONE, amount, number, table
+from holdfast.tables.columns.stored import LAG
+from holdfast.tables.columns.values import ArrowTable, codes, ints
 from holdfast.tables.reading import Tables
-from holdfast.tables.stored import LAG
-from holdfast.tables.values import ArrowTable, codes, ints
 
 WORST = 20
 

@@ -24,7 +24,7 @@ from holdfast.errors import SourceError
 from holdfast.model.fidelity import LOW_FIDELITY
 from holdfast.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.report.drawing.sections import NONE, amount, amount_s, table
-from holdfast.tables.answers import REPLAY
+from holdfast.tables.columns.answers import REPLAY
 
 _CAUTION = "how near these numbers are to the records is not known, or not near: trust none"
 _BAR_CELLS = 12

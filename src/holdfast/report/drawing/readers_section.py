@@ -15,8 +15,8 @@ from holdfast.report.columns.timeline import Timeline
 from holdfast.report.drawing.markup import Markup, name_of, tag
 from holdfast.report.drawing.sections import MAX_ROWS, amount, number, table
 from holdfast.report.findings.finding import few
+from holdfast.tables.columns.values import codes, ints
 from holdfast.tables.reading import Tables
-from holdfast.tables.values import codes, ints
 
 
 def readers_section(tables: Tables, timeline: Timeline) -> Markup | None:

@@ -21,8 +21,8 @@ from holdfast.report.findings.examination import all_rules
 from holdfast.report.findings.facts import Facts
 from holdfast.report.findings.finding import Finding, Rule, generations_of
 from holdfast.report.findings.finding import count as counted
+from holdfast.tables.columns.stored import REBALANCES
 from holdfast.tables.reading import Tables
-from holdfast.tables.stored import REBALANCES
 
 MAX_ROWS = 100
 _NARROW = [head for head, _ in REBALANCES.headings("timestamp", "cause", "pause_upper_seconds")]

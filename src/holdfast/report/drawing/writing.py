@@ -38,8 +38,8 @@ from holdfast.report.drawing.policies import policy_section
 from holdfast.report.findings.examination import examine
 from holdfast.report.findings.facts import Facts, read_facts
 from holdfast.report.progress import Track
-from holdfast.tables.private import write_private
 from holdfast.tables.reading import Source, Tables, read_tables
+from holdfast.tables.storage.private import write_private
 
 SCRIPTS = (
     "columns.js",

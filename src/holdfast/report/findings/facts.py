@@ -19,8 +19,8 @@ from holdfast.model.columns import F64, I32, I64
 from holdfast.report.columns.given import count_roles
 from holdfast.report.columns.history import Rebalances, read_rebalances
 from holdfast.report.columns.timeline import Settlements, Timeline, build_timeline
+from holdfast.tables.columns.values import ArrowTable, codes, floats, ints, times_ms, to_us, words
 from holdfast.tables.reading import Tables
-from holdfast.tables.values import ArrowTable, codes, floats, ints, times_ms, to_us, words
 
 BOOL = npt.NDArray[np.bool_]
 NEVER = -1

@@ -20,8 +20,8 @@ from holdfast.model.columns import F64, I64
 from holdfast.report.columns.history import stood_still_s
 from holdfast.report.findings.examination import Examination
 from holdfast.report.findings.finding import Severity
+from holdfast.tables.columns.values import ArrowTable, codes, ints, times_ms
 from holdfast.tables.reading import Tables
-from holdfast.tables.values import ArrowTable, codes, ints, times_ms
 
 PAGE_ROWS = 100
 NO_LAG = -1

@@ -33,10 +33,10 @@ from holdfast.report.findings.finding import Limits
 from holdfast.report.metrics import exposition
 from holdfast.report.serving.group_index import GroupIndex, GroupVerdict, Verdicts, read_index
 from holdfast.report.serving.keeping import Keeping
-from holdfast.tables.manifest import has_manifest, stamp
-from holdfast.tables.places import Place, StorePath
+from holdfast.tables.columns.stored import NOT_SHOWN
+from holdfast.tables.folder.manifest import has_manifest, stamp
 from holdfast.tables.reading import Tables, read_tables, tables_in
-from holdfast.tables.stored import NOT_SHOWN
+from holdfast.tables.storage.places import Place, StorePath
 
 LOOK_S: Final = 1.0
 """Between two looks at the folder."""

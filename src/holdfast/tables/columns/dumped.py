@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.tables.definition import Column, DType, Table
+from holdfast.tables.columns.definition import Column, DType, Table
 
 _S, _I, _L, _T = DType.STRING, DType.INT32, DType.INT64, DType.TIMESTAMP
 

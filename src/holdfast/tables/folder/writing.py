@@ -2,13 +2,14 @@
 
 **Rules.** Names from a cluster never become part of a path: a file is
 ``<table>/batch-<id>/<random>.parquet``. A file counts only when the manifest names it
-(:mod:`holdfast.tables.manifest`). A task hands back the name of a file when the file and the
+(:mod:`holdfast.tables.folder.manifest`). A task hands back the name of a file when the file and the
 folders that lead to it are on the disk, so no manifest names a file that a power cut takes. Nothing
 is written through a link.
 
 **Strategy.** The tasks of a job write their files with Arrow and hand back the names
 (:class:`BatchWriter`), which costs a quarter of going back through the JVM. A file of a failed or
-repeated task is never named, and is swept after a later commit (:mod:`holdfast.tables.folder`).
+repeated task is never named, and is swept after a later commit
+(:mod:`holdfast.tables.folder.contents`).
 """
 
 from __future__ import annotations
@@ -16,24 +17,22 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
-from holdfast.tables.delta_log import BOUNDED
-from holdfast.tables.filesystems import telling
-from holdfast.tables.names import file_name, is_file_name, merged_names
-from holdfast.tables.places import Place, StorePath, make_folder, place_of, writable
-from holdfast.tables.schemas import arrow_schema
-from holdfast.tables.store import sync_all, sync_folder
+from holdfast.tables.columns.names import file_name, is_file_name, merged_names
+from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.tables.folder.delta_log import BOUNDED
+from holdfast.tables.storage.places import Place, make_folder, place_of, store_of
+from holdfast.tables.storage.store import Store
 
 FILES_SCHEMA: Final = arrow_schema("files")
-"""Columns: :data:`holdfast.tables.steps.FILES`."""
+"""Columns: :data:`holdfast.tables.columns.steps.FILES`."""
 
 
 ROW_GROUPS: Final = 256
@@ -68,7 +67,6 @@ class BatchWriter:
     unknown: Counter[int] = field(default_factory=Counter)
     _parts: dict[str, list[pa.Table]] = field(default_factory=dict)
     _open: dict[str, _OpenFile] = field(default_factory=dict)
-    _rows: dict[str, int] = field(default_factory=dict)
 
     def write(self, table: str, rows: pa.Table) -> None:
         """Take rows of a table; they reach the file in large row groups."""
@@ -85,7 +83,6 @@ class BatchWriter:
             name = file_name(table, self.batch, uuid.uuid4().hex)
             self._open[table] = _OpenFile.of(place_of(self.root), name, rows)
         self._open[table].write(rows)
-        self._rows[table] = self._rows.get(table, 0) + rows.num_rows
 
     def close(self) -> pa.Table:
         """Close every file; return what the task hands back, as rows of :data:`FILES_SCHEMA`."""
@@ -94,8 +91,8 @@ class BatchWriter:
         names: list[dict[str, str | int]] = []
         for table, file in self._open.items():
             file.close()
-            names.append({"table": table, "file": file.name, "rows": self._rows[table]})
-        sync_files(place_of(self.root), [file.name for file in self._open.values()])
+            names.append({"table": table, "file": file.name, "rows": file.n_rows})
+        store_of(self.root).sync([file.name for file in self._open.values()])
         self._open.clear()
         for record_type, n_records in sorted(self.unknown.items()):
             names.append({"n_unknown": n_records, "record_type": record_type})
@@ -107,9 +104,10 @@ class _OpenFile:
     """A file of a table that is being written."""
 
     name: str
-    place: Place
+    store: Store
     writer: pq.ParquetWriter
     ends: ExitStack
+    n_rows: int = 0
 
     @classmethod
     def of(cls, root: Place, name: str, rows: pa.Table) -> _OpenFile:
@@ -121,11 +119,10 @@ class _OpenFile:
         """
         place = root / name
         make_folder(place.parent)
-        if isinstance(place, Path):
-            _refuse_links(place)
-        ends = ExitStack()
-        with telling_of(place):
-            sink = ends.enter_context(writable(place))
+        store_of(root).refuse_links([name])
+        ends, store = ExitStack(), store_of(place)
+        with store.telling("written"):
+            sink = ends.enter_context(store.writable())
             writer = pq.ParquetWriter(
                 sink,
                 rows.schema,
@@ -134,38 +131,22 @@ class _OpenFile:
                 column_encoding=dict.fromkeys(_columns_of(rows, pa.types.is_timestamp), _DELTAS),
                 write_statistics=[name for name in BOUNDED if name in rows.column_names],
             )
-        return cls(name, place, writer, ends)
+        return cls(name, store, writer, ends)
 
     def write(self, rows: pa.Table, **options: int) -> None:
         """Write rows; a file that cannot be written is given up."""
         try:
-            with telling_of(self.place):
+            with self.store.telling("written"):
                 self.writer.write_table(rows, **options)
+            self.n_rows += rows.num_rows
         except BaseException as error:
             self.ends.__exit__(type(error), error, error.__traceback__)
             raise
 
     def close(self) -> None:
         """Write the footer; the file is whole then."""
-        with self.ends, telling_of(self.place):
+        with self.ends, self.store.telling("written"):
             self.writer.close()
-
-
-def telling_of(place: Place) -> AbstractContextManager[None]:
-    """Say in one line what a store refuses to write; a disk's errors stay what they are."""
-    return telling(place, "written") if isinstance(place, StorePath) else nullcontext()
-
-
-def sync_files(root: Place, names: Sequence[str]) -> None:
-    """Bring files to the disk, then the folders on the way to them, the root last."""
-    if isinstance(root, StorePath):
-        return  # a store keeps what it has answered for
-    files = [root / name for name in names]
-    sync_all(files)
-    for folder in dict.fromkeys(file.parent.parent for file in files):
-        sync_folder(folder)
-    if files:
-        sync_folder(root)
 
 
 def write_merged(root: Place, table: str, parts: Sequence[pa.Table]) -> list[tuple[str, int]]:
@@ -189,14 +170,8 @@ def write_merged(root: Place, table: str, parts: Sequence[pa.Table]) -> list[tup
         file.write(part, row_group_size=size)
         file.close()
         files.append((name, part.num_rows))
-    sync_files(root, names)
+    store_of(root).sync(names)
     return files
-
-
-def _refuse_links(path: Path) -> None:
-    for folder in (path.parent, path.parent.parent):
-        if folder.is_symlink():
-            raise SourceError(f"{folder} is a link: tables are not written through links")
 
 
 def _columns_of(rows: pa.Table, is_kind: Callable[[pa.DataType], bool]) -> list[str]:

@@ -5,10 +5,10 @@
 ``log_offset``, because ``partition`` and ``offset`` belong to the consumed topic. A name from a
 cluster is always a value in a column, never part of a path.
 
-**Strategy.** A type is a word of :class:`DType`; :mod:`holdfast.tables.schemas` turns it into an
-Arrow type, and the pipeline turns that into Spark's. ``assignments`` and ``pauses`` are stored
-nested (a list of partitions per row) because flat rows repeat every string; ``Table.explode``
-names the list that their flat view opens.
+**Strategy.** A type is a word of :class:`DType`; :mod:`holdfast.tables.columns.schemas` turns it
+into an Arrow type, and the pipeline turns that into Spark's. ``assignments`` and ``pauses`` are
+stored nested (a list of partitions per row) because flat rows repeat every string;
+``Table.explode`` names the list that their flat view opens.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ is refused, so of two writers that began with the same version one commits. The 
 grow with the batches.
 
 **Strategy.** Which files count in a version of a table says the table's own log
-(:mod:`holdfast.tables.delta_log`). Version N of the manifest is decided when ``_commits/<N>.json``
-is created, which one process can do; then ``_manifest.json`` becomes the same. A writer that stops
-between the two and goes on much later puts an old version there, so whoever reads
-``_manifest.json`` looks for a higher one as well.
+(:mod:`holdfast.tables.folder.delta_log`). Version N of the manifest is decided when
+``_commits/<N>.json`` is created, which one process can do; then ``_manifest.json`` becomes the
+same. A writer that stops between the two and goes on much later puts an old version there, so
+whoever reads ``_manifest.json`` looks for a higher one as well.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ import json
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from holdfast.errors import SourceError
-from holdfast.tables.delta_log import log_folder
-from holdfast.tables.last_writer import LastWriter, from_json
-from holdfast.tables.names import is_file_name
-from holdfast.tables.places import Place, parquet_below, written_ns_of
-from holdfast.tables.remote_store import store_of
-from holdfast.tables.store import Store, is_draft
-from holdfast.tables.stored import TABLES
+from holdfast.tables.columns.names import is_file_name
+from holdfast.tables.columns.stored import TABLES
+from holdfast.tables.folder.delta_log import log_folder
+from holdfast.tables.folder.last_writer import LastWriter, from_json
+from holdfast.tables.storage.places import Place, store_of
+from holdfast.tables.storage.store import Store, is_draft
 
 MANIFEST: Final = "_manifest.json"
 COMMITS: Final = "_commits"
@@ -116,7 +115,8 @@ class Manifest:
 
 def has_manifest(root: Place) -> bool:
     """Whether a batch was ever committed to a folder."""
-    return (root / MANIFEST).is_file() or bool(_versions(store_of(root)))
+    store = store_of(root)
+    return store.written_ns(MANIFEST) > 0 or bool(_versions(store))
 
 
 def read_manifest(root: Place) -> Manifest:
@@ -137,20 +137,6 @@ def read_manifest(root: Place) -> Manifest:
         if found is not None or not newest:
             return found or Manifest()
     raise SourceError(f"{root}: its manifest changes faster than it can be read; try again")
-
-
-def read_batches(root: Place) -> list[Batch]:
-    """The newest batches of a folder, oldest first.
-
-    Raises
-    ------
-    SourceError
-        The folder has no manifest, or one that cannot be read; see :func:`read_manifest`.
-    """
-    found = read_manifest(root)
-    if not found.version:
-        raise nothing_committed(root)
-    return list(found.batches)
 
 
 def nothing_committed(root: Place) -> SourceError:
@@ -200,36 +186,6 @@ def commit_manifest(
     return made
 
 
-def check_commits(root: Place) -> None:
-    """Refuse a place whose commits do not exclude each other.
-
-    Raises
-    ------
-    SourceError
-        It writes over a file that is there, though it was told not to.
-    """
-    store_of(root).check_creates(COMMITS)
-
-
-def newest_manifest(root: Place, made_from: Manifest | None) -> Manifest:
-    """The manifest to go on from; refuses one that is not the newest.
-
-    Parameters
-    ----------
-    made_from : Manifest, optional
-        What the caller has read before; by default whatever is the newest.
-
-    Raises
-    ------
-    SourceError
-        Another version was committed since.
-    """
-    found = read_manifest(root)
-    if made_from is not None and found.version != made_from.version:
-        raise overtaken(root)
-    return found if made_from is None else made_from
-
-
 def forget_versions(root: Place, newest: Manifest) -> None:
     """Delete the versions before this one."""
     store = store_of(root)
@@ -245,8 +201,7 @@ def forget_drafts(root: Place, newest: Manifest) -> None:
     for folder in (COMMITS, "", *map(log_folder, TABLES)):
         for name in filter(is_draft, store.names(folder)):
             draft = f"{folder}/{name}".lstrip("/")
-            written_ms = store.written_ms(draft)
-            if written_ms and written_ms * 1_000_000 < until_ns:  # else its writer has finished it
+            if 0 < store.written_ns(draft) < until_ns:  # 0: its writer has finished it
                 store.delete(draft)
 
 
@@ -259,16 +214,10 @@ def commit_time_ns(root: Place, manifest: Manifest) -> int:
 def stamp(root: Place) -> object:
     """What differs once the folder holds something else; without a manifest, all Parquet files."""
     store = store_of(root)
-    newest = 0 if store.replaces_at_once else max(_versions(store), default=0)
-    found = store.read(_version_name(newest)) if newest else store.stamp(MANIFEST)
-    if found is not None:
-        return found, newest
-    return tuple((str(file), written_ns_of(file)) for file in parquet_below(root))
-
-
-def state_files(manifest: Manifest) -> Mapping[str, Files]:
-    """Files of each table that the newest batch keeps for the next one."""
-    return _state(manifest.batches[-1]) if manifest.batches else {}
+    newest, manifest = max(_versions(store), default=0), store.stamp(MANIFEST)
+    if newest or manifest is not None:
+        return newest, manifest
+    return tuple(sorted(file for file in store.files_below() if file[0].endswith(".parquet")))
 
 
 def overtaken(root: Place) -> SourceError:
@@ -303,12 +252,9 @@ def _text(manifest: Manifest) -> bytes:
     document = {
         "schema_version": SCHEMA_VERSION,
         "version": manifest.version,
-        "writer": manifest.writer.as_json() if manifest.writer else None,
+        "writer": asdict(manifest.writer) if manifest.writer else None,
         "folder": manifest.folder,
-        "tables": {
-            name: {"version": one.version, "checkpoint": one.checkpoint, "rows": one.rows}
-            for name, one in manifest.tables.items()
-        },
+        "tables": {name: asdict(one) for name, one in manifest.tables.items()},
         "batches": [{"id": b.id, "rows": b.rows, "notes": b.notes} for b in manifest.batches],
     }
     return json.dumps(document, indent=1).encode()

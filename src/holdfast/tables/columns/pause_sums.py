@@ -12,9 +12,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.tables.arrow_rows import conform
-from holdfast.tables.schemas import arrow_schema
-from holdfast.tables.stored import TABLES
+from holdfast.tables.columns.rows import conform
+from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.tables.columns.stored import TABLES
 
 _SUMS: Final = {
     f"{kind}_{bound}_seconds": (f"pause_{bound}_seconds", kind == "idle")

@@ -1,14 +1,12 @@
-"""Rows of files as Arrow: read, brought to the columns of their table, flat or sorted.
+"""Rows as Arrow: brought to the columns of their table, flat or sorted.
 
-**Rules.** Columns and types are those of :mod:`holdfast.tables.stored`. A missing nullable column
-holds nulls; any other missing column is an error that names it. Where groups are named, only row
-groups are read whose bounds admit one of them.
+**Rules.** Columns and types are those of :mod:`holdfast.tables.columns.stored`. A missing nullable
+column holds nulls; any other missing column is an error that names it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,49 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import SourceError
-from holdfast.tables.definition import DType, Table
-from holdfast.tables.filesystems import telling
-from holdfast.tables.parquet import open_parquet, row_groups_of
-from holdfast.tables.places import Place, StorePath
-from holdfast.tables.remote_store import each
-from holdfast.tables.schemas import ARROW, MILLIS, arrow_schema
-from holdfast.tables.stored import TABLES
-
-
-def read_parquet(
-    path: Place, groups: Sequence[str] | None = None, footers: dict[Place, Any] | None = None
-) -> pa.Table:
-    """Read one of our files as it is; ``groups`` keeps rows of these groups only.
-
-    Parameters
-    ----------
-    footers : dict of Path to FileMetaData, optional
-        Footers of files that were read already; where groups are named, others are added.
-
-    Raises
-    ------
-    OSError, ArrowException
-        It cannot be read; a store's error is a SourceError.
-    """
-    with telling(path, "read") if isinstance(path, StorePath) else nullcontext():
-        if groups is None:
-            return open_parquet(path).read()
-        opened = opened_parquet(path, {} if footers is None else footers)
-        return of_groups(opened.read_row_groups(row_groups(opened, groups)), groups)
-
-
-def opened_parquet(path: Place, footers: dict[Place, Any]) -> Any:
-    """A file of ours, open; its footer, which is not small, is read once."""
-    opened = open_parquet(path, metadata=footers.get(path))
-    footers[path] = opened.metadata
-    return opened
-
-
-def row_groups(opened: Any, groups: Sequence[str] | None) -> list[int]:
-    """Row groups of an open file that may hold one of these groups; all without them."""
-    if groups is None:
-        return list(range(opened.num_row_groups))
-    return row_groups_of(opened.metadata, "group", sorted(set(groups)))
+from holdfast.tables.columns.definition import DType, Table
+from holdfast.tables.columns.schemas import ARROW, MILLIS, arrow_schema
+from holdfast.tables.columns.stored import TABLES
 
 
 def flatten(rows: pa.Table, definition: Table) -> pa.Table:
@@ -153,33 +111,6 @@ def _array(values: Any, dtype: DType) -> Any:
     if pa.types.is_null(array.type) or pa.types.is_integer(array.type):
         array = array.cast(pa.int64()).cast(MILLIS)
     return array.cast(ARROW[dtype])
-
-
-def read_files(
-    files: Sequence[Place],
-    definition: Table,
-    groups: Sequence[str] | None = None,
-    footers: dict[Place, Any] | None = None,
-) -> pa.Table:
-    """The rows of some files of one table, in the columns of its definition.
-
-    Raises
-    ------
-    SourceError
-        A file is no Parquet, or as :func:`conform`; FileNotFoundError if one is gone.
-    """
-
-    def read(file: Place) -> pa.Table:
-        try:
-            rows = read_parquet(file, groups, footers)
-            rows.validate(full=True)
-        except FileNotFoundError:
-            raise
-        except (OSError, pa.ArrowException) as error:
-            raise SourceError(f"{file}: not readable as Parquet: {error}") from error
-        return conform(rows, definition, str(file))
-
-    return pa.concat_tables([arrow_schema(definition.name).empty_table(), *each(read, files)])
 
 
 def latest_ms(times: Any) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.tables.definition import Column, DType, Table
+from holdfast.tables.columns.definition import Column, DType, Table
 
 _S, _I, _L, _T, _B = DType.STRING, DType.INT32, DType.INT64, DType.TIMESTAMP, DType.BOOL
 _F = DType.FLOAT64

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from holdfast.tables.answers import PLAN, REPLAY
-from holdfast.tables.definition import DType, Table
-from holdfast.tables.dumped import DUMP_TABLES
-from holdfast.tables.steps import STEP_TABLES
-from holdfast.tables.stored import TABLES
+from holdfast.tables.columns.answers import PLAN, REPLAY
+from holdfast.tables.columns.definition import DType, Table
+from holdfast.tables.columns.dumped import DUMP_TABLES
+from holdfast.tables.columns.steps import STEP_TABLES
+from holdfast.tables.columns.stored import TABLES
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 MILLIS: Final = pa.timestamp("ms", tz="UTC")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import F64, I32, I64
-from holdfast.tables.schemas import MILLIS
+from holdfast.tables.columns.schemas import MILLIS
 
 ArrowTable: TypeAlias = pa.Table
 

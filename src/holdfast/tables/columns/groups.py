@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.tables.values import codes
+from holdfast.tables.columns.values import codes
 
 WHOLE_GROUPS_ROWS: Final = 500_000
 """Rows that :func:`whole_groups` waits for."""

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
 from holdfast.model.columns import I64
-from holdfast.tables.places import Place, readable, size_of
+from holdfast.tables.storage.places import Place, readable, size_of
 
 BATCH_BYTES: Final = 8 << 20
 BATCH_ROWS: Final = 65_536

@@ -2,8 +2,9 @@
 
 **Rules.** A version is decided when its entry ``_delta_log/<version>.json`` is created, which one
 process can do. An entry names files of its own table only, by the names that
-:func:`~holdfast.tables.names.file_name` gives. Entry and checkpoint are on the disk before anything
-names them. Nothing here needs more of the log than the newest checkpoint and what follows it.
+:func:`~holdfast.tables.columns.names.file_name` gives. Entry and checkpoint are on the disk before
+anything names them. Nothing here needs more of the log than the newest checkpoint and what follows
+it.
 
 **Strategy.** An entry is a line of JSON for each action: ``add`` a file, with its rows and the
 bounds of a few columns; ``remove`` a file; the table's schema in the first one; and ``txn``, by
@@ -29,10 +30,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
-from holdfast.tables.definition import DType, Table
-from holdfast.tables.names import is_file_name
-from holdfast.tables.store import Store
-from holdfast.tables.stored import TABLES
+from holdfast.tables.columns.definition import DType, Table
+from holdfast.tables.columns.names import is_file_name
+from holdfast.tables.columns.stored import TABLES
+from holdfast.tables.storage.store import Store
 
 LOG: Final = "_delta_log"
 READER_VERSION: Final = 1
@@ -121,32 +122,6 @@ class TableState:
         return sum(file.rows for file in self.files.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What an entry changes.
-
-    Parameters
-    ----------
-    added : sequence of DataFile
-    removed : sequence of str
-    operation : str
-        Delta's word for it.
-    same_rows : bool
-        The rows of the table stay; only their files change.
-    batch : int
-        Number of the batch, for people; -1 for none.
-    writer : str
-        Which run's batches are numbered so; "" for none.
-    """
-
-    added: Sequence[DataFile] = ()
-    removed: Sequence[str] = ()
-    operation: str = "WRITE"
-    same_rows: bool = False
-    batch: int = -1
-    writer: str = ""
-
-
 def log_folder(table: str) -> str:
     """Folder of a table's log, below the folder of the tables."""
     return f"{table}/{LOG}"
@@ -162,13 +137,13 @@ def checkpoint_name(table: str, version: int) -> str:
     return f"{table}/{LOG}/{version:020d}.checkpoint.parquet"
 
 
-def read_state(store: Store, table: str, version: int, checkpoint: int = -1) -> TableState:
-    """A version of a table, from a checkpoint of it or of an earlier one.
+def read_on(store: Store, table: str, state: TableState, version: int | None = None) -> TableState:
+    """A later version of a table, from an earlier one or from none.
 
     Parameters
     ----------
-    checkpoint : int
-        Version of the checkpoint; -1 for none.
+    version : int, optional
+        By default the newest one, whoever wrote it.
 
     Raises
     ------
@@ -177,59 +152,80 @@ def read_state(store: Store, table: str, version: int, checkpoint: int = -1) -> 
     SourceError
         The log is not one of ours, or of a newer version.
     """
-    state = TableState() if checkpoint < 0 else _from_checkpoint(store, table, checkpoint)
-    return read_on(store, table, state, version)
-
-
-def read_on(store: Store, table: str, state: TableState, version: int) -> TableState:
-    """A later version of a table, from an earlier one; raises as :func:`read_state`."""
-    entries = []
-    for number in range(state.version + 1, version + 1):
-        name = entry_name(table, number)
+    files, removed, about, at = dict(state.files), dict(state.removed), state.about, state.version
+    while version is None or at < version:
+        name = entry_name(table, at + 1)
         text = store.read(name)
+        if text is None and version is None:
+            break
         if text is None:
-            raise FileNotFoundError(f"{store.name_of(name)}")
-        entries.append(text)
-    return _applied(store, table, state, entries)
+            raise FileNotFoundError(store.name_of(name))
+        actions = map(json.loads, text.splitlines())
+        about = _apply(table, store.name_of(name), actions, files, removed) or about
+        at += 1
+    return TableState(version=at, files=files, about=about, removed=removed)
 
 
-def read_past(store: Store, table: str, state: TableState) -> TableState:
-    """The newest version of a table's log, whoever wrote it; ``state`` itself where it is that.
+def read_checkpoint(store: Store, table: str, version: int) -> TableState:
+    """A version of a table from its checkpoint; none from -1. Raises as :func:`read_on`."""
+    if version < 0:
+        return TableState()
+    name = checkpoint_name(table, version)
+    data = store.read(name)
+    if data is None:
+        raise FileNotFoundError(store.name_of(name))
+    place = store.name_of(name)
+    try:
+        rows = pq.read_table(io.BytesIO(data)).to_pylist()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise SourceError(f"{place}: not a checkpoint of a table: {error}") from error
+    files: dict[str, DataFile] = {}
+    removed: dict[str, int] = {}
+    about = _apply(table, place, rows, files, removed)
+    return TableState(version=version, files=files, about=about, removed=removed)
 
-    Raises
-    ------
-    SourceError
-        The log is not one of ours, or of a newer version.
+
+def after(
+    table: str,
+    state: TableState,
+    added: Sequence[DataFile],
+    removed: Sequence[str],
+    now_ms: int,
+    *,
+    operation: str,
+    batch: int,
+    run: str,
+) -> tuple[TableState, bytes]:
+    """The version after a change, and the entry that makes it.
+
+    Parameters
+    ----------
+    operation : str
+        Delta's word for the change; ``OPTIMIZE`` changes files and no row.
+    batch : int
+        Number of the batch, for people.
+    run : str
+        Which run's batches are numbered so; "" for none.
     """
-    entries: list[bytes] = []
-    while (text := store.read(entry_name(table, state.version + 1 + len(entries)))) is not None:
-        entries.append(text)
-    return _applied(store, table, state, entries) if entries else state
-
-
-def after(table: str, state: TableState, change: Change, now_ms: int) -> tuple[TableState, bytes]:
-    """The version after a change, and the entry that makes it."""
-    info: dict[str, Any] = {"timestamp": now_ms, "operation": change.operation}
-    info |= {"operationParameters": {}, "engineInfo": ENGINE}
+    info: dict[str, Any] = {"timestamp": now_ms, "operation": operation}
+    info |= {"operationParameters": {}, "engineInfo": ENGINE, "batch": batch}
     lines: list[dict[str, Any]] = [{"commitInfo": info}]
     about = _about(TABLES[table], state.about, now_ms)
     if not state.about:
         lines.append({"protocol": _VERSIONS})
     if about is not state.about:
         lines.append({"metaData": about})
-    if change.batch >= 0:
-        info["batch"] = change.batch
-    if change.writer and change.batch >= 0:
-        lines.append({"txn": {"appId": change.writer, "version": change.batch}})
-    changed = not change.same_rows
-    lines += [{"remove": _remove(table, name, now_ms, changed)} for name in change.removed]
-    lines += [{"add": _add(table, file, changed)} for file in change.added]
+    if run:
+        lines.append({"txn": {"appId": run, "version": batch}})
+    changed = operation != "OPTIMIZE"
+    lines += [{"remove": _remove(table, name, now_ms, changed)} for name in removed]
+    lines += [{"add": _add(table, file, changed)} for file in added]
     files = dict(state.files)
-    for name in change.removed:
+    for name in removed:
         del files[name]
-    files |= {file.name: file for file in change.added}
-    removed = {**state.removed, **dict.fromkeys(change.removed, now_ms)}
-    made = TableState(version=state.version + 1, files=files, about=about, removed=removed)
+    files |= {file.name: file for file in added}
+    left = {**state.removed, **dict.fromkeys(removed, now_ms)}
+    made = TableState(version=state.version + 1, files=files, about=about, removed=left)
     return made, "".join(json.dumps(line) + "\n" for line in lines).encode()
 
 
@@ -296,79 +292,41 @@ _CHECKPOINT: Final = pa.schema(
 )
 
 
-def _from_checkpoint(store: Store, table: str, version: int) -> TableState:
-    name = checkpoint_name(table, version)
-    data = store.read(name)
-    if data is None:
-        raise FileNotFoundError(store.name_of(name))
-    place = store.name_of(name)
+def _apply(
+    table: str,
+    place: str,
+    actions: Iterable[Mapping[str, Any]],
+    files: dict[str, DataFile],
+    removed: dict[str, int],
+) -> Mapping[str, Any]:
+    """Change files and removed files as actions say; returns the ``metaData`` that they name."""
+    about: Mapping[str, Any] = {}
     try:
-        rows = pq.read_table(io.BytesIO(data)).to_pylist()
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise SourceError(f"{place}: not a checkpoint of a table: {error}") from error
-    replay = _Replay.of(table, TableState(version=version - 1))
-    replay.take(place, rows)
-    return replay.state()
+        for action in actions:
+            if found := action.get("protocol"):
+                _check_protocol(place, found)
+            if found := action.get("metaData"):
+                about = _checked_about(place, table, found)
+            if found := action.get("remove"):
+                name = f"{table}/{found['path']}"
+                files.pop(name, None)
+                removed[name] = int(found.get("deletionTimestamp") or 0)
+            if found := action.get("add"):
+                file = _file(place, table, found)
+                files[file.name] = file
+                removed.pop(file.name, None)
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise SourceError(f"{place}: not an entry of a table's log: {error!r}") from error
+    return about
 
 
-def _applied(store: Store, table: str, state: TableState, entries: Iterable[bytes]) -> TableState:
-    replay = _Replay.of(table, state)
-    for text in entries:
-        place = store.name_of(entry_name(table, replay.version + 1))
-        try:
-            actions = [json.loads(line) for line in text.splitlines()]
-        except (ValueError, RecursionError) as error:
-            raise SourceError(f"{place}: not an entry of a table's log: {error}") from error
-        replay.take(place, actions)
-    return replay.state()
-
-
-@dataclass(slots=True)
-class _Replay:
-    """A state on its way through entries."""
-
-    table: str
-    version: int
-    files: dict[str, DataFile]
-    removed: dict[str, int]
-    about: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, table: str, state: TableState) -> _Replay:
-        return cls(table, state.version, dict(state.files), dict(state.removed), state.about)
-
-    def state(self) -> TableState:
-        return TableState(
-            version=self.version, files=self.files, about=self.about, removed=self.removed
+def _checked_about(place: str, table: str, found: Mapping[str, Any]) -> Mapping[str, Any]:
+    texts = dict(found.get("configuration") or {})
+    if texts.get("holdfast.table") != table:
+        raise SourceError(
+            f"{place}: a Delta table that holdfast did not write: name another folder"
         )
-
-    def take(self, place: str, actions: Iterable[Mapping[str, Any]]) -> None:
-        try:
-            for action in actions:
-                self._take(place, action)
-        except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise SourceError(f"{place}: not an entry of a table's log: {error!r}") from error
-        self.version += 1
-
-    def _take(self, place: str, action: Mapping[str, Any]) -> None:
-        if found := action.get("protocol"):
-            _check_protocol(place, found)
-        if found := action.get("metaData"):
-            texts = dict(found.get("configuration") or {})
-            form = {"provider": "parquet", "options": {}}
-            self.about = {**found, "configuration": texts, "format": form}
-            if texts.get("holdfast.table") != self.table:
-                raise SourceError(
-                    f"{place}: a Delta table that holdfast did not write: name another folder"
-                )
-        if found := action.get("remove"):
-            name = f"{self.table}/{found['path']}"
-            self.files.pop(name, None)
-            self.removed[name] = int(found.get("deletionTimestamp") or 0)
-        if found := action.get("add"):
-            file = _file(place, self.table, found)
-            self.files[file.name] = file
-            self.removed.pop(file.name, None)
+    return {**found, "configuration": texts, "format": {"provider": "parquet", "options": {}}}
 
 
 def _check_protocol(place: str, versions: Mapping[str, Any]) -> None:

@@ -20,25 +20,26 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.tables.definition import Table
-from holdfast.tables.delta_log import DataFile
-from holdfast.tables.folder import checked_files
-from holdfast.tables.manifest import Batch
-from holdfast.tables.names import run_of
-from holdfast.tables.places import Place
-from holdfast.tables.stored import TABLES
-from holdfast.tables.writing import write_merged
-
-if TYPE_CHECKING:
-    from holdfast.tables.reading import Tables
+from holdfast.tables.columns.definition import Table
+from holdfast.tables.columns.names import run_of
+from holdfast.tables.columns.rows import conform
+from holdfast.tables.columns.stored import TABLES
+from holdfast.tables.folder.commits import Folder
+from holdfast.tables.folder.contents import checked_files
+from holdfast.tables.folder.delta_log import DataFile
+from holdfast.tables.folder.files import read_parquet
+from holdfast.tables.folder.manifest import Batch, Files, Manifest
+from holdfast.tables.folder.version import FolderVersion
+from holdfast.tables.folder.writing import write_merged
+from holdfast.tables.storage.places import Place
 
 MERGE_FILES: Final = 32
 """So many files of about one size are merged."""
@@ -73,7 +74,7 @@ class Done:
     dropped: Mapping[str, int] = field(default_factory=dict)
 
 
-def merge(tables: Tables, *, everything: bool = False) -> Done:
+def merge(folder: Folder, *, everything: bool = False) -> Done:
     """Merge small files of every table that has enough of them; one commit, or none.
 
     Parameters
@@ -86,21 +87,24 @@ def merge(tables: Tables, *, everything: bool = False) -> Done:
     SourceError
         Another process writes to the folder, or a file cannot be read.
     """
-    kept = tables.manifest()
+    now = folder.newest()
     due: dict[str, list[DataFile]] = {}
-    for name in kept.tables:
-        found = due_files(tables.data_files(name), everything=everything)
+    for name in now.manifest.tables:
+        found = due_files(now.data_files(name), everything=everything)
         if found:
             due[name] = found
     if not due:
         return Done()
-    files = {name: _merged(tables.root, name, found) for name, found in due.items()}
+    files = {
+        name: write_merged(folder.root, name, [_read(folder.root, name, file) for file in found])
+        for name, found in due.items()
+    }
     gone = [file.name for found in due.values() for file in found]
-    _commit(tables, files, gone, operation="OPTIMIZE")
+    _commit(folder, now.manifest, files, gone, operation="OPTIMIZE")
     return Done(merged=len(gone), written=sum(map(len, files.values())))
 
 
-def drop_before(tables: Tables, horizon_us: int) -> Done:
+def drop_before(folder: Folder, horizon_us: int) -> Done:
     """Delete rows before a moment, but what still counts; one commit, or none.
 
     Parameters
@@ -113,59 +117,59 @@ def drop_before(tables: Tables, horizon_us: int) -> Done:
     SourceError
         Another process writes to the folder, or a file cannot be read.
     """
-    old = {n: [f for f in tables.data_files(n) if _reaches(f, horizon_us)] for n in RETAINED}
+    now = folder.newest()
+    old = {n: [f for f in now.data_files(n) if _reaches(f, horizon_us)] for n in RETAINED}
     if not any(old.values()):
-        _commit(tables, {}, (), operation="DELETE", horizon_us=horizon_us)
+        _commit(folder, now.manifest, {}, (), operation="DELETE", horizon_us=horizon_us)
         return Done()
-    standing = _standing(tables)
+    standing = _standing(now)
     files: dict[str, list[tuple[str, int]]] = {}
     gone: list[str] = []
     dropped: dict[str, int] = {}
     for name, found in old.items():
         for file in found:
-            rows = _read(tables.root, name, file)
+            rows = _read(folder.root, name, file)
             keep = _kept(rows, TABLES[name], horizon_us, standing)
             if keep.all():
                 continue
             gone.append(file.name)
             dropped[name] = dropped.get(name, 0) + int(np.count_nonzero(~keep))
             left = rows.filter(pa.array(keep))
-            files.setdefault(name, []).extend(write_merged(tables.root, name, [left]))
-    _commit(tables, files, gone, operation="DELETE", horizon_us=horizon_us)
+            files.setdefault(name, []).extend(write_merged(folder.root, name, [left]))
+    _commit(folder, now.manifest, files, gone, operation="DELETE", horizon_us=horizon_us)
     return Done(dropped=dropped, merged=len(gone), written=sum(map(len, files.values())))
 
 
-def keep_up(tables: Tables, *, keep_days: float | None, now_us: int | None = None) -> Done:
+def keep_up(folder: Folder, *, keep_days: float | None, now_us: int | None = None) -> Done:
     """What ``watch`` does from time to time: merge, and drop what is older than ``keep_days``.
 
     The horizon is the beginning of a day, UTC, so rows are dropped once a day.
     """
-    merged = merge(tables)
-    kept = tables.manifest()
+    merged = merge(folder)
+    kept = folder.newest().manifest
     if keep_days is None or not kept.batches:
         return merged
     now = time.time_ns() // 1_000 if now_us is None else now_us
     horizon = (now - round(keep_days * DAY_US)) // DAY_US * DAY_US
     if kept.batches[-1].notes.get(DROPPED) == horizon:
         return merged
-    dropped = drop_before(tables, horizon)
-    return Done(merged=merged.merged, written=merged.written, dropped=dropped.dropped)
+    return replace(merged, dropped=drop_before(folder, horizon).dropped)
 
 
 def _commit(
-    tables: Tables,
-    files: Mapping[str, Sequence[tuple[str, int]]],
+    folder: Folder,
+    kept: Manifest,
+    files: Mapping[str, Files],
     gone: Sequence[str],
     *,
     operation: str,
     horizon_us: int | None = None,
 ) -> None:
     """Commit files in place of others, under the newest batch and with its notes."""
-    kept = tables.manifest()
     last = kept.batches[-1]
     notes = last.notes if horizon_us is None else {**last.notes, DROPPED: horizon_us}
     batch = Batch(id=last.id, files=dict(files), notes=notes, rows=last.rows)
-    tables.commit(batch, without=gone, made_from=kept, operation=operation)
+    folder.commit(batch, without=gone, made_from=kept, operation=operation)
 
 
 def due_files(files: Iterable[DataFile], *, everything: bool = False) -> list[DataFile]:
@@ -191,13 +195,7 @@ def _size_class(n_rows: int) -> int:
     return math.ceil(math.log(max(n_rows / SMALL_ROWS, 1), MERGE_FILES))
 
 
-def _merged(root: Place, name: str, files: Sequence[DataFile]) -> list[tuple[str, int]]:
-    return write_merged(root, name, [_read(root, name, file) for file in files])
-
-
 def _read(root: Place, name: str, file: DataFile) -> pa.Table:
-    from holdfast.tables.arrow_rows import conform, read_parquet
-
     (path,) = checked_files(root, [file.name])
     return conform(read_parquet(path), TABLES[name], str(path))
 
@@ -210,22 +208,22 @@ def _reaches(file: DataFile, horizon_us: int) -> bool:
     return datetime.fromisoformat(str(low)).timestamp() * 1_000_000 < horizon_us
 
 
-def _standing(tables: Tables) -> pa.Table:
+def _standing(now: FolderVersion) -> pa.Table:
     """Pairs of a group and a generation whose rows stay, whatever their time."""
-    rows = tables.stored("generations").select(["group", "generation", "timestamp"])
+    rows = now.stored("generations").select(["group", "generation", "timestamp"])
     last = rows.group_by("group").aggregate([("timestamp", "max")])
     joined = rows.join(last, "group").filter(pc.field("timestamp") == pc.field("timestamp_max"))
     pairs = [joined.select(["group", "generation"])]
-    pairs += open_pairs(tables)
+    pairs += _open_pairs(now)
     return pa.concat_tables(pairs).group_by(["group", "generation"]).aggregate([])
 
 
-def open_pairs(tables: Tables) -> list[pa.Table]:
+def _open_pairs(now: FolderVersion) -> list[pa.Table]:
     """Pairs of a group and a generation that lost partitions which nobody owns yet."""
-    lost = tables.stored("movements").filter(pc.field("kind") == "lost")
+    lost = now.stored("movements").filter(pc.field("kind") == "lost")
     if not lost.num_rows:
         return []
-    owned = tables.stored("movements").filter(pc.field("to_member").is_valid())
+    owned = now.stored("movements").filter(pc.field("to_member").is_valid())
     keys = ["group", "topic", "partition"]
     again = owned.group_by(keys).aggregate([("timestamp", "max")])
     open_ = lost.join(again, keys, join_type="left outer")

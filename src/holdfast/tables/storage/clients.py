@@ -7,8 +7,8 @@ store refuses is one line. A store that does not answer is given up after a boun
 
 **Strategy.** ``pyarrow.fs`` brings S3, Google and Azure in the wheel that every worker has for its
 Parquet. HDFS is ``hdfs-native``, a client without Java, behind the same interface. What Arrow has
-not is a file that is written only where none is: that is ``obstore`` (the ``object_store`` of
-Rust), asked for by a process that commits and by no other.
+not is a small file that is written at once, and only where none is: that is ``obstore`` (the
+``object_store`` of Rust), asked for by a process that commits and by no other.
 
 References: docs/adr/0030-stores.md; docs/adr/0034-tables-on-stores.md.
 """
@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import os
 import re
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import cache, partial
+from functools import cache
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -47,22 +46,27 @@ def filesystem(root: str) -> Any:
 
 
 def _open_s3(url: Any) -> Any:
-    from pyarrow.fs import S3FileSystem, resolve_s3_region
+    from pyarrow.fs import S3FileSystem
 
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    server = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    server, region = _s3_server(url)
     where: dict[str, Any] = {}
     if server:
         found = urlsplit(server)
         where = {"endpoint_override": found.netloc, "scheme": found.scheme}
-    elif not region:
-        region = resolve_s3_region(url.netloc)
     return S3FileSystem(
-        region=region or "us-east-1",
-        connect_timeout=_CONNECT_S,
-        request_timeout=_REQUEST_S,
-        **where,
+        region=region, connect_timeout=_CONNECT_S, request_timeout=_REQUEST_S, **where
     )
+
+
+def _s3_server(url: Any) -> tuple[str | None, str]:
+    """Server of a bucket, None for Amazon's, and its region."""
+    server = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if not server and not region:
+        from pyarrow.fs import resolve_s3_region
+
+        region = resolve_s3_region(url.netloc)
+    return server, region or "us-east-1"
 
 
 def _open_gs(_: Any) -> Any:
@@ -79,10 +83,9 @@ def _open_gs(_: Any) -> Any:
 def _open_abfss(url: Any) -> Any:
     from pyarrow.fs import AzureFileSystem
 
-    key = os.environ.get("AZURE_STORAGE_ACCOUNT_KEY") or os.environ.get("AZURE_STORAGE_KEY")
-    token = os.environ.get("AZURE_STORAGE_SAS_TOKEN")
+    key, token, server = _azure_keys()
     where: dict[str, str] = {}
-    if server := os.environ.get("AZURE_STORAGE_ENDPOINT"):
+    if server:
         found = urlsplit(server)
         for kind in ("blob", "dfs"):
             where |= {
@@ -92,6 +95,13 @@ def _open_abfss(url: Any) -> Any:
     return AzureFileSystem(
         account_name=url.hostname.partition(".")[0], account_key=key, sas_token=token, **where
     )
+
+
+def _azure_keys() -> tuple[str | None, str | None, str | None]:
+    """Key and token of the account, and its server, if it is another than Microsoft's."""
+    key = os.environ.get("AZURE_STORAGE_ACCOUNT_KEY") or os.environ.get("AZURE_STORAGE_KEY")
+    server = os.environ.get("AZURE_STORAGE_ENDPOINT")
+    return key, os.environ.get("AZURE_STORAGE_SAS_TOKEN"), server
 
 
 def _open_hdfs(url: Any) -> Any:
@@ -111,55 +121,6 @@ _OPEN: Final[Mapping[str, Callable[[Any], Any]]] = {
 }
 
 
-Creator = Callable[[str, bytes], bool]
-"""Writes a file of a store, by its name there, where none is; False where one is."""
-
-
-@cache
-def creator(root: str) -> Creator:
-    """What writes a file of a bucket, a container or a name node only where none is.
-
-    Raises
-    ------
-    ConfigError
-        ``obstore`` is not installed, or the credentials are of a kind that it does not find.
-    """
-    if root.startswith("hdfs:"):
-        return partial(write_hdfs, root, overwrite=False)
-    return _object_creator(urlsplit(root))
-
-
-@cache
-def azure_put(root: str) -> Callable[[str, bytes], object]:
-    """What gives a file of a container on Azure other bytes, at once.
-
-    Arrow makes an empty file first, which a reader sees, and which stays where the writer dies.
-    """
-    import obstore
-
-    return partial(obstore.put, _abfss_objects(urlsplit(root)), use_multipart=False)
-
-
-def write_hdfs(root: str, path: str, data: bytes, *, overwrite: bool) -> bool:
-    """Write a file at once: a draft that is renamed, by the name node for one caller only.
-
-    Returns
-    -------
-    bool
-        False where there is one already and it stays.
-    """
-    client = hdfs_client(root)
-    draft = f"{path.rpartition('/')[0]}/.{uuid.uuid4().hex}.tmp"
-    with client.create(draft) as file:
-        file.write(data)
-    try:
-        client.rename(draft, path, overwrite=overwrite)
-    except FileExistsError:
-        client.delete(draft)
-        return False
-    return True
-
-
 @cache
 def hdfs_client(root: str) -> Any:
     """The client of a name node; one a process."""
@@ -168,30 +129,48 @@ def hdfs_client(root: str) -> Any:
     return Client(root)
 
 
-def _object_creator(url: Any) -> Creator:
+@cache
+def object_store(root: str) -> Any:
+    """The ``obstore`` client of a bucket or a container; one a process.
+
+    Raises
+    ------
+    ConfigError
+        ``obstore`` is not installed, or the credentials are of a kind that it does not find.
+    """
+    url = urlsplit(root)
     try:
-        import obstore
+        import obstore.store  # noqa: F401 (it is looked for)
     except ImportError as error:
         raise ConfigError(
             f"tables on {url.scheme}:// are written with obstore: pip install 'holdfast[stores]'"
         ) from error
-    store = _OBJECTS[url.scheme](url)
+    return _OBJECTS[url.scheme](url)
 
-    def create(path: str, data: bytes) -> bool:
-        try:
-            obstore.put(store, path, data, mode="create", use_multipart=False)
-        except obstore.exceptions.AlreadyExistsError:
-            return False
-        except (
-            obstore.exceptions.PermissionDeniedError,
-            obstore.exceptions.UnauthenticatedError,
-        ) as error:
-            raise OSError(f"access denied: {reason_of(error)}") from error
-        except FileNotFoundError as error:  # the bucket is not there
-            raise OSError(reason_of(error)) from error
-        return True
 
-    return create
+def put(root: str, key: str, data: bytes, *, anew: bool) -> bool:
+    """Give a file of an object store this content, at once.
+
+    Arrow makes an empty file first on Azure, which a reader sees, and has no ``anew``.
+
+    Returns
+    -------
+    bool
+        False where there is one already and it was to be made anew.
+    """
+    store = object_store(root)
+    import obstore
+
+    refused = obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError
+    try:
+        obstore.put(store, key, data, mode="create" if anew else "overwrite", use_multipart=False)
+    except obstore.exceptions.AlreadyExistsError:
+        return False
+    except refused as error:
+        raise OSError(f"access denied: {reason_of(error)}") from error
+    except FileNotFoundError as error:  # the bucket is not there
+        raise OSError(reason_of(error)) from error
+    return True
 
 
 def _client_options(server: str | None = None) -> dict[str, Any]:
@@ -206,16 +185,11 @@ def _client_options(server: str | None = None) -> dict[str, Any]:
 def _s3_objects(url: Any) -> Any:
     from obstore.store import S3Store
 
-    server = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    server, region = _s3_server(url)
     more: dict[str, Any] = {"endpoint": server} if server else {}
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if not region and not server:
-        from pyarrow.fs import resolve_s3_region
-
-        region = resolve_s3_region(url.netloc)
     if os.environ.get("AWS_PROFILE") and not os.environ.get("AWS_ACCESS_KEY_ID"):
         more["credential_provider"] = _profile()
-    return S3Store(url.netloc, region=region or "us-east-1", **more, **_client_options(server))
+    return S3Store(url.netloc, region=region, **more, **_client_options(server))
 
 
 def _profile() -> Any:
@@ -239,15 +213,11 @@ def _abfss_objects(url: Any) -> Any:
     from obstore.store import AzureStore
 
     container, _, account = url.netloc.partition("@")
-    keys = {
-        "account_key": os.environ.get("AZURE_STORAGE_ACCOUNT_KEY")
-        or os.environ.get("AZURE_STORAGE_KEY"),
-        "sas_key": os.environ.get("AZURE_STORAGE_SAS_TOKEN"),
-    }
-    given: dict[str, Any] = {name: key for name, key in keys.items() if key}
-    name, server = account.partition(".")[0], os.environ.get("AZURE_STORAGE_ENDPOINT")
-    if server:
-        given["endpoint"] = f"{server.rstrip('/')}/{name}"
+    key, token, server = _azure_keys()
+    name = account.partition(".")[0]
+    given: dict[str, Any] = {"account_key": key} if key else {}
+    given |= {"sas_key": token} if token else {}
+    given |= {"endpoint": f"{server.rstrip('/')}/{name}"} if server else {}
     return AzureStore(container, account_name=name, **given, **_client_options(server))
 
 

@@ -7,9 +7,9 @@ null here.
 
 from __future__ import annotations
 
-from holdfast.tables.definition import Column, DType, Table
-from holdfast.tables.dumped import RECORDS
-from holdfast.tables.stored import (
+from holdfast.tables.columns.definition import Column, DType, Table
+from holdfast.tables.columns.dumped import RECORDS
+from holdfast.tables.columns.stored import (
     ASSIGNMENTS,
     BAD_RECORDS,
     GENERATIONS,

@@ -1,10 +1,10 @@
 """Which process wrote to a folder of tables last: for what a second writer is told.
 
 **Rules.** Nothing is decided here. Of two writers that began with the same version of the manifest
-one commits, and the other one is refused (:mod:`holdfast.tables.manifest`). Whoever begins to write
-is refused at once where the manifest names a stream that goes on: on this machine its process
-lives, or on another one it has committed a short time ago. A process id that is used again is
-another process, since it began at another time. Clocks of two machines are compared here and
+one commits, and the other one is refused (:mod:`holdfast.tables.folder.manifest`). Whoever begins
+to write is refused at once where the manifest names a stream that goes on: on this machine its
+process lives, or on another one it has committed a short time ago. A process id that is used again
+is another process, since it began at another time. Clocks of two machines are compared here and
 nowhere else; if they differ, a second writer is refused at its first commit instead.
 
 **Strategy.** A stream says in each commit how soon it commits again, and takes that back when it
@@ -16,13 +16,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import SourceError
-from holdfast.tables.places import Place
+from holdfast.tables.storage.places import Place
 
 SILENT_SECONDS: Final = 60.0
 """A stream on another machine that is late by so much has died."""
@@ -57,13 +57,9 @@ class LastWriter:
         """Text for people."""
         return f"process {self.pid} on {self.host} (last commit {self.at})"
 
-    def as_json(self) -> dict[str, Any]:
-        """As the manifest has it."""
-        return asdict(self)
-
 
 def from_json(entry: Mapping[str, Any]) -> LastWriter:
-    """The way back of :meth:`LastWriter.as_json`; raises KeyError, TypeError or ValueError."""
+    """The writer that a manifest names; raises KeyError, TypeError or ValueError."""
     again = entry["again_seconds"]
     return LastWriter(
         host=str(entry["host"]),

@@ -1,0 +1,7 @@
+"""Where files stand: it knows nothing of tables.
+
+``places`` turns a user's path or URL into a place, and finds its store. ``store`` is what is asked
+of any place, ``disk`` and ``remote`` are the answers, and ``clients`` opens stores of a network.
+``parquet`` opens the files of strangers, and ``private`` makes files and folders for their owner
+alone.
+"""
