@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.kinds.rows import kind_of
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask, starts
 from holdfast.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
 from holdfast.pipeline.arrow_types import ArrowColumn
-from holdfast.pipeline.history.generations import own_assignment
 from holdfast.tables.arrow_rows import row_groups
 from holdfast.tables.parquet import open_parquet
 from holdfast.tables.reading import Tables, once_more
@@ -190,7 +190,7 @@ def _refused(n_tps: I64, last: pa.Table) -> pa.Array:
     )
     texts = []
     for n, kind in zip(n_tps.tolist(), kinds, strict=True):
-        text = own_assignment(*kind)
+        text = kind_of(*kind).own_assignment or None
         if text is None and n > MOST_PARTITIONS:
             text = f"{n} topic-partitions, of which a plan takes {MOST_PARTITIONS}"
         texts.append(text)
