@@ -123,7 +123,7 @@ def check(name: str, out: Path, truth: dict[str, int]) -> dict[str, int]:
     tables = Tables(out)
     found = {table: rows for table in tables.batches()[0].rows if (rows := tables.rows(table))}
     if name in KINDS:
-        odd = {table: rows for table, rows in found.items() if rows % truth["groups"]}
+        odd = {table: rows for table, rows in found.items() if rows % truth["n_groups"]}
         assert found["generations"] and not odd, found
         assert not {"anomalies", "bad_records"} & found.keys(), found
         return found
@@ -190,7 +190,7 @@ def measured(
             cpu.append(usage.total() - before)
             wall.append(time.monotonic() - started)
     what = "commits" if name.startswith("commits") else "assignments"
-    millions = truth["records" if name in KINDS else what] / 1e6
+    millions = truth["n_records" if name in KINDS else what] / 1e6
     found = check(name, out, truth)
     shutil.rmtree(out)
     return {
@@ -200,7 +200,7 @@ def measured(
         "cpus": os.cpu_count(),
         "commits": truth["commits"],
         "assignments": truth["assignments"],
-        "records": truth.get("records"),
+        "records": truth.get("n_records"),
         "cpu_seconds": [round(seconds, 2) for seconds in cpu],
         "wall_seconds": [round(seconds, 2) for seconds in wall],
         "cpu_seconds_per_million": round(min(cpu[1:] or cpu) / millions, 3),

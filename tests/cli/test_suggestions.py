@@ -30,6 +30,8 @@ from holdfast.assignors.registry import ASSIGNORS
 from holdfast.cli.app import COMMANDS
 from holdfast.cli.commands import simulate_soak
 from holdfast.command_lines import DUMP, FOLDER, SERVERS, GivenSource, holdfast_line
+from holdfast.kinds.kind import GroupKind
+from holdfast.kinds.rows import CLASSIC, KINDS
 from holdfast.machine import codes
 from holdfast.report.findings.facts import Age, Facts, read_facts
 from holdfast.report.findings.finding import RULES, Finding, Limits, describe, to_cooperative
@@ -39,7 +41,7 @@ from holdfast.tables.reading import Tables, read_tables
 
 ODD = ("it's", "a b", "-x", "--group", "$HOME", "DOMAIN\\etl", "a*[1]", "\u202eltr", "=1+1", "é")
 NAMES = {code: f"{ODD[i % len(ODD)]}{i}" for i, code in enumerate(CASES)}
-KINDS = ("share", "streams", "streams_classic", "connect", "migrated", "worker")
+CAPTURED = ("share", "streams", "streams_classic", "connect", "migrated", "worker")
 TOOLS = {
     "kafka-consumer-groups.sh",
     "kafka-share-groups.sh",
@@ -66,7 +68,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Tables of a captured group of every kind."""
     found = {}
-    for name in KINDS:
+    for name in CAPTURED:
         folder = tmp_path_factory.mktemp(name)
         local.run(kind(name).write_dump(folder / "dump"), folder / "out")
         found[name] = folder / "out"
@@ -78,10 +80,10 @@ def facts_of(code: str, fleet: Path) -> Facts:
     return read_facts(read_tables(fleet), NAMES[code], None, GivenSource(path=str(fleet)))
 
 
-def as_kind(fleet: Path, code: str, name: str) -> Any:
+def as_kind(fleet: Path, code: str, of: GroupKind) -> Any:
     """The same, as if the group were of another kind."""
     facts = facts_of(code, fleet)
-    object.__setattr__(facts, "kind", name)
+    object.__setattr__(facts, "kind", of)
     return facts
 
 
@@ -106,7 +108,7 @@ def history_of(root: Path) -> Path:
 
 def a_dump(root: Path) -> Path:
     """A captured dump: the suggested command reads it."""
-    return kind(KINDS[0]).write_dump(root)
+    return kind(CAPTURED[0]).write_dump(root)
 
 
 def fail_soak(tmp_path: Path) -> Done:
@@ -228,7 +230,7 @@ def test_a_finding_suggests_a_command_that_reads_the_given_source(code: str, fle
         assert again.code == 0, again.err
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", CAPTURED)
 def test_a_finding_about_any_kind_of_group(name: str, kinds: dict[str, Path]) -> None:
     for command in of_tables(kinds[name]):
         words = words_of(command)
@@ -239,9 +241,9 @@ def test_a_finding_about_any_kind_of_group(name: str, kinds: dict[str, Path]) ->
 
 def findings_of_every_kind(fleet: Path) -> Iterator[Finding]:
     """What each rule finds in its group, as if the group were of another kind."""
-    for name in ("share", "streams", "stream", "connect", "worker"):
+    for of in (row for row in KINDS if not row.takes_assignors):
         for code in CASES:
-            yield from RULES[code].find(as_kind(fleet, code, name), Limits())
+            yield from RULES[code].find(as_kind(fleet, code, of), Limits())
 
 
 def test_what_is_suggested_for_a_kind_that_no_assignor_serves(fleet: Path) -> None:
@@ -311,7 +313,7 @@ def test_a_cluster_that_was_given_stands_in_every_command(fleet: Path) -> None:
 
 
 def test_a_word_that_looks_like_an_option_keeps_its_place() -> None:
-    facts: Any = SimpleNamespace(kind="share", group="--all-groups", source=GivenSource())
+    facts: Any = SimpleNamespace(kind=CLASSIC, group="--all-groups", source=GivenSource())
     assert "--group=--all-groups" in words_of(describe(facts))
     assert holdfast_line("lag", "--group", "it's") == "holdfast lag --group 'it'\"'\"'s'"
 
@@ -351,7 +353,7 @@ def test_every_call_that_suggests_a_command_is_among_the_cases(
                 replace(facts_of("HF101", fleet), age=Age(seconds=1e6, is_kept=True)), Limits()
             )
         )
-        to_cooperative(as_kind(fleet, "HF110", "consumer"), ["cooperative-sticky"])
+        to_cooperative(as_kind(fleet, "HF110", CLASSIC), ["cooperative-sticky"])
         read_reads(tmp_path)
         thrown_out(tmp_path)
         runpy.run_path(codes.__file__, run_name=codes.__name__)

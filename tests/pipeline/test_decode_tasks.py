@@ -1,46 +1,24 @@
-"""Tasks of Connect, Streams and our workers: columns against the scalar readers.
-
-The same records are decoded twice, the second time with batch readers that refuse everything, so
-that the scalar readers decide alone. The answers are equal for captured records, for records of
-every version with random fields, and for records whose embedded messages were spoiled.
-"""
+"""Tasks of Connect, Streams and our workers: what is read of one member touches no other one."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
+from tests.pipeline.kinds import kind
 from tests.pipeline.test_decode import batch_of
 
-from holdfast.pipeline.ingest import decode, decode_classic, decode_streams, decode_tasks
-from holdfast.wire.layouts import connect, streams_user_data
-from holdfast.wire.layouts.consumer_protocol import (
-    AssignmentMessage,
-    Subscription,
-    encode_assignment,
-    encode_subscription,
-)
-from holdfast.wire.layouts.container import (
-    MemberAssignment,
-    MemberSubscription,
-    encode_member_assignment,
-    encode_member_subscription,
-)
-from holdfast.wire.layouts.frames import Leaving
-from holdfast.wire.layouts.offsets_schemas import Kind, layout
-from holdfast.wire.many import offsets_tasks
+from holdfast.kinds.kind import Given
+from holdfast.kinds.rows import KINDS
+from holdfast.kinds.streams import tell_warm_ups
+from holdfast.pipeline.ingest import decode
+from holdfast.wire.layouts.connect import ASSIGNMENT, METADATA
+from holdfast.wire.layouts.streams_user_data import NEVER_MS
 from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
 from holdfast.wire.one.writer import Writer
 
-CAPTURED = Path(__file__).parent.parent / "wire" / "captured"
-KINDS = ("connect", "worker", "streams_classic")
-READERS = {
-    "connect": ("connect", "sessioned"),
-    "holdfast": ("holdfast", "holdfast-deferred"),
-    "stream": ("consumer", "stream"),
-}
+CAPTURED = ("connect", "worker", "streams_classic")
+NAMES = ("subscription", "assignment")
+READ = {row.name: row for row in KINDS if row.read is not None}
 
 
 def decoded(pairs) -> list[list[dict]]:
@@ -52,260 +30,139 @@ def decoded(pairs) -> list[list[dict]]:
     return tables
 
 
-def refuse_all(monkeypatch) -> None:
-    """Make the batch readers refuse every message."""
-
-    def nothing(read):
-        return lambda messages, rows: read(messages, rows[:0])
-
-    for name in ("read_connect_metadata", "read_connect_assignments"):
-        monkeypatch.setattr(decode_tasks, name, nothing(getattr(offsets_tasks, name)))
-    for name in ("read_streams_assignments", "read_streams_subscriptions"):
-        monkeypatch.setattr(decode_streams, name, nothing(getattr(offsets_tasks, name)))
-
-    def refused(frames):
-        none = np.zeros(len(frames), np.int64)
-        return offsets_tasks.Frames(read=none > 0, leaving=none, delay_ms=none.copy(), lists=[])
-
-    for module in (decode_classic, decode_tasks):
-        for name in ("read_claims", "read_verdicts"):
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, refused)
+def captured(name: str) -> list[tuple[bytes, bytes]]:
+    """Records of generations with members."""
+    rows = [row for row in kind(name).records if row["key"][:4] == "0002" and row["value"]]
+    pairs = [(bytes.fromhex(row["key"]), bytes.fromhex(row["value"])) for row in rows]
+    return [pair for pair in pairs if decode_record(*pair).to_dict()["value"]["members"]]
 
 
-def assert_alike(pairs, monkeypatch) -> list[list[dict]]:
-    quick = decoded(pairs)
-    with monkeypatch.context() as patch:
-        refuse_all(patch)
-        slow = decoded(pairs)
-    assert quick == slow
-    return quick
-
-
-def captured(kind: str) -> list[tuple[bytes, bytes | None]]:
-    rows = map(json.loads, (CAPTURED / f"{kind}.jsonl").read_text().splitlines())
-    return [
-        (bytes.fromhex(row["key"]), bytes.fromhex(row["value"]) if row["value"] else None)
-        for row in rows
-        if "topic" not in row and row["key"][:4] == "0002"
-    ]
-
-
-def group_of(messages, reader: str, generation: int = 1) -> tuple[bytes, bytes | None]:
-    protocol_type, protocol = READERS[reader]
-    members = [
-        {
-            "memberId": f"m{number:03d}",
-            "groupInstanceId": None,
-            "clientId": "c",
-            "clientHost": "/h",
-            "rebalanceTimeout": 60_000,
-            "sessionTimeout": 10_000,
-            "subscription": subscription,
-            "assignment": assignment,
-        }
-        for number, (subscription, assignment) in enumerate(messages)
-    ]
-    value = {
-        "protocolType": protocol_type,
-        "generation": generation,
-        "protocol": protocol,
-        "leader": "m000",
-        "currentStateTimestamp": 1,
-        "members": members,
-    }
-    key = {"group": reader}
-    record = Record(record_type=2, name="GroupMetadata", key=key, value_version=3, value=value)
-    return encode_record(record)
-
-
-def written(fields, layout_version: int, rng, **given) -> bytes:
-    """A struct with random fields, or those given."""
-    writer = Writer("random")
-    for field in layout(fields, layout_version, False).plain:
-        write_field(writer, field, layout_version, rng, given.get(field.name))
-    return writer.done()
-
-
-def write_field(writer: Writer, field, version: int, rng, value) -> None:
-    if field.is_array:
-        if field.nullable and rng.random() < 0.2:
-            writer.int32(-1, field.name)
-            return
-        n = 0 if field.name == "namedTopology" and rng.random() < 0.97 else int(rng.integers(0, 5))
-        writer.int32(n, field.name)
-        for _ in range(n):
-            if field.kind is Kind.STRUCT:
-                writer.raw(written(field.fields, version, rng))
-            else:
-                write_value(writer, field, rng, None)
-    else:
-        write_value(writer, field, rng, value)
-
-
-def write_value(writer: Writer, field, rng, value) -> None:
-    small = int(rng.integers(-2, 5)) if value is None else value
-    match field.kind:
-        case Kind.STRING if field.name == "namedTopology":
-            writer.string("named" if rng.random() < 0.03 else None, "", nullable=True)
-        case Kind.STRING:
-            writer.string(f"näme-{small}", "")
-        case Kind.BYTES:
-            writer.bytes_(value if isinstance(value, bytes) else b"abc", "", nullable=True)
-        case Kind.UUID:
-            writer.raw(bytes(range(16)))
-        case Kind.INT64:
-            writer.int64(small, "")
-        case Kind.INT32:
-            writer.int32(small, "")
-        case Kind.INT16:
-            writer.int16(small, "")
-        case _:
-            writer.int8(small, "")
-
-
-def random_connect(rng) -> tuple[bytes, bytes]:
-    version = int(rng.integers(1, 5))
-    had, now = (
-        written(connect.ASSIGNMENT_FIELDS, 1, rng, version=version, delay=int(rng.integers(0, 3)))
-        for _ in range(2)
+def changed(pair, change) -> tuple[bytes, bytes | None]:
+    """The record with what ``change`` makes of its members' messages."""
+    record = decode_record(*pair)
+    value = record.to_dict()["value"]
+    for number, member in enumerate(value["members"]):
+        for name in NAMES:
+            member[name] = change(number, name, bytes.fromhex(member[name]))
+    return encode_record(
+        Record(record_type=2, name=record.name, key=record.key, value_version=3, value=value)
     )
-    allocation = had if rng.random() < 0.9 else b""
-    return written(connect.METADATA_FIELDS, 1, rng, version=version, allocation=allocation), now
-
-
-def random_streams(rng) -> tuple[bytes, bytes]:
-    asked, given = rng.integers(1, 13, 2).tolist()
-    fields = streams_user_data
-    data = written(fields.SUBSCRIPTION_FIELDS, min(asked, 11), rng, version=asked)
-    next_ms = [streams_user_data.NEVER_MS, 0, 5, 10**12][int(rng.integers(0, 4))]
-    more = written(
-        fields.ASSIGNMENT_FIELDS, min(given, 11), rng, version=given, nextRebalanceMs=next_ms
-    )
-    topics = tuple((f"t{n}", tuple(range(int(rng.integers(0, 4))))) for n in range(3))
-    return (
-        encode_subscription(Subscription(topics=("t0",), user_data=data)),
-        encode_assignment(AssignmentMessage(partitions=topics, user_data=more)),
-    )
-
-
-def random_worker(rng) -> tuple[bytes, bytes]:
-    def sets():
-        return tuple(
-            (f"kind{n}", tuple(sorted(set(rng.integers(0, 300, 3).tolist())))) for n in range(2)
-        )
-
-    had = MemberSubscription(
-        topics=("kind0",),
-        owned=sets(),
-        nonce=int(rng.integers(0, 2**20)),
-        leaving=list(Leaving)[int(rng.integers(0, 3))],
-        delay_ms=int(rng.integers(0, 2) * 300),
-        memory_age_ms=int(rng.integers(0, 2) * 70),
-        given_up=sets() if rng.random() < 0.3 else (),
-        memory=b"memory" if rng.random() < 0.5 else None,
-        assignor_data=b"x" if rng.random() < 0.1 else None,
-    )
-    now = MemberAssignment(
-        assigned=sets(),
-        revoked=[None, (), (("kind1", (3, 5, 9)),), sets()][int(rng.integers(0, 4))],
-        delay_ms=int(rng.integers(0, 2) * 20_000),
-        nonce=int(rng.integers(0, 300)),
-        memory=b"memory" if rng.random() < 0.5 else None,
-        planned=b"x" if rng.random() < 0.1 else None,
-    )
-    return encode_member_subscription(had), encode_member_assignment(now)
-
-
-RANDOM = {"connect": random_connect, "stream": random_streams, "holdfast": random_worker}
 
 
 def spoiled(data: bytes, rng) -> bytes:
     """The bytes, cut off, made longer, or with some of them changed."""
-    changed = bytearray(data)
+    bytes_ = bytearray(data)
     match int(rng.integers(0, 4)):
         case 0:
-            return bytes(changed[: int(rng.integers(0, len(changed) + 1))])
+            return bytes(bytes_[: int(rng.integers(0, len(bytes_) + 1))])
         case 1:
-            return bytes(changed) + bytes(rng.integers(0, 256, 3).tolist())
+            return bytes(bytes_) + bytes(rng.integers(0, 256, 3).tolist())
         case _:
-            for at in rng.integers(0, max(len(changed), 1), int(rng.integers(1, 4))).tolist():
-                if changed:
-                    changed[at] = int(rng.choice([0, 1, 2, 0x7F, 0x80, 0xFF, changed[at] ^ 1]))
-            return bytes(changed)
+            for at in rng.integers(0, max(len(bytes_), 1), int(rng.integers(1, 4))).tolist():
+                if bytes_:
+                    bytes_[at] = int(rng.choice([0, 1, 2, 0x7F, 0x80, 0xFF, bytes_[at] ^ 1]))
+            return bytes(bytes_)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_captured_records_are_read_alike(kind, monkeypatch):
-    tables = assert_alike(captured(kind), monkeypatch)
-    assert sum(map(len, tables)) > 30
-
-
-@pytest.mark.parametrize("reader", READERS)
-def test_random_records_of_every_version_are_read_alike(reader, monkeypatch):
-    rng = np.random.default_rng(16)
-    pairs = [
-        group_of([RANDOM[reader](rng) for _ in range(int(rng.integers(0, 5)))], reader, number)
-        for number in range(150)
+def of_member(tables, number: int) -> tuple[dict, list[dict]]:
+    """What the tables of one generation say of a member, but for roles."""
+    _, members, owned = tables
+    return members[number], [
+        row | {"role": None} for row in owned if row["member"] == number and row["role"] != 4
     ]
-    _, members, owned = assert_alike(pairs, monkeypatch)
-    assert np.mean([row["readable"] for row in members]) > 0.8
-    assert len(owned) > len(members)
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_spoiled_records_are_read_alike(reader, monkeypatch):
+@pytest.mark.parametrize("name", CAPTURED)
+def test_a_spoiled_message_touches_no_other_member(name):
     rng = np.random.default_rng(61)
-    pairs = []
-    for number in range(300):
-        whole = [RANDOM[reader](rng) for _ in range(3)]
-        at = int(rng.integers(0, 3))
-        whole[at] = tuple(spoiled(one, rng) if rng.random() < 0.7 else one for one in whole[at])
-        pairs.append(group_of(whole, reader, number))
-    _, members, _ = assert_alike(pairs, monkeypatch)
-    assert not all(row["readable"] for row in members)
+    unreadable = 0
+    for pair in captured(name) * 5:
+        whole = decoded([pair])
+        victim = int(rng.integers(0, len(whole[1])))
+
+        def change(number, _, data, victim=victim):
+            return spoiled(data, rng) if number == victim else data
+
+        found = decoded([changed(pair, change)])
+        for number in {*range(len(whole[1]))} - {victim}:
+            before, after = of_member(whole, number), of_member(found, number)
+            assert after[0] == before[0]
+            assert {row["topic"]: row["partitions"] for row in after[1]}.keys() == {
+                row["topic"] for row in before[1]
+            }
+        unreadable += not found[1][victim]["readable"]
+    assert unreadable
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_spoiled_captured_records_are_read_alike(kind, monkeypatch):
-    rng = np.random.default_rng(4)
-    pairs = []
-    for key, value in captured(kind) * 10:
-        record = decode_record(key, value)
-        if record.value is None or not record.value["members"]:
-            continue
-        fields = record.to_dict()["value"]
-        for member in fields["members"]:
-            for name in ("subscription", "assignment"):
-                if rng.random() < 0.5:
-                    member[name] = spoiled(bytes.fromhex(member[name]), rng)
-        more = Record(
-            record_type=2, name=record.name, key=record.key, value_version=3, value=fields
-        )
-        pairs.append(encode_record(more))
-    assert_alike(pairs, monkeypatch)
+@pytest.mark.parametrize("name", CAPTURED)
+def test_an_empty_assignment_gives_nothing_and_is_no_damage(name):
+    pair = changed(captured(name)[-1], lambda _, name, data: b"" if name == NAMES[1] else data)
+    _, members, owned = decoded([pair])
+    assert all(row["readable"] for row in members) and not owned
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_captured_records_need_no_scalar_reader(kind, monkeypatch):
-    def never(*_):
-        raise AssertionError("a captured message was read alone")
-
-    monkeypatch.setattr(decode_tasks, "blob", never)
-    monkeypatch.setattr(decode_streams, "blob", never)
-    monkeypatch.setattr(decode_classic, "blob", never)
-    assert decoded(captured(kind))
-
-
-def test_records_of_all_kinds_stand_in_one_batch(monkeypatch):
-    rng = np.random.default_rng(7)
-    pairs = []
-    for number in range(20):
-        for reader, one in RANDOM.items():
-            pairs.append(group_of([one(rng) for _ in range(2)], reader, number))
-    together = assert_alike(pairs, monkeypatch)
-    apart = [decoded([pair]) for pair in pairs]
-    assert [row["role"] for row in together[2]].count(4) == sum(
-        [row["role"] for row in owned].count(4) for *_, owned in apart
+@pytest.mark.parametrize("name", CAPTURED)
+def test_a_message_that_does_not_parse_gives_nothing(name):
+    pair = changed(
+        captured(name)[-1], lambda _, name, data: data[:-1] if name == NAMES[1] else data
     )
-    assert len(together[2]) == sum(len(owned) for *_, owned in apart)
+    _, members, owned = decoded([pair])
+    if name != "streams_classic":  # its last byte is in the user data, and topics parse
+        assert not owned
+    assert not any(row["readable"] for row in members)
+
+
+def test_records_of_all_kinds_stand_in_one_batch():
+    pairs = [pair for group in zip(*map(captured, CAPTURED), strict=False) for pair in group]
+    together, apart = decoded(pairs), [decoded([pair]) for pair in pairs]
+    strip = dict.fromkeys(("row", "member", "timestamp", "log_offset"))
+    for place in range(3):
+        assert [row | strip for row in together[place]] == [
+            row | strip for tables in apart for row in tables[place]
+        ]
+
+
+def connect_messages(version: int) -> tuple[bytes, bytes]:
+    """A worker that had a task, and is given a connector."""
+    had, now = Writer(ASSIGNMENT), Writer(ASSIGNMENT)
+    for writer, number in ((had, 3), (now, -1)):
+        writer.int16(version, "")
+        writer.int16(0, "")
+        writer.string("leader", "")
+        writer.string("http://leader", "")
+        writer.int64(7, "")
+        writer.int32(1, "")
+        writer.string("sink", "")
+        writer.int32(1, "")
+        writer.int32(number, "")
+    metadata = Writer(METADATA)
+    metadata.int16(version, "")
+    metadata.string("http://me", "")
+    metadata.int64(5, "")
+    if version:
+        metadata.bytes_(had.done(), "")
+    return metadata.done(), now.done()
+
+
+@pytest.mark.parametrize(("version", "has", "revoked"), [(0, [-1], -1), (1, [-1, 3], 0)])
+def test_before_increments_an_assignment_of_connect_is_everything(version, has, revoked):
+    read = READ["connect"].read
+    assert read is not None
+    given = read(*connect_messages(version))
+    assert given.owned == [(0, "sink", has)]
+    assert (given.n_revoked, given.config_offset) == (revoked, 7)
+
+
+def test_of_copies_only_those_beyond_what_every_task_has_are_warm_ups():
+    # Subtopology 0 has two copies of task 0 and one of task 1: one copy of task 0 is to take over.
+    first = Given(owned=[(0, "0", [0]), (1, "0", [1])], next_ms=5)
+    second = Given(owned=[(0, "0", [1]), (1, "0", [0])])
+    third = Given(owned=[(1, "0", [0])])
+    given = tell_warm_ups([b"", b"", b""], [first, second, third])
+    assert [one.owned for one in given] == [
+        [(0, "0", [0]), (1, "0", [1])],
+        [(0, "0", [1]), (2, "0", [0])],  # whose state nobody knows: the first one of these
+        [(1, "0", [0])],
+    ]
+    calm = [Given(owned=one.owned, next_ms=NEVER_MS) for one in (first, second, third)]
+    assert tell_warm_ups([b"", b"", b""], calm) == calm

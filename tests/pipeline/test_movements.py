@@ -160,11 +160,13 @@ def test_a_negative_partition_is_left_out(negative):
 
 
 @pytest.mark.parametrize(
-    ("protocol", "basis"),
-    [("holdfast-deferred", "handover"), ("holdfast-simple", "handover"), ("compatible", "handover"),
-     ("range", "eager"), ("sticky", "eager")],
+    ("of", "protocol", "basis"),
+    [("consumer", "holdfast-deferred", "handover"), ("consumer", "holdfast-simple", "handover"),
+     ("connect", "compatible", "handover"), ("connect", "default", "eager"),
+     ("consumer", "range", "eager"), ("consumer", "sticky", "eager")],
 )  # fmt: skip
-def test_who_stops_follows_from_the_protocol(protocol, basis):
-    first = generation("g", 1, {"a-1": {"t": [0]}, "b-1": {}}, at=0, protocol=protocol)
-    second = generation("g", 2, {"a-1": {}, "b-1": {"t": [0]}}, at=10, protocol=protocol)
+def test_who_stops_follows_from_the_protocol(of, protocol, basis):
+    kind = {"protocol": protocol, "protocol_type": of}
+    first = generation("g", 1, {"a-1": {"t": [0]}, "b-1": {}}, at=0) | kind
+    second = generation("g", 2, {"a-1": {}, "b-1": {"t": [0]}}, at=10) | kind
     assert [p[-1] for p in pauses([first, second])] == [basis]

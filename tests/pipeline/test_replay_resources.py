@@ -42,7 +42,7 @@ def replayed(tables):
 
 def test_a_connect_group_is_replayed_by_connectors_and_tasks(tables):
     story, rows = replayed(tables["connect"])
-    assert (story.workers, story.n_partitions) == ("connect", 7)  # two connectors, five tasks
+    assert (story.imitated_by, story.n_partitions) == ("connect", 7)  # two connectors, five tasks
     own = rows["connect", True]
     assert own["delay_ms"] == 12_000  # as its own assignments say
     assert own["fidelity_rebalances"] == own["fidelity_moves"] == own["fidelity_pause"] == 1
@@ -57,7 +57,7 @@ def test_a_connect_group_is_replayed_by_connectors_and_tasks(tables):
 
 def test_a_group_of_workers_is_replayed_by_its_resources(tables):
     story, rows = replayed(tables["worker"])
-    assert (story.workers, story.n_partitions) == ("holdfast", 8)
+    assert (story.workers, story.imitated_by, story.n_partitions) == (True, "", 8)
     own = rows["deferred", True]
     assert own["delay_ms"] == 5_000
     assert own["moved"] == own["recorded_moved"] == 12

@@ -55,9 +55,9 @@ def test_only_what_is_true_is_found(captured):
 
 def test_a_group_is_shown_by_a_tool_that_takes_it(captured):
     name, facts = captured
-    assert facts.kind == TOOLS[name][0]
+    assert facts.kind.name == TOOLS[name][0]
     assert describe(facts).startswith(TOOLS[name][1])
-    assert facts.takes_assignors is (name == "migrated")
+    assert facts.kind.takes_assignors is (name == "migrated")
 
 
 def test_the_heading_counts_what_the_group_divides_or_shares(captured):

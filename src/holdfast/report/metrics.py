@@ -209,7 +209,7 @@ def _ours(examination: Examination) -> Iterator[tuple[str, Sample]]:
         members = {"consumergroup": facts.group}
         yield "kafka_consumergroup_members", (members, int(g.n_members[last]))
         yield "holdfast_group_generation", (group, int(g.number[last]))
-        yield "holdfast_group_kind", ({**group, "kind": facts.kind}, 1)
+        yield "holdfast_group_kind", ({**group, "kind": facts.kind.name}, 1)
         for role, count in sorted(facts.roles.items()):
             yield "holdfast_group_assigned", ({**group, "role": role}, count)
         yield "holdfast_group_state", ({**group, "state": facts.state}, 1)

@@ -16,13 +16,13 @@ from __future__ import annotations
 import concurrent.futures
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from holdfast.adapters.cluster.connections import raise_code
 from holdfast.adapters.cluster.versions import GROUP_REQUESTS, REQUESTS
 from holdfast.errors import WireError
+from holdfast.kinds.kind import CONSUMER_PROTOCOL, GroupType
 from holdfast.model.partitions import TopicPartitions
 from holdfast.wire.layouts.consumer_protocol import decode_assignment
 
@@ -31,20 +31,9 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 500
 """Groups in one request: its answer stays within a few megabytes."""
-CONSUMER_PROTOCOL: Final = "consumer"
-"""Protocol type of classic groups whose members own partitions of topics."""
 _GROUPS_SINCE = 8  # the version of OffsetFetch that asks for many groups
 _GONE = 69
 """GROUP_ID_NOT_FOUND: a group that ended since it was listed has no members and no commits."""
-
-
-class GroupType(StrEnum):
-    """What ListGroups calls the type of a group."""
-
-    CLASSIC = "classic"
-    CONSUMER = "consumer"
-    SHARE = "share"
-    STREAMS = "streams"
 
 
 DESCRIBED_BY: Final[Mapping[GroupType, str]] = {

@@ -19,9 +19,9 @@ from holdfast.adapters.cluster.groups import (
     DESCRIBED_BY,
     GroupQuestions,
     GroupReader,
-    GroupType,
     Position,
 )
+from holdfast.kinds.kind import GroupType
 
 MOST_ASKED: Final = 5_000
 """Records whose time is asked for: a cluster answers a few thousand of them in a second."""

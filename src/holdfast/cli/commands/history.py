@@ -22,6 +22,7 @@ from holdfast.cli.output import Format, notes, print_note, write_rows
 from holdfast.cli.people import for_people
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.errors import ConfigError, SourceError, nearest, suggest
+from holdfast.kinds.rows import is_read
 from holdfast.names import visible
 from holdfast.pipeline.command_session import open_session
 
@@ -162,8 +163,6 @@ def _title(definition: Any, *, journaled: bool) -> str:
 
 def tell_unread(made: History, note: Any) -> None:
     """Say what the records hold that no table shows."""
-    from holdfast.pipeline.history.generations import PROTOCOL_TYPES
-
     among = f"of {made.n_records}"
     tell_bad(made.tables.rows("bad_records"), among, note)
     tell_counts(made.unknown, made.n_bad_share, among, note)
@@ -171,7 +170,7 @@ def tell_unread(made: History, note: Any) -> None:
     named = zip(table["group"].to_pylist(), table["protocol_type"].to_pylist(), strict=True)
     others: dict[str, set[str]] = {}
     for group, protocol_type in named:
-        if protocol_type and protocol_type not in PROTOCOL_TYPES:
+        if protocol_type and not is_read(protocol_type):
             others.setdefault(protocol_type, set()).add(group)
     for protocol_type, groups in sorted(others.items()):
         note(

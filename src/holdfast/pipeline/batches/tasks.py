@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.kinds.kind import GroupType
 from holdfast.model.columns import I64
 from holdfast.pipeline.arrow_types import Batches, BatchTask
 from holdfast.pipeline.batches.split import RowKind, by_kind, file_names
@@ -34,7 +35,6 @@ from holdfast.pipeline.history.consumer_groups import fold
 from holdfast.pipeline.history.dense import cells_needed, dense, group_codes
 from holdfast.pipeline.history.departures import departure_rows
 from holdfast.pipeline.history.generations import (
-    CLASSIC,
     DEAD,
     Generations,
     concat,
@@ -162,7 +162,7 @@ class GroupWork:
         self.remembered.events = [e for e in remembered.events if e["group"] == last]
         is_last = pc.equal(gens.head["group"], last).to_numpy()
         rest = gens.take(np.flatnonzero(~is_last))
-        classic = is_last & (pc.equal(gens.head["group_type"], CLASSIC).to_numpy())
+        classic = is_last & (pc.equal(gens.head["group_type"], GroupType.CLASSIC).to_numpy())
         context = gens.head["context"].to_numpy()
         self.waiting.generations = [gens.take(np.flatnonzero(classic & ~context))]
         self.remembered.past = [gens.take(np.flatnonzero(is_last & context))]

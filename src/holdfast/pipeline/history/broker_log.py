@@ -33,6 +33,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from holdfast.errors import SourceError
+from holdfast.kinds.kind import GroupType
 from holdfast.pipeline.history.broker_texts import (
     BUMPS,
     CLASSIC_TEXTS,
@@ -546,7 +547,7 @@ def _words_of(
         first = min(max(before + 1, generation - _MAX_NUMBERS), generation)
     words: tuple[Word, ...] = ()
     for number in range(first, generation + 1):
-        said = statements_of.get((group, number, row["group_type"] == "classic"))
+        said = statements_of.get((group, number, row["group_type"] == GroupType.CLASSIC))
         words += said.pop().words if said else ()
     return words
 

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
+from holdfast.kinds.kind import GroupType
+
 
 class Waits(Enum):
     """How long a text waits for the epoch or the rebalance that it is the reason of."""
@@ -289,7 +291,7 @@ ENDS: Final = (
 """What ends the rounds of a classic group."""
 LOADED: Final = tuple(
     BrokerText(text=f"Loaded {kind} group {{}} with {{}} members.", fields="g.")
-    for kind in ("classic", "consumer", "share", "streams")
+    for kind in GroupType
 )
 """A coordinator takes a group over: what an earlier one had begun is not in this log."""
 

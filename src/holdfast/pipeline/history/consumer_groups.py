@@ -21,18 +21,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from holdfast.kinds.kind import ACTIVE, SOURCE, EpochRecords, GroupKind
+from holdfast.kinds.rows import BY_RECORD
 from holdfast.pipeline.history.generations import (
-    ACTIVE,
     DEAD,
     EMPTY,
     HEAD,
     MEMBER_ROWS,
     OWNED_ROWS,
-    SOURCE,
     STABLE,
     Generations,
 )
-from holdfast.pipeline.history.group_kinds import KIND_OF, EpochKind
 from holdfast.pipeline.ingest.records import ConsumerGroupEvent
 
 Given = list[tuple[int, str, list[int]]]
@@ -78,13 +77,13 @@ def fold(
     groups: dict[tuple[str, str], _GroupColumns] = {}
     ordered = sorted(events, key=lambda e: (e["group"], e["log_partition"], e["log_offset"]))
     for event in ordered:
-        kind = KIND_OF.get(event["type"])
-        if kind is None:
+        if event["type"] not in BY_RECORD:
             continue
+        kind, records = BY_RECORD[event["type"]]
         group = groups.setdefault((event["group"], kind.group_type), _GroupColumns())
         place = event["log_partition"], event["log_offset"]
         known = reported is not None and place <= reported.get(event["group"], (-1, -1))
-        if _apply(group, kind, event, topic_names) and not known:
+        if _apply(group, records, event, topic_names) and not known:
             _append(rows, group, kind, event)
     gens = Generations(
         head=pa.Table.from_pylist(rows.head, schema=HEAD),
@@ -96,34 +95,38 @@ def fold(
 
 def _apply(
     group: _GroupColumns,
-    kind: EpochKind,
+    records: EpochRecords,
     event: ConsumerGroupEvent,
     topic_names: Mapping[str, str],
 ) -> bool:
     """Apply a record; True if it completes a generation."""
     value, member_id, record_type = event["value"], event["member_id"], event["type"]
-    if record_type == kind.member:
+    if record_type == records.member:
         group.members[member_id] = value
         if value is None:
             del group.members[member_id]
-    elif record_type == kind.target:
-        group.targets[member_id] = _given(kind, value, topic_names)
-    elif record_type == kind.topology:
+    elif record_type == records.target:
+        group.targets[member_id] = _given(records, value, topic_names)
+    elif record_type == records.topology:
         group.reads = topics_read(value)
-    elif record_type == kind.epoch:
+    elif record_type == records.epoch:
         return value is None or not group.members
-    elif record_type == kind.target_epoch:
+    elif record_type == records.target_epoch:
         return value is not None and bool(group.members)
     return False
 
 
-def _given(kind: EpochKind, value: Any, topic_names: Mapping[str, str]) -> Given:
+def _given(records: EpochRecords, value: Any, topic_names: Mapping[str, str]) -> Given:
     """A target assignment by role and topic, sorted; nothing for a tombstone."""
     if value is None:
         return []
     return sorted(
-        (role, topic_names.get(part[kind.place], part[kind.place]), sorted(part["partitions"]))
-        for name, role in kind.roles.items()
+        (
+            role,
+            topic_names.get(part[records.place], part[records.place]),
+            sorted(part["partitions"]),
+        )
+        for name, role in records.roles.items()
         for part in value[name]
     )
 
@@ -160,7 +163,7 @@ def _sources(given: Given, reads: Mapping[str, list[str]]) -> list[dict[str, Any
 
 
 def _append(
-    rows: _RecordRows, group: _GroupColumns, kind: EpochKind, event: ConsumerGroupEvent
+    rows: _RecordRows, group: _GroupColumns, kind: GroupKind, event: ConsumerGroupEvent
 ) -> None:
     value = event["value"]
     dead = value is None
@@ -175,7 +178,7 @@ def _append(
             "generation": epoch,
             "group_type": kind.group_type,
             "state": DEAD if dead else STABLE if members else EMPTY,
-            "protocol_type": kind.group_type,
+            "protocol_type": kind.protocol_type,
             "protocol": assignors[0] if assignors else None,
             "leader": None,
             "timestamp": event["timestamp"],

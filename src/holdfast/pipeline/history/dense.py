@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.model.columns import I32, I64, NO_OWNER, Mask
+from holdfast.model.columns import I32, I64, NO_OWNER
 from holdfast.pipeline.arrow_types import ArrowColumn
-from holdfast.pipeline.history.generations import CONNECT, Generations, list_parts, new_runs
+from holdfast.pipeline.history.generations import Generations, list_parts, marked, new_runs
 from holdfast.tables.columns.values import ints
 
 
@@ -112,7 +112,7 @@ def dense(gens: Generations) -> Dense:
     topics, topic = _sorted_codes(gens.owned["topic"])
     owned_member = ints(gens.owned, "member")
     owned_row = ints(gens.members, "row")[owned_member]
-    lowest = np.where(_of_connect(gens), -1, 0)[owned_row]
+    lowest = np.where(marked(gens.head, lambda kind, _: kind.lowest < 0), -1, 0)[owned_row]
     counts, partition = _valid_partitions(gens.owned["partitions"], lowest)
     base = min(int(partition.min(initial=0)), 0)
     partition -= base
@@ -156,12 +156,6 @@ def _sorted_codes(column: pa.ChunkedArray) -> tuple[pa.Array, I64]:
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return encoded.dictionary.take(pa.array(order)), rank[encoded.indices.to_numpy()]
-
-
-def _of_connect(gens: Generations) -> Mask:
-    """Rows of Kafka Connect's groups, where partition -1 is a connector itself."""
-    found: Mask = pc.fill_null(pc.equal(gens.head["protocol_type"], CONNECT), False).to_numpy()
-    return found
 
 
 def _valid_partitions(column: ArrowColumn, lowest: I64) -> tuple[I64, I64]:

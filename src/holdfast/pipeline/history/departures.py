@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.kinds.kind import GroupType
 from holdfast.model.columns import I64
 from holdfast.pipeline.arrow_types import Arrays
 from holdfast.pipeline.history.dense import Dense
 from holdfast.pipeline.history.generations import (
-    CLASSIC,
     Generations,
     TaskTopics,
     gather,
@@ -63,7 +63,7 @@ def departure_rows(
     lists = gens.owned["partitions"].take(pa.array(owned)).combine_chunks()
     none = pa.array([[]] * len(nothing), lists.type)
     picked = pa.array(before[place] + 1)
-    classic = pc.equal(gens.head["group_type"], CLASSIC).to_numpy()[before[place]]
+    classic = pc.equal(gens.head["group_type"], GroupType.CLASSIC).to_numpy()[before[place]]
     time = ints(gens.head, "timestamp")
     columns: Arrays = {
         **{name: gens.head[name].take(picked) for name in ("group", "generation", "log_offset")},

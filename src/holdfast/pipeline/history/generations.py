@@ -11,7 +11,7 @@ state in the same form.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -19,34 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.kinds.kind import ACTIVE, ROLES, SHARED, SOURCE, STANDBY, WARMUP, GroupKind
+from holdfast.kinds.rows import kind_of
 from holdfast.model.columns import I32, I64, Mask
 from holdfast.pipeline.arrow_types import ArrowColumn
 from holdfast.tables.columns.schemas import arrow_schema, from_columns
 from holdfast.tables.columns.values import ints
 
 STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
-CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
-CONNECT: Final = "connect"
-"""Protocol type of the workers of Kafka Connect."""
-WORKER: Final = "holdfast"
-"""Protocol type of the workers of :class:`holdfast.Worker`."""
-STREAMS_PROTOCOL: Final = "stream"
-"""Assignor of classic Kafka Streams groups."""
-PROTOCOL_TYPES: Final = ("consumer", CONNECT, SHARE, STREAMS, WORKER)
-"""Protocol types whose assignments are read."""
-OWN_ASSIGNMENT: Final = {
-    SHARE: "a share group: its members read partitions together, and no assignor of clients counts",
-    STREAMS: "Kafka Streams assigns tasks, and takes no other assignor",
-    CONNECT: "Kafka Connect assigns connectors and tasks, and takes no other assignor",
-    WORKER: "a group of workers divides resources of its own, not partitions of topics",
-}
-"""Why a group of each type has no plan of ours."""
-
-ACTIVE, STANDBY, WARMUP, SHARED, SOURCE = range(5)
-"""What a member is to what it was given: its one owner; a copy of a task's state that stands by, or
-that is to take over; one of several readers (share groups); or the reader of the topic-partitions
-of an active task, which only the lag asks for."""
-ROLES: Final = ("active", "standby", "warmup", "shared")
 
 HEAD: Final = arrow_schema("generation_heads")
 MEMBER_ROWS: Final = arrow_schema("generation_members")
@@ -158,10 +138,25 @@ def concat(parts: Sequence[Generations]) -> Generations:
     )
 
 
-def own_assignment(group_type: str, protocol_type: str | None, protocol: str | None) -> str | None:
-    """Why a group of this kind takes no assignor of ours; None where it takes one."""
-    kind = STREAMS if protocol == STREAMS_PROTOCOL else group_type
-    return OWN_ASSIGNMENT.get(kind) or OWN_ASSIGNMENT.get(protocol_type or "")
+def marked(head: pa.Table, says: Callable[[GroupKind, str | None], bool]) -> Mask:
+    """Rows of ``head`` of whose kind and protocol ``says`` is true, bool[n]; it is asked once each.
+
+    Parameters
+    ----------
+    head : Table
+        With ``group_type``, ``protocol_type`` and ``protocol``.
+    """
+    code = np.zeros(head.num_rows, np.int64)
+    names: list[tuple[str | None, ...]] = [()]
+    for column in ("group_type", "protocol_type", "protocol"):
+        coded = pa.chunked_array(head[column]).combine_chunks().dictionary_encode("encode")
+        values = coded.dictionary.to_pylist()
+        both = code * len(values) + coded.indices.to_numpy().astype(np.int64)
+        seen, code = np.unique(both, return_inverse=True)
+        pairs = (divmod(one, len(values)) for one in seen.tolist())
+        names = [(*names[before], values[last]) for before, last in pairs]
+    found = [says(kind_of(str(one), two, three), three) for one, two, three in names]
+    return np.array(found, np.bool_)[code]
 
 
 def row_starts(row: I64, n_rows: int) -> I64:

@@ -28,19 +28,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.kinds.kind import ACTIVE, SHARED, SOURCE
 from holdfast.model.columns import I32, I64, Mask
 from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
 from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.history.generations import (
-    ACTIVE,
-    CONNECT,
-    SHARED,
-    SOURCE,
-    STREAMS,
-    WORKER,
     Generations,
     list_parts,
     make_lists,
+    marked,
     new_runs,
 )
 from holdfast.pipeline.history.movements import take
@@ -132,7 +128,7 @@ def _reads_itself(gens: Generations) -> Mask:
     """Rows of ``owned`` that name partitions of topics, with a member that reads them."""
     role = gens.roles
     row = ints(gens.members, "row")[ints(gens.owned, "member")]
-    tasks = pc.is_in(gens.head["protocol_type"], pa.array([STREAMS, CONNECT, WORKER])).to_numpy()
+    tasks = marked(gens.head, lambda kind, _: not kind.topics)
     tasks[row[role == SOURCE]] = True
     found: Mask = np.where(tasks[row], role == SOURCE, (role == ACTIVE) | (role == SHARED))
     return found

@@ -18,23 +18,21 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.assignors.registry import ASSIGNORS
+from holdfast.kinds.kind import ACTIVE, SOURCE, GroupKind, GroupType
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask
 from holdfast.model.designs import NAMES as DESIGN_NAMES
 from holdfast.pipeline.arrow_types import Arrays, ArrowColumn
 from holdfast.pipeline.history.dense import Dense, codes
 from holdfast.pipeline.history.generations import (
-    ACTIVE,
     DEAD,
     OWNED_ROWS,
-    SOURCE,
-    STREAMS_PROTOCOL,
     Generations,
     TaskTopics,
     concat,
     make_lists,
+    marked,
     new_runs,
 )
 from holdfast.pipeline.history.pauses import OPEN, STAGED
@@ -52,11 +50,9 @@ RESTART_WINDOW_SECONDS = 300
 """A member with the client id and host of one that went at most so long ago is the same one."""
 
 COOPERATIVE_PROTOCOLS = frozenset(
-    [info.name for info in ASSIGNORS.values() if info.cooperative]
-    + list(DESIGN_NAMES.values())
-    + ["compatible", "sessioned"]  # Kafka Connect's, since KIP-415
+    [info.name for info in ASSIGNORS.values() if info.cooperative] + list(DESIGN_NAMES.values())
 )
-"""Protocols under which a member keeps working through a rebalance; all others stop it."""
+"""Assignors under which a member keeps working through a rebalance; all others stop it."""
 
 EventParts = list[tuple[I32 | I64, ...]]
 """Columns of events, one tuple per generation ordinal."""
@@ -98,9 +94,15 @@ def row_flags(gens: Generations, layout: Dense) -> tuple[Mask, Mask, Mask]:
     dead = np.array([s == DEAD for s in gens.head["state"].to_pylist()], bool)
     fresh = layout.ordinal == 0
     fresh[1:] |= dead[:-1]
-    kinds = zip(gens.head["group_type"].to_pylist(), gens.head["protocol"].to_pylist(), strict=True)
-    stops = np.array([t == "classic" and p not in COOPERATIVE_PROTOCOLS for t, p in kinds], bool)
-    return fresh, dead, stops & ~_streams_that_claim(gens, layout)
+    stops = marked(gens.head, lambda kind, protocol: not works_on(kind, protocol))
+    return fresh, dead, stops | _nobody_claims(gens, layout)
+
+
+def works_on(kind: GroupKind, protocol: str | None) -> bool:
+    """Whether members of such a group keep working through a rebalance."""
+    if kind.group_type is not GroupType.CLASSIC:
+        return True
+    return protocol in (COOPERATIVE_PROTOCOLS if kind.cooperative is None else kind.cooperative)
 
 
 def conversions(gens: Generations, layout: Dense) -> Mask:
@@ -114,24 +116,22 @@ def conversions(gens: Generations, layout: Dense) -> Mask:
     return found & (layout.ordinal > 0)
 
 
-def _streams_that_claim(gens: Generations, layout: Dense) -> Mask:
-    """Rows of classic Streams groups whose members kept what they had.
+def _nobody_claims(gens: Generations, layout: Dense) -> Mask:
+    """Rows of kinds whose claims tell, in which no member claims anything.
 
-    Streams is cooperative since 2.4, but eager where ``upgrade.from`` names an older version: then
-    no member claims anything, not even one that owned something before.
+    That is so only if some member owned something in the row before.
     """
-    protocol = pc.fill_null(pc.equal(gens.head["protocol"], STREAMS_PROTOCOL), False)
-    streams: Mask = protocol.to_numpy()
-    if not streams.any():
-        return streams
+    tell = marked(gens.head, lambda kind, _: kind.claims_tell)
+    if not tell.any():
+        return tell
     n, row = gens.n_rows, ints(gens.members, "row")
     claimed = np.bincount(row, np.maximum(ints(gens.members, "n_claimed"), 0), n) > 0
     held = np.bincount(ints(gens.owned, "member"), minlength=len(row)) > 0
     width = int(layout.identity.max(initial=0)) + 1
     key = row * width + layout.identity
     had = np.isin(key, key[held] + width)  # it owned something in the row before
-    keeps: Mask = claimed | (np.bincount(row[had], minlength=n) == 0)
-    return streams & keeps
+    stopped: Mask = ~claimed & (np.bincount(row[had], minlength=n) > 0)
+    return tell & stopped
 
 
 def compare(gens: Generations, layout: Dense) -> Events:

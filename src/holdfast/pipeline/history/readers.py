@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from holdfast.kinds.kind import SHARED
 from holdfast.model.columns import I64, Mask
 from holdfast.model.measure_history import balance_scores
 from holdfast.pipeline.history.dense import codes, identities
 from holdfast.pipeline.history.generations import (
-    SHARED,
     Generations,
     list_parts,
     shared_partitions,

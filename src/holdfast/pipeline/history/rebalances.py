@@ -50,13 +50,9 @@ from holdfast.pipeline.history.broker_log import INFERRED
 from holdfast.pipeline.history.dense import Dense, codes
 from holdfast.pipeline.history.departures import members_that_went
 from holdfast.pipeline.history.generations import (
-    CONNECT,
-    SHARE,
-    STREAMS,
-    STREAMS_PROTOCOL,
-    WORKER,
     Generations,
     list_parts,
+    marked,
     new_runs,
 )
 from holdfast.pipeline.history.movements import (
@@ -319,8 +315,7 @@ def _same_topics(gens: Generations) -> Mask:
 
 def _shares(gens: Generations) -> Mask:
     """Rows of share groups."""
-    found: Mask = pc.equal(gens.head["group_type"], SHARE).to_numpy()
-    return found
+    return marked(gens.head, lambda kind, _: kind.is_shared)
 
 
 def _with_readers(did: RebalanceNumbers, whole: Generations) -> RebalanceNumbers:
@@ -344,12 +339,7 @@ def _with_readers(did: RebalanceNumbers, whole: Generations) -> RebalanceNumbers
 
 def _of_partitions(gens: Generations) -> Mask:
     """Rows of groups that divide partitions, each as good as another: plain consumers."""
-    others = pc.is_in(
-        gens.head["protocol_type"], pa.array([SHARE, STREAMS, CONNECT, WORKER])
-    ).to_numpy()
-    tasks = pc.fill_null(pc.equal(gens.head["protocol"], STREAMS_PROTOCOL), False).to_numpy()
-    found: Mask = ~(others | tasks)
-    return found
+    return marked(gens.head, lambda kind, _: kind.takes_assignors)
 
 
 def rebalance_table(

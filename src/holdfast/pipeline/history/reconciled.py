@@ -25,10 +25,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.kinds.kind import EpochRecords, GroupKind
+from holdfast.kinds.rows import BY_RECORD
 from holdfast.model.columns import Mask
 from holdfast.pipeline.history.consumer_groups import topics_read
-from holdfast.pipeline.history.generations import CONSUMER, SHARE, STREAMS, Generations
-from holdfast.pipeline.history.group_kinds import KIND_OF, EpochKind
+from holdfast.pipeline.history.generations import Generations, marked
 from holdfast.pipeline.history.pauses import OPEN, STAGED
 from holdfast.pipeline.ingest.records import ConsumerGroupEvent
 from holdfast.tables.columns.schemas import arrow_schema
@@ -101,7 +102,7 @@ class Reconciled:
         covered = np.zeros(gens.n_rows, bool)
         if not self.since:
             return covered
-        consumer = _of_type(gens, CONSUMER, STREAMS)
+        consumer = marked(gens.head, _tells_what_members_have)
         place = ints(gens.head, "log_partition"), ints(gens.head, "log_offset")
         for row in np.flatnonzero(consumer):
             first = self.since.get(gens.head["group"][int(row)].as_py())
@@ -125,28 +126,32 @@ def reconcile(events: Iterable[ConsumerGroupEvent]) -> Reconciled:
         key=lambda e: (e["group"], not e.get("old"), e["log_partition"], e["log_offset"]),
     )
     for event in ordered:
-        kind = KIND_OF.get(event["type"])
-        if kind is not None and event["type"] == kind.topology:
+        _, records = BY_RECORD.get(event["type"], (None, None))
+        if records is not None and event["type"] == records.topology:
             groups.setdefault(event["group"], _ReconciledGroup()).reads = topics_read(
                 event["value"]
             )
             continue
-        known = kind is not None and kind.assigned and event["type"] in (kind.epoch, kind.current)
+        known = (
+            records is not None
+            and records.assigned
+            and event["type"] in (records.epoch, records.current)
+        )
         if not (known or event["type"] == RELEASED):
             continue
         group = groups.setdefault(event["group"], _ReconciledGroup())
         group.last = event
-        if kind is None:
+        if records is None:
             group.released = {
                 (topic, partition): _Release(*rest) for topic, partition, *rest in event["value"]
             }
-        elif event["type"] == kind.epoch:
+        elif event["type"] == records.epoch:
             if event["value"] is None:
                 group.held, group.released = {}, {}
         else:
             place = (-1, -1) if event.get("old") else _place(event)
             out.since.setdefault(event["group"], place)
-            _current(group, kind, event, out)
+            _current(group, records, event, out)
     followed = {name: group for name, group in sorted(groups.items()) if group.last is not None}
     out.released = [_kept(name, group) for name, group in followed.items()]
     out.reads = {name: group.reads for name, group in followed.items()}
@@ -158,13 +163,13 @@ def _place(event: ConsumerGroupEvent) -> tuple[int, int]:
 
 
 def _current(
-    group: _ReconciledGroup, kind: EpochKind, event: ConsumerGroupEvent, out: Reconciled
+    group: _ReconciledGroup, records: EpochRecords, event: ConsumerGroupEvent, out: Reconciled
 ) -> None:
     """Take in one record of a member's current assignment."""
     member, value, at = event["member_id"], event["value"], int(event["timestamp"])
     seen, assigned, pending = group.held.pop(member, (at, set(), set()))
-    now = _tps(value, kind, kind.assigned)
-    still = now | _tps(value, kind, kind.pending)
+    now = _tps(value, records, records.assigned)
+    still = now | _tps(value, records, records.pending)
     if event.get("old"):
         group.held[member] = (at, now, still - now)
         return
@@ -195,10 +200,10 @@ def _pause(event: ConsumerGroupEvent, tp: Tp, release: _Release) -> dict[str, An
     }
 
 
-def _tps(value: Any, kind: EpochKind, name: str) -> set[Tp]:
+def _tps(value: Any, records: EpochRecords, name: str) -> set[Tp]:
     if value is None:
         return set()
-    return {(part[kind.place], p) for part in value[name] for p in part["partitions"]}
+    return {(part[records.place], p) for part in value[name] for p in part["partitions"]}
 
 
 def _kept(name: str, group: _ReconciledGroup) -> ConsumerGroupEvent:
@@ -211,9 +216,12 @@ def _kept(name: str, group: _ReconciledGroup) -> ConsumerGroupEvent:
     return {**last, "type": RELEASED, "group": name, "member_id": "", "value": rows}
 
 
-def _of_type(gens: Generations, *group_types: str) -> Mask:
-    found: Mask = pc.is_in(gens.head["group_type"], pa.array(group_types)).to_numpy()
-    return found
+def _tells_what_members_have(kind: GroupKind, _: str | None) -> bool:
+    return kind.records is not None and bool(kind.records.assigned)
+
+
+def _names_topics_by_id(kind: GroupKind, _: str | None) -> bool:
+    return kind.records is not None and kind.topics
 
 
 def unknown_topics(gens: Generations, topic_names: Mapping[str, str]) -> pa.Table:
@@ -229,7 +237,7 @@ def unknown_topics(gens: Generations, topic_names: Mapping[str, str]) -> pa.Tabl
     member = ints(gens.owned, "member")
     row = ints(gens.members, "row")[member]
     new = ~gens.head["context"].to_numpy()[row]
-    consumer = _of_type(gens, CONSUMER, SHARE)[row]
+    consumer = marked(gens.head, _names_topics_by_id)[row]
     found: dict[tuple[int, str], set[str]] = {}
     for at in np.flatnonzero(strange & new & consumer):
         key = int(row[at]), gens.owned["topic"][int(at)].as_py()

@@ -2,8 +2,8 @@
 
 ``source`` opens a source, ``dump`` writes a dump, ``merge`` makes one of several, ``pieces`` reads
 their files in tasks, ``selection`` chooses groups. ``decode`` and ``decode_classic`` read records
-without Spark, with ``arrow_columns``; ``decode_tasks`` and ``decode_streams`` read what members of
-Connect, workers and Streams were given, as ``task_lists``; ``records`` collects what a task needs
-of them. ``positions`` are committed offsets, reduced to the latest ones; ``share_positions`` says
-where share groups are.
+without Spark, with ``arrow_columns``; ``decode_tasks`` has what members were given that is more
+than partitions of topics (:mod:`holdfast.kinds`); ``records`` collects what a task needs of them.
+``positions`` are committed offsets, reduced to the latest ones; ``share_positions`` says where
+share groups are.
 """

@@ -1,6 +1,6 @@
 """Records of classic groups as generations: members, subscriptions and assigned partitions.
 
-**Rules.** No Spark; no loop per record, but for messages that only the scalar readers read
+**Rules.** No Spark; no loop per record, but for messages that say more than partitions of topics
 (:mod:`holdfast.pipeline.ingest.decode_tasks`). A field that was not read is null or empty;
 ``readable`` is False where an assignment does not parse.
 
@@ -9,7 +9,6 @@ References: KIP-429, KIP-345.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -17,21 +16,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import WireError
+from holdfast.kinds.kind import CONSUMER_PROTOCOL, GroupType
 from holdfast.model.columns import I64, Mask, row_of
 from holdfast.model.designs import NAMES, Design
-from holdfast.pipeline.arrow_types import Arrays, ArrowColumn
+from holdfast.pipeline.arrow_types import Arrays
 from holdfast.pipeline.history.generations import (
-    CLASSIC,
-    CONNECT,
     DEAD,
     EMPTY,
     HEAD,
     MEMBER_ROWS,
     OWNED_ROWS,
     STABLE,
-    STREAMS_PROTOCOL,
-    WORKER,
     Generations,
+    marked,
 )
 from holdfast.pipeline.ingest.arrow_columns import (
     constant,
@@ -42,21 +39,13 @@ from holdfast.pipeline.ingest.arrow_columns import (
     numbers,
     text,
 )
-from holdfast.pipeline.ingest.decode_streams import streams_tasks
-from holdfast.pipeline.ingest.decode_tasks import (
-    GivenTasks,
-    blob,
-    connect_tasks,
-    user_data,
-    with_tasks,
-    worker_tasks,
-)
+from holdfast.pipeline.ingest.decode_tasks import blobs, with_tasks
 from holdfast.wire.layouts.container import (
     SUBSCRIPTION_MAGIC,
     decode_member_assignment,
     decode_member_subscription,
 )
-from holdfast.wire.layouts.frames import Leaving
+from holdfast.wire.layouts.frames import LEAVING_BITS, Leaving
 from holdfast.wire.many.columns import Column, Columns, Items, Slices
 from holdfast.wire.many.offsets_batch import Family
 from holdfast.wire.many.offsets_embedded import (
@@ -64,10 +53,6 @@ from holdfast.wire.many.offsets_embedded import (
     read_assignments,
     read_subscriptions,
 )
-from holdfast.wire.many.offsets_tasks import read_claims, read_verdicts
-
-CONSUMER_PROTOCOL = "consumer"
-"""Protocol type of groups whose members speak Kafka's consumer protocol."""
 
 DEFERRING = (NAMES[Design.DEFERRED], NAMES[Design.INCREMENTAL])
 """Protocols whose assignments say when the next round is due."""
@@ -88,7 +73,7 @@ def group_generations(family: Family, place: Arrays, *, subscriptions: bool = Tr
     n_rows = len(family)
     head = {
         **place,
-        "group_type": constant(CLASSIC, pa.string(), n_rows),
+        "group_type": constant(GroupType.CLASSIC, pa.string(), n_rows),
         "context": constant(False, pa.bool_(), n_rows),
     }
     if not family.value:
@@ -98,8 +83,13 @@ def group_generations(family: Family, place: Arrays, *, subscriptions: bool = Tr
         return replace(none, head=filled_table(head, HEAD, n_rows))
     members = items(family.value["members"])
     head |= _generation_fields(family.value, members)
-    is_consumer = _is(CONSUMER_PROTOCOL, family.value, members)
-    given = read_assignments(_bytes(members.columns["assignment"]), is_consumer)
+    found = filled_table(head, HEAD, n_rows)
+    row = row_of(members.start).astype(np.int64)
+    subscription, assignment = (
+        _bytes(members.columns[name]) for name in ("subscription", "assignment")
+    )
+    is_consumer = _rows_where(found["protocol_type"], CONSUMER_PROTOCOL)[row]
+    given = read_assignments(assignment, is_consumer)
     owned = items(given.columns["assignedPartitions"])
     of_members = {
         "row": numbers(row_of(members.start)),
@@ -107,49 +97,42 @@ def group_generations(family: Family, place: Arrays, *, subscriptions: bool = Tr
         "readable": pa.array(~given.unreadable),
     }
     if subscriptions:
-        asked = _bytes(members.columns["subscription"])
-        of_members |= _subscription_fields(asked, is_consumer)
-        of_members["leaving"] = _announced(asked, is_consumer | _is(WORKER, family.value, members))
+        asked = read_subscriptions(subscription, is_consumer)
+        others = marked(found, lambda kind, _: kind.announces)[row] & ~is_consumer
+        of_members |= _subscription_fields(asked)
+        of_members["leaving"] = _announced(subscription, asked, others)
     of_owned = {
         "member": numbers(row_of(owned.start)),
         "topic": text(owned.columns["topic"]),
         "partitions": _partition_lists(owned),
     }
-    head["delay_ms"] = _planned_delays(head, members, given)
-    found = Generations(
+    head["delay_ms"] = _planned_delays(found, members.start, assignment)
+    gens = Generations(
         head=filled_table(head, HEAD, n_rows),
         members=filled_table(of_members, MEMBER_ROWS, len(given.unreadable)),
         owned=filled_table(of_owned, OWNED_ROWS, len(of_owned["topic"])),
     )
-    row = row_of(members.start).astype(np.int64)
-    for tasks in list(_given_tasks(found, members, given, row)):
-        found = with_tasks(found, tasks)
-    return found
+    return with_tasks(gens, subscription, assignment)
 
 
-def _planned_delays(head: Arrays, members: Items, given: Messages) -> pa.Array:
+def _planned_delays(head: pa.Table, start: I64, assignment: Slices) -> pa.Array:
     """What remained of the delay in each round of Design II or III, in ms; null where none runs.
 
     A leader tells all members the same, so the first one whose assignment parses is asked.
     """
     chosen = np.asarray(pc.fill_null(pc.is_in(head["protocol"], pa.array(DEFERRING)), False))
-    chosen &= _rows_where(head["protocol_type"], CONSUMER_PROTOCOL) & (np.diff(members.start) > 0)
+    chosen = chosen & _rows_where(head["protocol_type"], CONSUMER_PROTOCOL)
     found = np.zeros(len(chosen), np.int64)
-    rows = np.flatnonzero(chosen)
-    if len(rows):
-        first, verdicts = members.start[rows], read_verdicts(user_data(given))
-        quick = verdicts.read[first] & (given.version[first] >= 0)
-        found[rows[quick]] = verdicts.delay_ms[first[quick]]
-        rows = rows[~quick]
-    assignment = _bytes(members.columns["assignment"])
-    for row in rows.tolist():
-        span = range(int(members.start[row]), int(members.start[row + 1]))
-        told = (_told_delay(blob(assignment, member)) for member in span)
+    for row in np.flatnonzero(chosen).tolist():
+        told = (
+            _told_delay(*blobs(assignment, np.array([member])))
+            for member in range(int(start[row]), int(start[row + 1]))
+        )
         found[row] = next((delay_ms for delay_ms in told if delay_ms is not None), 0)
     return numbers(found, found > 0)
 
 
-def _told_delay(assignment: bytes | None) -> int | None:
+def _told_delay(assignment: bytes) -> int | None:
     """The delay in one member's assignment, 0 for none; None if the bytes do not parse."""
     try:
         return decode_member_assignment(assignment).delay_ms if assignment else None
@@ -157,28 +140,7 @@ def _told_delay(assignment: bytes | None) -> int | None:
         return None
 
 
-def _given_tasks(
-    found: Generations, members: Items, given: Messages, row: I64
-) -> Iterator[GivenTasks]:
-    """What members of Streams, Connect and our workers were given; ``row`` is each member's."""
-    head = found.head
-    is_stream = _rows_where(head["protocol_type"], CONSUMER_PROTOCOL)
-    is_stream &= _rows_where(head["protocol"], STREAMS_PROTOCOL)
-    subscription = _bytes(members.columns["subscription"])
-    assignment = _bytes(members.columns["assignment"])
-    if len(rows := np.flatnonzero(is_stream[row])):
-        asked = read_subscriptions(subscription, is_stream[row])
-        yield streams_tasks(user_data(asked), user_data(given), rows, row, found.owned)
-    if len(rows := np.flatnonzero(_rows_where(head["protocol_type"], CONNECT)[row])):
-        yield connect_tasks(subscription, assignment, rows)
-    is_worker = _rows_where(head["protocol_type"], WORKER)[row]
-    if len(rows := np.flatnonzero(is_worker)):
-        asked = read_subscriptions(subscription, is_worker)
-        told = read_assignments(assignment, is_worker)
-        yield worker_tasks((subscription, asked), (assignment, told), rows)
-
-
-def _rows_where(column: ArrowColumn, value: str) -> Mask:
+def _rows_where(column: pa.ChunkedArray, value: str) -> Mask:
     found: Mask = np.asarray(pc.fill_null(pc.equal(column, value), False), np.bool_)
     return found
 
@@ -207,8 +169,7 @@ def _member_fields(columns: Columns) -> Arrays:
     return fields
 
 
-def _subscription_fields(subscriptions: Slices, is_consumer: Mask) -> Arrays:
-    asked = read_subscriptions(subscriptions, is_consumer)
+def _subscription_fields(asked: Messages) -> Arrays:
     topics, was_read = items(asked.columns["topics"]), asked.version >= 0
     claimed = items(asked.columns["ownedPartitions"])
     n_claimed = np.diff(items(claimed.columns["partitions"]).start[claimed.start])
@@ -224,25 +185,41 @@ def _bytes(column: Column) -> Slices:
     return column
 
 
-def _is(protocol_type: str, value: Columns, members: Items) -> Mask:
-    """Whether each member belongs to a group of a protocol type."""
-    here = _rows_where(text(value["protocolType"]), protocol_type)
-    return np.repeat(here, np.diff(members.start))
+def _announced(subscription: Slices, asked: Messages, others: Mask) -> pa.Array:
+    """What each member announces, int32; null where it stays, or says nothing.
 
-
-def _announced(subscriptions: Slices, ours: Mask) -> pa.Array:
-    """What each member of some groups announces, int32; null where it stays, or says nothing."""
-    frames = user_data(read_subscriptions(subscriptions, ours))
-    claims = read_claims(frames)
-    found = claims.leaving.astype(np.int32)
-    begin = np.where(frames.size > 0, frames.begin, 0)
-    maybe = ours & ~claims.read & (frames.data[begin] == SUBSCRIPTION_MAGIC[0])
-    for member in np.flatnonzero(maybe).tolist():
-        found[member] = _announced_by_one(blob(subscriptions, member) or b"")
+    Parameters
+    ----------
+    subscription : Slices
+        Of all members.
+    asked : Messages
+        What subscriptions of plain consumers say.
+    others : bool[n]
+        Members of other groups whose subscriptions may carry a frame of ours.
+    """
+    found = np.zeros(len(others), np.int32)
+    told = [asked, read_subscriptions(subscription, others)] if others.any() else [asked]
+    for messages in told:
+        members = _may_leave(messages)
+        for member, blob in zip(members.tolist(), blobs(subscription, members), strict=True):
+            found[member] = _announced_by_one(blob)
     return numbers(found, np.isin(found, _LEAVES))
 
 
 _LEAVES = (Leaving.RETURNS, Leaving.FOR_GOOD)
+
+
+def _may_leave(asked: Messages) -> I64:
+    """Members whose user data begins as a frame of ours that does not say that they stay."""
+    frames = asked.columns["userData"]
+    assert isinstance(frames, Slices)
+    rows = np.flatnonzero(frames.size > len(SUBSCRIPTION_MAGIC))
+    begin = frames.begin[rows]
+    ours = frames.data[begin + len(SUBSCRIPTION_MAGIC)] & LEAVING_BITS != Leaving.STAYS
+    for place, byte in enumerate(SUBSCRIPTION_MAGIC):
+        ours &= frames.data[begin + place] == byte
+    found: I64 = rows[ours]
+    return found
 
 
 def _announced_by_one(subscription: bytes) -> int:

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.kinds.rows import BY_RECORD
 from holdfast.model.columns import I64, Mask
 from holdfast.pipeline.history.generations import Generations
-from holdfast.pipeline.history.group_kinds import KIND_OF
 from holdfast.pipeline.ingest import decode
 from holdfast.pipeline.ingest.arrow_columns import binary_column
 from holdfast.tables.columns.schemas import arrow_schema
@@ -80,7 +80,7 @@ def read_groups(batch: pa.RecordBatch, out: Decoded) -> None:
         for gens in decode.generations([batch]):
             out.generations.append(gens)
             n_good += gens.n_rows
-    for one in KIND_OF:
+    for one in BY_RECORD:
         if one in types:
             for rows in decode.typed_records([batch], RecordType(one)):
                 out.consumer += [_event(RecordType(one), row) for row in rows.to_pylist()]

@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.kinds.rows import kind_of
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask, starts
 from holdfast.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
 from holdfast.pipeline.arrow_types import ArrowColumn
-from holdfast.pipeline.history.generations import own_assignment
 from holdfast.tables.columns.schemas import arrow_schema
 from holdfast.tables.folder.files import row_groups
 from holdfast.tables.folder.version import once_more
@@ -31,7 +31,7 @@ from holdfast.tables.reading import Tables
 from holdfast.tables.storage.parquet import open_parquet
 
 FLEET: Final = arrow_schema("fleet")
-"""Columns: :data:`holdfast.tables.columns.steps.FLEET`."""
+"""Columns: :data:`holdfast.tables.steps.FLEET`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -191,7 +191,7 @@ def _refused(n_tps: I64, last: pa.Table) -> pa.Array:
     )
     texts = []
     for n, kind in zip(n_tps.tolist(), kinds, strict=True):
-        text = own_assignment(*kind)
+        text = kind_of(*kind).own_assignment or None
         if text is None and n > MOST_PARTITIONS:
             text = f"{n} topic-partitions, of which a plan takes {MOST_PARTITIONS}"
         texts.append(text)

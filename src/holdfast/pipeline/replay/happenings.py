@@ -98,9 +98,10 @@ class Story:
         Its last generation is that of a KIP-848 group.
     refused : str
         Why the group has no replay; empty where it has one.
-    workers : str
-        Protocol type of a group of workers (Connect's, or of ``Worker``), whose connectors, tasks
-        and resources stand for partitions, and their kinds for topics; empty for any other group.
+    workers : bool
+        The members divide resources, which stand for partitions, and their kinds for topics.
+    imitated_by : str
+        The policy that does what the group's own leader does, where that is no policy of ours.
     blind : bool
         A static member of a cooperative group was away: what it owned stood still, and no record
         says how long.
@@ -127,7 +128,8 @@ class Story:
     client: str = ""
     kip848: bool = False
     refused: str = ""
-    workers: str = ""
+    workers: bool = False
+    imitated_by: str = ""
 
     @property
     def n_events(self) -> int:

@@ -11,9 +11,8 @@ all that follows knows topics and partitions alone.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
-from holdfast.pipeline.history.generations import CONNECT, WORKER
+from holdfast.kinds.kind import GroupKind
 from holdfast.pipeline.replay.rows import (
     GroupRows,
     RecordedGeneration,
@@ -21,21 +20,16 @@ from holdfast.pipeline.replay.rows import (
     TopicPartition,
 )
 
-WORKERS: Final = (CONNECT, WORKER)
-"""Protocol types of groups whose members divide resources of their own."""
-EAGER_CONNECT: Final = "default"
-"""Protocol of Connect before KIP-415, in which everything stops; it has no replay."""
 
-
-def workers_of(rows: GroupRows) -> str:
-    """Protocol type of a group of workers; empty for any other group."""
-    found = [g.protocol_type for g in rows.generations if g.protocol_type in WORKERS]
-    return str(found[-1]) if found else ""
+def workers_of(rows: GroupRows) -> GroupKind | None:
+    """Kind of a group whose members divide resources of their own; None for any other group."""
+    found = [g.kind for g in rows.generations if g.kind.resource_kind is not None]
+    return found[-1] if found else None
 
 
 def as_kinds(rows: GroupRows) -> GroupRows:
     """A group of workers with kinds in place of topics; any other group as it is."""
-    if not workers_of(rows):
+    if workers_of(rows) is None:
         return rows
     number_of = _numbered(rows.generations)
     kinds = tuple(sorted({kind for kind, _ in number_of.values()}))
@@ -59,9 +53,8 @@ def _numbered(rows: list[RecordedGeneration]) -> dict[TopicPartition, TopicParti
     counts: dict[str, int] = {}
     for row in rows:
         for resource in sorted({tp for own in row.owned for tp in own} - found.keys()):
-            kind = resource[0]
-            if row.protocol_type == CONNECT:
-                kind = "task" if resource[1] >= 0 else "connector"
+            of_row = row.kind.resource_kind
+            kind = resource[0] if of_row is None else of_row(*resource)
             found[resource] = (kind, counts.get(kind, 0))
             counts[kind] = counts.get(kind, 0) + 1
     return found

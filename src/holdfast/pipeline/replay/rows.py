@@ -18,8 +18,9 @@ from typing import Any, TypedDict
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.kinds.kind import GroupKind, GroupType
+from holdfast.kinds.rows import kind_of
 from holdfast.pipeline.history.broker_log import STATED
-from holdfast.pipeline.history.generations import CONNECT, CONSUMER
 from holdfast.tables.columns.groups import GroupedTable
 from holdfast.tables.reading import Tables
 
@@ -56,6 +57,11 @@ class RecordedGeneration:
     delay_ms: int = -1
     members: list[RecordedMember] = field(default_factory=list)
     owned: list[list[TopicPartition]] = field(default_factory=list)
+
+    @property
+    def kind(self) -> GroupKind:
+        """Kind of the group."""
+        return kind_of(self.group_type, self.protocol_type, self.protocol)
 
     @property
     def n_owned(self) -> int:
@@ -156,7 +162,7 @@ class GroupRows:
         pause of each partition that tells.
         """
         mine = set(owned)
-        if row.group_type == CONSUMER:
+        if row.group_type == GroupType.CONSUMER:
             return max(self._next_signs(row.time_ms, mine), default=-1)
         signs = [
             pause["last_seen"]
@@ -262,7 +268,7 @@ def _generations(rows: dict[str, list[dict[str, Any]]]) -> list[RecordedGenerati
             continue
         key = (row["generation"], row["timestamp"], row["member_id"])
         at = place.get(key[:2])
-        least = -1 if at is not None and at.protocol_type == CONNECT else 0
+        least = 0 if at is None else at.kind.lowest
         topic = row["topic"]
         own.setdefault(key, []).extend((topic, p) for p in row["partitions"] if p >= least)
     for row in rows["members"]:

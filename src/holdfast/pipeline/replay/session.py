@@ -124,7 +124,7 @@ class ReplayedSession:
 
     def new_world(self, seed: int) -> Any:
         """A world of the machines, or what stands for one."""
-        assignors = offered(self.setting, self.story.lags, workers=bool(self.story.workers))
+        assignors = offered(self.setting, self.story.lags, workers=self.story.workers)
         return World(
             WorldOptions(
                 assignors=lambda slot: assignors,

@@ -18,7 +18,6 @@ from holdfast.machine.offers import assignors_for
 from holdfast.machine.policies import DEFAULTS, POLICIES, find_policy, policy_of_protocol
 from holdfast.machine.policy import Policy
 from holdfast.model.limits import INT32_MAX
-from holdfast.pipeline.history.generations import CONNECT
 from holdfast.pipeline.replay.happenings import Story
 from holdfast.sim.baselines import BASELINES
 from holdfast.sim.baselines.connect import ConnectAssignor
@@ -122,8 +121,8 @@ def actual_setting(story: Story, default_delay_ms: int) -> tuple[ReplaySettings,
     if story.refused:
         name = "simple" if story.cooperative else "eager"
         return ReplaySettings(policy=name, assignor=protocol, actual=True), ""
-    if story.workers == CONNECT:
-        made = ReplaySettings(policy="connect", assignor="connect", actual=True)
+    if name := story.imitated_by:
+        made = ReplaySettings(policy=name, assignor=name, actual=True)
         return _with_delay(made, story, default_delay_ms, note)
     row = policy_of_protocol(protocol)
     if row is None:

@@ -42,16 +42,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from holdfast.kinds.kind import GroupKind, GroupType
 from holdfast.machine.policies import policy_of_protocol
 from holdfast.model.limits import believed_size
-from holdfast.pipeline.history.generations import (
-    CONNECT,
-    CONSUMER,
-    STABLE,
-    STREAMS_PROTOCOL,
-    own_assignment,
-)
-from holdfast.pipeline.history.movements import COOPERATIVE_PROTOCOLS, RESTART_WINDOW_SECONDS
+from holdfast.pipeline.history.generations import STABLE
+from holdfast.pipeline.history.movements import RESTART_WINDOW_SECONDS, works_on
 from holdfast.pipeline.replay.costs import ReplayCosts
 from holdfast.pipeline.replay.happenings import (
     Do,
@@ -59,12 +54,7 @@ from holdfast.pipeline.replay.happenings import (
     RecordedSession,
     Story,
 )
-from holdfast.pipeline.replay.resources import (
-    EAGER_CONNECT,
-    WORKERS,
-    as_kinds,
-    workers_of,
-)
+from holdfast.pipeline.replay.resources import as_kinds, workers_of
 from holdfast.pipeline.replay.rows import (
     GroupRows,
     RecordedGeneration,
@@ -160,21 +150,20 @@ def _name(member: RecordedMember, *, static: bool) -> str:
 
 def _refused(rows: Sequence[RecordedGeneration]) -> str:
     """Why a group has no replay: the last of its generations that takes no assignor of ours."""
-    if any(row.protocol_type == CONNECT and row.protocol == EAGER_CONNECT for row in rows):
-        return "Kafka Connect's eager protocol has no replay"
-    said = [
-        own_assignment(row.group_type, row.protocol_type, row.protocol)
-        for row in rows
-        if row.protocol_type not in WORKERS
-    ]
-    return next((text for text in reversed(said) if text), "")
+    none = [row.kind.no_replay.get(row.protocol or "") for row in rows]
+    other = [row.kind.own_assignment for row in reversed(rows) if row.kind.resource_kind is None]
+    return next(filter(None, [*none, *other]), "")
 
 
 class _StoryBuilder:
     """Walks through one group's generations."""
 
     def __init__(
-        self, rows: GroupRows, topics: Mapping[str, int], costs: ReplayCosts, workers: str
+        self,
+        rows: GroupRows,
+        topics: Mapping[str, int],
+        costs: ReplayCosts,
+        workers: GroupKind | None,
     ):
         self.rows, self.note, self.workers = rows, "", workers
         n_rows = len(rows.generations)
@@ -183,7 +172,7 @@ class _StoryBuilder:
             del rows.generations[:-MAX_GENERATIONS]
         self.known = _KnownMembers.of(rows)
         self.costs = costs
-        self.kip848 = rows.generations[-1].group_type == CONSUMER
+        self.kip848 = rows.generations[-1].group_type == GroupType.CONSUMER
         self.lead_ms = 0 if self.kip848 else ROUND_MS
         restarts = _restarts(rows)
         self.restart_ms = int(np.median(restarts)) if restarts else -1
@@ -207,8 +196,8 @@ class _StoryBuilder:
             self.note = "; ".join(filter(None, (self.note, f"without {left}")))
         members = [m for row in rows for m in row.members]
         protocol = _most([row.protocol for row in rows if row.protocol])
-        modern = self.workers == CONNECT or any(row.group_type != "classic" for row in rows)
-        cooperative = modern or protocol in (*COOPERATIVE_PROTOCOLS, STREAMS_PROTOCOL)
+        imitated_by = "" if self.workers is None else self.workers.imitated_by
+        cooperative = bool(imitated_by) or any(works_on(row.kind, protocol) for row in rows)
         return Story(
             group=self.rows.group,
             protocol=protocol,
@@ -231,7 +220,8 @@ class _StoryBuilder:
             client=client_of(self.rows),
             kip848=self.kip848,
             refused=_refused(rows),
-            workers=self.workers,
+            workers=self.workers is not None,
+            imitated_by=imitated_by,
         )
 
     def _add_session(self, run: Sequence[int]) -> None:
@@ -372,7 +362,7 @@ class _StoryBuilder:
         """How and when a member went: by the cause, by its last sign, or for want of it."""
         old, new = self.rows.generations[before], self.rows.generations[after]
         at_ms = new.time_ms - self.lead_ms
-        name = "broker-session" if old.group_type == CONSUMER else "session"
+        name = "broker-session" if old.group_type == GroupType.CONSUMER else "session"
         session_ms = member.session_ms or self.costs.of(name).ms
         returns = self.known.static and new.number == old.number
         if self.known.static and not returns and _has(new, member.instance_id):

@@ -148,13 +148,14 @@ def group_figures(facts: Facts) -> Markup:
     avoidable = rebalances.total("n_avoidable_moves")
     span = (timeline.last_ms - timeline.first_ms) / 1000
     members = int(generations.n_members[-1]) if len(generations.n_members) else 0
-    rows, *of_what = facts.row_words
+    words = facts.kind.words
+    rows = words.things
     return figures(
         [
             (
                 rows.capitalize(),
                 number(facts.n_partitions),
-                counted(len(timeline.topics), *of_what) if timeline.topics else "",
+                counted(len(timeline.topics), words.place, words.places) if timeline.topics else "",
             ),
             ("Members now", number(members), f"{number(len(timeline.members))} ids were seen"),
             ("Generations", number(len(generations.number)), f"in {_span(span)}"),

@@ -166,7 +166,7 @@ def group_payload(facts: Facts, tables: Tables) -> str:
     values = {
         "t0": t.first_ms,
         "topics": t.topics,
-        "joint": facts.joint,
+        "joint": facts.kind.words.joint,
         "members": t.members,
         "identities": t.identities.names,
         "hosts": t.identities.hosts,

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.command_lines import NOT_KNOWN, GivenSource
+from holdfast.kinds.kind import GroupKind, GroupType
+from holdfast.kinds.rows import CLASSIC, kind_of
 from holdfast.model.columns import F64, I32, I64
 from holdfast.report.columns.given import count_roles
 from holdfast.report.columns.history import Rebalances, read_rebalances
@@ -207,25 +209,15 @@ def read_age(tables: Tables, now_ms: int) -> Age:
     )
 
 
-_ROW_WORDS = {
-    "connect": ("connectors and tasks", "connector", ""),
-    "worker": ("resources", "kind", ""),
-    "stream": ("tasks", "subtopology", "subtopologies"),
-    "streams": ("tasks", "subtopology", "subtopologies"),
-}
-"""Of groups that divide something else than partitions of topics."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Facts:
     """Everything known about one group.
 
-    ``kind`` is what its members are now: ``consumer``, ``share``, ``connect``, ``worker`` (of
-    :class:`holdfast.Worker`), ``streams`` (KIP-1071), or ``stream`` (Kafka Streams in a classic
-    group). ``record_bytes`` has one entry per generation: bytes of its record, -1 where there is
-    none. ``n_shared`` counts the partitions that members of a share group read at most in one
-    generation. ``roles`` counts what the members have now (:mod:`holdfast.report.columns.given`).
-    ``source`` is where the tables come from, for commands that are suggested.
+    ``kind`` is what its members are now. ``record_bytes`` has one entry per generation: bytes of
+    its record, -1 where there is none. ``n_shared`` counts the partitions that members of a share
+    group read at most in one generation. ``roles`` counts what the members have now
+    (:mod:`holdfast.report.columns.given`). ``source`` is where the tables come from, for commands
+    that are suggested.
     """
 
     group: str
@@ -238,16 +230,11 @@ class Facts:
     record_bytes: I64
     group_type: tuple[str, ...]
     rebalance_index: I64
-    kind: str = "consumer"
+    kind: GroupKind = CLASSIC
     n_shared: int = 0
     roles: Mapping[str, int] = field(default_factory=dict)
     source: GivenSource = NOT_KNOWN
     age: Age = NOT_KEPT
-
-    @property
-    def takes_assignors(self) -> bool:
-        """Whether an assignor of the clients, and so one of ours, can serve the group."""
-        return self.kind == "consumer"
 
     @property
     def n_partitions(self) -> int:
@@ -291,21 +278,11 @@ class Facts:
         now: BOOL = self.presence.generation == self.last
         return now
 
-    @property
-    def row_words(self) -> tuple[str, str, str]:
-        """What its rows are; what they are of, one and many ("" with an s)."""
-        return _ROW_WORDS.get(self.kind, ("partitions", "topic", ""))
-
-    @property
-    def joint(self) -> str:
-        """What stands between topic and partition, or between the parts of a task's name."""
-        return "_" if self.kind in ("stream", "streams") else "-"
-
     def partition_name(self, row: int) -> str:
         """``topic-partition`` of a timeline row; a task or a connector as its own tools name it."""
         t = self.timeline
         topic, partition = t.topics[t.row_topic[row]], int(t.row_partition[row])
-        return f"{topic}{self.joint}{partition}" if partition >= 0 else str(topic)
+        return f"{topic}{self.kind.words.joint}{partition}" if partition >= 0 else str(topic)
 
     def owner_at(self, generation: int) -> I32:
         """Owner of each timeline row when a generation was settled: member index or negative."""
@@ -349,23 +326,17 @@ def read_facts(
 
 
 def _n_shared(generations: ArrowTable) -> int:
-    shared = generations.filter(pc.equal(generations["group_type"], "share"))
+    shared = generations.filter(pc.equal(generations["group_type"], GroupType.SHARE))
     return int(ints(shared, "n_partitions").max(initial=0))
 
 
-def _kind(generations: ArrowTable) -> str:
+def _kind(generations: ArrowTable) -> GroupKind:
     """Kind of the group by its last generation with members."""
     peopled = np.flatnonzero(ints(generations, "n_members", 0))
     if not len(peopled):
-        return "consumer"
+        return CLASSIC
     row = generations.slice(int(peopled[-1]), 1).to_pylist()[0]
-    if row["group_type"] in ("share", "streams"):
-        return str(row["group_type"])
-    if row["protocol_type"] == "connect":
-        return "connect"
-    if row["protocol_type"] == "holdfast":
-        return "worker"
-    return "stream" if row["protocol"] == "stream" else "consumer"
+    return kind_of(row["group_type"], row["protocol_type"], row["protocol"])
 
 
 def _record_bytes(table: ArrowTable, generations: Settlements) -> I64:

@@ -28,11 +28,6 @@ from holdfast.report.findings.facts import Age, Facts
 MAX_EVIDENCE = 10
 
 Item = TypeVar("Item")
-DESCRIBE_GROUP = {
-    "share": "kafka-share-groups.sh",
-    "streams": "kafka-streams-groups.sh",
-}
-"""Kafka's tool for a kind of group, where it is not ``kafka-consumer-groups.sh``."""
 
 
 class Severity(StrEnum):
@@ -344,10 +339,11 @@ def on_group(facts: Facts, command: str, *words: str) -> str:
 
 def describe(facts: Facts, *words: str) -> str:
     """A command that shows the group, with ``words`` at its end."""
-    if facts.kind in ("connect", "worker"):  # Kafka's tools refuse such a group
+    if not facts.kind.tool:
         return on_group(facts, "history", "--table", "assignments")
-    tool = DESCRIBE_GROUP.get(facts.kind, "kafka-consumer-groups.sh")
-    return kafka_line(tool, facts.source, "--describe", *option("--group", facts.group), *words)
+    return kafka_line(
+        facts.kind.tool, facts.source, "--describe", *option("--group", facts.group), *words
+    )
 
 
 def count(number: int, noun: str, plural: str = "") -> str:

@@ -42,7 +42,7 @@ from holdfast.report.findings.finding import (
 def skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """One member carries most of the lag."""
     lag = facts.lag
-    if facts.kind == "share":
+    if facts.kind.is_shared:
         return  # many members read one partition
     now = [facts.timeline.members[m] for m in facts.presence.member[facts.members_now]]
     totals = dict.fromkeys(now, 0)
@@ -70,7 +70,7 @@ def skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
             facts, [worst], rows[:1] if hot else rows, lag_records=float(total), times_mean=factor
         ),
         command=on_group(facts, "plan", "--assignor", "lag-sticky")
-        if facts.takes_assignors and not hot
+        if facts.kind.takes_assignors and not hot
         else on_group(facts, "lag"),
     )
 
@@ -91,7 +91,7 @@ def skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 def too_slow(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """All members are behind, and all of them work."""
     lag = facts.lag
-    if facts.kind == "share" or facts.state != "Stable":
+    if facts.kind.is_shared or facts.state != "Stable":
         return
     now = {facts.timeline.members[m] for m in facts.presence.member[facts.members_now]}
     oldest, newest, records = dict.fromkeys(now, 0.0), dict.fromkeys(now, NEVER), 0

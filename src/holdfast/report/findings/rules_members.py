@@ -198,7 +198,7 @@ def idle(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     names = [facts.timeline.identities.names[i] for i in p.identity[rows]]
     total = int(facts.members_now.sum())
     partitions = facts.n_partitions
-    noun = "partition" if facts.kind in ("consumer", "share") else "task"
+    noun = facts.kind.words.thing
     yield Symptom(
         severity=Severity.INFO if total > partitions else Severity.WARN,
         text=f"{len(rows)} of {count(total, 'member')} without a {noun} "
@@ -226,7 +226,7 @@ def silent(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         if member:
             by_member.setdefault(member, []).append(i)
     settled = facts.generations.at_ms[facts.last] if facts.last >= 0 else facts.end_ms
-    if facts.end_ms - settled < limits.stuck_s * 1000 or facts.kind == "share":
+    if facts.end_ms - settled < limits.stuck_s * 1000 or facts.kind.is_shared:
         return
     silent_members = [
         member
@@ -382,7 +382,7 @@ def uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Equal subscriptions, unequal loads."""
     p = facts.presence
     rows = np.flatnonzero(facts.members_now & ~_unread(facts))
-    if not facts.takes_assignors:
+    if not facts.kind.takes_assignors:
         return  # tasks are not alike, and a share group's members read together
     if len(rows) < 2 or len({p.topics(int(i)) for i in rows}) > 1:
         return

@@ -243,7 +243,7 @@ def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         f"{count(int(chosen.sum()), 'rebalance')} for {count(n_restarts, 'restart')} of "
         f"{count(len(processes), 'member')} (up to {worst:.1f} per restart)",
         _simulate_deferred(n_members, n_partitions, longest)
-        if facts.takes_assignors
+        if facts.kind.takes_assignors
         else _show_rebalances(facts),
         members=_names(facts, restarts),
         rebalances_per_restart=float(worst),
@@ -280,7 +280,7 @@ def avoidable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         f"{needless} of {max(total, needless)} moved partitions need not have moved "
         f"({share:.0%}) for the same balance",
         on_group(facts, "replay", "--assignor", "cooperative-sticky")
-        if facts.takes_assignors
+        if facts.kind.takes_assignors
         else _show_rebalances(facts),
         share=share,
         avoidable_moves=float(needless),
@@ -504,7 +504,7 @@ def _simulate_deferred(n_members: int, n_partitions: int, restart_s: float) -> s
 
 
 def _replay_deferred(facts: Facts, restart_s: float) -> str:
-    if not facts.takes_assignors:
+    if not facts.kind.takes_assignors:
         return _show_rebalances(facts)
     return on_group(facts, "replay", "--policy", "deferred", "--delay", _delay(restart_s))
 

@@ -24,37 +24,12 @@ References: KIP-415 (v1), KIP-507 (v2).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from holdfast.model.partitions import TopicPartitions
-from holdfast.wire.layouts.offsets_schemas import Field, Kind
 from holdfast.wire.one.reader import TOPIC_PARTITIONS_MIN, Reader
 
 HIGHEST_VERSION = 2
 METADATA, ASSIGNMENT = "ConnectMetadata", "ConnectAssignment"
-
-_CONNECTOR: Final = (
-    Field(name="connector", kind=Kind.STRING),
-    Field(name="tasks", kind=Kind.INT32, is_array=True),
-)
-METADATA_FIELDS: Final = (
-    Field(name="version", kind=Kind.INT16),
-    Field(name="url", kind=Kind.STRING),
-    Field(name="configOffset", kind=Kind.INT64),
-    Field(name="allocation", kind=Kind.BYTES, nullable=True),
-)
-"""Fields of v1 and v2, none left out."""
-ASSIGNMENT_FIELDS: Final = (
-    Field(name="version", kind=Kind.INT16),
-    Field(name="error", kind=Kind.INT16),
-    Field(name="leader", kind=Kind.STRING),
-    Field(name="leaderUrl", kind=Kind.STRING),
-    Field(name="configOffset", kind=Kind.INT64),
-    Field(name="assignment", kind=Kind.STRUCT, is_array=True, nullable=True, fields=_CONNECTOR),
-    Field(name="revoked", kind=Kind.STRUCT, is_array=True, nullable=True, fields=_CONNECTOR),
-    Field(name="delay", kind=Kind.INT32),
-)
-"""Fields of v1 and v2, none left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

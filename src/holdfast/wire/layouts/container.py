@@ -52,6 +52,7 @@ from holdfast.wire.layouts.consumer_protocol import (
 )
 from holdfast.wire.layouts.frames import (
     LEAVING,
+    LEAVING_BITS,
     Leaving,
     open_frame,
     read_set,
@@ -253,7 +254,7 @@ _TOPIC_SET_MIN = 2  # an empty name and an empty set
 def _read_claim_frame(message: Subscription, data: bytes) -> MemberSubscription:
     reader = open_frame(data, SUBSCRIPTION, SUBSCRIPTION_MAGIC)
     flags = _read_flags(reader, 6)
-    if flags & 3 not in LEAVING:
+    if flags & LEAVING_BITS not in LEAVING:
         reader.fail(Reason.OUT_OF_RANGE, "flags", reader.pos - 1, f"{flags}")
     nonce = reader.uvarint("nonce")
     delay_ms = _read_ms(reader, "delay_ms") if flags & _DELAY else 0
@@ -268,7 +269,7 @@ def _read_claim_frame(message: Subscription, data: bytes) -> MemberSubscription:
         generation=message.generation,
         rack=message.rack,
         nonce=nonce,
-        leaving=LEAVING[flags & 3],
+        leaving=LEAVING[flags & LEAVING_BITS],
         delay_ms=delay_ms,
         memory_age_ms=age_ms,
         given_up=given_up,

@@ -44,6 +44,9 @@ class Leaving(IntEnum):
     FOR_GOOD = 2  # it stops for good: its partitions need not wait
 
 
+LEAVING_BITS = 3
+"""Of the flags of a claim frame: what the member announces."""
+
 LEAVING = {int(value): value for value in Leaving}
 """Announcements by their number."""
 

@@ -38,7 +38,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.wire.layouts.offsets_schemas import Field, Kind
 from holdfast.wire.one.reader import Reader
 from holdfast.wire.one.reasons import Reason
 
@@ -47,66 +46,6 @@ SUBSCRIPTION, ASSIGNMENT = "StreamsSubscriptionInfo", "StreamsAssignmentInfo"
 ACTIVE_OFFSET_SUM: Final = -2
 NEVER_MS: Final = 2**63 - 1
 _TASK_MIN, _OLD_SUMS_MIN, _NEW_SUM_MIN, _STANDBY_MIN, _HOST_MIN, _TAG_MIN = 8, 8, 18, 12, 10, 8
-
-
-def _number(name: str, kind: Kind = Kind.INT32, since: int = 1) -> Field:
-    return Field(name=name, kind=kind, since=since)
-
-
-def _list(name: str, *fields: Field, since: int = 1, until: int = HIGHEST_VERSION) -> Field:
-    return Field(
-        name=name, kind=Kind.STRUCT, is_array=True, fields=fields, since=since, until=until
-    )
-
-
-_VERSION = _number("version")
-_PLACE = (_number("subtopology"), _number("partition"))
-_NAME = Field(name="namedTopology", kind=Kind.INT16, is_array=True, since=10)  # UTF-16 units
-_TOPIC, _HOST = (Field(name=name, kind=Kind.STRING) for name in ("topic", "host"))
-_TOPIC_PARTITIONS = _list("partitions", _TOPIC, _number("partition"))
-_INDEXED = (_HOST, _number("port"), _list("partitions", _number("index"), _number("partition")))
-SUBSCRIPTION_FIELDS: Final = (
-    _VERSION,
-    _number("latestSupportedVersion", since=3),
-    _number("processId", Kind.UUID),
-    _list("prevTasks", *_PLACE, until=6),
-    _list("standbyTasks", *_PLACE, until=6),
-    Field(name="userEndPoint", kind=Kind.BYTES, since=2),
-    _list(
-        "nestedOffsetSums",
-        _number("subtopology"),
-        _list("sums", _number("partition"), _number("offsetSum", Kind.INT64)),
-        since=7,
-        until=9,
-    ),
-    _list(
-        "taskOffsetSums",
-        *_PLACE,
-        _number("offsetSum", Kind.INT64),
-        Field(name="namedTopology", kind=Kind.STRING, nullable=True),
-        since=10,
-    ),
-    _number("uniqueField", Kind.INT8, since=8),
-    _number("errorCode", since=9),
-    _list(
-        "clientTags",
-        Field(name="key", kind=Kind.BYTES),
-        Field(name="value", kind=Kind.BYTES),
-        since=11,
-    ),
-)
-ASSIGNMENT_FIELDS: Final = (
-    _VERSION,
-    _number("commonlySupportedVersion", since=3),
-    _list("activeTasks", *_PLACE, _NAME),
-    _list("standbyTasks", *_PLACE, _NAME, _TOPIC_PARTITIONS),
-    _list("partitionsByHost", _HOST, _number("port"), _TOPIC_PARTITIONS, since=2, until=4),
-    _list("topics", _number("index"), _TOPIC, since=5),
-    _list("indexedPartitionsByHost", *_INDEXED, since=5),
-    _list("standbyPartitionsByHost", *_INDEXED, since=6),
-    _number("errCode", since=4),
-    _number("nextRebalanceMs", Kind.INT64, since=7),
-)
 
 Task = tuple[str, int]
 """Subtopology, with the named topology before it (``name__0``), and partition."""
@@ -265,6 +204,8 @@ def _named_task(reader: Reader) -> Task:
     subtopology, partition = _old_task(reader)
     start = reader.pos
     size = reader.int32("namedTopology")
+    if not size:  # mostly
+        return subtopology, partition
     if size < 0:
         reader.fail(Reason.BAD_LENGTH, "namedTopology", start, str(size))
     if 2 * size > reader.n_left:

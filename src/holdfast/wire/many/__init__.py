@@ -3,7 +3,6 @@
 =========================  ===============================================================
 ``offsets_batch``          columns of records to columns, with a reason for every bad row
 ``offsets_embedded``       the subscriptions and assignments in group records to columns
-``offsets_tasks``          members of Connect, Streams and worker groups to columns
 ``columns``                the columns that messages are read into
 ``lockstep``               the reader: all messages advance by one field at a time
 ``programs``, ``tags``     layouts compiled for the reader; tagged fields

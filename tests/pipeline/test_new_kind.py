@@ -1,0 +1,146 @@
+"""A new kind of group is a row, its reader and its words: decoding, history and report follow."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from tests.pipeline import fleet, local
+
+from holdfast.errors import WireError
+from holdfast.kinds import rows
+from holdfast.kinds.given_lists import lists_of
+from holdfast.kinds.kind import ACTIVE, Given, GroupKind, GroupType, Words
+from holdfast.pipeline.plan.run import plan
+from holdfast.pipeline.replay.story import stories
+from holdfast.report.drawing.sections import group_figures
+from holdfast.report.findings.doctor import examine_fleet
+from holdfast.report.findings.facts import read_facts
+from holdfast.report.findings.finding import describe
+from holdfast.report.metrics import exposition
+
+QUEUES = "this group divides jobs of queues"
+
+
+def read_jobs(subscription: bytes, assignment: bytes) -> Given:
+    """Jobs of a member, which its messages name in JSON."""
+    try:
+        had, now = json.loads(subscription), json.loads(assignment)
+    except ValueError:
+        raise WireError("malformed", schema="Jobs", field="", position=0) from None
+    jobs = [(queue, number) for queue, numbers in now.items() for number in numbers]
+    return Given(owned=lists_of(ACTIVE, jobs), n_claimed=sum(map(len, had.values())))
+
+
+@pytest.fixture(autouse=True)
+def row(monkeypatch):
+    """The one row."""
+    kind = GroupKind(
+        name="jobs",
+        group_type=GroupType.CLASSIC,
+        protocol_type="queue-runner",
+        cooperative=frozenset(["gentle"]),
+        words=Words(things="jobs", thing="job", place="queue", joint=":"),
+        own_assignment=QUEUES,
+        resource_kind=lambda queue, _: queue,
+        tool="",
+        read=read_jobs,
+    )
+    monkeypatch.setattr(rows, "KINDS", (*rows.KINDS, kind))
+
+
+def generation(number: int, members: dict[str, tuple[dict, dict | None]], protocol: str):
+    """A record of a group of runners: by member, what it had and what it is given."""
+    found = [
+        {
+            "memberId": name,
+            "groupInstanceId": None,
+            "clientId": name,
+            "clientHost": "/h",
+            "rebalanceTimeout": 60_000,
+            "sessionTimeout": 10_000,
+            "subscription": json.dumps(had).encode(),
+            "assignment": b"{" if now is None else json.dumps(now).encode(),
+        }
+        for name, (had, now) in members.items()
+    ]
+    value = {
+        "protocolType": "queue-runner",
+        "generation": number,
+        "protocol": protocol,
+        "leader": "a",
+        "currentStateTimestamp": 0,
+        "members": tuple(found),
+    }
+    return fleet.record(2, 3, {"group": "runners"}, value)
+
+
+@pytest.fixture(params=["gentle", "hard"])
+def made(request, tmp_path):
+    """A group whose second member takes a job over; the protocol, and the tables."""
+    whole = {"mail": [0, 1], "print": [0]}
+    rounds = [
+        generation(1, {"a": ({}, whole)}, request.param),
+        generation(
+            2, {"a": (whole, {"mail": [0], "print": [0]}), "b": ({}, {"mail": [1]})}, request.param
+        ),
+    ]
+    records = [("runners", 10 * at, record) for at, record in enumerate(rounds)]
+    dump = fleet.write_dump(tmp_path / "dump", records)
+    return request.param, local.run(dump, tmp_path / "tables")
+
+
+def test_its_messages_are_decoded(made):
+    found = {
+        (row["generation"], row["member_id"], row["topic"], row["partition"])
+        for row in made[1].table("assignments").to_pylist()
+    }
+    assert {one for one in found if one[0] == 2} == {
+        (2, "a", "mail", 0),
+        (2, "a", "print", 0),
+        (2, "b", "mail", 1),
+    }
+    assert [row["n_claimed"] for row in made[1].table("members").to_pylist()] == [0, 3, 0]
+    assert not made[1].rows("anomalies") and not made[1].rows("lag")
+
+
+def test_bytes_that_its_reader_refuses_are_an_anomaly(tmp_path):
+    broken = generation(1, {"a": ({}, {"mail": [0]}), "b": ({}, None)}, "gentle")
+    dump = fleet.write_dump(tmp_path / "dump", [("runners", 0, broken)])
+    tables = local.run(dump, tmp_path / "tables")
+    (row,) = tables.table("anomalies").to_pylist()
+    assert (row["kind"], row["member_ids"]) == ("unreadable_assignment", ["b"])
+    (kept,) = tables.table("assignments").to_pylist()
+    assert (kept["member_id"], kept["topic"]) == ("a", "mail")
+
+
+def test_its_history_says_what_moved_and_who_stopped(made):
+    protocol, tables = made
+    _, row = tables.table("rebalances").to_pylist()
+    assert (row["n_partitions"], row["n_kept"], row["n_moved"], row["n_joined"]) == (3, 2, 1, 1)
+    assert row["cooperative"] is (protocol == "gentle")
+    assert row["n_needed_moves"] is None  # what is best is known of partitions of topics alone
+
+
+def test_a_plan_is_refused_in_its_words_and_a_replay_moves_its_jobs(made):
+    (refused,) = plan(None, made[1], {"mail": 2, "print": 1}, "range").to_pylist()
+    assert refused["refused"] == QUEUES
+    (story,) = stories(made[1])
+    assert (story.workers, story.n_partitions, story.moved) == (True, 3, 1)
+    assert story.sessions[0].partitions == {"mail": 2, "print": 1}
+    assert story.cooperative is (made[0] == "gentle")
+
+
+def test_the_report_has_its_words(made):
+    facts = read_facts(made[1], "runners")
+    shown = re.findall(r">([^<]+)<", str(group_figures(facts)))
+    assert shown[:3] == ["Jobs", "3", "2 queues"] and "Jobs moved" in shown
+    assert facts.partition_name(0) == "mail:0"
+    assert describe(facts).startswith("holdfast history")
+    assert not facts.kind.takes_assignors
+    assert 'kind="jobs"' in exposition(made[1], examine_fleet(made[1]))
+
+
+def test_the_command_does_not_call_it_unread():
+    assert rows.is_read("queue-runner") and not rows.is_read("sr")
