@@ -12,9 +12,8 @@ says which versions belong together, ``commits`` makes a batch visible in all of
 its like. ``names`` are the names of files. ``folder`` says what may stand in a folder of tables and
 sweeps it. ``writing`` writes files, ``parquet`` opens those of strangers, ``reading`` reads tables
 or columns in memory, and ``arrow_rows`` brings their rows to the columns of a table. ``groups``
-cuts a table by group, ``window`` by time. ``journals`` puts the members' own view of pauses in
-place of the broker's, and ``pause_sums`` adds pauses up. ``values`` turns Arrow columns into NumPy
-columns. ``private`` makes files and folders for their owner alone.
+cuts a table by group, ``window`` by time. ``pause_sums`` adds pauses up. ``values`` turns Arrow
+columns into NumPy columns. ``private`` makes files and folders for their owner alone.
 
 ``places`` turns a user's path or URL into a place, and ``filesystems`` opens the storage behind it.
 """

@@ -265,7 +265,6 @@ def _bounded(pauses: pa.Table, row: I64, partition: I64, seen: I64, idle: pa.Tab
     columns["last_seen"] = pa.array(last_seen[first]).cast(TIMESTAMP)
     columns["pause_upper_seconds"] = np.maximum(until[at] - last_seen[first], 0) / 1e6
     columns["is_idle"] = pa.array(is_idle[first], mask=~is_idle[first])
-    columns["is_journaled"] = pa.nulls(len(at), pa.bool_())
     return from_columns("pauses", columns)
 
 
