@@ -5,5 +5,5 @@ their files in tasks, ``selection`` chooses groups. ``decode`` and ``decode_clas
 without Spark, with ``arrow_columns``; ``decode_tasks`` and ``decode_streams`` read what members of
 Connect, workers and Streams were given, as ``task_lists``; ``records`` collects what a task needs
 of them. ``positions`` are committed offsets, reduced to the latest ones; ``share_positions`` says
-where share groups are.
+where share groups are. ``json_records`` shows records as text, to people.
 """
