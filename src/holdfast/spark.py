@@ -28,10 +28,9 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from holdfast.errors import ConfigError
 from holdfast.pipeline.batches import watch as _watch
-from holdfast.pipeline.batches.schemas import ddl_of
+from holdfast.pipeline.batches.history import run
 from holdfast.pipeline.batches.spans import check_session
 from holdfast.pipeline.batches.views import frame, register_views
-from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest.json_records import JSON_RECORDS, json_records
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, Cluster, Dump, kafka_records
@@ -41,6 +40,7 @@ from holdfast.pipeline.replay.run import Request
 from holdfast.pipeline.replay.run import replay as _replay
 from holdfast.pipeline.replay.settings import ReplaySettings, offered
 from holdfast.pipeline.replay.story import stories
+from holdfast.pipeline.schemas import ddl_of
 from holdfast.pipeline.session import get_session
 from holdfast.tables.places import writable
 from holdfast.tables.reading import Tables

@@ -13,12 +13,11 @@ from pathlib import Path
 
 from tests.pipeline.stream_that_dies import THIRD, DumpFeed, Said
 
-from holdfast.pipeline.batches import jobs
+from holdfast.pipeline import steps
+from holdfast.pipeline.batches.history import run
 from holdfast.pipeline.batches.watch import Stream, follow
-from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
-from holdfast.pipeline.plan import run as plan
 from holdfast.pipeline.replay import run as replay
 from holdfast.pipeline.replay.story import stories
 from holdfast.pipeline.session import RUNTIME_CONF, get_session
@@ -35,7 +34,7 @@ def lacks(thing, name):
 
 dump, out = sys.argv[1:3]
 # All that can be done on executors is done there.
-jobs.DRIVER_ROWS = plan.DRIVER_GROUPS = replay.DRIVER_EVENTS = 0
+steps.HERE_ROWS = -1
 conf = {"spark.sql.shuffle.partitions": "3"}
 spark = get_session(remote="local[1]", quick=True, conf=conf)
 example = Path(__file__).parents[2] / "docs" / "examples" / "rebalances_in_spark.py"

@@ -21,7 +21,7 @@ from holdfast.pipeline.command_session import open_session
 
 if TYPE_CHECKING:
     from holdfast.adapters.cluster.cluster import LiveCluster
-    from holdfast.pipeline.history.history import History
+    from holdfast.pipeline.batches.history import History
     from holdfast.pipeline.ingest.selection import Selection
     from holdfast.tables.places import Place
 
@@ -138,7 +138,7 @@ def _title(definition: Any) -> str:
 
 def tell_unread(made: History, note: Any) -> None:
     """Say what the records hold that no table shows."""
-    from holdfast.pipeline.history.generations import PROTOCOL_TYPES
+    from holdfast.pipeline.ingest.generations import PROTOCOL_TYPES
 
     among = f"of {made.n_records}"
     tell_bad(made.tables.rows("bad_records"), among, note)
@@ -221,8 +221,8 @@ def make_history(
     quiet: bool = False,
 ) -> History:
     """Run the pipeline on what the command line named."""
-    from holdfast.pipeline.history.history import check_target
-    from holdfast.pipeline.history.history import run as rebuild
+    from holdfast.pipeline.batches.history import check_target
+    from holdfast.pipeline.batches.history import run as rebuild
     from holdfast.pipeline.ingest.selection import Selection
     from holdfast.pipeline.ingest.source import Dump
 

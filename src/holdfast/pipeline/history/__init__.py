@@ -1,8 +1,7 @@
 """What happened to groups, as columns.
 
-``history`` is what the command calls. ``generations`` is the common form of group records,
-``consumer_groups`` and ``reconciled`` read those of groups that ``group_kinds`` lists, whose
-assignments the broker computes; ``readers`` counts what members share, ``dense`` lays out owners.
+``consumer_groups`` and ``reconciled`` read records of groups whose assignments the broker computes;
+``readers`` counts what members share, ``dense`` lays out owners.
 ``movements`` finds what moved, ``needed`` how much had to move, ``rebalances`` the causes,
 ``departures`` who went and ``signs`` how, ``broker_log`` causes that a broker states in the texts
 of ``broker_texts``, ``pauses`` what had no owner, ``lag`` how far groups are behind,

@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.pipeline.history.generations import (
+from holdfast.pipeline.ingest.generations import (
     ACTIVE,
     DEAD,
     EMPTY,
@@ -32,7 +32,7 @@ from holdfast.pipeline.history.generations import (
     STABLE,
     Generations,
 )
-from holdfast.pipeline.history.group_kinds import KIND_OF, EpochKind
+from holdfast.pipeline.ingest.group_kinds import KIND_OF, EpochKind
 from holdfast.pipeline.ingest.records import ConsumerGroupEvent
 
 Given = list[tuple[int, str, list[int]]]

@@ -17,17 +17,17 @@ import pyarrow.compute as pc
 from holdfast.model.columns import I64
 from holdfast.pipeline.arrow_types import Arrays
 from holdfast.pipeline.history.dense import Dense
-from holdfast.pipeline.history.generations import (
+from holdfast.pipeline.history.movements import Events, read_by
+from holdfast.pipeline.history.pauses import STAGED
+from holdfast.pipeline.history.signs import LEFT
+from holdfast.pipeline.ingest.arrow_columns import filled_table
+from holdfast.pipeline.ingest.generations import (
     CLASSIC,
     Generations,
     TaskTopics,
     gather,
     row_starts,
 )
-from holdfast.pipeline.history.movements import Events, read_by
-from holdfast.pipeline.history.pauses import STAGED
-from holdfast.pipeline.history.signs import LEFT
-from holdfast.pipeline.ingest.arrow_columns import filled_table
 from holdfast.tables.schemas import TIMESTAMP
 from holdfast.tables.values import ints
 

@@ -47,18 +47,8 @@ import pyarrow.compute as pc
 from holdfast.model.columns import I64, Mask
 from holdfast.model.measure_history import balance_scores, kept_share, needed_moves
 from holdfast.pipeline.history.broker_log import INFERRED
-from holdfast.pipeline.history.dense import Dense, codes
+from holdfast.pipeline.history.dense import Dense
 from holdfast.pipeline.history.departures import members_that_went
-from holdfast.pipeline.history.generations import (
-    CONNECT,
-    SHARE,
-    STREAMS,
-    STREAMS_PROTOCOL,
-    WORKER,
-    Generations,
-    list_parts,
-    new_runs,
-)
 from holdfast.pipeline.history.movements import (
     GAINED,
     LOST,
@@ -74,6 +64,17 @@ from holdfast.pipeline.history.movements import (
 from holdfast.pipeline.history.needed import needed_of_unequal
 from holdfast.pipeline.history.readers import reader_numbers
 from holdfast.pipeline.history.signs import TOLD, UNTOLD
+from holdfast.pipeline.ingest.generations import (
+    CONNECT,
+    SHARE,
+    STREAMS,
+    STREAMS_PROTOCOL,
+    WORKER,
+    Generations,
+    codes,
+    list_parts,
+    new_runs,
+)
 from holdfast.tables.schemas import arrow_schema, from_columns
 from holdfast.tables.values import ints
 

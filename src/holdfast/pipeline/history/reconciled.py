@@ -27,9 +27,9 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import Mask
 from holdfast.pipeline.history.consumer_groups import topics_read
-from holdfast.pipeline.history.generations import CONSUMER, SHARE, STREAMS, Generations
-from holdfast.pipeline.history.group_kinds import KIND_OF, EpochKind
 from holdfast.pipeline.history.pauses import OPEN, STAGED
+from holdfast.pipeline.ingest.generations import CONSUMER, SHARE, STREAMS, Generations
+from holdfast.pipeline.ingest.group_kinds import KIND_OF, EpochKind
 from holdfast.pipeline.ingest.records import ConsumerGroupEvent
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.values import ints

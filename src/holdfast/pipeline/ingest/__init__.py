@@ -5,5 +5,7 @@ their files in tasks, ``selection`` chooses groups. ``decode`` and ``decode_clas
 without Spark, with ``arrow_columns``; ``decode_tasks`` and ``decode_streams`` read what members of
 Connect, workers and Streams were given, as ``task_lists``; ``records`` collects what a task needs
 of them. ``positions`` are committed offsets, reduced to the latest ones; ``share_positions`` says
-where share groups are. ``json_records`` shows records as text, to people.
+where share groups are. ``generations`` is the common form of group records; ``group_kinds`` lists
+the kinds of groups whose assignments the broker computes. ``json_records`` shows records as text,
+to people.
 """

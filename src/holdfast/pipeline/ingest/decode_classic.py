@@ -20,19 +20,6 @@ from holdfast.errors import WireError
 from holdfast.model.columns import I64, Mask, row_of
 from holdfast.model.designs import NAMES, Design
 from holdfast.pipeline.arrow_types import Arrays, ArrowColumn
-from holdfast.pipeline.history.generations import (
-    CLASSIC,
-    CONNECT,
-    DEAD,
-    EMPTY,
-    HEAD,
-    MEMBER_ROWS,
-    OWNED_ROWS,
-    STABLE,
-    STREAMS_PROTOCOL,
-    WORKER,
-    Generations,
-)
 from holdfast.pipeline.ingest.arrow_columns import (
     constant,
     filled_table,
@@ -50,6 +37,19 @@ from holdfast.pipeline.ingest.decode_tasks import (
     user_data,
     with_tasks,
     worker_tasks,
+)
+from holdfast.pipeline.ingest.generations import (
+    CLASSIC,
+    CONNECT,
+    DEAD,
+    EMPTY,
+    HEAD,
+    MEMBER_ROWS,
+    OWNED_ROWS,
+    STABLE,
+    STREAMS_PROTOCOL,
+    WORKER,
+    Generations,
 )
 from holdfast.wire.layouts.container import (
     SUBSCRIPTION_MAGIC,

@@ -21,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.model.columns import I64, Mask, starts
-from holdfast.pipeline.history.generations import ACTIVE, STANDBY, WARMUP, list_parts
 from holdfast.pipeline.ingest.arrow_columns import ints as values_of
 from holdfast.pipeline.ingest.arrow_columns import items
 from holdfast.pipeline.ingest.decode_tasks import GivenTasks, blob, one_by_one, task_rows
+from holdfast.pipeline.ingest.generations import ACTIVE, STANDBY, WARMUP, list_parts
 from holdfast.pipeline.ingest.task_lists import dense, ranks
 from holdfast.tables.values import ints
 from holdfast.wire.layouts.streams_user_data import (

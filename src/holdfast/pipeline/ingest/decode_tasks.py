@@ -26,14 +26,14 @@ from holdfast.errors import WireError
 from holdfast.model.columns import I64, Mask
 from holdfast.model.partitions import TopicPartitions
 from holdfast.pipeline.arrow_types import ArrowColumn
-from holdfast.pipeline.history.generations import (
+from holdfast.pipeline.ingest.arrow_columns import ints as values_of
+from holdfast.pipeline.ingest.generations import (
     ACTIVE,
     SOURCE,
     Generations,
     make_lists,
     new_runs,
 )
-from holdfast.pipeline.ingest.arrow_columns import ints as values_of
 from holdfast.pipeline.ingest.task_lists import Keys, TaskLists, gathered, joined, keyed, listed
 from holdfast.tables.values import ints, times_ms
 from holdfast.wire.layouts.connect import (

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import I64, Mask
-from holdfast.pipeline.history.generations import Generations
-from holdfast.pipeline.history.group_kinds import KIND_OF
 from holdfast.pipeline.ingest import decode
 from holdfast.pipeline.ingest.arrow_columns import binary_column
+from holdfast.pipeline.ingest.generations import Generations
+from holdfast.pipeline.ingest.group_kinds import KIND_OF
 from holdfast.tables.schemas import arrow_schema
 from holdfast.wire.layouts.offsets_schemas import RecordType
 

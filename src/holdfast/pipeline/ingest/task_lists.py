@@ -19,8 +19,8 @@ import pyarrow as pa
 from holdfast.model.columns import I64, starts
 from holdfast.model.partitions import TopicPartitions
 from holdfast.pipeline.arrow_types import ArrowColumn
-from holdfast.pipeline.history.generations import new_runs
 from holdfast.pipeline.ingest.arrow_columns import ints, items, text
+from holdfast.pipeline.ingest.generations import new_runs
 from holdfast.wire.many.columns import Column
 
 _SHIFT = 1 << 31

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask, starts
 from holdfast.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
 from holdfast.pipeline.arrow_types import ArrowColumn
-from holdfast.pipeline.history.generations import own_assignment
+from holdfast.pipeline.ingest.generations import own_assignment
 from holdfast.tables.arrow_rows import row_groups
 from holdfast.tables.parquet import open_parquet
 from holdfast.tables.reading import Tables, once_more

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from holdfast.pipeline.history.generations import CONNECT, WORKER
+from holdfast.pipeline.ingest.generations import CONNECT, WORKER
 from holdfast.pipeline.replay.rows import (
     GroupRows,
     RecordedGeneration,

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.pipeline.history.broker_log import STATED
-from holdfast.pipeline.history.generations import CONNECT, CONSUMER
+from holdfast.pipeline.ingest.generations import CONNECT, CONSUMER
 from holdfast.tables.groups import GroupedTable
 from holdfast.tables.reading import Tables
 

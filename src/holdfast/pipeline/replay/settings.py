@@ -18,7 +18,7 @@ from holdfast.machine.offers import assignors_for
 from holdfast.machine.policies import DEFAULTS, POLICIES, find_policy, policy_of_protocol
 from holdfast.machine.policy import Policy
 from holdfast.model.limits import INT32_MAX
-from holdfast.pipeline.history.generations import CONNECT
+from holdfast.pipeline.ingest.generations import CONNECT
 from holdfast.pipeline.replay.happenings import Story
 from holdfast.sim.baselines import BASELINES
 from holdfast.sim.baselines.connect import ConnectAssignor

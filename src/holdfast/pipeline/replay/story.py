@@ -44,14 +44,14 @@ import numpy as np
 
 from holdfast.machine.policies import policy_of_protocol
 from holdfast.model.limits import believed_size
-from holdfast.pipeline.history.generations import (
+from holdfast.pipeline.history.movements import COOPERATIVE_PROTOCOLS, RESTART_WINDOW_SECONDS
+from holdfast.pipeline.ingest.generations import (
     CONNECT,
     CONSUMER,
     STABLE,
     STREAMS_PROTOCOL,
     own_assignment,
 )
-from holdfast.pipeline.history.movements import COOPERATIVE_PROTOCOLS, RESTART_WINDOW_SECONDS
 from holdfast.pipeline.replay.costs import ReplayCosts
 from holdfast.pipeline.replay.happenings import (
     Do,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from holdfast.pipeline.history.generations import (
+from holdfast.pipeline.ingest.generations import (
     ACTIVE,
     CONSUMER,
     SHARE,
@@ -41,7 +41,7 @@ class EpochKind:
         Its records.
     roles : mapping of str to int
         Fields of ``target`` that list what a member is given, and what the member is to it: a role
-        of :mod:`holdfast.pipeline.history.generations`.
+        of :mod:`holdfast.pipeline.ingest.generations`.
     place : str
         Field of such a list that names the topic, or the subtopology.
     assigned, pending : str
