@@ -39,14 +39,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from holdfast.pipeline.batches.history import run, topic_names
 from holdfast.pipeline.batches.jobs import Job, remove_staged
-from holdfast.pipeline.batches.schemas import FILES_DDL
-from holdfast.pipeline.history.generations import assignment_table
-from holdfast.pipeline.history.history import run, topic_names
 from holdfast.pipeline.ingest import decode
+from holdfast.pipeline.ingest.generations import assignment_table
 from holdfast.pipeline.ingest.pieces import Pieces, named, numbers, pieces, read_pieces
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
+from holdfast.pipeline.schemas import spark_ddl
 from holdfast.pipeline.session import get_session
 from holdfast.tables.folder.manifest import Batch
 from holdfast.tables.folder.writing import BatchWriter
@@ -96,7 +96,7 @@ def run_stage(name: str, spark: Any, dump: Dump, out: Path) -> None:
         size = sum(file.stat().st_size for file in dump.record_files())
         parts = pieces([str(file) for file in dump.record_files()], max(1, size >> 24))
         task = assignments_task(str(out), job.batch, parts)
-        job.collect(numbers(spark, len(parts)).mapInArrow(task, FILES_DDL).toArrow())
+        job.collect(numbers(spark, len(parts)).mapInArrow(task, spark_ddl("files")).toArrow())
     else:
         job.read_dump(dump, Selection(), topic_names(dump))
     files = {table: found for table, found in job.files.items() if not table.startswith("_")}

@@ -30,7 +30,8 @@ import pyarrow as pa
 
 from holdfast.assignors.registry import assign
 from holdfast.pipeline.plan.rows import FLEET
-from holdfast.pipeline.plan.run import PLAN_DDL, Fleet, group_of, plan_rows, plan_task
+from holdfast.pipeline.plan.run import Fleet, group_of, plan_rows, plan_task
+from holdfast.pipeline.schemas import spark_ddl
 from holdfast.pipeline.session import get_session
 from pipeline import commit_id
 from pipeline_cpu import Usage
@@ -109,7 +110,7 @@ def by_spark(rows: pa.Table, assignor: str, args: argparse.Namespace) -> dict[st
     usage, cpu, wall = Usage(os.getsid(0)), [], []
     for _ in range(args.repeat):
         before, own, began = usage.total(), time.process_time(), time.monotonic()
-        frame = spark.createDataFrame(rows).mapInArrow(plan_task(assignor, {}), PLAN_DDL)
+        frame = spark.createDataFrame(rows).mapInArrow(plan_task(assignor, {}), spark_ddl("plan"))
         assert frame.toArrow().num_rows == rows.num_rows
         cpu.append(usage.total() - before - (time.process_time() - own))
         wall.append(time.monotonic() - began)

@@ -41,7 +41,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from holdfast.adapters.broker.broker import Broker
 from holdfast.demo.journal import JournalReader, JournalWriter
-from holdfast.model.journal import holdings, intervals, unowned_seconds
+from holdfast.demo.ownership import holdings, intervals, unowned_seconds
 
 PARTITIONS, REPLICAS = 12, 3
 GRACE_SECONDS, FRESH_SECONDS, QUIET_SECONDS, LIMIT_SECONDS = 15.0, 60.0, 3.0, 180.0

@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import sys
 
-from holdfast.pipeline.history.history import run
-from holdfast.pipeline.session import get_session
+import holdfast.spark as hs
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("dump", metavar="DUMP", help="folder of `holdfast dump`, or its URL")
 parser.add_argument("out", metavar="OUT", help="folder for the tables")
 wanted = parser.parse_args()
-made = run(get_session(), wanted.dump, wanted.out)
-sys.stdout.write(f"{made.n_records} records, {made.tables.rows('rebalances')} rebalances\n")
+tables = hs.history(hs.get_session(), hs.dump(wanted.dump), wanted.out)
+sys.stdout.write(
+    f"{tables.rows('generations')} generations, {tables.rows('rebalances')} rebalances\n"
+)

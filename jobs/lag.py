@@ -9,8 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from holdfast.pipeline.history.history import run
-from holdfast.pipeline.session import get_session
+import holdfast.spark as hs
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("dump", metavar="DUMP", help="folder of `holdfast dump`, or its URL")
@@ -24,9 +23,8 @@ parser.add_argument(
     help="what the groups' auto.offset.reset is: latest (the default) or earliest",
 )
 wanted = parser.parse_args()
-made = run(get_session(), wanted.dump, wanted.out, auto_offset_reset=wanted.reset)
-sums = made.table("lag").group_by("group").aggregate([("lag", "sum")])
-for row in (
-    sums.sort_by([("lag_sum", "descending"), ("group", "ascending")]).slice(0, 20).to_pylist()
-):
-    sys.stdout.write(f"{row['lag_sum']}\t{row['group']!r}\n")
+source = hs.dump(wanted.dump)
+tables = hs.history(hs.get_session(), source, wanted.out, auto_offset_reset=wanted.reset)
+behind = hs.lag(tables)
+for row in behind.orderBy(behind["lag"].desc_nulls_last(), "group").limit(20).collect():
+    sys.stdout.write(f"{row['lag']}\t{row['group']!r}\n")

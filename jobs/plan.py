@@ -9,13 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-import pyarrow.parquet as pq
-
-from holdfast.pipeline.ingest.source import Dump
-from holdfast.pipeline.plan.run import plan
-from holdfast.pipeline.session import get_session
-from holdfast.tables.reading import open_tables
-from holdfast.tables.storage.places import writable
+import holdfast.spark as hs
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("dump", metavar="DUMP", help="folder of `holdfast dump`, or its URL")
@@ -23,10 +17,8 @@ parser.add_argument("tables", metavar="TABLES", help="folder of jobs/history.py 
 parser.add_argument("assignor", metavar="ASSIGNOR", help="such as sticky; docs/assignors.md")
 parser.add_argument("out", metavar="OUT.parquet", help="file for the plans")
 wanted = parser.parse_args()
-topics = Dump.open(wanted.dump).partition_counts()
-found = plan(get_session(), open_tables(wanted.tables), topics, wanted.assignor)
-with writable(wanted.out) as sink:
-    pq.write_table(found, sink)
-sys.stdout.write(
-    f"{found.num_rows} groups, {sum(found['n_moved'].drop_null().to_pylist())} moves\n"
-)
+tables = hs.open_tables(hs.get_session(), wanted.tables)
+planned = hs.plan(tables, wanted.assignor, hs.dump(wanted.dump))
+hs.save(planned, wanted.out)
+moves = planned.groupBy().sum("n_moved").collect()[0][0]
+sys.stdout.write(f"{planned.count()} groups, {moves or 0} moves\n")

@@ -11,15 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-import pyarrow.parquet as pq
-
-from holdfast.pipeline.ingest.source import Dump
-from holdfast.pipeline.replay.run import Request, replay
-from holdfast.pipeline.replay.settings import ReplaySettings
-from holdfast.pipeline.replay.story import stories
-from holdfast.pipeline.session import get_session
-from holdfast.tables.reading import open_tables
-from holdfast.tables.storage.places import writable
+import holdfast.spark as hs
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("dump", metavar="DUMP", help="folder of `holdfast dump`, or its URL")
@@ -29,14 +21,8 @@ parser.add_argument(
     "settings", metavar="SETTING", nargs="*", help="policy:assignor or policy:assignor:delay_ms"
 )
 wanted = parser.parse_args()
-topics = Dump.open(wanted.dump).partition_counts()
-settings = []
-for text in wanted.settings:
-    policy, assignor, *delay = text.split(":")
-    delay_ms = int(delay[0]) if delay else 0
-    settings.append(ReplaySettings(policy=policy, assignor=assignor, delay_ms=delay_ms))
-told = list(stories(open_tables(wanted.tables), topics, lags=True))
-found = replay(get_session, told, Request(settings=tuple(settings)))
-with writable(wanted.out) as sink:
-    pq.write_table(found, sink)
-sys.stdout.write(f"{len(told)} groups, {found.num_rows} rows\n")
+tables = hs.open_tables(hs.get_session(), wanted.tables)
+replayed = hs.replay(tables, wanted.settings, hs.dump(wanted.dump))
+hs.save(replayed, wanted.out)
+n_groups = replayed.select("group").distinct().count()
+sys.stdout.write(f"{n_groups} groups, {replayed.count()} rows\n")

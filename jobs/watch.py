@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-from holdfast.adapters.cluster.cluster import LiveCluster
-from holdfast.adapters.cluster.properties import read_properties
-from holdfast.pipeline.batches.watch import watch
-from holdfast.pipeline.session import get_session
+import holdfast.spark as hs
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("bootstrap", metavar="HOST:PORT", help="the cluster; several with commas")
@@ -22,12 +18,10 @@ parser.add_argument("out", metavar="OUT", help="folder for the tables; it may ha
 parser.add_argument(
     "every", metavar="SECONDS", nargs="?", type=float, help="a batch every so often, without end"
 )
-parser.add_argument(
-    "--command-config", metavar="FILE", type=Path, help="client properties (security, ...)"
-)
+parser.add_argument("--command-config", metavar="FILE", help="client properties (security, ...)")
 wanted = parser.parse_args()
-config = read_properties(wanted.command_config) if wanted.command_config else {}
-cluster = LiveCluster(bootstrap=wanted.bootstrap, config=config)
-session = get_session(kafka=True)
-tables = watch(session, cluster, wanted.out, every_seconds=wanted.every)
-sys.stdout.write(f"{len(tables.batches())} batches, {tables.rows('rebalances')} rebalances\n")
+source = hs.cluster(wanted.bootstrap, command_config=wanted.command_config)
+tables = hs.watch(hs.get_session(kafka=True), source, wanted.out, every_seconds=wanted.every)
+sys.stdout.write(
+    f"{tables.rows('generations')} generations, {tables.rows('rebalances')} rebalances\n"
+)

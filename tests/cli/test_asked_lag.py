@@ -83,8 +83,7 @@ def as_input(found: GroupsNow) -> pa.Table:
             {
                 "group": one.group,
                 "topic": one.topic,
-                "partitions": [one.partition],
-                "is_owner": False,
+                "partition": one.partition,
                 "offset": one.offset,
                 "since": NOW_US,
                 "log_offset": at,
@@ -98,7 +97,6 @@ def as_input(found: GroupsNow) -> pa.Table:
                     "group": reader.group,
                     "topic": topic,
                     "partitions": list(partitions),
-                    "is_owner": True,
                     "member_id": reader.member_id,
                     "client_id": reader.client_id,
                     "client_host": reader.client_host,

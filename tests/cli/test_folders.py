@@ -12,7 +12,7 @@ from tests.pipeline.test_tasks import classics, generation
 
 from holdfast.cli.commands import history as history_command
 from holdfast.errors import SourceError
-from holdfast.pipeline.history import history
+from holdfast.pipeline.batches import history
 from holdfast.tables.folder.manifest import Batch
 from holdfast.tables.reading import Tables
 

@@ -242,7 +242,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     cluster = SimpleNamespace(check=lambda: None, partition_ends=ends)
     monkeypatch.setattr("holdfast.adapters.cluster.cluster.LiveCluster", lambda **_: cluster)
     monkeypatch.setattr("holdfast.pipeline.session.get_session", lambda **_: object())
-    for slow in ("history.history.run", "ingest.dump.write_dump", "batches.watch.watch"):
+    for slow in ("batches.history.run", "ingest.dump.write_dump", "batches.watch.watch"):
         monkeypatch.setattr(f"holdfast.pipeline.{slow}", stop)
     for command in ("history", "dump", "watch"):
         monkeypatch.setattr(f"holdfast.cli.commands.{command}.spark_bar", bar)

@@ -11,14 +11,12 @@ import signal
 import sys
 from pathlib import Path
 
-from holdfast.pipeline.batches import jobs
-from holdfast.pipeline.plan import run as plan
-from holdfast.pipeline.replay import run as replay
+from holdfast.pipeline import steps
 from holdfast.pipeline.session import get_session
 from holdfast.tables.reading import Tables
 
 folder, dump, out = sys.argv[1:4]
-jobs.DRIVER_ROWS = plan.DRIVER_GROUPS = replay.DRIVER_EVENTS = 0
+steps.HERE_ROWS = -1  # all that can be done on executors is done there
 if sys.argv[4:] == ["die"]:
     Tables.commit = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
 for name, arguments in (

@@ -12,11 +12,11 @@ import signal
 import sys
 from pathlib import Path
 
-from holdfast.pipeline.batches import jobs
+from holdfast.pipeline import steps
 from holdfast.tables.reading import Tables
 
 folder, bootstrap, out, *more = sys.argv[1:]
-jobs.DRIVER_ROWS = -1
+steps.HERE_ROWS = -1
 if more:
     signal.alarm(400)  # it would follow the topic for ever if its last batch never came
     commit = Tables.commit

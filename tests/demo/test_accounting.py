@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.demo.accounting import settle
+from holdfast.demo.journal import Entry
 from holdfast.errors import AdapterError
-from holdfast.model.journal import Entry
 
 
 def batch(partition: int, first: int, last: int) -> Entry:

@@ -5,8 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.demo.journal import ComparedPauses, JournalReader, PauseBounds, compare_pauses
-from holdfast.model.journal import Entry, Interval, holdings, intervals, overlaps, unowned_seconds
+from holdfast.demo.journal import Entry, JournalReader
+from holdfast.demo.ownership import (
+    ComparedPauses,
+    Interval,
+    PauseBounds,
+    compare_pauses,
+    holdings,
+    intervals,
+    overlaps,
+    unowned_seconds,
+)
 
 
 def entry(time_seconds: float, member: str, event: str, *partitions: int, **offsets: int) -> Entry:

@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 from tests.live.offsets_log import Commit, Generation
 
-from holdfast.model.journal import Entry, intervals, overlaps
+from holdfast.demo.journal import Entry
+from holdfast.demo.ownership import intervals, overlaps
 
 
 class Ledger:

@@ -18,9 +18,9 @@ from kafka import KafkaAdminClient
 from tests.live.waiting import PATIENCE_SECONDS, until
 
 from holdfast.demo.journal import JournalReader
+from holdfast.demo.ownership import holdings, intervals, overlaps
 from holdfast.jvm.jars import broker_jars
 from holdfast.jvm.java import find_java
-from holdfast.model.journal import holdings, intervals, overlaps
 
 HERE = Path(__file__).parent
 JAVA_MEMBER = HERE.parent / "java" / "LiveMember.java"

@@ -17,8 +17,8 @@ from tests.live.waiting import until
 from holdfast import Worker
 from holdfast.adapters.worker import Resource
 from holdfast.demo.journal import JournalReader
+from holdfast.demo.ownership import holdings, intervals, overlaps
 from holdfast.errors import RemoteProtocolError
-from holdfast.model.journal import holdings, intervals, overlaps
 
 pytestmark = pytest.mark.broker
 

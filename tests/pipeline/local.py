@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.pipeline import steps
+from holdfast.pipeline.batches.history import ends_of, topic_names
 from holdfast.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
-from holdfast.pipeline.batches.state import STATE
-from holdfast.pipeline.history.history import ends_of, topic_names
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.tables.columns.schemas import arrow_schema
-from holdfast.tables.folder.files import read_parquet
 from holdfast.tables.folder.manifest import Batch
 from holdfast.tables.reading import Tables
 
 
+@dataclass(slots=True)
 class LocalJob(Job):
-    """A job whose first two steps run here; the others have little to do and run here anyway."""
+    """A job whose steps run here, whatever their size, with small batches."""
 
-    def work(self, rows, names, *, batch_rows, selection, state=()):
-        records = iter(rows.combine_chunks().to_batches(max_chunksize=batch_rows))
-        self.read_here(records, selection, names, state=state, batch_rows=batch_rows)
+    batch_rows: int = 7
+
+    def _run(self, step):
+        self.collect(steps.run_here(step, batch_rows=self.batch_rows))
+        return True
+
+    def take(self, rows, names, selection):
+        held = steps.HeldRows(rows=rows, cost_rows=None, here_rows=self.batch_rows)
+        self.read_rows(held, selection, names)
 
 
 def records_of(dump):
@@ -34,10 +41,9 @@ def records_of(dump):
 def run(path, out_dir, *, batch_rows=7, reset="latest", selection=None, logs=()):
     """Tables of a dump."""
     dump, tables = Dump.open(path), Tables(out_dir.absolute())
-    job = LocalJob(spark=None, tables=tables, batch=tables.next_batch())
+    job = LocalJob(spark=None, tables=tables, batch=tables.next_batch(), batch_rows=batch_rows)
     selection = selection or Selection(all_groups=True)
-    names = topic_names(dump)
-    job.work(records_of(dump), names, batch_rows=batch_rows, selection=selection)
+    job.take(records_of(dump), topic_names(dump), selection)
     job.lag(ends_of(dump, selection, reset))
     job.pauses()
     job.restate(logs)
@@ -56,11 +62,9 @@ def stream(path, out_dir, cuts, *, batch_rows=7, reset="latest", logs=()):
     past = {}
     for batch, (low, high) in enumerate(pairwise([-(2**62), *sorted(cuts), 2**62])):
         job = LocalJob(spark=None, tables=tables, batch=batch, keep_state=True, past=past)
+        job.batch_rows = batch_rows
         fresh = rows.filter(pa.array((times >= low) & (times < high), pa.bool_()))
-        kept = [read_parquet(tables.root / f) for f, _ in past.get(STATE, [])]
-        everything = Selection(all_groups=True)
-        names = topic_names(dump)
-        job.work(fresh, names, batch_rows=batch_rows, selection=everything, state=kept)
+        job.take(fresh, topic_names(dump), Selection(all_groups=True))
         job.lag(ends)
         job.pauses()
         job.restate(logs)

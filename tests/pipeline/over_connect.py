@@ -1,4 +1,4 @@
-"""History, lag, plan, replay and a stream over Spark Connect: run by a test, a process of its own.
+"""The example, replay and a stream over Spark Connect: run by a test, a process of its own.
 
 ``over_connect.py DUMP OUT``. The server is started here and ends with the process. Says on its last
 line what a Connect session must not have, and what plan and replay found.
@@ -7,17 +7,17 @@ line what a Connect session must not have, and what plan and replay found.
 from __future__ import annotations
 
 import json
+import runpy
 import sys
 from pathlib import Path
 
 from tests.pipeline.stream_that_dies import THIRD, DumpFeed, Said
 
-from holdfast.pipeline.batches import jobs
+from holdfast.pipeline import steps
+from holdfast.pipeline.batches.history import run
 from holdfast.pipeline.batches.watch import Stream, follow
-from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
-from holdfast.pipeline.plan import run as plan
 from holdfast.pipeline.replay import run as replay
 from holdfast.pipeline.replay.story import stories
 from holdfast.pipeline.session import RUNTIME_CONF, get_session
@@ -34,13 +34,13 @@ def lacks(thing, name):
 
 dump, out = sys.argv[1:3]
 # All that can be done on executors is done there.
-jobs.DRIVER_ROWS = plan.DRIVER_GROUPS = replay.DRIVER_EVENTS = 0
+steps.HERE_ROWS = -1
 conf = {"spark.sql.shuffle.partitions": "3"}
 spark = get_session(remote="local[1]", quick=True, conf=conf)
-run(spark, dump, out)
+example = Path(__file__).parents[2] / "docs" / "examples" / "rebalances_in_spark.py"
+shown = runpy.run_path(str(example))  # it takes the same arguments
 made = run(get_session(), dump, out)
 topics = {row["topic"]: row["partitions"] for row in Dump.open(dump).topics().to_pylist()}
-planned = plan.plan(spark, made.tables, topics, "sticky")
 told = list(stories(made.tables, topics))
 replayed = replay.replay(lambda: spark, told, replay.Request())
 
@@ -57,7 +57,8 @@ said = {
     "replay_is_that_of_the_driver": replayed.equals(replay.replay(None, told, replay.Request())),
     "replay": [[row["group"], row["actual"]] for row in replayed.to_pylist()],
     "batches": seen,
-    "plan": [[row["group"], row["n_moved"]] for row in planned.to_pylist()],
+    "plan": [[row["group"], row["n_moved"]] for row in shown["planned"].collect()],
+    "behind": [row["group"] for row in shown["behind"].collect()],
 }
 sys.stdout.write(json.dumps(said) + "\n")
 spark.stop()

@@ -10,15 +10,11 @@ import runpy
 import sys
 from pathlib import Path
 
-from holdfast.pipeline.batches import jobs
-from holdfast.pipeline.plan import run as plan
-from holdfast.pipeline.replay import run as replay
+from holdfast.pipeline import steps
 from holdfast.pipeline.session import get_session
 
 folder, (dump, out) = Path(__file__).parents[2] / "jobs", sys.argv[1:3]
-jobs.DRIVER_ROWS = plan.DRIVER_GROUPS = replay.DRIVER_EVENTS = (
-    0  # all that can be done on executors is done there
-)
+steps.HERE_ROWS = -1  # all that can be done on executors is done there
 for name, arguments in (
     ("history", [dump, out]),
     ("plan", [dump, out, "sticky", f"{out}.plan.parquet"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.pipeline import fleet
 
-from holdfast.pipeline.history.history import run
+from holdfast.pipeline.batches.history import run
 from holdfast.pipeline.ingest.source import Dump
 
 pytestmark = pytest.mark.spark

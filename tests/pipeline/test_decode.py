@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from tests.wire.records_twin import records
 
 from holdfast.errors import WireError
-from holdfast.pipeline.history.generations import (
+from holdfast.pipeline.ingest import decode
+from holdfast.pipeline.ingest.generations import (
     Generations,
     assignment_table,
     concat,
     generation_tables,
 )
-from holdfast.pipeline.ingest import decode
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,

@@ -81,7 +81,7 @@ def test_everything_works_over_spark_connect(tmp_path):
     assert said["lacks"] == ["sparkContext", "_jvm", "_jsparkSession"] and said["frame_lacks_rdd"]
     assert said["conf"] == {**RUNTIME_CONF, "spark.sql.shuffle.partitions": "3"}
     assert said["replay_is_that_of_the_driver"] and said["replay"]
-    assert said["plan"] == [["new", 0], ["old", 0]]
+    assert said["plan"] == [["new", 0], ["old", 0]] and sorted(said["behind"]) == ["new", "old"]
     whole = everything(local.run(dump, tmp_path / "whole"))
     assert everything(Tables(out)) == whole
     assert said["batches"] == [0, 1, 2] and everything(Tables(Path(f"{out}.stream"))) == whole

@@ -11,8 +11,9 @@ from tests.pipeline import fleet
 from tests.pipeline.histories import COOPERATIVE, generation, histories, owners, twin_movements
 
 from holdfast.errors import SourceError
+from holdfast.pipeline import steps
+from holdfast.pipeline.batches.history import run
 from holdfast.pipeline.batches.views import register_views
-from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.tables.columns.rows import sort_rows
@@ -37,6 +38,12 @@ STRANGE = [
 ]
 
 
+@pytest.fixture
+def on_spark(monkeypatch):
+    """Whatever the size, every step runs in tasks of Spark."""
+    monkeypatch.setattr(steps, "HERE_ROWS", -1)
+
+
 def rows(history, name, *columns, **options):
     table = history.table(name, **options).to_pylist()
     return [tuple(row[c] for c in columns) for row in table]
@@ -59,6 +66,7 @@ def classics(history):
     return [(g["group"], g["timestamp"], fleet.classic(g)) for g in history]
 
 
+@pytest.mark.usefixtures("on_spark")
 def test_a_bounce(spark, tmp_path):
     commits = [("g", 108, fleet.commit("g", "t", 2, 7, at=108))]
     records = sorted(classics(bounce()) + commits, key=lambda record: record[1])
@@ -106,6 +114,7 @@ def test_every_table_has_its_schema_and_spark_reads_it(spark, tmp_path):
         assert tuple(out.table(name).schema.names) == TABLES[name].flat_names
 
 
+@pytest.mark.usefixtures("on_spark")
 def test_no_name_breaks_anything(spark, tmp_path):
     records = []
     for name in STRANGE:
@@ -128,6 +137,7 @@ def test_no_name_breaks_anything(spark, tmp_path):
     assert {r[0] for r in rows(chosen, "rebalances", "group")} == set(STRANGE[:4])
 
 
+@pytest.mark.usefixtures("on_spark")
 def test_bad_records_are_kept_whole_and_fail_nothing(spark, tmp_path):
     key, value = fleet.classic(bounce()[0])
     bad_key, commit_value = fleet.commit("g", "t", 0, 1, at=1)
@@ -149,6 +159,7 @@ def test_bad_records_are_kept_whole_and_fail_nothing(spark, tmp_path):
     assert out.tables.rows("generations") == 4
 
 
+@pytest.mark.usefixtures("on_spark")
 @settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(histories())
 def test_movements_and_assignments_equal_the_twin(spark, tmp_path, history):
@@ -166,6 +177,7 @@ def test_movements_and_assignments_equal_the_twin(spark, tmp_path, history):
     assert given == wanted
 
 
+@pytest.mark.usefixtures("on_spark")
 def test_a_kip_848_group(spark, tmp_path):
     group = "new"
     steps = [

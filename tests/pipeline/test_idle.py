@@ -66,12 +66,12 @@ def test_the_time_of_the_next_record_says_until_when_nothing_waited(tmp_path):
 
     dated = with_record_ages(lag, times, 1_000_000_000)
     assert [(topic, partition, offset) for topic, partition, offset, _ in asked] == [("t", 1, 7)]
-    found = idle_rows(dated, 1_000_000_000).select(["partitions", "last_seen", "timestamp"])
+    found = idle_rows(dated, 1_000_000_000).select(["partition", "last_seen", "timestamp"])
     seconds = [
-        (row["partitions"], row["last_seen"].timestamp(), row["timestamp"].timestamp())
+        (row["partition"], row["last_seen"].timestamp(), row["timestamp"].timestamp())
         for row in found.to_pylist()
     ]
-    assert seconds == [([0], 80, 1000), ([1], 80, 120), ([2], 130, 1000), ([3], 0, 1000)]
+    assert seconds == [(0, 80, 1000), (1, 80, 120), (2, 130, 1000), (3, 0, 1000)]
 
 
 def test_tables_of_before_say_nothing_of_idle_traffic(tmp_path):

@@ -41,3 +41,12 @@ def test_a_job_without_arguments_says_what_is_missing(job):
     assert done.returncode == 2
     assert "the following arguments are required: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.stem)
+def test_a_job_knows_holdfast_by_its_module_for_spark_alone(job):
+    tree = ast.walk(ast.parse(job.read_text()))
+    names = {alias.name for node in tree if isinstance(node, ast.Import) for alias in node.names}
+    tree = ast.walk(ast.parse(job.read_text()))
+    names |= {node.module for node in tree if isinstance(node, ast.ImportFrom)}
+    assert {name for name in names if name.startswith("holdfast")} == {"holdfast.spark"}

@@ -9,7 +9,7 @@ from tests.cli.running import run as cli
 from tests.pipeline import fleet, known, local
 from tests.pipeline.test_stream import everything
 
-from holdfast.pipeline.history.history import run
+from holdfast.pipeline.batches.history import run
 from holdfast.pipeline.ingest.selection import Selection
 
 EVERYONE = Selection(all_groups=True)

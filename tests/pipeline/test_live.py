@@ -20,7 +20,7 @@ from tests.pipeline.test_deployment import run as submitted
 from holdfast.adapters.cluster.cluster import LiveCluster
 from holdfast.errors import SourceError
 from holdfast.jvm.jars import connector_jars
-from holdfast.pipeline.history.history import run
+from holdfast.pipeline.batches.history import run
 from holdfast.pipeline.ingest.dump import write_dump
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, Dump
@@ -121,8 +121,7 @@ def test_what_is_read_here_is_what_tasks_read(spark, lived, tmp_path, monkeypatc
     cluster, _, group = lived
     chosen = Selection(groups=[group])
     here = run(spark, cluster, tmp_path / "here", selection=chosen)
-    monkeypatch.setattr("holdfast.pipeline.ingest.dump.DRIVER_ROWS", -1)
-    monkeypatch.setattr("holdfast.pipeline.batches.jobs.DRIVER_ROWS", -1)
+    monkeypatch.setattr("holdfast.pipeline.steps.HERE_ROWS", -1)
     there = run(spark, cluster, tmp_path / "there", selection=chosen)
     assert here.n_records == there.n_records > 0
     for name in TABLES:

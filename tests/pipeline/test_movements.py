@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.pipeline.histories import COOPERATIVE, build, generation, histories, law, twin_movements
 
 from holdfast.pipeline.history.dense import dense
-from holdfast.pipeline.history.generations import Generations, concat
 from holdfast.pipeline.history.movements import carry, compare, movement_table, pause_candidates
+from holdfast.pipeline.ingest.generations import Generations, concat
 
 
 def tables(gens):

@@ -17,6 +17,7 @@ from tests.pipeline.histories import generation, law
 from holdfast.assignors.registry import ASSIGNORS, assign
 from holdfast.errors import ConfigError, SourceError
 from holdfast.model.limits import MOST_PARTITIONS
+from holdfast.pipeline import steps
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.plan import run as plans
 from holdfast.pipeline.plan.rows import FLEET, fleet_rows, topics_of
@@ -274,7 +275,7 @@ def test_spark_plans_as_the_driver_does(spark, tmp_path, monkeypatch, assignor):
     ]
     made = tables(tmp_path, history)
     here = plan(None, made, TOPICS, assignor)
-    monkeypatch.setattr(plans, "DRIVER_GROUPS", 0)
+    monkeypatch.setattr(steps, "HERE_ROWS", -1)
     there = plan(spark, made, TOPICS, assignor)
     assert here.num_rows == 3 and there.equals(here)
 

@@ -9,7 +9,7 @@ from tests.pipeline import local, worlds
 from tests.pipeline.histories import generation
 from tests.pipeline.test_replay_story import told
 
-from holdfast.pipeline.replay import run as replays
+from holdfast.pipeline import steps
 from holdfast.pipeline.replay.costs import ReplayCosts
 from holdfast.pipeline.replay.play import replay as replay_story
 from holdfast.pipeline.replay.run import REPLAY, Request, replay
@@ -202,6 +202,6 @@ def test_spark_replays_as_the_driver_does(spark, fleet, monkeypatch):
     request = Request(settings=OTHERS, seed=2)
     some = fleet[::9]
     here = replay(None, some, request)
-    monkeypatch.setattr(replays, "DRIVER_EVENTS", 0)
+    monkeypatch.setattr(steps, "HERE_ROWS", -1)
     there = replay(lambda: spark, some, request)
     assert there.schema == REPLAY and there.equals(here)

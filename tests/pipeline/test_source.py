@@ -15,10 +15,12 @@ from tests.pipeline import fleet
 from holdfast.adapters.cluster.cluster import LiveCluster
 from holdfast.errors import ConfigError, SourceError
 from holdfast.pipeline.ingest import dump as dump_module
-from holdfast.pipeline.ingest.dump import _check_counts, _write_records, collected, gathered
+from holdfast.pipeline.ingest.dump import _check_counts, _write_records, gathered
 from holdfast.pipeline.ingest.pieces import named, pieces, read_pieces
-from holdfast.pipeline.ingest.source import Dump, _deepest, kafka_options
+from holdfast.pipeline.ingest.source import Dump, kafka_options
 from holdfast.pipeline.session import local_cores, parse_defaults
+from holdfast.pipeline.spark_errors import _deepest
+from holdfast.pipeline.steps import collected
 from holdfast.tables.columns.schemas import arrow_schema
 from holdfast.tables.columns.stored import TABLES
 from holdfast.tables.folder.manifest import COMMITS, MANIFEST, Batch
@@ -246,6 +248,7 @@ class TooLarge:
 
     def __init__(self, reason):
         self.reason = reason
+        self.sparkSession = SimpleNamespace(conf={"spark.master": "local[1]"})
 
     def coalesce(self, _):
         return self
@@ -257,10 +260,9 @@ class TooLarge:
 def test_few_records_with_many_bytes_are_written_by_tasks_and_other_errors_are_told():
     told = "Total size of serialized results of 2 tasks (2.0 MiB) is bigger than "
     large = TooLarge(f"{told}spark.driver.maxResultSize (1024.0 KiB)")
-    one_core = SimpleNamespace(conf={"spark.master": "local[1]"})
-    assert collected(one_core, large) is None
+    assert collected(large, arrow_schema("records")) is None
     with pytest.raises(pa.ArrowInvalid, match="ended early"):
-        collected(one_core, TooLarge("no broker"))
+        collected(TooLarge("no broker"), arrow_schema("records"))
 
 
 @pytest.mark.spark

@@ -75,8 +75,8 @@ class Growing:
 def test_a_stream_looks_again_and_again_and_takes_what_is_new(tmp_path, monkeypatch):
     took, waits, held, seen, told, looked = [], [], [], [], [], []
 
-    def take(self, records, batch_id, kept, before, upto, *, are_few):
-        assert are_few
+    def take(self, records, batch_id, kept, before, upto, *, n_rows):
+        assert n_rows == sum(end - first for first, end in records.values())
         took.append((batch_id, records))
         notes = {"query": self.query, "state": {}, "offsets": {str(p): o for p, o in upto.items()}}
         batch = Batch(id=batch_id, files={}, notes=notes)

@@ -10,7 +10,7 @@ from tests.pipeline.histories import generation
 from holdfast.errors import SourceError
 from holdfast.pipeline.batches import state
 from holdfast.pipeline.batches.split import RowKind, split_rows
-from holdfast.pipeline.history.generations import Generations
+from holdfast.pipeline.ingest.generations import Generations
 from holdfast.tables.columns.schemas import arrow_schema
 
 

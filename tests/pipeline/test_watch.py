@@ -14,8 +14,8 @@ from tests.pipeline.test_broker_log import preparing
 from tests.pipeline.test_stream import consumer_records
 
 from holdfast.errors import SourceError
+from holdfast.pipeline.batches.history import run
 from holdfast.pipeline.batches.watch import Stream
-from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.tables.reading import Tables
@@ -82,7 +82,9 @@ def test_batches_killed_before_the_rename_are_done_anew(spark, dump, tmp_path, m
             with pytest.raises(KeyboardInterrupt):
                 into.process(records, batch_id)
         assert Tables.commit is commit
-        into.process(records, batch_id, are_few=batch_id != 1)  # here, on Spark, here again
+        into.process(
+            records, batch_id, n_rows=None if batch_id == 1 else 99
+        )  # here, on Spark, here again
         into.process(records, batch_id)  # as Spark does when it was killed after the rename
     assert everything(into.tables) == whole
     state = tmp_path / "out" / "_state"

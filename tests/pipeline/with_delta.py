@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from holdfast.pipeline.history.history import run
+from holdfast.pipeline.batches.history import run
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.session import get_session
 from holdfast.tables.columns.stored import TABLES

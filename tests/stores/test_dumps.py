@@ -12,7 +12,7 @@ from tests.pipeline.histories import generation
 from tests.pipeline.test_tasks import classics
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.history import history
+from holdfast.pipeline.batches import history
 from holdfast.pipeline.ingest.dump import write_log
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.tables.storage.places import place_of

@@ -12,8 +12,8 @@ from tests.cli.running import run
 from tests.pipeline import fleet
 
 from holdfast.errors import ConfigError
+from holdfast.pipeline.batches import history
 from holdfast.pipeline.batches.watch import watch
-from holdfast.pipeline.history import history
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.tables.reading import open_tables, read_tables
 from holdfast.tables.storage.clients import reason_of

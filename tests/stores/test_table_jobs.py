@@ -10,9 +10,9 @@ from tests.report.served import PATIENCE_S, is_examined
 from tests.stores.test_dumps import copied
 from tests.tables.test_commits import written
 
-from holdfast.pipeline.batches import jobs
+from holdfast.pipeline import steps
+from holdfast.pipeline.batches import history
 from holdfast.pipeline.batches.views import frame
-from holdfast.pipeline.history import history
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.report.serving import served_fleet
 from holdfast.report.serving.served_fleet import ServedFleet
@@ -73,7 +73,7 @@ def test_spark_s_tasks_write_and_read_tables_of_a_store(
 ):
     whole = local.run(dump.path, tmp_path / "whole")
     there = copied(dump.path, f"{bucket}/dump").path
-    monkeypatch.setattr(jobs, "DRIVER_ROWS", 0)  # all that tasks can do is done by them
+    monkeypatch.setattr(steps, "HERE_ROWS", -1)  # all that tasks can do is done by them
     made = history.run(spark, there, f"{bucket}/tables")
     assert everything(made.tables) == everything(whole)
     rows = frame(spark, made.tables, "generations")
@@ -84,7 +84,7 @@ def test_spark_s_tasks_write_and_read_tables_of_a_store(
 @pytest.mark.slow
 def test_a_stream_s_batches_on_a_store(spark, dump, bucket, tmp_path, monkeypatch):
     whole = everything(history.run(spark, dump, tmp_path / "whole").tables)
-    monkeypatch.setattr(jobs, "DRIVER_ROWS", 0)
+    monkeypatch.setattr(steps, "HERE_ROWS", -1)
     into = stream(dump, place_of(f"{bucket}/watched"))
     for batch_id, records in enumerate(test_watch.batches(spark, dump)):
         into.process(records, batch_id)

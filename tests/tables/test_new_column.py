@@ -24,7 +24,7 @@ from pathlib import Path
 
 from holdfast.cli.output import Format, write_rows
 from holdfast.cli.people import for_people
-from holdfast.pipeline.batches.schemas import spark_ddl
+from holdfast.pipeline.schemas import spark_ddl
 from holdfast.report.columns.history import read_rebalances
 from holdfast.report.drawing.sections import rebalance_section
 from holdfast.tables.columns.stored import TABLES

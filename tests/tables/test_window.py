@@ -7,7 +7,8 @@ from tests.report.fleet import rolling_bounce, tables
 
 from holdfast.report.findings.doctor import examine_fleet
 from holdfast.tables.columns.values import ints
-from holdfast.tables.reading import read_tables
+from holdfast.tables.folder.manifest import Batch
+from holdfast.tables.reading import Tables, read_tables
 from holdfast.tables.window import STANDING, within
 
 
@@ -42,3 +43,10 @@ def test_a_window_that_ends_earlier_has_no_lag(whole):
     assert not part.stored("lag").num_rows and whole.stored("lag").num_rows
     (found,) = examine_fleet(part)
     assert found.facts.n_rebalances < len(times) - 1
+
+
+def test_what_a_job_noted_is_still_known(tmp_path):
+    """When log ends were read, for one: lags of a stream that died are no lags of now."""
+    kept = Tables(tmp_path)
+    kept.commit(Batch(id=0, notes={"taken_at": "2025-11-21T09:00:00+00:00"}))
+    assert within(kept, 0, None).newest_notes() == kept.newest_notes() != {}

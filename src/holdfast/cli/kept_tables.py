@@ -15,7 +15,6 @@ from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
-    from holdfast.model.journal import Entry
     from holdfast.tables.reading import Tables
     from holdfast.tables.storage.places import Place
 
@@ -63,29 +62,6 @@ def holds_tables(source: Place | None) -> bool:
 def is_dump(source: Place) -> bool:
     """Whether a folder is a finished dump."""
     return (source / "dump.json").is_file()
-
-
-def allow_for(entries: Sequence[Entry], tables: Tables, note: Callable[[str], None]) -> Tables:
-    """The same tables, in which pauses allow for what journals of members show."""
-    from holdfast.tables.journals import journaled
-
-    if not entries:
-        return tables
-    done = journaled(tables, entries)
-    note(f"journals show {done.n_journaled} of {done.n_pauses} pauses; those have their bounds")
-    return done.tables
-
-
-def read_journal_lines(paths: Sequence[Path] | None) -> list[Entry]:
-    """Lines of ``--journal``, read before anything slow is started.
-
-    Raises
-    ------
-    SourceError
-    """
-    from holdfast.tables.journals import read_journals
-
-    return read_journals(paths) if paths else []
 
 
 def refuse_logs(source: Place, broker_logs: Sequence[Path]) -> None:

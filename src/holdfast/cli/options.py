@@ -121,13 +121,6 @@ BrokerLogs = Annotated[
         help="A broker's server.log (.gz too), oldest first; repeatable: states causes.",
     ),
 ]
-Journals = Annotated[
-    list[Path] | None,
-    Option(
-        "--journal",
-        help="Journals of members, a file or a folder of *.jsonl; repeatable: corrects pauses.",
-    ),
-]
 CommandConfig = Annotated[
     Path | None, Option("--command-config", help="Kafka client properties (security, ...).")
 ]

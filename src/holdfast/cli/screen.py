@@ -71,7 +71,7 @@ def _print_heading(console: Console, examination: Examination) -> None:
         cost = _cost(**head["cost_partition_seconds"])
         window = _window(head["window"]["from"], head["window"]["to"])
         rounds = count(head["rebalances"], "rebalance")
-        heading = f"{window} UTC: {rounds}, cost {cost} {examination.facts.rebalances.seen}"
+        heading = f"{window} UTC: {rounds}, cost {cost} as the broker saw it"
         _indented(console, heading, 2, style="dim")
 
 

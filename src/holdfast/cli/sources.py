@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli import options
 from holdfast.cli.commands.history import make_history
-from holdfast.cli.kept_tables import (
-    allow_for,
-    is_dump,
-    open_kept,
-    read_journal_lines,
-    refuse_logs,
-)
+from holdfast.cli.kept_tables import is_dump, open_kept, refuse_logs
 from holdfast.cli.moments import read_window
 from holdfast.cli.output import notes
 from holdfast.command_lines import GivenSource
@@ -72,7 +66,6 @@ def open_source(
     spark_groups: bool = False,
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] | None = None,
-    journals: Sequence[Path] | None = None,
     since: str | None = None,
     until: str | None = None,
     timeout: str = options.TIMEOUT,
@@ -96,9 +89,6 @@ def open_source(
         What the lag of a partition without a commit is, for a dump or a cluster.
     broker_logs : sequence of Path, optional
         Logs of brokers that state causes, for a dump or a cluster.
-    journals : sequence of Path, optional
-        Journals of members: pauses allow for what they show. For pages and findings, so the tables
-        of ``NOT_SHOWN`` are not read then.
     since, until : str, optional
         Only what happened between these moments (:mod:`holdfast.tables.window`).
     timeout : str
@@ -119,7 +109,6 @@ def open_source(
     if (source is None) == (bootstrap is None):
         raise ConfigError("give either --input PATH or --bootstrap-server HOST:PORT")
     window = read_window(since, until)
-    lines = read_journal_lines(journals)
     given = GivenSource(
         path=str(source or ""), servers=bootstrap or "", command_config=str(command_config or "")
     )
@@ -129,9 +118,7 @@ def open_source(
         chosen = kept.choose(groups)
         if window != (None, None):
             kept = kept.hold(chosen)
-        elif lines:
-            kept = kept.hold(chosen, without=NOT_SHOWN)
-        cut = within(allow_for(lines, kept, notes(quiet)), *window)
+        cut = within(kept, *window)
         yield OpenedTables(tables=cut, topics={}, groups=chosen, given=given)
         return
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
@@ -149,5 +136,5 @@ def open_source(
             quiet=quiet,
         )
         topics = made.dump.partition_counts()
-        cut = within(allow_for(lines, made.tables, notes(quiet)), *window)
+        cut = within(made.tables, *window)
         yield OpenedTables(tables=cut, topics=topics, groups=None, given=given)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from holdfast.demo.journal import Entry
 from holdfast.errors import AdapterError
-from holdfast.model.journal import Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

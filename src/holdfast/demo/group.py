@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Self
 
 from holdfast.demo.journal import JournalReader
+from holdfast.demo.ownership import holdings
 from holdfast.errors import AdapterError
-from holdfast.model.journal import holdings
 
 PATIENCE_SECONDS = 120.0
 _GRACE_SECONDS = 60.0

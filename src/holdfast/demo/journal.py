@@ -1,18 +1,69 @@
-"""Journals of the demo's members as they are written and read, and pauses compared with them.
+"""Journals of members: lines of what each process owned when, written and read.
 
-**Rules.** A journal has the lines of :mod:`holdfast.model.journal`. The processes run on one
-machine, so they share a clock.
+**Rules.** A journal has one line an event, a JSON object with these keys:
+
+==============  =================================================================================
+``time``        when, in seconds since 1970
+``member``      the process: another one after each start
+``event``       ``assigned``, ``revoked``, ``lost`` (the callbacks), ``batch`` (records came),
+                ``end``; any other is a sign of life
+``partitions``  numbers
+``first``       of a batch: its first offset
+``last``        of a batch: its last offset
+==============  =================================================================================
+
+Members of the demo and of the tests write them, in Python and in Java; nobody else does.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from holdfast.model.journal import Entry, Interval, gaps
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line: when (seconds since the epoch), which process, what, and of which partitions.
+
+    A batch has one partition and the offsets ``first`` to ``last`` that were read; other events
+    have -1.
+    """
+
+    time_seconds: float
+    member: str
+    event: str
+    partitions: tuple[int, ...] = ()
+    first: int = -1
+    last: int = -1
+
+    def to_line(self) -> str:
+        """Write it as one line of JSON."""
+        line = {
+            "time": self.time_seconds,
+            "member": self.member,
+            "event": self.event,
+            "partitions": self.partitions,
+        }
+        if self.first >= 0:
+            line |= {"first": self.first, "last": self.last}
+        return json.dumps(line)
+
+    @classmethod
+    def from_line(cls, line: str) -> Entry:
+        """Read what :meth:`to_line` wrote."""
+        found = json.loads(line)
+        return cls(
+            time_seconds=found["time"],
+            member=found["member"],
+            event=found["event"],
+            partitions=tuple(found["partitions"]),
+            first=found.get("first", -1),
+            last=found.get("last", -1),
+        )
 
 
 class JournalWriter:
@@ -24,14 +75,11 @@ class JournalWriter:
         Of the process.
     file : text file
         The journal, open for appending; the caller closes it.
-    group, topic : str
-        What every line is about.
     """
 
-    def __init__(self, name: str, file: TextIO, *, group: str = "", topic: str = ""):
+    def __init__(self, name: str, file: TextIO):
         self._name = name
         self._file = file
-        self._group, self._topic = group, topic
 
     def write(
         self, event: str, partitions: Iterable[int] = (), *, first: int = -1, last: int = -1
@@ -44,8 +92,6 @@ class JournalWriter:
             partitions=tuple(sorted(partitions)),
             first=first,
             last=last,
-            group=self._group,
-            topic=self._topic,
         )
         self._file.write(entry.to_line() + "\n")
         self._file.flush()
@@ -71,56 +117,3 @@ class JournalReader:
             self.entries.extend(Entry.from_line(line) for line in lines if line)
         self.entries.sort(key=lambda entry: entry.time_seconds)
         return self.entries
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PauseBounds:
-    """How long a partition had no owner as the broker saw it, in seconds, and when that ended."""
-
-    partition: int
-    end_seconds: float
-    lower_seconds: float
-    upper_seconds: float
-
-
-ROUNDED_SECONDS = 0.01
-"""Records have whole milliseconds, and a journal is written a moment after its callback begins."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedPauses:
-    """Pauses whose truth the journals have.
-
-    Parameters
-    ----------
-    n_pauses, n_outside : int
-        Compared, and those among them whose true length lies outside the bounds by more than
-        :data:`ROUNDED_SECONDS`.
-    most_seconds : float
-        How far outside, at most.
-    """
-
-    n_pauses: int
-    n_outside: int
-    most_seconds: float
-
-
-def compare_pauses(found: Sequence[Interval], pauses: Iterable[PauseBounds]) -> ComparedPauses:
-    """Compare the gaps between intervals of ownership with what the broker saw of them.
-
-    A gap of a partition is the one of a pause if it ends nearest to the pause's end, and began
-    before that. A pause without such a gap is left out.
-    """
-    between = gaps(found)
-    outside = []
-    for pause in pauses:
-        near = [gap for gap in between.get(pause.partition, ()) if gap.start <= pause.end_seconds]
-        if near:
-            gap = min(near, key=lambda gap: abs(gap.end - pause.end_seconds))
-            true = gap.end - gap.start
-            outside.append(max(pause.lower_seconds - true, true - pause.upper_seconds, 0.0))
-    return ComparedPauses(
-        n_pauses=len(outside),
-        n_outside=sum(seconds > ROUNDED_SECONDS for seconds in outside),
-        most_seconds=max(outside, default=0.0),
-    )

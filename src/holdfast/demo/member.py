@@ -41,7 +41,7 @@ def main(bootstrap: str, topic: str, group: str, name: str, journal: str) -> Non
     """Consume until asked to stop, then leave the group."""
     stop = watch()
     with open_private(Path(journal), "a") as file:
-        diary = JournalWriter(name, file, group=group, topic=topic)
+        diary = JournalWriter(name, file)
         consumer = KafkaConsumer(
             bootstrap_servers=bootstrap,
             group_id=group,

@@ -24,10 +24,16 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from holdfast.adapters.broker.broker import Broker
 from holdfast.demo.accounting import Account, settle
 from holdfast.demo.group import MemberProcesses
-from holdfast.demo.journal import ComparedPauses, compare_pauses
+from holdfast.demo.ownership import (
+    ComparedPauses,
+    Interval,
+    compare_pauses,
+    intervals,
+    overlaps,
+    unowned_seconds,
+)
 from holdfast.demo.tables import Witnessed, read_witnessed, write_tables
 from holdfast.errors import AdapterError, ConfigError
-from holdfast.model.journal import Interval, intervals, overlaps, unowned_seconds
 from holdfast.pipeline.command_session import open_session
 from holdfast.report.drawing.writing import write as write_report
 from holdfast.tables.storage.private import make_private_folder

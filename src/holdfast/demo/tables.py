@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.adapters.cluster.cluster import LiveCluster
-from holdfast.demo.journal import PauseBounds
-from holdfast.pipeline.history.history import run as run_history
+from holdfast.demo.ownership import PauseBounds
+from holdfast.pipeline.batches.history import run as run_history
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.tables.reading import Tables
 

@@ -1,14 +1,17 @@
 """From the offsets topic to tables with Spark: every rebalance of every group.
 
-No other package uses Spark. ``session`` starts a Spark session, and ``command_session`` starts one
-for a command. ``call_log`` keeps logins out of the log of calls into the JVM. ``arrow_types`` names
-the Arrow values that the rooms pass to each other.
+No other package uses Spark, but for ``holdfast.spark``, which is for people who have a session.
+``steps`` runs a step in this process or on Spark. ``session`` starts a Spark session, and
+``command_session`` starts one for a command. ``schemas`` makes Spark's schemas, ``spark_errors``
+says what Spark could not read. ``call_log`` keeps logins out of the log of calls into the JVM.
+``arrow_types`` names the Arrow values that the rooms pass to each other. A room imports those below
+it in this table; ``plan/``, ``replay/`` and ``batches/`` stand side by side.
 
 =============  ==========================================================================
-``ingest/``    records of a cluster or a dump, to Arrow columns
-``history/``   what happened to groups: generations, moves, causes, pauses, lag
-``batches/``   a dump at once or a stream batch after batch: the jobs, their state
-``plan/``      what another assignment would be
 ``replay/``    what another policy would have cost
+``plan/``      what another assignment would be
+``batches/``   a dump at once or a stream batch after batch: the steps, their state
+``history/``   what happened to groups: moves, causes, pauses, lag
+``ingest/``    records of a cluster or a dump, to Arrow columns
 =============  ==========================================================================
 """

@@ -3,9 +3,5 @@
 ``reading`` is the face for other packages: ``Tables``, and the functions that open them. ``window``
 cuts tables by time, and ``journals`` puts the members' own view of pauses in place of the broker's.
 
-=============  ==========================================================================
-``columns/``   what a table is: columns, types, names, values; reads no file
-``folder/``    which files count, which versions belong together, who commits, upkeep
-``storage/``   places, and the disk or the store behind each of them; Parquet of strangers
-=============  ==========================================================================
+=============  ===================================================================
 """

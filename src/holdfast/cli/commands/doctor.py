@@ -79,7 +79,6 @@ def run(
         bool, Option("--schema", help="Print the JSON schema of --format json and stop.")
     ] = False,
     broker_log: options.BrokerLogs = None,
-    journal: options.Journals = None,
     since: options.Since = None,
     until: options.Until = None,
     timeout: options.Timeout = options.TIMEOUT,
@@ -103,7 +102,6 @@ def run(
         group,
         spark_groups=True,
         broker_logs=broker_log,
-        journals=journal,
         since=since,
         until=until,
         timeout=timeout,

@@ -10,15 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from holdfast.cli import options
 from holdfast.cli.declared import Option
 from holdfast.cli.durations import parse_duration_ms
-from holdfast.cli.kept_tables import (
-    allow_for,
-    holds_tables,
-    open_kept,
-    read_journal_lines,
-    refuse_logs,
-)
+from holdfast.cli.kept_tables import holds_tables, open_kept, refuse_logs
 from holdfast.cli.moments import read_window
-from holdfast.cli.output import Format, notes, print_note, write_rows
+from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.errors import ConfigError, SourceError, nearest, suggest
@@ -28,8 +22,7 @@ from holdfast.pipeline.command_session import open_session
 
 if TYPE_CHECKING:
     from holdfast.adapters.cluster.cluster import LiveCluster
-    from holdfast.model.journal import Entry
-    from holdfast.pipeline.history.history import History
+    from holdfast.pipeline.batches.history import History
     from holdfast.pipeline.ingest.selection import Selection
     from holdfast.tables.storage.places import Place
 
@@ -53,7 +46,6 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     group: options.Groups = None,
     all_groups: options.SparkGroups = False,
     broker_log: options.BrokerLogs = None,
-    journal: options.Journals = None,
     overwrite: options.Overwrite = False,
     command_config: options.CommandConfig = None,
     since: options.Since = None,
@@ -73,18 +65,11 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     window = read_window(since, until)
     if window != (None, None) and output is not None:
         raise ConfigError("--since and --until choose what is printed; -o keeps whole tables")
-    if journal and output is not None:
-        raise ConfigError(
-            "--journal corrects what is printed; -o keeps what the broker saw: give --journal "
-            "beside --input later"
-        )
-    lines = read_journal_lines(journal)
     if window != (None, None) and "timestamp" not in definition.names:
         raise ConfigError(f"--since and --until: {table} is of one moment")
     if source is not None and holds_tables(source):
         refuse_logs(source, broker_log or ())
-        kept = rows_kept(source, table, group, output, window, lines=lines, note=note)
-        _print_table(kept, definition, fmt, journaled=bool(lines))
+        _print_table(rows_kept(source, table, group, output, window), definition, fmt)
         return
     with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
         out_dir = output or Path(scratch)
@@ -103,8 +88,7 @@ def run(  # noqa: PLR0917 (every option is passed by name)
         )
         if output is not None:
             note(f"tables are in {output}")
-        shown = allow_for(lines, made.tables, note).table(table)
-        _print_table(rows_of(_happened(shown, window)), definition, fmt, journaled=bool(lines))
+        _print_table(rows_of(_happened(made.table(table), window)), definition, fmt)
 
 
 def _happened(rows: Any, window: tuple[int | None, int | None]) -> Any:
@@ -125,9 +109,6 @@ def rows_kept(
     groups: Sequence[str] | None,
     output: Place | None,
     window: tuple[int | None, int | None] = (None, None),
-    *,
-    lines: Sequence[Entry] = (),
-    note: Callable[[str], None] = print_note,
 ) -> list[dict[str, Any]]:
     """Rows of a table that an earlier command has made, for people and programs.
 
@@ -140,25 +121,20 @@ def rows_kept(
         raise ConfigError(f"{source} holds tables: -o writes those of a dump or of a cluster")
     kept = open_kept(source)
     chosen = kept.choose(groups)
-    if lines:
-        kept = allow_for(lines, kept.hold(chosen), note)
     return rows_of(_happened(kept.table(table, groups=chosen), window))
 
 
-def _print_table(
-    rows: list[dict[str, Any]], definition: Any, fmt: Format, *, journaled: bool
-) -> None:
+def _print_table(rows: list[dict[str, Any]], definition: Any, fmt: Format) -> None:
     columns: Sequence[str] = definition.flat_names
     if fmt is Format.TABLE:
         rows, columns = for_people(definition, rows)
-    write_rows(rows, columns, fmt, title=_title(definition, journaled=journaled))
+    write_rows(rows, columns, fmt, title=_title(definition))
 
 
-def _title(definition: Any, *, journaled: bool) -> str:
-    """A table's name, and whose view its pauses are: members' own journals may say otherwise."""
+def _title(definition: Any) -> str:
+    """A table's name; where it has pauses, that the broker saw them so."""
     has_pauses = any(name.startswith("pause_") for name in definition.flat_names)
-    seen = "as the broker and journals saw them" if journaled else "as the broker saw them"
-    return f"{definition.name}; pauses {seen}" if has_pauses else definition.name
+    return f"{definition.name}; pauses as the broker saw them" if has_pauses else definition.name
 
 
 def tell_unread(made: History, note: Any) -> None:
@@ -244,8 +220,8 @@ def make_history(
     quiet: bool = False,
 ) -> History:
     """Run the pipeline on what the command line named."""
-    from holdfast.pipeline.history.history import check_target
-    from holdfast.pipeline.history.history import run as rebuild
+    from holdfast.pipeline.batches.history import check_target
+    from holdfast.pipeline.batches.history import run as rebuild
     from holdfast.pipeline.ingest.selection import Selection
     from holdfast.pipeline.ingest.source import Dump
 

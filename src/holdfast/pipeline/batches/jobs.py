@@ -1,7 +1,7 @@
-"""The Spark jobs of one batch: records of some groups to every table.
+"""The steps of one batch: records of some groups to every table.
 
-**Rules.** Neither RDDs nor the JVM are used. All records of a group come to one task, in the order
-of the log. If a job has little to do, the same task runs in the driver.
+**Rules.** All records of a group come to one task, in the order of the log. Where a step runs, in
+this process or on Spark, is no matter of this file (:mod:`holdfast.pipeline.steps`).
 
 **Strategy.**
 
@@ -17,64 +17,59 @@ pauses     pauses by the records, members that went, commits of    pauses
 =========  ======================================================  ================================
 
 Step ``groups`` makes ``rebalances``; step ``pauses`` adds sums of pauses, and how members went.
-``split`` and ``groups`` are one action. The tasks write their files themselves
+``split`` and ``groups`` are one step of the runner. The tasks write their files themselves
 (:mod:`holdfast.tables.folder.writing`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from holdfast.pipeline.arrow_types import Batches, BatchTask
-from holdfast.pipeline.batches.schemas import FILES_DDL, spark_ddl
-from holdfast.pipeline.batches.split import (
-    SPLIT,
-    SPLIT_DDL,
-    SPLIT_ORDER,
-    pieces_task,
-    split_task,
-)
+from holdfast.pipeline.batches.split import SPLIT, SPLIT_ORDER, split_task
 from holdfast.pipeline.batches.state import STATE, state_task
-from holdfast.pipeline.batches.stored_files import frame_of_files
+from holdfast.pipeline.batches.stored_files import rows_of_files
 from holdfast.pipeline.batches.tasks import groups_task
 from holdfast.pipeline.history.ages import Times, with_record_ages
 from holdfast.pipeline.history.broker_log import read_files, restated, unmistakable
-from holdfast.pipeline.history.lag import INPUT, OWNERS, Ends, lag_task, positions_input
+from holdfast.pipeline.history.lag import INPUT, OWNERS, Ends, lag_of_groups, positions_input
 from holdfast.pipeline.history.pauses import (
-    COMMIT,
     PAUSES,
     SEEN,
     STAGED,
     commit_rows,
     idle_rows,
-    idle_task,
-    pauses_task,
+    pauses_of_groups,
 )
 from holdfast.pipeline.history.signs import DEPARTURES, with_departures
-from holdfast.pipeline.ingest.dump import collected
-from holdfast.pipeline.ingest.pieces import PIECE_BYTES, n_parts, numbers, pieces, read_pieces
+from holdfast.pipeline.ingest.pieces import RECORDS
 from holdfast.pipeline.ingest.positions import LATEST, POSITIONS, from_commits
 from holdfast.pipeline.ingest.selection import Selection
-from holdfast.pipeline.ingest.source import DRIVER_ROWS, Dump, reading
+from holdfast.pipeline.ingest.source import Dump
+from holdfast.pipeline.steps import FrameRows, Grouping, Input, Rows, Step, by_table, run, unchanged
+from holdfast.tables.columns.groups import whole_groups
 from holdfast.tables.columns.pause_sums import add_pauses, late_pauses
 from holdfast.tables.columns.schemas import arrow_schema
 from holdfast.tables.folder.contents import checked_files, remove_table
 from holdfast.tables.folder.files import read_parquet
 from holdfast.tables.folder.writing import FILES_SCHEMA, BatchWriter, files_of
 from holdfast.tables.reading import Tables
-from holdfast.tables.storage.parquet import BATCH_ROWS
-from holdfast.tables.storage.places import Place, size_of
+from holdfast.tables.storage.parquet import open_parquet
+from holdfast.tables.storage.places import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+OfGroups = Callable[[pa.Table], Mapping[str, pa.Table]]
+"""Makes rows of some tables, by name, of the rows of whole groups."""
 
 Files = list[tuple[str, int]]
 
@@ -110,23 +105,9 @@ class Job:
     taken_at_us: int = 0
     amended: list[str] = field(default_factory=list)
 
-    def read_dump(
-        self, dump: Dump, selection: Selection, names: Mapping[str, str], *, here: bool = False
-    ) -> None:
-        """Split and group the records of a dump, which the tasks read themselves.
-
-        ``here``: a small one is read in this process, as the other jobs are then.
-        """
-        files = [str(file) for file in dump.record_files()]
-        if here and _is_small(dump):
-            records = read_pieces([piece for part in pieces(files, 1) for piece in part])
-            self.read_here(records, selection, names)
-            return
-        listed = pieces(files, n_parts(self.spark, files))
-        if not listed:
-            return
-        task = pieces_task(str(self.tables.root), self.batch, selection, listed)
-        self._groups(numbers(self.spark, len(listed)).mapInArrow(task, SPLIT_DDL), names)
+    def read_dump(self, dump: Dump, selection: Selection, names: Mapping[str, str]) -> None:
+        """Split and group the records of a dump."""
+        self.read_rows(dump.rows(), selection, names)
 
     def read(
         self,
@@ -134,76 +115,47 @@ class Job:
         selection: Selection,
         names: Mapping[str, str],
         *,
-        are_few: bool = False,
+        n_rows: int | None = None,
     ) -> None:
-        """Split and group records that Spark has, with the state of their groups.
+        """Split and group the records of a frame, ``n_rows`` of them at most if that is known."""
+        rows = FrameRows(frame=records, schema=RECORDS, cost_rows=n_rows)
+        self.read_rows(rows, selection, names)
 
-        ``are_few``: worked off in this process where it can take them, and no worker starts.
+    def read_rows(self, records: Rows, selection: Selection, names: Mapping[str, str]) -> None:
+        """Split and group records, with the state of their groups."""
+        root = str(self.tables.root)
+        inputs = [Input(rows=records, into=split_task(root, self.batch, selection))]
+        if held := self.past.get(STATE, []):
+            inputs.append(self._input(held, "state", state_task(selection)))
+        task = groups_task(root, self.batch, names, keep_state=self.keep_state)
+        columns = tuple(name for name in SPLIT.names if name != "group")
+        grouped = Grouping(task=task, out=FILES_SCHEMA, order=SPLIT_ORDER, columns=columns)
+        self._run(Step(what="the records", inputs=inputs, schema=SPLIT, grouped=grouped))
+
+    def lag(self, ends: Ends, times: Times | None = None) -> None:
+        """Make the lag, of the owners that the groups step wrote or that ``files`` names.
+
+        ``times`` asks a cluster for times of records, for :mod:`holdfast.pipeline.history.ages`.
         """
-        held = self.past.get(STATE, [])
-        are_few = are_few and sum(rows for _, rows in held) <= DRIVER_ROWS
-        few = collected(self.spark, records) if are_few else None
-        if few is not None:
-            batches = iter(few.combine_chunks().to_batches())
-            self.read_here(batches, selection, names, state=self._tables(held))
-            return
-        rows = records.mapInArrow(
-            split_task(str(self.tables.root), self.batch, selection), SPLIT_DDL
-        )
-        if held:
-            past = self._read(held, "state")
-            rows = rows.unionByName(past.mapInArrow(state_task(selection), SPLIT_DDL))
-        self._groups(rows, names)
-
-    def _groups(self, rows: DataFrame, names: Mapping[str, str]) -> None:
-        ordered = rows.repartition("group").sortWithinPartitions(*SPLIT_ORDER)
-        root = str(self.tables.root)
-        task = groups_task(root, self.batch, names, keep_state=self.keep_state)
-        with reading("the records"):
-            self.collect(ordered.drop("group").mapInArrow(task, FILES_DDL).toArrow())
-
-    def read_here(
-        self,
-        records: Batches,
-        selection: Selection,
-        names: Mapping[str, str],
-        *,
-        state: Sequence[pa.Table] = (),
-        batch_rows: int = BATCH_ROWS,
-    ) -> None:
-        """Split and group records in this process, with the state of their groups."""
-        root = str(self.tables.root)
-        split = list(split_task(root, self.batch, selection)(records))
-        for rows in state:
-            split += state_task(selection)(iter(rows.to_batches()))
-        keys = [(name, "ascending") for name in SPLIT_ORDER]
-        ordered = pa.Table.from_batches(split, SPLIT).sort_by(keys).drop_columns(["group"])
-        task = groups_task(root, self.batch, names, keep_state=self.keep_state)
-        batches = iter(ordered.combine_chunks().to_batches(max_chunksize=batch_rows))
-        self.collect(pa.Table.from_batches(list(task(batches)), FILES_SCHEMA))
-
-    def lag(self, ends: Ends) -> None:
-        """Run the lag job, over the owners that the groups job wrote or that ``files`` names."""
         self.n_bad_share, self.taken_at_us = ends.n_bad_share, ends.taken_at_us
         owners, positions = self.files.pop(OWNERS, []), self.files.pop(POSITIONS, [])
         if self.keep_state:
             self.files[OWNERS] = owners
         positions = [*self.past.get(LATEST, []), *positions, *self._staged(ends.share)]
-        task = lag_task(str(self.tables.root), self.batch, ends, keep_state=self.keep_state)
-        if sum(rows for _, rows in (*owners, *positions)) <= DRIVER_ROWS:
-            found = [positions_input(part) for part in self._tables(positions)]
-            rows = pa.concat_tables([INPUT.empty_table(), *self._tables(owners), *found])
-            batches = iter(rows.sort_by("group").to_batches())
-            self.collect(pa.Table.from_batches(task(batches), FILES_SCHEMA))
+        inputs = [
+            self._input(owners, "lag_input"),
+            self._input(positions, "positions", by_table(positions_input)),
+        ]
+        kept = ("lag", LATEST) if self.keep_state else ("lag",)
+        step = partial(_only, kept, partial(lag_of_groups, ends=ends))
+        if times is None:
+            self._by_group("positions", inputs, INPUT, step)
             return
-        self._by_group(self._lag_input(owners, positions), task)
-
-    def ages(self, times: Times, taken_at_us: int) -> None:
-        """Put ages of records, which a cluster tells, into the lag."""
-        files = self.files.pop("lag", [])
-        if files:
-            whole = pa.concat_tables(self._tables(files))
-            self.files["lag"] = self._rewritten("lag", with_record_ages(whole, times, taken_at_us))
+        aged = partial(with_record_ages, times=times, taken_at_us=ends.taken_at_us)
+        if not self._by_group(
+            "positions", inputs, INPUT, step, partial(_changed, "lag", aged, step)
+        ):
+            self._rewrite("lag", aged)  # tasks of Spark have written it: they ask no cluster
 
     def _staged(self, share: pa.Table) -> Files:
         """Positions of share groups as a file, like those that the records gave."""
@@ -211,71 +163,74 @@ class Job:
         writer.write(POSITIONS, share)
         return files_of(writer.close()).get(POSITIONS, [])
 
-    def _lag_input(self, owners: Files, positions: Files) -> DataFrame:
-        rows = self._read(positions, "positions").withColumn("partitions", F.array("partition"))
-        rows = rows.withColumn("is_owner", F.lit(False)).drop("partition")
-        return self._read(owners, "lag_input").unionByName(rows, allowMissingColumns=True)
-
     def pauses(self) -> None:
-        """Run the pauses job, and put its sums into ``rebalances``."""
-        staged, commits = self.files.pop(PAUSES, []), self.files.get("offset_commits", [])
-        latest, seen = self.past.get(LATEST, []), self.past.get(SEEN, [])
-        task = pauses_task(str(self.tables.root), self.batch)
-        beside = (*commits, *latest, *seen, *self.files.get("lag", []))
-        if sum(rows for _, rows in (*staged, *beside)) <= DRIVER_ROWS:
-            rows = self._here(staged, commits, latest, seen)
-            self.collect(pa.Table.from_batches(task(rows), FILES_SCHEMA))
-        elif staged:
-            self._by_group(self._with_commits(staged, commits, latest, seen), task)
-        rebalances = self.files.pop("rebalances", [])
-        if rebalances:  # few rows, so their sums are filled in here
-            pauses = [
-                arrow_schema("pauses").empty_table(),
-                *self._tables(self.files.get("pauses", [])),
-            ]
-            whole = pa.concat_tables(self._tables(rebalances))
-            told = self._tables(self.files.pop(DEPARTURES, []))
-            whole = with_departures(whole, told)
-            summed = add_pauses(whole, pa.concat_tables(pauses))
-            self.files["rebalances"] = self._rewritten("rebalances", summed)
+        """Make the bounds of pauses, and put their sums into ``rebalances``."""
+        if staged := self.files.pop(PAUSES, []):
+            inputs = self._pause_inputs(staged)
+            self._by_group("pauses", inputs, STAGED, pauses_of_groups)
+        told = self._tables(self.files.pop(DEPARTURES, []))
+        pauses = [arrow_schema("pauses").empty_table(), *self._tables(self.files.get("pauses", []))]
 
-    def _by_group(self, frame: DataFrame, task: BatchTask) -> None:
-        """Run a task over the rows of a frame, those of a group together."""
-        ordered = frame.repartition("group").sortWithinPartitions("group")
-        self.collect(ordered.mapInArrow(task, FILES_DDL).toArrow())
+        def summed(rows: pa.Table) -> pa.Table:
+            return add_pauses(with_departures(rows, told), pa.concat_tables(pauses))
 
-    def _here(
-        self, staged: Files, commits: Files, latest: Files, seen: Files
-    ) -> Iterator[pa.RecordBatch]:
-        """The input of the pauses job, read in this process."""
-        pauses = pa.concat_tables([STAGED.empty_table(), *self._tables(staged)])
-        groups = pc.unique(pauses["group"])
-        rows = [commit_rows(from_commits(part)) for part in self._tables(commits)]
-        rows += [commit_rows(part) for part in self._tables(latest)]
-        rows += self._tables(seen)
-        lag = self._tables(self.files.get("lag", []))
-        rows += [idle_rows(part, self.taken_at_us) for part in lag]
-        known = pa.concat_tables([STAGED.empty_table(), *rows])
-        known = known.filter(pc.is_in(known["group"], groups))
-        yield from pa.concat_tables([pauses, known]).sort_by("group").to_batches()
+        self._rewrite("rebalances", summed)  # few rows, so their sums are filled in here
 
-    def _with_commits(self, staged: Files, commits: Files, latest: Files, seen: Files) -> DataFrame:
-        pauses = self._read(staged, "pause_input")
-        time = F.coalesce("commit_timestamp", "timestamp").alias("timestamp")
-        plain = [F.col(name) for name in ("group", "topic", "log_offset")]
-        plain.append(F.array("partition").alias("partitions"))
-        made = self._read(commits, "offset_commits").where(~F.col("is_tombstone"))
-        known = made.select(*plain, time)
-        held = self._read(latest, "positions").where(F.col("offset").isNotNull())
-        known = known.unionByName(
-            held.select(*plain, F.col("commit_timestamp").alias("timestamp"))
-        ).withColumn("basis", F.lit(COMMIT))
-        known = self._read(seen, "pause_input").unionByName(known, allowMissingColumns=True)
-        lag = self._read(self.files.get("lag", []), "lag")
-        idle = lag.mapInArrow(idle_task(self.taken_at_us), spark_ddl("pause_input"))
-        known = known.unionByName(idle)
-        groups = F.broadcast(pauses.select("group").distinct())
-        return pauses.unionByName(known.join(groups, "group", "left_semi"))
+    def _pause_inputs(self, staged: Files) -> list[Input]:
+        """Pauses, and what tells of the same groups: commits, log ends, what a stream kept."""
+        columns = [open_parquet(file).read(columns=["group"]) for file in self._paths(staged)]
+        groups = pc.unique(pa.concat_tables(columns)["group"])
+        asked = partial(_of_groups, groups)
+
+        def commits(rows: pa.Table) -> pa.Table:
+            return commit_rows(from_commits(asked(rows)))
+
+        def latest(rows: pa.Table) -> pa.Table:
+            return commit_rows(asked(rows))
+
+        def idle(rows: pa.Table, taken_at_us: int = self.taken_at_us) -> pa.Table:
+            return idle_rows(asked(rows), taken_at_us)
+
+        made = self.files.get("offset_commits", [])
+        return [
+            self._input(staged, "pause_input"),
+            self._input(made, "offset_commits", by_table(commits)),
+            self._input(self.past.get(LATEST, []), "positions", by_table(latest)),
+            self._input(self.past.get(SEEN, []), "pause_input", by_table(asked)),
+            self._input(self.files.get("lag", []), "lag", by_table(idle)),
+        ]
+
+    def _input(self, files: Files, name: str, into: BatchTask = unchanged) -> Input:
+        """Rows of a step's or a stored table, in the columns of its definition."""
+        n_rows = sum(rows for _, rows in files)
+        return Input(rows=rows_of_files(self._paths(files), arrow_schema(name), n_rows), into=into)
+
+    def _by_group(
+        self,
+        what: str,
+        inputs: Sequence[Input],
+        schema: pa.Schema,
+        step: OfGroups,
+        here: OfGroups | None = None,
+    ) -> bool:
+        """Run a step whose tasks write tables; return whether it ran in this process.
+
+        ``here`` stands for ``step`` there.
+        """
+        written = partial(_written, str(self.tables.root), self.batch, schema)
+        near = None if here is None else written(here)
+        grouped = Grouping(task=written(step), out=FILES_SCHEMA, here=near)
+        return self._run(Step(what=what, inputs=inputs, schema=schema, grouped=grouped))
+
+    def _run(self, step: Step) -> bool:
+        done = run(lambda: self.spark, step)
+        self.collect(done.rows)
+        return done.is_here
+
+    def _rewrite(self, name: str, change: Callable[[pa.Table], pa.Table]) -> None:
+        """Put a table of this batch in place of what it was; small, so in this process."""
+        if files := self.files.pop(name, []):
+            self.files[name] = self._rewritten(name, change(pa.concat_tables(self._tables(files))))
 
     def amend(self) -> None:
         """Add the pauses of this batch that belong to rebalances of earlier ones to those.
@@ -312,10 +267,6 @@ class Job:
         writer.write(name, rows.cast(arrow_schema(name)))
         return files_of(writer.close())[name]
 
-    def _read(self, files: Files, name: str) -> DataFrame:
-        """Rows of a step's or a stored table, in the columns of its definition."""
-        return frame_of_files(self.spark, self._paths(files), arrow_schema(name))
-
     def restate(self, logs: Sequence[Path]) -> None:
         """Put the causes that broker logs state into ``rebalances``; small, so on the driver.
 
@@ -350,10 +301,36 @@ class Job:
             self.files.setdefault(table, []).extend(files)
 
 
-def _is_small(dump: Dump) -> bool:
-    """Whether reading a dump here costs less than starting workers for it."""
-    size = sum(size_of(file) for file in dump.record_files())
-    return dump.n_records() <= DRIVER_ROWS and size <= PIECE_BYTES
+def _written(root: str, batch: int, schema: pa.Schema, step: OfGroups) -> BatchTask:
+    """A task that writes what a step makes of whole groups; its rows are sorted by group."""
+
+    def task(batches: Batches) -> Batches:
+        writer = BatchWriter(root, batch)
+        for rows in whole_groups(batches, schema):
+            for name, made in step(rows).items():
+                writer.write(name, made)
+        yield from writer.close().to_batches()
+
+    return task
+
+
+def _only(names: Sequence[str], step: OfGroups, rows: pa.Table) -> dict[str, pa.Table]:
+    """Some of the tables that a step makes."""
+    made = step(rows)
+    return {name: made[name] for name in names}
+
+
+def _changed(
+    name: str, change: Callable[[pa.Table], pa.Table], step: OfGroups, rows: pa.Table
+) -> dict[str, pa.Table]:
+    """The tables that a step makes, one of them changed."""
+    made = dict(step(rows))
+    return {**made, name: change(made[name])}
+
+
+def _of_groups(groups: pa.Array, rows: pa.Table) -> pa.Table:
+    """Rows of these groups."""
+    return rows.filter(pc.is_in(rows["group"], groups))
 
 
 def remove_staged(root: Place) -> None:

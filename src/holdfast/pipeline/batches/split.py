@@ -16,7 +16,6 @@ them at a fifth of what the way through the JVM costs, and nine records out of t
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, Final
 
@@ -25,10 +24,9 @@ import pyarrow as pa
 
 from holdfast.model.columns import Mask
 from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
-from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.ingest.arrow_columns import binary_column, constant, filled_batch
 from holdfast.pipeline.ingest.decode import COMMIT_TYPES, placed
-from holdfast.pipeline.ingest.pieces import RECORDS, Pieces, named, read_pieces
+from holdfast.pipeline.ingest.pieces import RECORDS
 from holdfast.pipeline.ingest.positions import POSITIONS, from_commits, reduced
 from holdfast.pipeline.ingest.records import Decoded, bad_table, key_types, read_commits
 from holdfast.pipeline.ingest.selection import Selection, group_names
@@ -49,7 +47,6 @@ class RowKind(IntEnum):
 
 
 SPLIT: Final = arrow_schema("split")
-SPLIT_DDL: Final = spark_ddl("split")
 SPLIT_ORDER: Final = ("group", "kind", "partition", "offset")
 """How the rows come to the task of their group."""
 
@@ -64,16 +61,6 @@ def split_task(root: str, batch: int, selection: Selection) -> BatchTask:
         for rows in batches:
             yield from step.take(rows)
         yield step.files()
-
-    return run
-
-
-def pieces_task(root: str, batch: int, selection: Selection, parts: Sequence[Pieces]) -> BatchTask:
-    """The same for parts of a dump: the rows are numbers of parts (of ``pieces``)."""
-    split = split_task(root, batch, selection)
-
-    def run(batches: Batches) -> Batches:
-        yield from split(read_pieces(named(batches, parts)))
 
     return run
 

@@ -23,7 +23,7 @@ from holdfast.errors import SourceError
 from holdfast.pipeline.arrow_types import Batches, BatchTask
 from holdfast.pipeline.batches.split import RowKind, split_rows
 from holdfast.pipeline.history.dense import group_codes
-from holdfast.pipeline.history.generations import (
+from holdfast.pipeline.ingest.generations import (
     Generations,
     concat,
 )

@@ -34,13 +34,6 @@ from holdfast.pipeline.batches.state import (
 from holdfast.pipeline.history.consumer_groups import fold
 from holdfast.pipeline.history.dense import cells_needed, dense, group_codes
 from holdfast.pipeline.history.departures import departure_rows
-from holdfast.pipeline.history.generations import (
-    DEAD,
-    Generations,
-    concat,
-    generation_tables,
-    list_parts,
-)
 from holdfast.pipeline.history.lag import OWNERS, owners_of
 from holdfast.pipeline.history.movements import (
     carry,
@@ -52,6 +45,13 @@ from holdfast.pipeline.history.movements import (
 from holdfast.pipeline.history.pauses import PAUSES
 from holdfast.pipeline.history.rebalances import anomaly_table, rebalance_table
 from holdfast.pipeline.history.reconciled import Reconciled, reconcile, unknown_topics
+from holdfast.pipeline.ingest.generations import (
+    DEAD,
+    Generations,
+    concat,
+    generation_tables,
+    list_parts,
+)
 from holdfast.pipeline.ingest.records import ConsumerGroupEvent, Decoded, bad_table, read_groups
 from holdfast.tables.folder.writing import FILES_SCHEMA, BatchWriter
 

@@ -47,13 +47,8 @@ from holdfast.pipeline.ingest.dump import offsets_table, share_table
 from holdfast.pipeline.ingest.positions import LATEST
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.share_positions import share_positions
-from holdfast.pipeline.ingest.source import (
-    DRIVER_ROWS,
-    OFFSETS_TOPIC,
-    Cluster,
-    SourceSnapshot,
-    reading,
-)
+from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, Cluster, SourceSnapshot
+from holdfast.pipeline.spark_errors import reading
 from holdfast.tables.columns.names import batch_folder
 from holdfast.tables.columns.values import to_us
 from holdfast.tables.folder.contents import check_folder, remove_table
@@ -116,7 +111,7 @@ class Stream:
         batch_id: int,
         upto: Offsets | None = None,
         *,
-        are_few: bool = False,
+        n_rows: int | None = None,
     ) -> None:
         """Take one batch in; do nothing if it is there already.
 
@@ -126,8 +121,8 @@ class Stream:
             partition, offset, timestamp, key, value.
         upto : mapping of int to int, optional
             Where it ends: partition -> offset of the next record.
-        are_few : bool
-            This process can take them, which is quicker than to start workers.
+        n_rows : int, optional
+            How many records, at most.
 
         Raises
         ------
@@ -138,7 +133,7 @@ class Stream:
         kept = self.tables.manifest()
         before = self._before(kept, batch_id)
         if before is None or before.id < batch_id:
-            self._take(records, batch_id, kept, before, upto or {}, are_few=are_few)
+            self._take(records, batch_id, kept, before, upto or {}, n_rows=n_rows)
 
     def _take(
         self,
@@ -148,7 +143,7 @@ class Stream:
         before: Batch | None,
         upto: Offsets,
         *,
-        are_few: bool,
+        n_rows: int | None,
     ) -> None:
         job = Job(
             spark=records.sparkSession,
@@ -159,7 +154,7 @@ class Stream:
         )
         cluster = self.snapshot()
         names = names_by_id((topic_id, topic) for topic_id, topic, _ in cluster.topics)
-        job.read(records, self.selection, names, are_few=are_few)
+        job.read(records, self.selection, names, n_rows=n_rows)
         self._lag(job, cluster)
         job.pauses()
         job.restate([log for log in self.broker_logs if log.is_file()])
@@ -205,10 +200,7 @@ class Stream:
         return True
 
     def _lag(self, job: Job, cluster: SourceSnapshot) -> None:
-        ends = self._ends(cluster)
-        job.lag(ends)
-        if self.times is not None:
-            job.ages(self.times, ends.taken_at_us)
+        job.lag(self._ends(cluster), self.times)
 
     def _looked(self, cluster: SourceSnapshot) -> dict[str, Any]:
         """When log ends were read, and how often they are, as notes of a batch."""
@@ -375,8 +367,7 @@ def follow(
                     before_batch(n_offsets(span), n_offsets(next_span(done, ends, None)))
                 batch_id = stream.tables.next_batch()
                 upto = {partition: end for partition, (_, end) in span.items()}
-                are_few = n_offsets(span) <= DRIVER_ROWS
-                stream.process(feed.records(span), batch_id, upto, are_few=are_few)
+                stream.process(feed.records(span), batch_id, upto, n_rows=n_offsets(span))
                 n_taken += 1
                 if after_batch is not None:
                     after_batch(stream.tables, batch_id)

@@ -1,7 +1,6 @@
 """What happened to groups, as columns.
 
-``history`` is what the command calls. ``generations`` is the common form of group records,
-``consumer_groups`` and ``reconciled`` read those of groups whose assignments the broker computes
+``consumer_groups`` and ``reconciled`` read records of groups whose assignments the broker computes
 (:mod:`holdfast.kinds.rows` lists them); ``readers`` counts what members share, ``dense`` lays out
 owners. ``movements`` finds what moved, ``needed`` how much had to move, ``rebalances`` the causes,
 ``departures`` who went and ``signs`` how, ``broker_log`` causes that a broker states in the texts

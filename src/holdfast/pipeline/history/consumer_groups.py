@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from holdfast.kinds.kind import ACTIVE, SOURCE, EpochRecords, GroupKind
 from holdfast.kinds.rows import BY_RECORD
-from holdfast.pipeline.history.generations import (
+from holdfast.pipeline.ingest.generations import (
     DEAD,
     EMPTY,
     HEAD,

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import I32, I64, NO_OWNER
 from holdfast.pipeline.arrow_types import ArrowColumn
-from holdfast.pipeline.history.generations import Generations, list_parts, marked, new_runs
+from holdfast.pipeline.ingest.generations import Generations, codes, list_parts, marked, new_runs
 from holdfast.tables.columns.values import ints
 
 
@@ -78,13 +78,6 @@ def identities(members: pa.Table) -> I32:
     static = pc.binary_join_element_wise("i", members["group_instance_id"], "")
     dynamic = pc.binary_join_element_wise("m", members["member_id"], "")
     return codes(pc.coalesce(static, dynamic)).astype(np.int32)
-
-
-def codes(column: ArrowColumn) -> I64:
-    """Strings as dense integers in the order of their first appearance."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    found: I64 = array.dictionary_encode().indices.to_numpy().astype(np.int64)
-    return found
 
 
 def cells_needed(gens: Generations) -> I64:

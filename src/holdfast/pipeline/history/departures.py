@@ -18,16 +18,16 @@ from holdfast.kinds.kind import GroupType
 from holdfast.model.columns import I64
 from holdfast.pipeline.arrow_types import Arrays
 from holdfast.pipeline.history.dense import Dense
-from holdfast.pipeline.history.generations import (
+from holdfast.pipeline.history.movements import Events, read_by
+from holdfast.pipeline.history.pauses import STAGED
+from holdfast.pipeline.history.signs import LEFT
+from holdfast.pipeline.ingest.arrow_columns import filled_table
+from holdfast.pipeline.ingest.generations import (
     Generations,
     TaskTopics,
     gather,
     row_starts,
 )
-from holdfast.pipeline.history.movements import Events, read_by
-from holdfast.pipeline.history.pauses import STAGED
-from holdfast.pipeline.history.signs import LEFT
-from holdfast.pipeline.ingest.arrow_columns import filled_table
 from holdfast.tables.columns.schemas import TIMESTAMP
 from holdfast.tables.columns.values import ints
 

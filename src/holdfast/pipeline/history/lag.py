@@ -30,25 +30,22 @@ import pyarrow.compute as pc
 
 from holdfast.kinds.kind import ACTIVE, SHARED, SOURCE
 from holdfast.model.columns import I32, I64, Mask
-from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
-from holdfast.pipeline.history.dense import codes
-from holdfast.pipeline.history.generations import (
+from holdfast.pipeline.arrow_types import Arrays
+from holdfast.pipeline.history.movements import take
+from holdfast.pipeline.ingest.arrow_columns import filled_table
+from holdfast.pipeline.ingest.generations import (
     Generations,
+    codes,
     list_parts,
-    make_lists,
     marked,
     new_runs,
 )
-from holdfast.pipeline.history.movements import take
-from holdfast.pipeline.ingest.arrow_columns import filled_table
 from holdfast.pipeline.ingest.positions import LATEST, POSITION, reduced
-from holdfast.tables.columns.groups import whole_groups
 from holdfast.tables.columns.schemas import TIMESTAMP, arrow_schema, from_columns
 from holdfast.tables.columns.values import ints
-from holdfast.tables.folder.writing import BatchWriter
 
 INPUT: Final = arrow_schema("lag_input")
-"""Partitions that a member owns (``is_owner``), or one position; a tombstone has no offset."""
+"""A position, which has a ``partition``; or ``partitions`` that a member owns."""
 
 OWNERS: Final = "_owners"
 """Staged by the groups job: what the members of each group own now, in the shape of INPUT."""
@@ -77,32 +74,18 @@ class Ends:
     n_bad_share: int = 0
 
 
-def lag_task(root: str, batch: int, ends: Ends, *, keep_state: bool = False) -> BatchTask:
-    """Rows of :data:`INPUT`, sorted by group, to ``lag``; with ``keep_state`` to LATEST too."""
+def lag_of_groups(rows: pa.Table, ends: Ends) -> dict[str, pa.Table]:
+    """The table ``lag`` of whole groups, and LATEST.
 
-    def run(batches: Batches) -> Batches:
-        writer = BatchWriter(root, batch)
-        for rows in whole_groups(batches, INPUT):
-            _write(writer, rows, ends, keep_state=keep_state)
-        yield from writer.close().to_batches()
-
-    return run
-
-
-def _write(writer: BatchWriter, rows: pa.Table, ends: Ends, *, keep_state: bool) -> None:
-    is_owner = rows["is_owner"]
-    latest = reduced(_positions(rows.filter(pc.invert(is_owner))))
-    if keep_state:
-        writer.write(LATEST, latest)
+    Parameters
+    ----------
+    rows : Table of INPUT
+        Positions, several of a partition in any order, and what every member owns.
+    """
+    is_owner = rows["partition"].is_null()
+    latest = reduced(rows.filter(pc.invert(is_owner)).select(POSITION.names))
     both = pa.concat_tables([rows.filter(is_owner), positions_input(latest)])
-    writer.write("lag", lag_table(both, ends))
-
-
-def _positions(rows: pa.Table) -> pa.Table:
-    """Rows of INPUT that are positions, as POSITION."""
-    _, partition = list_parts(rows["partitions"])
-    columns = {name: rows[name] for name in POSITION.names if name != "partition"}
-    return pa.table(columns | {"partition": pa.array(partition)}, schema=POSITION)
+    return {LATEST: latest, "lag": lag_table(both, ends)}
 
 
 def owners_of(gens: Generations, rows: I64) -> pa.Table:
@@ -116,7 +99,6 @@ def owners_of(gens: Generations, rows: I64) -> pa.Table:
         "group": last.head["group"].take(row),
         "topic": last.owned["topic"],
         "partitions": last.owned["partitions"],
-        "is_owner": pa.repeat(True, n),
         "delivered": pa.array(np.full(n, -1), mask=last.roles != SHARED),
     }
     for name in ("member_id", "client_id", "client_host"):
@@ -135,12 +117,9 @@ def _reads_itself(gens: Generations) -> Mask:
 
 
 def positions_input(positions: pa.Table) -> pa.Table:
-    """Rows of :data:`POSITION` in the shape of :data:`INPUT`."""
-    n = positions.num_rows
-    columns: Arrays = {n: positions[n] for n in INPUT.names if n in positions.column_names}
-    columns["partitions"] = make_lists(ints(positions, "partition"), np.arange(n))
-    columns["is_owner"] = pa.repeat(False, n)
-    return filled_table(columns, INPUT, n)
+    """Rows of :data:`POSITION` among those of :data:`INPUT`."""
+    columns: Arrays = {name: positions[name] for name in POSITION.names}
+    return filled_table(columns, INPUT, positions.num_rows)
 
 
 def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
@@ -151,12 +130,10 @@ def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
     rows : Table of INPUT
         One position for each partition that has a commit, and what every member owns.
     """
-    starts, partition = list_parts(rows["partitions"])
-    row = np.repeat(np.arange(rows.num_rows), np.diff(starts))
+    row, partition, is_owner = _partitions(rows)
     if len(row) == 0:
         return arrow_schema("lag").empty_table()
     group, topic = codes(rows["group"])[row], codes(rows["topic"])[row]
-    is_owner = rows["is_owner"].to_numpy()[row]
     place = ints(rows, "log_offset")[row], ints(rows, "log_partition")[row]
     # Inside a partition: commits in the order of the log, then its owner, smallest id last.
     order = np.lexsort((-_ranks(rows)[row], *place, is_owner, partition, topic, group))
@@ -178,6 +155,16 @@ def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
     keep = (commit >= 0) & ~_is_tombstone(rows, commit) | (owner >= 0)
     table = from_columns("lag", columns)
     return table if bool(keep.all()) else table.filter(pa.array(keep))
+
+
+def _partitions(rows: pa.Table) -> tuple[I64, I32, Mask]:
+    """Every partition of rows of INPUT: its row, its number, and if a member owns it."""
+    owners = np.flatnonzero(rows["partition"].is_null().to_numpy())
+    positions = np.flatnonzero(rows["partition"].is_valid().to_numpy())
+    starts, owned = list_parts(rows["partitions"].take(pa.array(owners)))
+    row = np.concatenate([np.repeat(owners, np.diff(starts)), positions])
+    single = ints(rows, "partition")[positions].astype(np.int32)
+    return row, np.concatenate([owned, single]), np.arange(len(row)) < len(owned)
 
 
 def _ranks(rows: pa.Table) -> I64:

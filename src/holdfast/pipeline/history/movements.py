@@ -24,19 +24,20 @@ from holdfast.kinds.kind import ACTIVE, SOURCE, GroupKind, GroupType
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask
 from holdfast.model.designs import NAMES as DESIGN_NAMES
 from holdfast.pipeline.arrow_types import Arrays, ArrowColumn
-from holdfast.pipeline.history.dense import Dense, codes
-from holdfast.pipeline.history.generations import (
+from holdfast.pipeline.history.dense import Dense
+from holdfast.pipeline.history.pauses import OPEN, STAGED
+from holdfast.pipeline.ingest.arrow_columns import filled_table
+from holdfast.pipeline.ingest.generations import (
     DEAD,
     OWNED_ROWS,
     Generations,
     TaskTopics,
+    codes,
     concat,
     make_lists,
     marked,
     new_runs,
 )
-from holdfast.pipeline.history.pauses import OPEN, STAGED
-from holdfast.pipeline.ingest.arrow_columns import filled_table
 from holdfast.tables.columns.schemas import TIMESTAMP, from_columns
 from holdfast.tables.columns.values import ints
 
@@ -316,7 +317,7 @@ def pause_candidates(
     covered : bool[n_rows], optional
         Rows whose pauses :mod:`holdfast.pipeline.history.reconciled` knows; they are left out.
     reads : mapping, optional
-        :meth:`~holdfast.pipeline.history.generations.Generations.reads` of the same rows.
+        :meth:`~holdfast.pipeline.ingest.generations.Generations.reads` of the same rows.
 
     Returns
     -------

@@ -24,8 +24,8 @@ from holdfast.model.group import Group
 from holdfast.model.reported import ReportedClaims, Subscriptions
 from holdfast.model.topics import Topics
 from holdfast.pipeline.history.dense import Dense
-from holdfast.pipeline.history.generations import Generations, gather, list_parts, row_starts
 from holdfast.pipeline.history.movements import LOST, MOVED, MOVED_THROUGH_GAP, Events, MemberLookup
+from holdfast.pipeline.ingest.generations import Generations, gather, list_parts, row_starts
 from holdfast.tables.columns.values import ints
 
 

@@ -28,15 +28,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import F64, I64, Mask
-from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
-from holdfast.pipeline.history.dense import codes
-from holdfast.pipeline.history.generations import list_parts, make_lists, new_runs
+from holdfast.pipeline.arrow_types import Arrays
 from holdfast.pipeline.history.signs import DEPARTURES, LEFT, LIVELY_MS, how_they_went
 from holdfast.pipeline.ingest.arrow_columns import filled_table
-from holdfast.tables.columns.groups import whole_groups
+from holdfast.pipeline.ingest.generations import codes, list_parts, make_lists, new_runs
 from holdfast.tables.columns.schemas import TIMESTAMP, arrow_schema, from_columns
 from holdfast.tables.columns.values import floats, ints
-from holdfast.tables.folder.writing import BatchWriter
 
 PAUSES: Final = "_pauses"
 """Staged by the groups job: rows of :data:`STAGED`."""
@@ -44,9 +41,9 @@ SEEN: Final = "_seen"
 """Kept by a stream: last commits of partitions without an owner, as rows of :data:`STAGED`."""
 
 STAGED: Final = arrow_schema("pause_input")
-"""Pauses, of which commits before ``log_offset`` count; or commits: basis ``commit``, one
-partition, their time in ``timestamp`` and their place; or ``open``: no owner yet; or ``left``: a
-member that went, and what it owned; or ``idle``: no record of one partition waited from
+"""Pauses, of which commits before ``log_offset`` count; or commits: basis ``commit``, a
+``partition``, their time in ``timestamp`` and their place; or ``open``: no owner yet; or ``left``:
+a member that went, and what it owned; or ``idle``: no record of a ``partition`` waited from
 ``last_seen`` to ``timestamp``."""
 
 COMMIT: Final = "commit"
@@ -54,41 +51,21 @@ OPEN: Final = "open"
 IDLE: Final = "idle"
 
 
-def pauses_task(root: str, batch: int) -> BatchTask:
-    """Turn rows of :data:`STAGED`, sorted by group, into ``pauses``; open pauses go to SEEN.
+def pauses_of_groups(rows: pa.Table) -> dict[str, pa.Table]:
+    """Rows of :data:`STAGED` of whole groups to ``pauses``; open pauses go to SEEN.
 
     How members went goes to :data:`~holdfast.pipeline.history.signs.DEPARTURES`.
     """
-
-    def run(batches: Batches) -> Batches:
-        writer = BatchWriter(root, batch)
-        for rows in whole_groups(batches, STAGED):
-            pauses, seen = narrow(rows)
-            writer.write(DEPARTURES, told(rows))
-            writer.write("pauses", pauses)
-            writer.write(SEEN, seen)
-        yield from writer.close().to_batches()
-
-    return run
-
-
-def idle_task(taken_at_us: int) -> BatchTask:
-    """Rows of ``lag`` to those of :func:`idle_rows`."""
-
-    def run(batches: Batches) -> Batches:
-        for batch in batches:
-            yield from idle_rows(pa.Table.from_batches([batch]), taken_at_us).to_batches()
-
-    return run
+    pauses, seen = narrow(rows)
+    return {DEPARTURES: told(rows), "pauses": pauses, SEEN: seen}
 
 
 def commit_rows(positions: pa.Table) -> pa.Table:
     """Rows of :data:`~holdfast.pipeline.ingest.positions.POSITION` as commits among STAGED."""
     found = positions.filter(positions["offset"].is_valid())
     n = found.num_rows
-    columns: Arrays = {name: found[name] for name in ("group", "topic", "log_offset")}
+    columns: Arrays = {name: found[name] for name in ("group", "topic", "partition", "log_offset")}
     columns["timestamp"] = found["commit_timestamp"]
-    columns["partitions"] = make_lists(ints(found, "partition"), np.arange(n))
     columns["basis"] = pa.repeat(COMMIT, n)
     return filled_table(columns, STAGED, n)
 
@@ -119,8 +96,7 @@ def idle_rows(lag: pa.Table, taken_at_us: int) -> pa.Table:
     until = np.where(later, taken_at_us - age_us, taken_at_us).astype(np.int64)
     known = np.flatnonzero(read_up | later | empty)
     found, n = lag.take(pa.array(known)), len(known)
-    columns: Arrays = {name: found[name] for name in ("group", "topic")}
-    columns["partitions"] = make_lists(ints(found, "partition"), np.arange(n))
+    columns: Arrays = {name: found[name] for name in ("group", "topic", "partition")}
     columns["last_seen"] = pa.array(np.where(empty, 0, since)[known]).cast(TIMESTAMP)
     columns["timestamp"] = pa.array(until[known]).cast(TIMESTAMP)
     columns["basis"] = pa.repeat(IDLE, n)
@@ -221,7 +197,7 @@ def _lively(left: pa.Table, read: _Read, commits: pa.Table, seen: I64) -> F64:
     if not len(wanted):
         return found
     pair = _pairs(left, read, commits)
-    number = np.concatenate([read.partition, list_parts(commits["partitions"])[1]]).astype(np.int64)
+    number = np.concatenate([read.partition, ints(commits, "partition")])
     key = (pair[0] * (int(pair[1].max()) + 1) + pair[1]) << 32 | (number & 0xFFFFFFFF)
     own, there, group = key[: len(row)], key[len(row) :], pair[0]
     at, place = ints(commits, "timestamp"), ints(commits, "log_offset")
@@ -265,7 +241,6 @@ def _bounded(pauses: pa.Table, row: I64, partition: I64, seen: I64, idle: pa.Tab
     columns["last_seen"] = pa.array(last_seen[first]).cast(TIMESTAMP)
     columns["pause_upper_seconds"] = np.maximum(until[at] - last_seen[first], 0) / 1e6
     columns["is_idle"] = pa.array(is_idle[first], mask=~is_idle[first])
-    columns["is_journaled"] = pa.nulls(len(at), pa.bool_())
     return from_columns("pauses", columns)
 
 
@@ -276,7 +251,7 @@ def _is_idle(pauses: pa.Table, row: I64, partition: I64, last_seen: I64, idle: p
         return np.zeros(n, np.bool_)
     own = _Read(row, pauses["topic"].take(pa.array(row)).combine_chunks(), partition)
     pair = _pairs(pauses, own, idle)
-    number = np.concatenate([partition, list_parts(idle["partitions"])[1].astype(np.int64)])
+    number = np.concatenate([partition, ints(idle, "partition")])
     key = (pair[0] * (int(pair[1].max()) + 1) + pair[1]) << 32 | (number & 0xFFFFFFFF)
     order = n + np.argsort(key[n:], kind="stable")
     at = np.minimum(np.searchsorted(key[order], key[:n]), len(order) - 1)
@@ -300,8 +275,7 @@ def _last_commits(pauses: pa.Table, read: _Read, commits: pa.Table) -> I64:
     """Row of the last commit of each partition before the place of its pause; -1 for none."""
     pair, row = _pairs(pauses, read, commits), read.row
     n = len(row)
-    _, commit_partition = list_parts(commits["partitions"])
-    number = np.concatenate([read.partition, commit_partition.astype(np.int64)])
+    number = np.concatenate([read.partition, ints(commits, "partition")])
     place = np.concatenate([ints(pauses, "log_offset")[row], ints(commits, "log_offset")])
     is_commit = np.arange(len(number)) >= n
     order = np.lexsort((is_commit, place, number, pair[1], pair[0]))

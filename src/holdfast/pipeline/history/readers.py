@@ -16,9 +16,10 @@ import numpy as np
 from holdfast.kinds.kind import SHARED
 from holdfast.model.columns import I64, Mask
 from holdfast.model.measure_history import balance_scores
-from holdfast.pipeline.history.dense import codes, identities
-from holdfast.pipeline.history.generations import (
+from holdfast.pipeline.history.dense import identities
+from holdfast.pipeline.ingest.generations import (
     Generations,
+    codes,
     list_parts,
     shared_partitions,
 )

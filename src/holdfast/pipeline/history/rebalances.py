@@ -47,14 +47,8 @@ import pyarrow.compute as pc
 from holdfast.model.columns import I64, Mask
 from holdfast.model.measure_history import balance_scores, kept_share, needed_moves
 from holdfast.pipeline.history.broker_log import INFERRED
-from holdfast.pipeline.history.dense import Dense, codes
+from holdfast.pipeline.history.dense import Dense
 from holdfast.pipeline.history.departures import members_that_went
-from holdfast.pipeline.history.generations import (
-    Generations,
-    list_parts,
-    marked,
-    new_runs,
-)
 from holdfast.pipeline.history.movements import (
     GAINED,
     LOST,
@@ -70,6 +64,13 @@ from holdfast.pipeline.history.movements import (
 from holdfast.pipeline.history.needed import needed_of_unequal
 from holdfast.pipeline.history.readers import reader_numbers
 from holdfast.pipeline.history.signs import TOLD, UNTOLD
+from holdfast.pipeline.ingest.generations import (
+    Generations,
+    codes,
+    list_parts,
+    marked,
+    new_runs,
+)
 from holdfast.tables.columns.schemas import arrow_schema, from_columns
 from holdfast.tables.columns.values import ints
 

@@ -29,8 +29,8 @@ from holdfast.kinds.kind import EpochRecords, GroupKind
 from holdfast.kinds.rows import BY_RECORD
 from holdfast.model.columns import Mask
 from holdfast.pipeline.history.consumer_groups import topics_read
-from holdfast.pipeline.history.generations import Generations, marked
 from holdfast.pipeline.history.pauses import OPEN, STAGED
+from holdfast.pipeline.ingest.generations import Generations, marked
 from holdfast.pipeline.ingest.records import ConsumerGroupEvent
 from holdfast.tables.columns.schemas import arrow_schema
 from holdfast.tables.columns.values import ints

@@ -38,7 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import F64, I64
-from holdfast.pipeline.history.dense import codes
+from holdfast.pipeline.ingest.generations import codes
 from holdfast.tables.columns.schemas import from_columns
 from holdfast.tables.columns.values import ints
 

@@ -5,5 +5,6 @@ their files in tasks, ``selection`` chooses groups. ``decode`` and ``decode_clas
 without Spark, with ``arrow_columns``; ``decode_tasks`` has what members were given that is more
 than partitions of topics (:mod:`holdfast.kinds`); ``records`` collects what a task needs of them.
 ``positions`` are committed offsets, reduced to the latest ones; ``share_positions`` says where
-share groups are.
+share groups are. ``generations`` is the common form of group records. ``json_records`` shows
+records as text, to people.
 """

@@ -7,7 +7,7 @@ Every function takes an iterable of record batches and returns an iterator. A ba
 
 =========================  =====================================================================
 ``offset_commits(b)``      types 0 and 1: the table ``offset_commits``, schema COMMITS
-``generations(b)``         type 2: :class:`~holdfast.pipeline.history.generations.Generations`
+``generations(b)``         type 2: :class:`~holdfast.pipeline.ingest.generations.Generations`
 ``typed_records(b, n)``    type n, any: ``key`` and ``value`` as structs, schema typed_schema(n)
 ``bad_records(b)``         records that do not parse: the table ``bad_records``, schema BAD
 ``count_records(b)``       one row per (record_type, value_version): n_records, n_unknown_tags,
@@ -32,7 +32,6 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import I64, Mask
 from holdfast.pipeline.arrow_types import Arrays, Batches
-from holdfast.pipeline.history.generations import Generations
 from holdfast.pipeline.ingest.arrow_columns import (
     binary_column,
     constant,
@@ -46,6 +45,7 @@ from holdfast.pipeline.ingest.arrow_columns import (
     text,
 )
 from holdfast.pipeline.ingest.decode_classic import group_generations
+from holdfast.pipeline.ingest.generations import Generations
 from holdfast.tables.columns.schemas import TIMESTAMP, arrow_schema
 from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType, schema_layout
 from holdfast.wire.layouts.record_size import batch_bytes

@@ -20,16 +20,6 @@ from holdfast.kinds.kind import CONSUMER_PROTOCOL, GroupType
 from holdfast.model.columns import I64, Mask, row_of
 from holdfast.model.designs import NAMES, Design
 from holdfast.pipeline.arrow_types import Arrays
-from holdfast.pipeline.history.generations import (
-    DEAD,
-    EMPTY,
-    HEAD,
-    MEMBER_ROWS,
-    OWNED_ROWS,
-    STABLE,
-    Generations,
-    marked,
-)
 from holdfast.pipeline.ingest.arrow_columns import (
     constant,
     filled_table,
@@ -40,6 +30,16 @@ from holdfast.pipeline.ingest.arrow_columns import (
     text,
 )
 from holdfast.pipeline.ingest.decode_tasks import blobs, with_tasks
+from holdfast.pipeline.ingest.generations import (
+    DEAD,
+    EMPTY,
+    HEAD,
+    MEMBER_ROWS,
+    OWNED_ROWS,
+    STABLE,
+    Generations,
+    marked,
+)
 from holdfast.wire.layouts.container import (
     SUBSCRIPTION_MAGIC,
     decode_member_assignment,

@@ -22,7 +22,7 @@ from holdfast.kinds.kind import ACTIVE, SOURCE, Given, GroupKind
 from holdfast.kinds.rows import kind_of
 from holdfast.model.columns import I64, Mask
 from holdfast.pipeline.arrow_types import ArrowColumn
-from holdfast.pipeline.history.generations import Generations, make_lists, marked, row_starts
+from holdfast.pipeline.ingest.generations import Generations, make_lists, marked, row_starts
 from holdfast.tables.columns.values import ints, times_ms
 from holdfast.wire.layouts.streams_user_data import NEVER_MS
 from holdfast.wire.many.columns import Slices

@@ -27,10 +27,8 @@ import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
 from holdfast.pipeline.arrow_types import Batches
-from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import (
-    DRIVER_ROWS,
     DUMP_FILE,
     DUMP_VERSION,
     OFFSETS_TOPIC,
@@ -38,8 +36,10 @@ from holdfast.pipeline.ingest.source import (
     Dump,
     SourceSnapshot,
     kafka_records,
-    reading,
 )
+from holdfast.pipeline.schemas import spark_ddl
+from holdfast.pipeline.spark_errors import reading
+from holdfast.pipeline.steps import collected, runs_here
 from holdfast.tables.columns.schemas import arrow_schema, from_columns
 from holdfast.tables.storage.clients import telling
 from holdfast.tables.storage.disk import Disk, sync_all
@@ -60,8 +60,6 @@ if TYPE_CHECKING:
 Note = Callable[[str], None]
 
 SHARE_STATE: Final = "share_state"
-RESULT_LIMIT: Final = "spark.driver.maxResultSize"
-"""Stands in the error of a job whose result is larger than the driver takes."""
 EVERY_GROUP: Final = Selection(all_groups=True)
 PARTS: Final = ("records", "topics", "offsets", SHARE_STATE)
 
@@ -104,7 +102,8 @@ def write_dump(
     ends = cluster.partition_ends(OFFSETS_TOPIC, chosen.log_partitions)
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
         frame = kafka_records(spark, cluster, ends)
-        rows = collected(spark, frame) if n_held(ends) <= DRIVER_ROWS else None
+        few = runs_here([n_held(ends)])
+        rows = collected(frame, arrow_schema("records")) if few else None
         if rows is None:
             written = _write_records(frame, root / "records", chosen)
         else:
@@ -250,24 +249,6 @@ class WrittenRecords:
 def n_held(ends: Mapping[int, tuple[int, int]]) -> int:
     """Records between the begin and end offsets of partitions, at most."""
     return sum(end - begin for begin, end in ends.values())
-
-
-def collected(spark: SparkSession, frame: DataFrame) -> pa.Table | None:
-    """The rows of a frame, read by one job of one stage; None where they have too many bytes."""
-    from holdfast.pipeline.session import local_cores  # a dump is read without Spark, too
-
-    master = spark.conf.get("spark.master", "") or ""
-    if master.startswith("local"):
-        frame = frame.coalesce(local_cores(master))  # a task costs more than a few records do
-    try:
-        return frame.toArrow().cast(arrow_schema("records"))
-    except Exception as error:
-        cause: BaseException | None = error
-        while cause is not None:
-            if RESULT_LIMIT in str(cause):
-                return None
-            cause = cause.__cause__ or cause.__context__
-        raise
 
 
 def _write_here(rows: pa.Table, folder: Place, chosen: Selection) -> WrittenRecords:

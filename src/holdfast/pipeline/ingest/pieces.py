@@ -10,7 +10,8 @@ is some row groups; parts are of about equal size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.arrow_types import Batches
+from holdfast.pipeline.arrow_types import Batches, BatchTask
+from holdfast.pipeline.schemas import ddl_of
 from holdfast.tables.columns.schemas import arrow_schema
 from holdfast.tables.storage.parquet import batches_of
 from holdfast.tables.storage.places import Place, readable, size_of
@@ -34,7 +36,44 @@ Pieces = list[tuple[str, int]]
 RECORDS: Final = arrow_schema("records")
 
 PIECE_BYTES: Final = 16 << 20
-"""A task reads about so much of a dump's files, or less: every core has as many tasks."""
+"""A task reads about so much of files, or less: every core has as many tasks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FileRows:
+    """Rows of Parquet files, for a step (:class:`holdfast.pipeline.steps.Rows`).
+
+    Parameters
+    ----------
+    files : sequence of str
+        As places are written.
+    cost_rows : int or None
+        Their rows.
+    read : callable
+        Reads row groups.
+    """
+
+    files: Sequence[str]
+    cost_rows: int | None
+    read: Callable[[Pieces], Batches]
+
+    def here(self) -> Batches | None:
+        """All rows, in the order of the files; None where the files are large."""
+        if sum(size_of(file) for file in self.files) > PIECE_BYTES:
+            return None
+        return self.read([piece for part in pieces(self.files, 1) for piece in part])
+
+    def mapped(self, spark: SparkSession, task: BatchTask, schema: pa.Schema) -> DataFrame:
+        """What a task makes of the rows, which it reads itself."""
+        parts = pieces(self.files, n_parts(spark, self.files)) if self.files else []
+        if not parts:
+            return spark.createDataFrame([], ddl_of(schema))
+        read = self.read
+
+        def run(batches: Batches) -> Batches:
+            yield from task(read(named(batches, parts)))
+
+        return numbers(spark, len(parts)).mapInArrow(run, ddl_of(schema))
 
 
 def named(batches: Batches, parts: Sequence[Pieces]) -> Pieces:

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import I64, Mask
 from holdfast.pipeline.arrow_types import Arrays
-from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.ingest.arrow_columns import filled_table
+from holdfast.pipeline.ingest.generations import codes
 from holdfast.tables.columns.schemas import arrow_schema
 from holdfast.tables.columns.values import ints
 

@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 
 from holdfast.kinds.rows import BY_RECORD
 from holdfast.model.columns import I64, Mask
-from holdfast.pipeline.history.generations import Generations
 from holdfast.pipeline.ingest import decode
 from holdfast.pipeline.ingest.arrow_columns import binary_column
+from holdfast.pipeline.ingest.generations import Generations
 from holdfast.tables.columns.schemas import arrow_schema
 from holdfast.wire.layouts.offsets_schemas import RecordType
 

@@ -13,8 +13,7 @@ number of records that Spark read can be compared with the broker's end offsets.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -24,9 +23,8 @@ import pyarrow as pa
 
 from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import SourceError
-from holdfast.pipeline.arrow_types import Batches
-from holdfast.pipeline.batches.schemas import spark_ddl
-from holdfast.pipeline.ingest.pieces import n_parts, named, numbers, pieces, read_pieces
+from holdfast.pipeline.ingest.pieces import RECORDS, FileRows, read_pieces
+from holdfast.pipeline.steps import unchanged
 from holdfast.tables.columns.dumped import DUMP_TABLES
 from holdfast.tables.columns.schemas import TIMESTAMP, arrow_schema
 from holdfast.tables.folder.contents import refuse_links
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
 OFFSETS_TOPIC = "__consumer_offsets"
 DUMP_FILE = "dump.json"
 DUMP_VERSION = 1
-DRIVER_ROWS = 200_000
-"""Below so many rows a job is done where the driver is: starting it would cost more."""
 MOST_OF_A_TOPIC = 2**20
 """Partitions that a topic may have by the word of a dump alone."""
 
@@ -162,13 +158,12 @@ class Dump:
 
     def records(self, spark: SparkSession) -> DataFrame:
         """The records as a Spark frame: partition, offset, timestamp, key, value."""
+        return self.rows().mapped(spark, unchanged, RECORDS)
+
+    def rows(self) -> FileRows:
+        """The records, for a step."""
         files = [str(file) for file in self.record_files()]
-        parts = pieces(files, n_parts(spark, files))
-
-        def read(batches: Batches) -> Batches:
-            yield from read_pieces(named(batches, parts))
-
-        return numbers(spark, len(parts)).mapInArrow(read, spark_ddl("records"))
+        return FileRows(files=files, cost_rows=self.n_records(), read=read_pieces)
 
     def record_files(self) -> list[Place]:
         """Files of the records that ``dump.json`` names, or all where it names none."""
@@ -319,41 +314,6 @@ def _files(folder: Place, name: str) -> list[Place]:
     if isinstance(folder, Path):
         refuse_links(folder, [file for file in found if isinstance(file, Path)])
     return found
-
-
-@contextmanager
-def reading(what: str) -> Iterator[None]:
-    """Say in one line what Spark could not read; errors of our own tasks pass as they are.
-
-    Raises
-    ------
-    SourceError
-        In place of what Spark, its JVM or the connector raised.
-    """
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
-    from pyspark.errors import PySparkException, PythonException
-
-    try:
-        yield
-    except PythonException as error:
-        # A task of ours raised it in a worker; the last line of the text is the error itself.
-        name = f"{SourceError.__module__}.{SourceError.__qualname__}: "
-        said = [line for line in str(error).splitlines() if line.strip().startswith(name)]
-        if not said:
-            raise
-        raise SourceError(said[-1].strip().removeprefix(name)) from error
-    except (PySparkException, Py4JError, pa.ArrowException) as error:
-        chain: BaseException = error
-        while isinstance(chain, pa.ArrowException) and chain.__context__ is not None:
-            chain = chain.__context__  # what the JVM said hides behind a stream cut short
-        raise SourceError(f"Spark could not read {what}: {_deepest(str(chain))}") from error
-
-
-def _deepest(text: str) -> str:
-    """The innermost cause in the text of a Java error, or its first line."""
-    causes = [line.strip() for line in text.splitlines() if line.strip().startswith("Caused by:")]
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
-    return causes[-1].removeprefix("Caused by: ") if causes else first
 
 
 def plain_reader(spark: SparkSession) -> DataFrameReader:

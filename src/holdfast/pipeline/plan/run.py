@@ -5,9 +5,9 @@ and lag (:mod:`holdfast.pipeline.plan.rows`). A group that the assignor refuses 
 with the reason; the other groups are planned all the same. The tables have no racks of partitions,
 so racks do not count.
 
-**Strategy.** A group is one row, so a plan is one ``mapInArrow`` without a shuffle; a few groups
-are planned in the driver. ``sticky`` has a form for many groups at once
-(:mod:`holdfast.pipeline.plan.equal`); every other group goes through the registry.
+**Strategy.** A group is one row, so a plan is a step without a shuffle. ``sticky`` has a form for
+many groups at once (:mod:`holdfast.pipeline.plan.equal`); every other group goes through the
+registry.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from holdfast.model.measure_history import balance_scores, needed_moves
 from holdfast.model.reported import ReportedClaims, Subscriptions
 from holdfast.model.topics import Topics
 from holdfast.pipeline.arrow_types import Batches, BatchTask
-from holdfast.pipeline.batches.schemas import spark_ddl
-from holdfast.pipeline.history.generations import list_parts
+from holdfast.pipeline.ingest.generations import list_parts
 from holdfast.pipeline.plan.equal import Stack, sticky_targets
 from holdfast.pipeline.plan.rows import FLEET, fleet_rows
+from holdfast.pipeline.steps import HeldRows, Input, Step, run
 from holdfast.tables.columns.schemas import arrow_schema
 from holdfast.tables.folder.version import once_more
 from holdfast.tables.reading import Tables
@@ -45,9 +45,8 @@ if TYPE_CHECKING:
 PLAN: Final = arrow_schema("plan")
 """Columns: :data:`holdfast.tables.columns.answers.PLAN`."""
 
-PLAN_DDL: Final = spark_ddl("plan")
-
-DRIVER_GROUPS: Final = 200
+GROUP_COST: Final = 1_000
+"""A group to be planned costs as much as so many rows of records."""
 TASK_GROUPS: Final = 1_000
 """Where there are many groups, so many are a task: Spark makes each batch of rows one."""
 
@@ -337,10 +336,8 @@ def plan(
     """
     check_options(assignor, options)
     rows = once_more(lambda: fleet_rows(tables, topics, groups=groups))
-    task = plan_task(assignor, options)
-    if spark is None or rows.num_rows <= DRIVER_GROUPS:
-        planned = plan_rows(rows, assignor, options)
-    else:
-        chunks = pa.Table.from_batches(rows.combine_chunks().to_batches(TASK_GROUPS))
-        planned = spark.createDataFrame(chunks).mapInArrow(task, PLAN_DDL).toArrow().cast(PLAN)
-    return planned.sort_by("group")
+    cost = GROUP_COST * rows.num_rows
+    fleet = HeldRows(rows=rows, cost_rows=cost, task_rows=TASK_GROUPS)
+    inputs = [Input(rows=fleet, into=plan_task(assignor, options))]
+    step = Step(what="the groups to be planned", inputs=inputs, schema=PLAN)
+    return run(None if spark is None else lambda: spark, step).rows.sort_by("group")

@@ -4,8 +4,8 @@
 the records (:mod:`holdfast.model.fidelity`), and its fidelity stands in all rows of the group. A
 group that cannot be replayed becomes a row with a note; the other groups are replayed all the same.
 
-**Strategy.** One row per group and setting, spread over the cluster as one ``mapInArrow`` job that
-shuffles only the stories. A small amount of work is done in the driver.
+**Strategy.** One row per group and setting is one step (:mod:`holdfast.pipeline.steps`), without a
+shuffle.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from holdfast.model.fidelity import (
     fidelity,
 )
 from holdfast.pipeline.arrow_types import Batches, BatchTask
-from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.replay.costs import HAND_OVER, Assumed, ReplayCosts
 from holdfast.pipeline.replay.happenings import Story
 from holdfast.pipeline.replay.play import replay as replay_story
 from holdfast.pipeline.replay.session import ReplayCost
 from holdfast.pipeline.replay.settings import ReplaySettings, actual_setting
+from holdfast.pipeline.steps import HeldRows, Input, Step, run
 from holdfast.tables.columns.schemas import arrow_schema
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ Pair = tuple[Story, ReplaySettings]
 
 REPLAY: Final = arrow_schema("replay")
 """Columns: :data:`holdfast.tables.columns.answers.REPLAY`; see ``docs/metrics.md``, "Replay"."""
-
-REPLAY_DDL: Final = spark_ddl("replay")
 
 FIDELITY: Final = ("fidelity", "fidelity_rebalances", "fidelity_moves", "fidelity_pause")
 
@@ -57,8 +55,8 @@ SECONDS: Final = (
 
 NO_848: Final = "KIP-848 is for consumers of topics: a group of workers cannot migrate to it"
 
-DRIVER_EVENTS: Final = 4_000
-"""Below so many happenings x settings the driver does it: Spark takes time to start."""
+EVENT_COST: Final = 50
+"""A happening under one setting costs as much as so many rows of records."""
 
 ROWS_PER_TASK: Final = 64
 
@@ -212,7 +210,7 @@ def replay(
     stories: Sequence[Story],
     request: Request,
     *,
-    track: Callable[[Sequence[Pair]], Iterable[Pair]] = iter,
+    track: Callable[[Sequence[pa.RecordBatch]], Iterable[pa.RecordBatch]] = iter,
 ) -> pa.Table:
     """Replay every story under every setting, and under its own.
 
@@ -223,7 +221,7 @@ def replay(
     stories : sequence of Story
         From :func:`holdfast.pipeline.replay.story.stories`.
     track : callable
-        Passes on what the driver works off one by one, for a progress bar.
+        Passes on what this process works off one by one, for a progress bar.
 
     Returns
     -------
@@ -231,29 +229,32 @@ def replay(
         Sorted by group; the actual setting first, the others in the order of the request.
     """
     pairs = [(story, setting) for story in stories for setting in settings_of(story, request)]
-    work = sum(story.n_events + 1 for story, _ in pairs)
-    if spark is None or work <= DRIVER_EVENTS:
-        rows = [replay_rows(story, setting, request) for story, setting in track(pairs)]
-        done = pa.Table.from_pylist(rows, schema=REPLAY)
-    else:
-        done = _spread(spark(), pairs, request)
-    return _ordered(done, pairs)
+    inputs = [Input(rows=_dealt(pairs, track), into=replay_task(request))]
+    step = Step(what="what is to be replayed", inputs=inputs, schema=REPLAY)
+    return _ordered(run(spark, step).rows, pairs)
 
 
-def _spread(spark: SparkSession, pairs: Sequence[Pair], request: Request) -> pa.Table:
-    """All rows as one job; long stories first, so that no task ends with one."""
-    ordered = sorted(pairs, key=lambda pair: -pair[0].n_events)
-    texts = {story.group: story.to_json() for story, _ in ordered}
+def _dealt(
+    pairs: Sequence[Pair], track: Callable[[Sequence[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+) -> HeldRows:
+    """Stories and settings as JSON; each task on Spark has its share of the long stories."""
+    n_tasks = max(1, -(-len(pairs) // ROWS_PER_TASK))
+    longest = sorted(pairs, key=lambda pair: -pair[0].n_events)
+    dealt = [pair for task in range(n_tasks) for pair in longest[task::n_tasks]]
+    texts = {story.group: story.to_json() for story, _ in dealt}
     rows = pa.table(
         {
-            "story": pa.array([texts[story.group] for story, _ in ordered], pa.string()),
-            "setting": pa.array([json.dumps(asdict(s)) for _, s in ordered], pa.string()),
+            "story": pa.array([texts[story.group] for story, _ in dealt], pa.string()),
+            "setting": pa.array([json.dumps(asdict(setting)) for _, setting in dealt], pa.string()),
         }
     )
-    n_tasks = max(1, len(pairs) // ROWS_PER_TASK)
-    frame = spark.createDataFrame(rows).repartition(n_tasks)
-    done: pa.Table = frame.mapInArrow(replay_task(request), REPLAY_DDL).toArrow()
-    return done.cast(REPLAY)
+    return HeldRows(
+        rows=rows,
+        cost_rows=EVENT_COST * sum(story.n_events + 1 for story, _ in pairs),
+        task_rows=max(1, -(-len(pairs) // n_tasks)),
+        here_rows=1,
+        track=track,
+    )
 
 
 def _ordered(done: pa.Table, pairs: Sequence[Pair]) -> pa.Table:

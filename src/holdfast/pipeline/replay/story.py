@@ -45,8 +45,8 @@ import numpy as np
 from holdfast.kinds.kind import GroupKind, GroupType
 from holdfast.machine.policies import policy_of_protocol
 from holdfast.model.limits import believed_size
-from holdfast.pipeline.history.generations import STABLE
 from holdfast.pipeline.history.movements import RESTART_WINDOW_SECONDS, works_on
+from holdfast.pipeline.ingest.generations import STABLE
 from holdfast.pipeline.replay.costs import ReplayCosts
 from holdfast.pipeline.replay.happenings import (
     Do,

@@ -48,8 +48,6 @@ class Rebalances:
     silent_s : float64[n]
         Longest time without a commit of a member that went, while most others committed; NaN where
         there was none.
-    is_journaled : bool
-        Members' journals show some of these times; the rest is as the broker saw it.
     """
 
     generation: I64
@@ -63,12 +61,6 @@ class Rebalances:
     idle_lower_s: F64
     idle_upper_s: F64
     silent_s: F64
-    is_journaled: bool = False
-
-    @property
-    def seen(self) -> str:
-        """Whose view times without an owner are: members' own journals may say otherwise."""
-        return f"as the broker{' and journals' * self.is_journaled} saw it"
 
     def caused_by(self, name: str) -> npt.NDArray[np.bool_]:
         """Which of them have this cause."""
@@ -107,7 +99,6 @@ def read_rebalances(tables: Tables, group: str) -> Rebalances:
         idle_lower_s=idle_lower,
         idle_upper_s=idle_upper,
         silent_s=floats(table, "silent_seconds")[order],
-        is_journaled=bool(pc.any(tables.of_group(group, "pauses")["is_journaled"]).as_py()),
     )
 
 

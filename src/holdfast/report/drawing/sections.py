@@ -207,7 +207,7 @@ def rebalance_section(rebalances: Rebalances) -> Markup:
     note = f"The {MAX_ROWS} costliest of {n:,} are shown. " if n > MAX_ROWS else ""
     lead = (
         "One row per generation. Stood still is partition-seconds without an owner, at least to "
-        f"at most, {rebalances.seen}: the log says when a generation was settled, not when it "
+        "at most, as the broker saw it: the log says when a generation was settled, not when it "
         "began, nor when a member knew of it. Where it is known that no record waited, that time "
         "stands apart as idle; where log ends cannot tell, it counts as standing still."
     )

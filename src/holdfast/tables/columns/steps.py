@@ -132,12 +132,13 @@ POSITION = Table(
 
 LAG_INPUT = Table(
     name="lag_input",
-    doc="A position (no member; a tombstone has no offset), or partitions that a member owns.",
+    doc="A position (a tombstone has no offset), or partitions that a member owns.",
     columns=(
-        *ASSIGNMENTS.pick("group", "topic", "partitions"),
+        *ASSIGNMENTS.pick("group", "topic"),
+        Column("partition", _I, "of a position; null: the row says what a member owns"),
+        Column("partitions", _INTS, "what a member owns", nullable=True),
         *LAG.pick("member_id", "client_id", "client_host"),
         *_POSITION,
-        Column("is_owner", _B, "the row says what a member owns"),
     ),
 )
 
@@ -146,6 +147,7 @@ PAUSE_INPUT = Table(
     doc="Pauses, and the commits that narrow their bounds; basis says which.",
     columns=(
         *PAUSES.pick("group", "generation", "topic", "partitions"),
+        Column("partition", _I, "of a commit and of idle time, in place of partitions"),
         *PAUSES.pick("pause_lower_seconds", "unowned_since", "last_seen"),
         Column("timestamp", _T, "end of the pause, or time of the commit"),
         Column("basis", _S, "as in pauses; commit; open: no owner yet; left; or idle"),

@@ -321,12 +321,6 @@ PAUSES = Table(
             "true: no record waited meanwhile; null: log ends cannot tell",
             nullable=True,
         ),
-        Column(
-            "is_journaled",
-            _B,
-            "true: the bounds are of the members' journals (--journal); null: of the broker",
-            nullable=True,
-        ),
     ),
     order=("group", "generation", "topic", "partitions"),
     explode="partitions",

@@ -36,6 +36,3 @@ def spark_ddl(name: str) -> str:
 def ddl_of(schema: pa.Schema) -> str:
     """Any schema of these types as Spark DDL."""
     return ", ".join(f"`{field.name}` {_SPARK[field.type]}" for field in schema)
-
-
-FILES_DDL: Final = spark_ddl("files")

@@ -1,8 +1,6 @@
-"""The history of every group: records in, tables out, as a few Spark jobs.
+"""The history of every group: records of a dump or a cluster in, tables out, as one batch.
 
-**Rules.** Functions take ``spark`` and frames, and use neither RDDs nor the JVM. All records of a
-group come to one task, in the order of the log. A group's name is a value: it is never part of a
-path or of a query's text.
+**Rules.** A group's name is a value: it is never part of a path or of a query's text.
 
 **Strategy.** A live cluster is dumped first. :mod:`holdfast.pipeline.batches.jobs` makes the tables
 of the dump as one batch, and a commit makes the batch visible.
@@ -132,7 +130,6 @@ def run(
             ends,
             broker_logs=broker_logs,
             times=times,
-            here=times is not None,
         )
 
 
@@ -180,19 +177,15 @@ def history_of(
     *,
     broker_logs: Sequence[Path] = (),
     times: Times | None = None,
-    here: bool = False,
 ) -> History:
     """Write the tables of one dump as one new batch that replaces all others.
 
     ``times`` asks a cluster for times of records, for :mod:`holdfast.pipeline.history.ages`.
-    ``here``: Spark has done its part, so a small dump is worked on in this process.
     """
     before = tables.manifest()
     job = Job(spark=spark, tables=tables, batch=tables.next_batch())
-    job.read_dump(dump, selection, topic_names(dump), here=here)
-    job.lag(ends)
-    if times is not None:
-        job.ages(times, ends.taken_at_us)
+    job.read_dump(dump, selection, topic_names(dump))
+    job.lag(ends, times)
     job.pauses()
     job.restate(broker_logs)
     n_records = dump.n_records()

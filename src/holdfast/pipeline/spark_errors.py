@@ -1,0 +1,48 @@
+"""What Spark could not read, in one line.
+
+**Rules.** Errors of our own tasks pass as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from holdfast.errors import SourceError
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Say in one line what Spark could not read; errors of our own tasks pass as they are.
+
+    Raises
+    ------
+    SourceError
+        In place of what Spark, its JVM or the connector raised.
+    """
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
+    from pyspark.errors import PySparkException, PythonException
+
+    try:
+        yield
+    except PythonException as error:
+        # A task of ours raised it in a worker; the last line of the text is the error itself.
+        name = f"{SourceError.__module__}.{SourceError.__qualname__}: "
+        said = [line for line in str(error).splitlines() if line.strip().startswith(name)]
+        if not said:
+            raise
+        raise SourceError(said[-1].strip().removeprefix(name)) from error
+    except (PySparkException, Py4JError, pa.ArrowException) as error:
+        chain: BaseException = error
+        while isinstance(chain, pa.ArrowException) and chain.__context__ is not None:
+            chain = chain.__context__  # what the JVM said hides behind a stream cut short
+        raise SourceError(f"Spark could not read {what}: {_deepest(str(chain))}") from error
+
+
+def _deepest(text: str) -> str:
+    """The innermost cause in the text of a Java error, or its first line."""
+    causes = [line.strip() for line in text.splitlines() if line.strip().startswith("Caused by:")]
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
+    return causes[-1].removeprefix("Caused by: ") if causes else first

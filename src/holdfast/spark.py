@@ -1,0 +1,455 @@
+"""holdfast for people who live in Spark: functions on a session of your own, classic or Connect.
+
+::
+
+    import holdfast.spark as hs
+
+    tables = hs.history(spark, hs.dump("s3://bucket/dump"), "s3://bucket/tables")
+    tables["rebalances"].where("cause = 'leave'").groupBy("group").count().show()
+
+**Rules.** A function takes the session, or tables that know theirs. No setting of the session is
+changed, no group is joined, and nothing is written to a cluster. Neither an RDD nor the JVM is
+touched. Where holdfast is installed on the driver, it must be installed on the workers.
+
+**Strategy.** ``history`` and ``watch`` write a folder of tables, and everything else reads it.
+Spark reads their Parquet itself, so a filter or a choice of columns never passes Python. Names,
+dtypes and units of all columns stand in docs/metrics.md, the keys in docs/spark.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow.parquet as pq
+from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+
+from holdfast.errors import ConfigError
+from holdfast.pipeline.batches import watch as _watch
+from holdfast.pipeline.batches.history import run
+from holdfast.pipeline.batches.spans import check_session
+from holdfast.pipeline.batches.views import frame, register_views
+from holdfast.pipeline.ingest.json_records import JSON_RECORDS, json_records
+from holdfast.pipeline.ingest.selection import Selection
+from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, Cluster, Dump, kafka_records
+from holdfast.pipeline.plan.rows import topics_of
+from holdfast.pipeline.plan.run import plan as _plan
+from holdfast.pipeline.replay.run import Request
+from holdfast.pipeline.replay.run import replay as _replay
+from holdfast.pipeline.replay.settings import ReplaySettings, offered
+from holdfast.pipeline.replay.story import stories
+from holdfast.pipeline.schemas import ddl_of
+from holdfast.pipeline.session import get_session
+from holdfast.tables.columns.stored import TABLES
+from holdfast.tables.reading import Tables
+from holdfast.tables.reading import open_tables as _open_tables
+from holdfast.tables.storage.places import writable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "TableFrames",
+    "cluster",
+    "decode",
+    "dump",
+    "get_session",
+    "history",
+    "lag",
+    "open_tables",
+    "plan",
+    "records",
+    "replay",
+    "save",
+    "watch",
+]
+
+Source: TypeAlias = Dump | Cluster
+"""What :func:`dump` and :func:`cluster` return."""
+
+
+def dump(path: str | Path) -> Dump:
+    """A dump: a folder that ``holdfast dump``, or anybody, has written.
+
+    Parameters
+    ----------
+    path : path or URL
+        A folder, or ``s3://``, ``gs://``, ``abfs://``, ``hdfs://`` (docs/stores.md).
+
+    Raises
+    ------
+    ConfigError
+        No storage has such a URL.
+    SourceError
+        It is not there, is no dump, or a part of it cannot be read.
+    """
+    return Dump.open(path)
+
+
+def cluster(
+    bootstrap: str,
+    config: Mapping[str, str] | None = None,
+    *,
+    command_config: str | Path | None = None,
+) -> Cluster:
+    """A live cluster. Nothing is asked yet.
+
+    Parameters
+    ----------
+    bootstrap : str
+        ``HOST:PORT``, or several with commas.
+    config : mapping, optional
+        Kafka's client properties; Spark's executors get those that it needs.
+    command_config : path, optional
+        A file of such properties; ``config`` wins.
+
+    Raises
+    ------
+    ConfigError
+        A property that is not known, or a file that cannot be read.
+    """
+    from holdfast.adapters.cluster.cluster import LiveCluster  # a dump needs no client
+    from holdfast.adapters.cluster.properties import read_properties
+
+    found = read_properties(Path(command_config)) if command_config else {}
+    return LiveCluster(bootstrap=bootstrap, config={**found, **(config or {})})
+
+
+def records(spark: SparkSession, source: Source) -> DataFrame:
+    """Records of the offsets topic as they are.
+
+    Parameters
+    ----------
+    source : Dump or Cluster
+        A cluster is read up to its end offsets of now, and needs Spark's Kafka connector.
+
+    Returns
+    -------
+    DataFrame
+        Key: ``partition`` (int), ``offset`` (bigint). Also ``timestamp`` (timestamp), ``key`` and
+        ``value`` (binary; null: a tombstone).
+
+    Raises
+    ------
+    SourceError
+        The cluster cannot be read, or this session would read nothing (docs/spark.md).
+    """
+    if isinstance(source, Dump):
+        return source.records(spark)
+    check_session(spark)
+    return kafka_records(spark, source, source.partition_ends(OFFSETS_TOPIC))
+
+
+def decode(records: DataFrame) -> DataFrame:
+    """Records with Kafka's field names, as JSON; to look at records, and not to count with.
+
+    Parameters
+    ----------
+    records : DataFrame
+        With the columns of :func:`records`.
+
+    Returns
+    -------
+    DataFrame
+        Key: ``partition`` (int), ``offset`` (bigint). Also ``timestamp`` (timestamp),
+        ``record_type`` and ``value_version`` (int), ``name`` and ``group`` (string), ``key`` and
+        ``value`` (string, JSON; null: a tombstone), and ``error`` (string), which says why a record
+        does not parse; the columns of a record are null then.
+
+    Notes
+    -----
+    Cost: a record at a time in Python. Commits as columns are the table ``offset_commits``.
+    """
+    return records.mapInArrow(json_records, ddl_of(JSON_RECORDS))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableFrames(Mapping[str, "DataFrame"]):
+    """A folder of tables as frames: ``tables["rebalances"]`` is a flat DataFrame, in no order.
+
+    A frame shows the batches that were committed when it was made. A name that is no table is a
+    KeyError.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session of the frames.
+    tables : Tables
+        The folder, to be read without Spark: ``tables.table(name)`` is an Arrow table.
+    """
+
+    spark: SparkSession
+    tables: Tables
+
+    def __getitem__(self, name: str) -> DataFrame:
+        if name not in TABLES:
+            raise KeyError(name)
+        return frame(self.spark, self.tables, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(TABLES)
+
+    def __len__(self) -> int:
+        return len(TABLES)
+
+    def key(self, name: str) -> tuple[str, ...]:
+        """Columns that together are unique in a table; KeyError where there is no such table."""
+        table = TABLES[name]
+        order = [table.flat_name if column == table.explode else column for column in table.order]
+        opened = table.explode and table.flat_name not in order
+        return (*order, table.flat_name) if opened else tuple(order)
+
+    def rows(self, name: str) -> int:
+        """Rows of a table as it is stored; no Spark job runs."""
+        return self.tables.rows(name)
+
+    def register(self) -> tuple[str, ...]:
+        """Give every table its name in SQL, as a temporary view; return the names."""
+        return register_views(self.spark, self.tables)
+
+
+def open_tables(spark: SparkSession, path: str | Path) -> TableFrames:
+    """Tables that ``history``, ``watch`` or the commands of these names have written.
+
+    Raises
+    ------
+    ConfigError
+        No storage has such a URL.
+    SourceError
+        There are none.
+    """
+    return TableFrames(spark, _open_tables(path))
+
+
+def history(
+    spark: SparkSession,
+    source: Source,
+    out: str | Path,
+    *,
+    groups: Sequence[str] = (),
+    auto_offset_reset: str = "latest",
+    broker_logs: Sequence[str | Path] = (),
+    overwrite: bool = False,
+) -> TableFrames:
+    """Write what every group went through to a folder of tables, in place of an earlier history.
+
+    Parameters
+    ----------
+    source : Dump or Cluster
+        A cluster is dumped into ``out`` first, and needs Spark's Kafka connector.
+    out : path or URL
+        The folder; made if it is not there. Workers write to it too.
+    groups : sequence of str
+        Names or patterns (``etl-*``); empty: all groups but those of Spark's own.
+    auto_offset_reset : str
+        What a partition without a commit has to read: nothing for ``latest``, else the whole log.
+    broker_logs : sequence of path
+        ``server.log`` of coordinators, oldest first: causes that they state replace inferred ones.
+    overwrite : bool
+        Replace what a stream (``watch``) has kept in the folder, too.
+
+    Returns
+    -------
+    TableFrames
+        The ten tables.
+
+    Raises
+    ------
+    ConfigError
+        A stream keeps the folder, and ``overwrite`` was not said.
+    SourceError
+        The source or a log cannot be read, or nothing was read though it holds records; or the
+        folder holds what is not ours, or another process writes to it.
+    """
+    if not isinstance(source, Dump):
+        check_session(spark)
+    made = run(
+        spark,
+        source,
+        out,
+        selection=Selection(groups=groups),
+        auto_offset_reset=auto_offset_reset,
+        broker_logs=[Path(log) for log in broker_logs],
+        overwrite=overwrite,
+    )
+    return TableFrames(spark, made.tables)
+
+
+def watch(
+    spark: SparkSession,
+    source: Cluster,
+    out: str | Path,
+    *,
+    every_seconds: float | None = None,
+    groups: Sequence[str] = (),
+    auto_offset_reset: str = "latest",
+) -> TableFrames:
+    """Follow the offsets topic of a cluster into a folder of tables; a new start goes on there.
+
+    Parameters
+    ----------
+    source : Cluster
+        The cluster.
+    out : path or URL
+        The folder; workers write to it too.
+    every_seconds : float, optional
+        From one look to the next, without end; by default what is there is read, and that is all.
+    groups, auto_offset_reset
+        As in :func:`history`.
+
+    Returns
+    -------
+    TableFrames
+        The ten tables; ``lag`` is as of the last look.
+
+    Raises
+    ------
+    SourceError
+        The cluster cannot be read, or its topic ends before the folder's last batch; or another
+        process writes to the folder; or this session would read nothing (docs/spark.md).
+    """
+    kept = _watch.watch(
+        spark,
+        source,
+        out,
+        selection=Selection(groups=groups),
+        every_seconds=every_seconds,
+        auto_offset_reset=auto_offset_reset,
+    )
+    return TableFrames(spark, kept)
+
+
+def lag(tables: TableFrames) -> DataFrame:
+    """How far each group is behind; the table ``lag`` has it by partition.
+
+    Returns
+    -------
+    DataFrame
+        Key: ``group`` (string). Also ``n_partitions`` and ``n_unknown`` (bigint): partitions with a
+        commit or an owner, and those whose lag is not known; ``lag`` (bigint, records; null: not
+        known of any); ``lag_seconds`` (double, seconds): of the partition that is longest behind.
+    """
+    unknown = F.col("lag").isNull().cast("bigint")
+    return (
+        tables["lag"]
+        .groupBy("group")
+        .agg(
+            F.count("*").alias("n_partitions"),
+            F.sum(unknown).alias("n_unknown"),
+            F.sum("lag").alias("lag"),
+            F.max("lag_seconds").alias("lag_seconds"),
+        )
+    )
+
+
+def plan(
+    tables: TableFrames,
+    assignor: str,
+    source: Source | None = None,
+    *,
+    groups: Sequence[str] | None = None,
+    **options: Any,
+) -> DataFrame:
+    """What another assignment would be for every group, by its last generation; nothing is applied.
+
+    Parameters
+    ----------
+    assignor : str
+        A name of docs/assignors.md, such as ``sticky``.
+    source : Dump or Cluster, optional
+        How many partitions each topic has; without it, as many as the table ``lag`` shows.
+    groups : sequence of str, optional
+        Only these.
+    **options
+        Those of the assignor.
+
+    Returns
+    -------
+    DataFrame
+        Key: ``group`` (string). Also ``n_moved``, ``balance_score``, ``cost_lower_seconds``,
+        ``moves`` (JSON), ``refused`` (why there is no plan) and others: docs/metrics.md, "plan".
+
+    Raises
+    ------
+    ConfigError
+        There is no such assignor, or it has no such option.
+    """
+    topics = _topics(tables, source)
+    found = _plan(tables.spark, tables.tables, topics, assignor, groups=groups, **options)
+    return tables.spark.createDataFrame(found)
+
+
+def replay(
+    tables: TableFrames,
+    settings: Sequence[str],
+    source: Source | None = None,
+    *,
+    groups: Sequence[str] | None = None,
+    seed: int = 0,
+) -> DataFrame:
+    """What the history of every group would have cost under other settings, and under its own.
+
+    Parameters
+    ----------
+    settings : sequence of str
+        ``POLICY:ASSIGNOR`` or ``POLICY:ASSIGNOR:DELAY_MS``, such as
+        ``deferred:cooperative-sticky:30000``.
+    source, groups
+        As in :func:`plan`.
+    seed : int
+        Of all chance.
+
+    Returns
+    -------
+    DataFrame
+        Key: ``group``, ``policy``, ``assignor`` (string), ``delay_ms`` (int, milliseconds; null:
+        the policy does not defer) and ``actual`` (boolean: the group's own setting). Also
+        ``partition_seconds_stopped``, ``moved``, ``fidelity`` and others: docs/metrics.md,
+        "Replay".
+
+    Raises
+    ------
+    ConfigError
+        A setting that is not of this form, or names what is not known.
+    """
+    topics = _topics(tables, source)
+    asked = tuple(_setting(text) for text in settings)
+    told = list(stories(tables.tables, topics, groups=groups, lags=True))
+    request = Request(settings=asked, seed=seed)
+    return tables.spark.createDataFrame(_replay(lambda: tables.spark, told, request))
+
+
+def save(rows: DataFrame, file: str | Path) -> None:
+    """Write a frame that the driver can hold as one Parquet file, to a folder or a store.
+
+    Spark needs no jar and no credentials for a store then.
+
+    Raises
+    ------
+    ConfigError
+        No storage has such a URL.
+    SourceError
+        It cannot be written.
+    """
+    with writable(file) as sink:
+        pq.write_table(rows.toArrow(), sink)
+
+
+def _topics(tables: TableFrames, source: Source | None) -> Mapping[str, int]:
+    if source is None:
+        return topics_of(tables.tables)
+    if isinstance(source, Dump):
+        return source.partition_counts()
+    return {topic: count for _, topic, count in source.snapshot().topics}
+
+
+def _setting(text: str) -> ReplaySettings:
+    policy, *rest = text.split(":")
+    if not (len(rest) == 1 or (len(rest) == 2 and rest[1].isdigit())):
+        raise ConfigError(f"{text}: expected POLICY:ASSIGNOR or POLICY:ASSIGNOR:DELAY_MS")
+    delay_ms = int(rest[1]) if len(rest) == 2 else 0
+    made = ReplaySettings(policy=policy, assignor=rest[0], delay_ms=delay_ms)
+    offered(made, {})
+    return made

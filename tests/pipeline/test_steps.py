@@ -1,0 +1,116 @@
+"""The one runner: a step runs here or on Spark, by size, and its rows are the same."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from tests.pipeline import local
+from tests.pipeline.test_kill import lived
+
+from holdfast.pipeline import steps
+from holdfast.pipeline.batches.history import ends_of, history_of
+from holdfast.pipeline.ingest import pieces
+from holdfast.pipeline.ingest.selection import Selection
+from holdfast.pipeline.ingest.source import Dump
+from holdfast.tables.columns.rows import sort_rows
+from holdfast.tables.columns.stored import TABLES
+from holdfast.tables.reading import Tables
+
+NUMBERS = pa.schema([("group", pa.string()), ("n", pa.int64())])
+SUMS = pa.schema([("group", pa.string()), ("n_sum", pa.int64())])
+
+
+def held(*rows, cost=None):
+    columns = {"group": [group for group, _ in rows], "n": [n for _, n in rows]}
+    cost = len(rows) if cost is None else cost
+    return steps.HeldRows(rows=pa.table(columns, schema=NUMBERS), cost_rows=cost)
+
+
+def sums(batches):
+    """The sum of each group, group after group as they come."""
+    rows = pa.Table.from_batches(list(batches), NUMBERS)
+    found = rows.group_by("group", use_threads=False).aggregate([("n", "sum")])
+    yield from found.select(SUMS.names).cast(SUMS).to_batches()
+
+
+def doubled(rows):
+    return rows.set_column(1, "n", pc.multiply(rows["n"], 2))
+
+
+def step(*inputs):
+    grouped = steps.Grouping(task=sums, out=SUMS, order=("group", "n"))
+    return steps.Step(what="numbers", inputs=inputs, schema=NUMBERS, grouped=grouped)
+
+
+FEW = (
+    steps.Input(rows=held(("b", 1), ("a", 2))),
+    steps.Input(rows=held(("a", 4), ("b", 8)), into=steps.by_table(doubled)),
+)
+
+
+def no_session():
+    raise AssertionError("Spark is started")
+
+
+def test_few_rows_are_worked_on_here_and_groups_are_whole_and_in_order():
+    done = steps.run(no_session, step(*FEW))
+    assert done.is_here
+    assert done.rows.to_pylist() == [{"group": "a", "n_sum": 10}, {"group": "b", "n_sum": 17}]
+
+
+@pytest.mark.parametrize("costs", [[200_001], [100_000, 100_001], [1, None]])
+def test_many_rows_or_rows_that_nobody_has_counted_are_spark_s(costs):
+    assert not steps.runs_here(costs)
+    inputs = [steps.Input(rows=held(("a", 1), cost=0 if c is None else c)) for c in costs]
+    if None not in costs:
+        with pytest.raises(AssertionError, match="Spark is started"):
+            steps.run(no_session, step(*inputs))
+
+
+def test_all_that_there_is_runs_here_where_there_is_no_session():
+    huge = steps.Input(rows=held(("a", 1), cost=10**9))
+    assert steps.run(None, step(huge)).rows.to_pylist() == [{"group": "a", "n_sum": 1}]
+
+
+def test_rows_of_large_files_are_spark_s_however_few_they_are(tmp_path, monkeypatch):
+    file = tmp_path / "rows.parquet"
+    pq.write_table(held(("a", 1)).rows, file)
+    read = pieces.FileRows(files=[str(file)], cost_rows=1, read=iter)
+    assert list(read.here()) == [(str(file), 0)]
+    monkeypatch.setattr(pieces, "PIECE_BYTES", file.stat().st_size - 1)
+    assert read.here() is None
+    with pytest.raises(AssertionError, match="Spark is started"):
+        steps.run(no_session, step(steps.Input(rows=read)))
+
+
+@pytest.mark.spark
+def test_spark_makes_the_same_rows(spark, monkeypatch):
+    here = steps.run(lambda: spark, step(*FEW))
+    monkeypatch.setattr(steps, "HERE_ROWS", -1)
+    there = steps.run(lambda: spark, step(*FEW))
+    assert (here.is_here, there.is_here) == (True, False)
+    assert there.rows.sort_by("group").equals(here.rows)
+
+
+@pytest.mark.spark
+def test_ages_of_records_are_the_same_here_and_on_spark(spark, tmp_path, monkeypatch):
+    dump = Dump.open(lived(tmp_path / "dump"))
+    ends = ends_of(dump, Selection(), "latest")
+
+    def times(wanted):
+        return [1_000 * offset for _, _, offset, _ in wanted]
+
+    def tables(name):
+        made = history_of(spark, dump, Tables(tmp_path / name), Selection(), ends, times=times)
+        return {table: sort_rows(made.table(table), TABLES[table]) for table in TABLES}
+
+    here = tables("here")
+    assert here["lag"]["lag_seconds_basis"].to_pylist().count("record") > 0
+    monkeypatch.setattr(steps, "HERE_ROWS", -1)
+    assert {n: rows.to_pylist() for n, rows in tables("there").items()} == {
+        n: rows.to_pylist() for n, rows in here.items()
+    }
+    plain = local.run(dump.path, tmp_path / "plain", selection=Selection())
+    assert plain.table("pauses").num_rows == here["pauses"].num_rows
