@@ -30,7 +30,6 @@ PRIVATE_ON_PURPOSE = {
     "holdfast.adapters.drop_in.aiokafka.consumer": "aiokafka makes its coordinator itself",
     "holdfast.adapters.drop_in.aiokafka.fetcher": "aiokafka hands out lists record by record",
     "holdfast.adapters.drop_in.aiokafka.state": "aiokafka forgets what stays",
-    "holdfast.adapters.drop_in.kafka.consumer": "kafka-python's loop does not say that it ended",
     "holdfast.adapters.drop_in.kafka.fetches": "kafka-python makes its fetcher itself",
     "holdfast.adapters.cluster.connections": "kafka-python keeps the reason of a refused login",
     "holdfast.adapters.cluster.refused": "kafka-python forgets sockets that it must close",

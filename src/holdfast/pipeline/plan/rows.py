@@ -31,7 +31,7 @@ from holdfast.tables.reading import Tables
 from holdfast.tables.storage.parquet import open_parquet
 
 FLEET: Final = arrow_schema("fleet")
-"""Columns: :data:`holdfast.tables.steps.FLEET`."""
+"""Columns: :data:`holdfast.tables.columns.steps.FLEET`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
