@@ -22,6 +22,5 @@ parser.add_argument("--command-config", metavar="FILE", help="client properties 
 wanted = parser.parse_args()
 source = hs.cluster(wanted.bootstrap, command_config=wanted.command_config)
 tables = hs.watch(hs.get_session(kafka=True), source, wanted.out, every_seconds=wanted.every)
-sys.stdout.write(
-    f"{tables.rows('generations')} generations, {tables.rows('rebalances')} rebalances\n"
-)
+kept = tables.tables
+sys.stdout.write(f"{len(kept.batches())} batches, {kept.rows('rebalances')} rebalances\n")

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from holdfast.pipeline import steps
 from holdfast.pipeline.session import get_session
-from holdfast.tables.reading import Tables
+from holdfast.tables.folder.commits import Folder
 
 folder, dump, out = sys.argv[1:4]
 steps.HERE_ROWS = -1  # all that can be done on executors is done there
 if sys.argv[4:] == ["die"]:
-    Tables.commit = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
+    Folder.commit = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
 for name, arguments in (
     ("history", [dump, out]),
     ("plan", [dump, out, "sticky", f"{out}.plan.parquet"]),

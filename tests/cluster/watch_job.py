@@ -13,20 +13,20 @@ import sys
 from pathlib import Path
 
 from holdfast.pipeline import steps
-from holdfast.tables.reading import Tables
+from holdfast.tables.folder.commits import Folder
 
 folder, bootstrap, out, *more = sys.argv[1:]
 steps.HERE_ROWS = -1
 if more:
     signal.alarm(400)  # it would follow the topic for ever if its last batch never came
-    commit = Tables.commit
+    commit = Folder.commit
 
-    def committed(tables, batch, **how):
+    def committed(folder, batch, **how):
         """Commit, unless this is the batch to die in."""
         if batch.id == int(more[2]):
             os.kill(os.getpid(), signal.SIGKILL)
-        return commit(tables, batch, **how)
+        return commit(folder, batch, **how)
 
-    Tables.commit = committed
+    Folder.commit = committed
 sys.argv[:] = ["watch", bootstrap, out, *more[:1]]
 runpy.run_path(str(Path(folder) / "watch.py"), run_name="__main__")

@@ -272,7 +272,7 @@ def test_a_group_of_our_own_workers(broker, tmp_path):
     assert {row["cooperative"] for row in rows if row["n_members"]} == {True}
     assert sum(row["n_left"] for row in rows) == 1
     facts = read_facts(tables, group)
-    assert (facts.kind, facts.takes_assignors) == ("worker", False)
+    assert (facts.kind.name, facts.kind.takes_assignors) == ("worker", False)
     assert {finding.code for finding in examine(facts).findings} <= {"HF101"}  # many rounds at once
     rows = {facts.partition_name(row) for row in range(len(facts.timeline.row_partition))}
     assert rows == {f"{kind}-{n}" for kind, count in kinds.items() for n in range(count)}

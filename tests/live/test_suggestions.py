@@ -20,6 +20,8 @@ from tests.pipeline.kinds import printed
 from tests.report.test_findings import CASES, OF_A_FOLDER
 
 from holdfast.command_lines import FOLDER, SERVERS, GivenSource
+from holdfast.kinds.kind import GroupKind
+from holdfast.kinds.rows import CLASSIC, KINDS
 from holdfast.report.columns.timeline import last_time
 from holdfast.report.findings.facts import NOT_KEPT, Age, read_facts
 from holdfast.report.findings.finding import RULES, Finding, Limits
@@ -36,7 +38,7 @@ TOOLS = {
 }
 
 
-def found(group: str, topic: str, kind: str, source: GivenSource) -> list[Finding]:
+def found(group: str, topic: str, kind: GroupKind, source: GivenSource) -> list[Finding]:
     """A finding of every code, about one group of a cluster."""
     findings = []
     for code, rule in RULES.items():
@@ -65,7 +67,7 @@ def asked_of_kafka(bootstrap: str, findings: list[Finding]) -> set[str]:
 def test_tools_of_kafka_take_what_is_suggested(broker, tmp_path):
     bootstrap, given = broker.bootstrap, GivenSource(servers=broker.bootstrap)
     with small_group(bootstrap, GROUP) as (topic, _):
-        findings = found(GROUP, topic, "consumer", given)
+        findings = found(GROUP, topic, CLASSIC, given)
         assert {f.code for f in findings} == RULES.keys() == {*CASES, *OF_A_FOLDER}
         assert asked_of_kafka(bootstrap, findings) == {
             "kafka-consumer-groups.sh",
@@ -84,7 +86,8 @@ def test_tools_of_other_kinds_take_what_is_suggested(broker, tmp_path, kind, too
         else:
             crew.streams("a", group, topic, group_protocol="streams")
         until(lambda: printed(ask(tool, bootstrap, *own)), f"{group} has a member")
-        findings = found(group, topic, kind, GivenSource(servers=bootstrap))
+        (row,) = (row for row in KINDS if row.name == kind)
+        findings = found(group, topic, row, GivenSource(servers=bootstrap))
         assert f"kafka-{kind}-groups.sh" in asked_of_kafka(bootstrap, findings)
 
 
@@ -95,7 +98,7 @@ def test_our_commands_run_on_the_cluster_that_was_given(broker, spark, tmp_path)
         done = run("doctor", "-b", bootstrap, "--group", "it's*", "--format", "json")
         (group,) = json.loads(done.out)["groups"]
         assert group["group"] == GROUP
-        findings = found(GROUP, topic, "consumer", GivenSource(servers=bootstrap))
+        findings = found(GROUP, topic, CLASSIC, GivenSource(servers=bootstrap))
         commands = {f.command for f in findings if f" -b {bootstrap} " in f.command}
         commands |= {f["command"] for f in group["findings"] if f["command"].startswith("hold")}
         of_each = {words[0]: words for words in map(parse, sorted(commands))}

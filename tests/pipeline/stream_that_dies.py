@@ -92,10 +92,10 @@ def arrange(stage, batch, into):
 
     lag = Job.lag
 
-    def between(self, ends):
+    def between(self, ends, times=None):
         if stage == "between-tables" and now == [batch]:
             die()
-        lag(self, ends)
+        lag(self, ends, times)
 
     Stream.process, Path.replace, Job.lag = processed, renamed, between
     Path.hardlink_to, commits.forget_versions = linked, forgotten
