@@ -49,8 +49,8 @@ def test_a_stock_client_runs_a_group_with_it():
 
 def test_a_policy_has_its_name_and_a_design_computes_targets_with_it():
     assert [a.name for a in assignors_for(NAME)] == [NAME]
-    (design,) = assignors_for("deferred", assignors=(NAME,))
-    assert (design.name, design.policy.assignor) == ("holdfast-deferred", NAME)
+    (design,) = assignors_for("holdfast-simple", assignors=(NAME,))
+    assert (design.name, design.policy.assignor) == ("holdfast-simple", NAME)
 
 
 def test_a_history_is_replayed_with_it(tmp_path):
