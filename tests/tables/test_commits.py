@@ -377,7 +377,7 @@ def test_committed_tables_are_not_read_through_links(tmp_path, link):
         lambda: tables.table("generations"),
         lambda: read_tables(root),
         lambda: job._tables(named),
-        lambda: job._read(named, "g string"),
+        lambda: job._input(named, "generations"),
     ):
         with pytest.raises(SourceError, match="is a link"):
             read()
