@@ -22,7 +22,6 @@ from typing import Any
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from holdfast.adapters.drop_in.keywords import SAME, client_keys, our_keys, servers, words
 from holdfast.adapters.settings import Settings
@@ -37,7 +36,6 @@ _SAME = {
 _KEEP = {
     RangePartitionAssignor: "range",
     RoundRobinPartitionAssignor: "roundrobin",
-    StickyPartitionAssignor: "sticky",
 }
 _REBALANCE = "rebalance_timeout_ms"
 _DRAIN = "holdfast.drain.timeout.ms"
@@ -117,7 +115,11 @@ def _assignor(given: Any, cluster: Any) -> Any:
         return _KEEP[kind]
     if not issubclass(kind, AbstractPartitionAssignor):
         return given
-    # The leader's code is loaded where it is needed, not with the client's module.
+    # aiokafka's own, and the leader's code, are loaded where they are needed, not with the module.
+    from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
+    if kind is StickyPartitionAssignor:
+        return "sticky"
     from holdfast.adapters.aiokafka_assignor import AiokafkaAssignor
     from holdfast.adapters.drop_in.aiokafka.foreign import ForeignAssignor
 
