@@ -533,3 +533,15 @@ def test_what_does_not_fit_into_memory_is_no_bug(text, monkeypatch):
     ended = run("assign", "-")
     assert ended.code == 3 and "too large for the memory of this machine" in ended.err
     assert text in ended.err and "bug" not in ended.err
+
+
+def test_an_older_click_is_refused_by_name_and_members_need_none():
+    """A framework such as Faust holds Click down; its members are ours all the same."""
+    old = "import sys, click; click.ParamType = type('ParamType', (), {})"
+    run_it = [sys.executable, "-c", f"{old}; import holdfast.cli.app"]
+    done = subprocess.run(run_it, capture_output=True, text=True, check=False)
+    said = "error: the holdfast command needs Click 8.5 or newer: pip install -U click\n"
+    assert (done.returncode, done.stderr) == (2, said)
+    members = "import holdfast.aiokafka, holdfast.confluent, holdfast.kafka, sys"
+    none = [sys.executable, "-c", f"import sys; sys.modules['click'] = None; {members}"]
+    assert subprocess.run(none, capture_output=True, check=False).returncode == 0

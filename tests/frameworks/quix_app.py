@@ -4,7 +4,7 @@ import sys
 
 import holdfast.confluent
 
-holdfast.confluent.install()
+holdfast.confluent.install({"holdfast.policy": "deferred"})
 
 from journal import Journal
 from quixstreams import Application, message_context
@@ -16,7 +16,7 @@ app = Application(
     broker_address=bootstrap,
     consumer_group=group,
     auto_offset_reset="earliest",
-    consumer_extra_config={"client.id": name, "holdfast.policy": "deferred"},
+    consumer_extra_config={"client.id": name},
 )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -25,6 +26,11 @@ import click
 
 from holdfast.errors import ConfigError
 from holdfast.tables.storage.places import local_path
+
+if not hasattr(click.ParamType, "__class_getitem__"):
+    # Members and the library need no Click, and frameworks that they stand beside hold it down.
+    sys.stderr.write("error: the holdfast command needs Click 8.5 or newer: pip install -U click\n")
+    raise SystemExit(2)
 
 Run = Callable[..., Any]
 CONTEXT = {
