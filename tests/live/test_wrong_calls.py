@@ -109,12 +109,14 @@ def test_a_wrong_call_of_a_member(stage):
     client.subscribe([caller.topic.name])
     stage.until(lambda: len(client.records) == 6, "it has its records", client)
     caller.ask("member", wrong_everywhere(caller))
-    if is_async(stage):  # kafka-python's original asks the broker until its time is over
+    if is_async(stage):
         unowned = {caller.other(): client.offset(1)}
-        caller.ask(
-            "member", {"commit of what is not owned": lambda: client.does("commit", unowned)}
-        )
-    caller.ask("member", {"start": lambda: client.does("start")} if is_async(stage) else {})
+        calls = {
+            # kafka-python's original asks the broker until its time is over
+            "commit of what is not owned": lambda: client.does("commit", unowned),
+            "start": lambda: client.does("start"),
+        }
+        caller.ask("member", calls)
     caller.ask("member", {"assign": lambda: client.assign([0])})
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.machine.modes import RebalanceMode
+from holdfast.machine.modes import HasModes, RebalanceMode
 from holdfast.model.partitions import Resource
 from holdfast.wire.layouts.frames import Leaving
 
@@ -63,16 +63,8 @@ class Instruction:
     planned: bytes | None = None
 
 
-class Embedded(Protocol):
+class Embedded(HasModes, Protocol):
     """An assignor, as its members use it."""
-
-    @property
-    def name(self) -> str:
-        """Kafka's protocol name."""
-
-    @property
-    def modes(self) -> frozenset[RebalanceMode]:
-        """Modes in which the assignor works."""
 
     def subscribe(self, view: MemberView) -> bytes:
         """Subscription metadata for JoinGroup."""
