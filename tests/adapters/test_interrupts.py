@@ -397,7 +397,7 @@ def test_a_close_that_is_interrupted_while_kafka_pythons_loop_ends_may_be_called
     client = Kafka()
     client.subscribe()
     loop = client.consumer._net
-    stop = loop.stop
+    stop, thread = loop.stop, loop._io_thread
 
     def interrupt():
         if stops:
@@ -408,4 +408,4 @@ def test_a_close_that_is_interrupted_while_kafka_pythons_loop_ends_may_be_called
         patch.setattr(loop, "stop", interrupt)
         client.close()
     client.close()
-    assert "kafka-io" not in " ".join(t.name for t in threading.enumerate())
+    assert not thread.is_alive()

@@ -123,7 +123,9 @@ class Crew:
 
     def produce(self, n_each: int) -> None:
         """Write so many records to every partition."""
-        producer = confluent_kafka.Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        settings = {"bootstrap.servers": self.bootstrap, "log_level": 0}
+        settings |= {"enable.idempotence": True}  # a batch that is sent again counts once
+        producer = confluent_kafka.Producer(settings)
         for partition in range(self.partitions):
             for _ in range(n_each):
                 producer.produce(self.topic, b"x", partition=partition)

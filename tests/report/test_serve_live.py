@@ -37,18 +37,19 @@ class Member:
     """A member of a stock client, polled by a thread until it leaves."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, client_id: str):
-        from kafka import KafkaConsumer
+        from confluent_kafka import Consumer
 
-        self._consumer = KafkaConsumer(
-            topic, group_id=group, bootstrap_servers=bootstrap, client_id=client_id
+        self._consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": group, "client.id": client_id}
         )
+        self._consumer.subscribe([topic])
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
         while not self._over.is_set():
-            self._consumer.poll(200)
+            self._consumer.poll(0.2)
         self._consumer.close()
 
     def leave(self) -> None:

@@ -154,6 +154,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
             rebalance_timeout_ms=self._rebalance_timeout_ms,
             max_poll_interval_ms=self._max_poll_interval_ms,
         )
+        self._coordinator.begin()
         subscription = self._subscription.subscription
         if subscription is None:
             return

@@ -23,6 +23,7 @@ import aiokafka.errors as kafka_errors
 from aiokafka.client import CoordinationType
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
+from aiokafka.util import create_future
 
 from holdfast.adapters.drop_in.aiokafka.commit_calls import (
     commit,
@@ -100,9 +101,14 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         self._wants_leave = False
         self._looked_at = 0.0
         self._ending: asyncio.Task[None] | None = None
+        self._begun = create_future()
         super().__init__(client, subscription, **options)
 
     # The application
+
+    def begin(self) -> None:
+        """Let the group's task join, now that the consumer holds what can stop it."""
+        self._begun.set_result(None)
 
     def note_poll(self, partitions: Collection[TopicPartition]) -> None:
         """Count as processed what was handed out before: of these, or of all for none given."""
@@ -118,6 +124,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
 
     async def _coordination_routine(self) -> None:
         try:
+            await self._wait([self._begun], None)
             while not self._closing.done():
                 await self._look()
             await self._leave(closes=True)
