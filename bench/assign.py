@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 from bench import assign_workloads as workloads
 
-from holdfast.assignors.claims import normalise
-from holdfast.machine.leader.leader_turn import read_group
-from holdfast.model import measure
-from holdfast.wire.layouts.consumer_protocol import decode_assignment
+from holdfast.core.assignors.claims import normalise
+from holdfast.core.machine.leader.leader_turn import read_group
+from holdfast.core.model import measure
+from holdfast.core.wire.layouts.consumer_protocol import decode_assignment
 
 PEERS = Path(__file__).parent / "peers"
 FRANZ_GO = "github.com/twmb/franz-go@v1.22.2"

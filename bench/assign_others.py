@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 from bench import assign_workloads as workloads
 
-from holdfast.assignors.registry import ASSIGNORS, assign
+from holdfast.core.assignors.registry import ASSIGNORS, assign
+from holdfast.core.machine.leader.leader_turn import read_group
+from holdfast.core.model import measure
+from holdfast.core.model.group import Group
+from holdfast.core.model.topics import Topics
 from holdfast.errors import InfeasibleError
-from holdfast.machine.leader.leader_turn import read_group
-from holdfast.model import measure
-from holdfast.model.group import Group
-from holdfast.model.topics import Topics
 
 CASES = ("W1.leave1", "W2m1000.leave1", "W3p50.leave1", "W5a.mix5", "W5b.mix5", "W5c.mix5")
 RACKS = ("W5a.mix5+racks", "W5b.mix5+racks", "W5c.mix5+racks", "W5cx4.mix5+racks")

@@ -27,10 +27,10 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.assignors.registry import assign
-from holdfast.model.group import Group
-from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
-from holdfast.wire.layouts.sticky_user_data import (
+from holdfast.core.assignors.registry import assign
+from holdfast.core.model.group import Group
+from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
+from holdfast.core.wire.layouts.sticky_user_data import (
     StickyUserData,
     encode_cooperative_user_data,
     encode_sticky_user_data,

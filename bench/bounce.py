@@ -390,7 +390,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="keep the diaries there")
     parser.add_argument("kinds", nargs="+", choices=KINDS, metavar="KIND")
     options = parser.parse_args()
-    from holdfast.adapters.broker.broker import Broker, BrokerSettings
+    from holdfast.cluster.broker.broker import Broker, BrokerSettings
 
     print(json.dumps(versions()), flush=True)
     properties = {"group.initial.rebalance.delay.ms": "1000"}

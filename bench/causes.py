@@ -189,7 +189,7 @@ class LiveGroup:
 
 def run(options: argparse.Namespace) -> None:
     """Live, and write the dump, the log and the journal."""
-    from holdfast.adapters.broker import broker as brokers
+    from holdfast.cluster.broker import broker as brokers
 
     brokers._LOG4J2 += LOGGERS
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -292,7 +292,7 @@ def read(folders: Sequence[Path]) -> Iterator[dict[str, Any]]:
 
 def judged(folder: Path, *, with_log: bool) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Group, row and true cause of every rebalance of a folder while something was done."""
-    from holdfast.tables.reading import Tables
+    from holdfast.fleet.tables.reading import Tables
 
     told, *lines = map(json.loads, (folder / "journal.jsonl").read_text().splitlines())
     out = folder / ("tables-log" if with_log else "tables")

@@ -39,18 +39,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from holdfast.pipeline.batches.history import run, topic_names
-from holdfast.pipeline.batches.jobs import Job, remove_staged
-from holdfast.pipeline.ingest import decode
-from holdfast.pipeline.ingest.generations import assignment_table
-from holdfast.pipeline.ingest.pieces import Pieces, named, numbers, pieces, read_pieces
-from holdfast.pipeline.ingest.selection import Selection
-from holdfast.pipeline.ingest.source import Dump
-from holdfast.pipeline.schemas import spark_ddl
-from holdfast.pipeline.session import get_session
-from holdfast.tables.folder.manifest import Batch
-from holdfast.tables.folder.writing import BatchWriter
-from holdfast.tables.reading import Tables
+from holdfast.fleet.pipeline.batches.history import run, topic_names
+from holdfast.fleet.pipeline.batches.jobs import Job, remove_staged
+from holdfast.fleet.pipeline.ingest import decode
+from holdfast.fleet.pipeline.ingest.generations import assignment_table
+from holdfast.fleet.pipeline.ingest.pieces import Pieces, named, numbers, pieces, read_pieces
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.schemas import spark_ddl
+from holdfast.fleet.pipeline.session import get_session
+from holdfast.fleet.tables.folder.manifest import Batch
+from holdfast.fleet.tables.folder.writing import BatchWriter
+from holdfast.fleet.tables.reading import Tables
 from pipeline_cpu import Usage, Watcher
 from pipeline_kinds import KINDS
 from pipeline_peers import PEERS

@@ -21,15 +21,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.model.columns import within
-from holdfast.tables.columns.schemas import arrow_schema, from_columns
-from holdfast.wire.layouts.consumer_protocol import (
+from holdfast.core.model.columns import within
+from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.one.offsets_records import Record, encode_record
+from holdfast.core.wire.one.offsets_records import Record, encode_record
+from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
 
 START_MS = 1_700_000_000_000
 N_LOG_PARTITIONS = 50

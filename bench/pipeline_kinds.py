@@ -19,9 +19,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.pipeline.ingest.decode import generations
-from holdfast.tables.columns.schemas import TIMESTAMP, arrow_schema, from_columns
-from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
+from holdfast.core.wire.one.offsets_records import Record, decode_record, encode_record
+from holdfast.fleet.pipeline.ingest.decode import generations
+from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, from_columns
 from pipeline_fleet import START_MS, Writer
 
 CAPTURED = Path(__file__).parent.parent / "tests" / "wire" / "captured"

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.pipeline.ingest.source import Dump, plain_reader
-from holdfast.pipeline.schemas import ddl_of
+from holdfast.fleet.pipeline.ingest.source import Dump, plain_reader
+from holdfast.fleet.pipeline.schemas import ddl_of
 
 COMMITS = pa.schema(
     [

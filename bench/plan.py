@@ -28,11 +28,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from holdfast.assignors.registry import assign
-from holdfast.pipeline.plan.rows import FLEET
-from holdfast.pipeline.plan.run import Fleet, group_of, plan_rows, plan_task
-from holdfast.pipeline.schemas import spark_ddl
-from holdfast.pipeline.session import get_session
+from holdfast.core.assignors.registry import assign
+from holdfast.fleet.pipeline.plan.rows import FLEET
+from holdfast.fleet.pipeline.plan.run import Fleet, group_of, plan_rows, plan_task
+from holdfast.fleet.pipeline.schemas import spark_ddl
+from holdfast.fleet.pipeline.session import get_session
 from pipeline import commit_id
 from pipeline_cpu import Usage
 

@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.report.browser import Opened, browser
 
-from holdfast.report.drawing.writing import write
-from holdfast.tables.reading import read_tables
+from holdfast.fleet.report.drawing.writing import write
+from holdfast.fleet.tables.reading import read_tables
 
 START_MS = 1_763_712_000_000
 N_MEMBERS = 32

@@ -39,9 +39,9 @@ from uuid import uuid4
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from holdfast.adapters.broker.broker import Broker
-from holdfast.demo.journal import JournalReader, JournalWriter
-from holdfast.demo.ownership import holdings, intervals, unowned_seconds
+from holdfast.cli.demo.journal import JournalReader, JournalWriter
+from holdfast.cli.demo.ownership import holdings, intervals, unowned_seconds
+from holdfast.cluster.broker.broker import Broker
 
 PARTITIONS, REPLICAS = 12, 3
 GRACE_SECONDS, FRESH_SECONDS, QUIET_SECONDS, LIMIT_SECONDS = 15.0, 60.0, 3.0, 180.0

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 from holdfast import Consumer
-from holdfast.adapters.consumer_questions import TopicPartition
-from holdfast.demo.journal import JournalWriter
+from holdfast.cli.demo.journal import JournalWriter
+from holdfast.members.consumer_questions import TopicPartition
 
 
 def main(given: dict[str, object]) -> None:

@@ -29,13 +29,13 @@ from typing import Any
 from tests.live.offsets_log import group_sizes
 from tests.live.raw_crowd import Crowd, CrowdOptions
 
-from holdfast.machine.events import JoinedMember
-from holdfast.machine.leader.designs import Assignor, LeaderRound
-from holdfast.machine.leader.embedded import MemberView
-from holdfast.machine.modes import RebalanceMode
-from holdfast.machine.offers import assignors_for
-from holdfast.machine.policy import Policy
-from holdfast.wire.layouts.record_size import MESSAGE_MAX_BYTES, estimate_group_bytes
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader.designs import Assignor, LeaderRound
+from holdfast.core.machine.leader.embedded import MemberView
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.offers import assignors_for
+from holdfast.core.machine.policy import Policy
+from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES, estimate_group_bytes
 
 STATIC = "-static"
 PATIENCE_SECONDS = 600.0
@@ -224,7 +224,7 @@ def main() -> int:
     if options.limit:
         find_limits(cases)
         return 0
-    from holdfast.adapters.broker.broker import Broker, BrokerSettings
+    from holdfast.cluster.broker.broker import Broker, BrokerSettings
 
     found: dict[str, dict[str, Any]] = {}
     with Broker.start(settings=BrokerSettings(brokers=3, heap_mb=768)) as broker:

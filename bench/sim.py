@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.machine.offers import assignors_for
-from holdfast.machine.policy import Policy
+from holdfast.core.machine.offers import assignors_for
+from holdfast.core.machine.policy import Policy
 from holdfast.sim.scenarios import Setup, simulate
 from holdfast.sim.search.search import Bound, Search
 from holdfast.sim.soak import soak

@@ -87,7 +87,7 @@ def seconds_of(command: list[str]) -> dict[str, float]:
 @contextmanager
 def small_cluster() -> Iterator[str]:
     """A broker with N_GROUPS groups that have joined, read, committed and left."""
-    from holdfast.adapters.broker.broker import Broker, BrokerSettings
+    from holdfast.cluster.broker.broker import Broker, BrokerSettings
 
     with Broker.start(settings=BrokerSettings(properties={OFFSETS: str(PARTITIONS)})) as broker:
         fill(broker.bootstrap)

@@ -24,12 +24,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.tables.columns.schemas import arrow_schema
-from holdfast.tables.columns.stored import TABLES
-from holdfast.tables.folder.manifest import Batch
-from holdfast.tables.folder.upkeep import KEEP_DAYS, UPKEEP_EVERY, keep_up
-from holdfast.tables.folder.writing import BatchWriter, files_of
-from holdfast.tables.reading import Tables, open_tables, read_tables
+from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.folder.manifest import Batch
+from holdfast.fleet.tables.folder.upkeep import KEEP_DAYS, UPKEEP_EVERY, keep_up
+from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
+from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
 
 MARKS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 START_US = time.time_ns() // 1_000

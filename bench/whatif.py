@@ -268,7 +268,7 @@ def java_classes(folder: Path) -> str:
 
 def record(options: argparse.Namespace) -> None:
     """Play all bounces, and keep their truth and their history."""
-    from holdfast.adapters.broker.broker import Broker, BrokerSettings
+    from holdfast.cluster.broker.broker import Broker, BrokerSettings
 
     folder: Path = options.folder
     diaries = folder / "diaries"

@@ -21,7 +21,7 @@ from typing import Any
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment as KafkaPythonAssignment
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription as KafkaPythonSubscription
 
-from holdfast.wire.layouts.consumer_protocol import (
+from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     SubscriptionDecoder,
@@ -30,12 +30,12 @@ from holdfast.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.layouts.container import (
+from holdfast.core.wire.layouts.container import (
     MemberSubscription,
     decode_member_subscription,
     encode_member_subscription,
 )
-from holdfast.wire.layouts.memory import RememberedMember, Share, decode_share, encode_share
+from holdfast.core.wire.layouts.memory import RememberedMember, Share, decode_share, encode_share
 
 N_MEMBERS = 200
 Case = tuple[str, str, int, Callable[[], Any]]

@@ -24,17 +24,17 @@ import numpy as np
 import pyarrow as pa
 from bench import wire_peers
 
-from holdfast.pipeline.ingest import decode
-from holdfast.pipeline.ingest.arrow_columns import binary_column
-from holdfast.wire.layouts.consumer_protocol import (
+from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.many.offsets_batch import Binary, Chunk, decode_batch
-from holdfast.wire.many.offsets_embedded import read_assignments, read_subscriptions
-from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
+from holdfast.core.wire.many.offsets_batch import Binary, Chunk, decode_batch
+from holdfast.core.wire.many.offsets_embedded import read_assignments, read_subscriptions
+from holdfast.core.wire.one.offsets_records import Record, decode_record, encode_record
+from holdfast.fleet.pipeline.ingest import decode
+from holdfast.fleet.pipeline.ingest.arrow_columns import binary_column
 
 N_COMMITS = 200_000
 N_GROUPS, N_MEMBERS, N_PARTITIONS = 500, 50, 20

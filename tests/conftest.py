@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.live.cut import Cut
     from tests.live.security import Security
 
-    from holdfast.adapters.broker.broker import Broker
+    from holdfast.cluster.broker.broker import Broker
 
 # No deadlines: a shared machine is slow at times. `HYPOTHESIS_PROFILE` names another profile.
 settings.register_profile(
@@ -105,8 +105,8 @@ def broker(security: Security, cut: Cut) -> Iterator[Broker]:
     Beside its plain listener it has ``TLS``, ``SCRAM`` and ``PLAIN`` (both over TLS), ``OAUTH``,
     and ``CUT``, which is plain and behind a proxy.
     """
-    from holdfast.adapters.broker.broker import Broker
-    from holdfast.adapters.cluster.refused import mend_connects
+    from holdfast.cluster.broker.broker import Broker
+    from holdfast.cluster.refused import mend_connects
 
     mend_connects()  # tests ask the broker through bare clients, too
     with Broker.start(settings=security.broker_settings(cut.port)) as running:
@@ -147,7 +147,7 @@ def _close_sockets_of_pyspark(_sockets_of_pyspark: list[Any]) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of the run, with the Kafka connector."""
-    from holdfast.pipeline.session import get_session
+    from holdfast.fleet.pipeline.session import get_session
 
     session = get_session(master="local[1]", kafka=True, conf={"spark.sql.shuffle.partitions": "2"})
     yield session

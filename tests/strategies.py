@@ -8,14 +8,14 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from holdfast.model.designs import Design
-from holdfast.model.limits import INT32_MAX
-from holdfast.model.partitions import TopicPartitions, sort_partitions
-from holdfast.wire.layouts.consumer_protocol import AssignmentMessage, Subscription
-from holdfast.wire.layouts.container import MemberAssignment, MemberSubscription
-from holdfast.wire.layouts.frames import Leaving
-from holdfast.wire.layouts.incremental import DesignAssignment, DesignSubscription
-from holdfast.wire.layouts.memory import (
+from holdfast.core.model.designs import Design
+from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.partitions import TopicPartitions, sort_partitions
+from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, Subscription
+from holdfast.core.wire.layouts.container import MemberAssignment, MemberSubscription
+from holdfast.core.wire.layouts.frames import Leaving
+from holdfast.core.wire.layouts.incremental import DesignAssignment, DesignSubscription
+from holdfast.core.wire.layouts.memory import (
     COPIES,
     CROWDS,
     DIGEST_BYTES,
@@ -26,7 +26,7 @@ from holdfast.wire.layouts.memory import (
     digest_of,
     encode_waiting,
 )
-from holdfast.wire.layouts.sticky_user_data import StickyUserData
+from holdfast.core.wire.layouts.sticky_user_data import StickyUserData
 
 # Wire: values of every message, in the order in which they come back from the wire
 

@@ -19,20 +19,20 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.report.fleet import START_MS, rolling_bounce, tables
 
 from holdfast.cli.output import csv_cell
-from holdfast.names import (
+from holdfast.core.names import (
     shell_word,
     shorten,
     spreadsheet_text,
     visible,
     visible_json,
 )
-from holdfast.report.drawing.document import asset
-from holdfast.report.drawing.markup import Markup, escape, name_of, tag
-from holdfast.report.drawing.writing import render
-from holdfast.report.findings.doctor import examine_fleet
-from holdfast.report.metrics import METRICS, exposition
-from holdfast.report.trace import write_trace
-from holdfast.tables.reading import read_tables
+from holdfast.fleet.report.drawing.document import asset
+from holdfast.fleet.report.drawing.markup import Markup, escape, name_of, tag
+from holdfast.fleet.report.drawing.writing import render
+from holdfast.fleet.report.findings.doctor import examine_fleet
+from holdfast.fleet.report.metrics import METRICS, exposition
+from holdfast.fleet.report.trace import write_trace
+from holdfast.fleet.tables.reading import read_tables
 
 ANY = st.text(st.characters(codec=None))
 HIDDEN_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")

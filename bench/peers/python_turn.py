@@ -61,7 +61,7 @@ def main() -> None:
 
 def _holdfast(assignor: str) -> tuple[Callable[..., Turn], float]:
     begin = time.perf_counter()
-    from holdfast.machine.leader.leader_turn import perform_assignment
+    from holdfast.core.machine.leader.leader_turn import perform_assignment
 
     import_ms = 1e3 * (time.perf_counter() - begin)
     return (

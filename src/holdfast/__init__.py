@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.adapters.consumer import Consumer
-    from holdfast.adapters.worker import Worker
-    from holdfast.assignors.registry import assign
-    from holdfast.assignors.result import verify
-    from holdfast.machine.leader.leader_turn import perform_assignment
-    from holdfast.model.assignment import Assignment
-    from holdfast.model.group import Group
-    from holdfast.model.topics import Topics
+    from holdfast.core.assignors.registry import assign
+    from holdfast.core.assignors.result import verify
+    from holdfast.core.machine.leader.leader_turn import perform_assignment
+    from holdfast.core.model.assignment import Assignment
+    from holdfast.core.model.group import Group
+    from holdfast.core.model.topics import Topics
+    from holdfast.members.consumer import Consumer
+    from holdfast.members.worker import Worker
 
 __all__ = [
     "Assignment",
@@ -32,14 +32,14 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOME = {
-    "Group": "holdfast.model.group",
-    "Topics": "holdfast.model.topics",
-    "Assignment": "holdfast.model.assignment",
-    "assign": "holdfast.assignors.registry",
-    "verify": "holdfast.assignors.result",
-    "perform_assignment": "holdfast.machine.leader.leader_turn",
-    "Consumer": "holdfast.adapters.consumer",
-    "Worker": "holdfast.adapters.worker",
+    "Group": "holdfast.core.model.group",
+    "Topics": "holdfast.core.model.topics",
+    "Assignment": "holdfast.core.model.assignment",
+    "assign": "holdfast.core.assignors.registry",
+    "verify": "holdfast.core.assignors.result",
+    "perform_assignment": "holdfast.core.machine.leader.leader_turn",
+    "Consumer": "holdfast.members.consumer",
+    "Worker": "holdfast.members.worker",
 }
 
 

@@ -9,6 +9,6 @@
 
 from __future__ import annotations
 
-from holdfast.adapters.drop_in.aiokafka.consumer import AIOKafkaConsumer, install
+from holdfast.members.drop_in.aiokafka.consumer import AIOKafkaConsumer, install
 
 __all__ = ["AIOKafkaConsumer", "install"]

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.adapters.drop_in.confluent.consumer import ConfluentConsumer as Consumer
-from holdfast.adapters.drop_in.confluent.kinds import (
+from holdfast.members.drop_in.confluent.consumer import ConfluentConsumer as Consumer
+from holdfast.members.drop_in.confluent.kinds import (
     ConfluentDeserializingConsumer as DeserializingConsumer,
 )
-from holdfast.adapters.drop_in.confluent.kinds import install
+from holdfast.members.drop_in.confluent.kinds import install
 
 if TYPE_CHECKING:
-    from holdfast.adapters.drop_in.confluent.asynchronous import ConfluentAIOConsumer as AIOConsumer
-    from holdfast.adapters.drop_in.confluent.asynchronous import (
+    from holdfast.members.drop_in.confluent.asynchronous import ConfluentAIOConsumer as AIOConsumer
+    from holdfast.members.drop_in.confluent.asynchronous import (
         ConfluentAsyncDeserializingConsumer as AsyncDeserializingConsumer,
     )
 
@@ -40,7 +40,7 @@ def __getattr__(name: str) -> Any:
     """Import the asyncio classes when they are asked for, as confluent-kafka does."""
     if name in _ASYNCIO:
         try:
-            from holdfast.adapters.drop_in.confluent import asynchronous
+            from holdfast.members.drop_in.confluent import asynchronous
 
             return getattr(asynchronous, _ASYNCIO[name])
         except (ImportError, AttributeError):

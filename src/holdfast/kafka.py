@@ -5,11 +5,11 @@
     from holdfast.kafka import KafkaConsumer
 
 ``docs/clients.md`` says what differs; :func:`install` is for a framework that makes the consumer.
-Assignors for kafka-python's own consumer are in :mod:`holdfast.adapters.kafka_python`.
+Assignors for kafka-python's own consumer are in :mod:`holdfast.members.kafka_python`.
 """
 
 from __future__ import annotations
 
-from holdfast.adapters.drop_in.kafka.consumer import KafkaConsumer, install
+from holdfast.members.drop_in.kafka.consumer import KafkaConsumer, install
 
 __all__ = ["KafkaConsumer", "install"]

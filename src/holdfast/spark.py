@@ -27,25 +27,25 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from holdfast.errors import ConfigError
-from holdfast.pipeline.batches import watch as _watch
-from holdfast.pipeline.batches.history import run
-from holdfast.pipeline.batches.spans import check_session
-from holdfast.pipeline.batches.views import frame, register_views
-from holdfast.pipeline.ingest.json_records import JSON_RECORDS, json_records
-from holdfast.pipeline.ingest.selection import Selection
-from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, Cluster, Dump, kafka_records
-from holdfast.pipeline.plan.rows import topics_of
-from holdfast.pipeline.plan.run import plan as _plan
-from holdfast.pipeline.replay.run import Request
-from holdfast.pipeline.replay.run import replay as _replay
-from holdfast.pipeline.replay.settings import ReplaySettings, offered
-from holdfast.pipeline.replay.story import stories
-from holdfast.pipeline.schemas import ddl_of
-from holdfast.pipeline.session import get_session
-from holdfast.tables.columns.stored import TABLES
-from holdfast.tables.reading import Tables
-from holdfast.tables.reading import open_tables as _open_tables
-from holdfast.tables.storage.places import writable
+from holdfast.fleet.pipeline.batches import watch as _watch
+from holdfast.fleet.pipeline.batches.history import run
+from holdfast.fleet.pipeline.batches.spans import check_session
+from holdfast.fleet.pipeline.batches.views import frame, register_views
+from holdfast.fleet.pipeline.ingest.json_records import JSON_RECORDS, json_records
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC, Cluster, Dump, kafka_records
+from holdfast.fleet.pipeline.plan.rows import topics_of
+from holdfast.fleet.pipeline.plan.run import plan as _plan
+from holdfast.fleet.pipeline.replay.run import Request
+from holdfast.fleet.pipeline.replay.run import replay as _replay
+from holdfast.fleet.pipeline.replay.settings import ReplaySettings, offered
+from holdfast.fleet.pipeline.replay.story import stories
+from holdfast.fleet.pipeline.schemas import ddl_of
+from holdfast.fleet.pipeline.session import get_session
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.reading import open_tables as _open_tables
+from holdfast.fleet.tables.storage.places import writable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,8 +110,8 @@ def cluster(
     ConfigError
         A property that is not known, or a file that cannot be read.
     """
-    from holdfast.adapters.cluster.cluster import LiveCluster  # a dump needs no client
-    from holdfast.adapters.cluster.properties import read_properties
+    from holdfast.cluster.cluster import LiveCluster  # a dump needs no client
+    from holdfast.cluster.properties import read_properties
 
     found = read_properties(Path(command_config)) if command_config else {}
     return LiveCluster(bootstrap=bootstrap, config={**found, **(config or {})})

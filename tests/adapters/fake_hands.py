@@ -8,19 +8,19 @@ from collections import deque
 from concurrent.futures import Future
 from types import SimpleNamespace
 
-from holdfast.adapters.member.host import Standing
-from holdfast.adapters.member.membership import assignors_of
-from holdfast.adapters.member.offsets import OffsetToCommit
-from holdfast.adapters.seat.hands import before
-from holdfast.adapters.settings import Settings
-from holdfast.machine.callbacks import ListenerCall
-from holdfast.machine.events import CommitRefused, Polled, RejoinRequested
-from holdfast.machine.member.identity import Identity
-from holdfast.machine.states import MemberState
+from holdfast.cluster.settings import Settings
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import CommitRefused, Polled, RejoinRequested
+from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.states import MemberState
+from holdfast.members.member.host import Standing
+from holdfast.members.member.membership import assignors_of
+from holdfast.members.member.offsets import OffsetToCommit
+from holdfast.members.seat.hands import before
 
 
 class FakeHands:
-    """See :class:`~holdfast.adapters.seat.hands.Hands`; what is handed out is a list of records.
+    """See :class:`~holdfast.members.seat.hands.Hands`; what is handed out is a list of records.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class FakeHost:
 
 
 class FakeMembership:
-    """See :class:`~holdfast.adapters.seat.membership.Membership`; a broker has answered."""
+    """See :class:`~holdfast.members.seat.membership.Membership`; a broker has answered."""
 
     is_member = True
 

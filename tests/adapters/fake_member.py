@@ -1,6 +1,6 @@
 """A member without a broker, and a client in memory: the two sides between which a seat works.
 
-:class:`Member` stands for what :class:`holdfast.adapters.member.parts.MemberParts` gives. A test is
+:class:`Member` stands for what :class:`holdfast.members.member.parts.MemberParts` gives. A test is
 the group: it says what the member owns, answers its commits, and does what the member's thread
 does. :class:`Hands` stands for a client: a test says which records it hands out.
 """
@@ -15,22 +15,22 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from holdfast.adapters.consumer_questions import TopicPartition
-from holdfast.adapters.drop_in.confluent.starts import StartPlace
-from holdfast.adapters.member.host import Standing
-from holdfast.adapters.member.membership import assignors_of
-from holdfast.adapters.member.metrics import Counters
-from holdfast.adapters.member.offsets import OffsetToCommit
-from holdfast.adapters.seat.hands import Wishes, before
-from holdfast.adapters.seat.in_hand import InHand
-from holdfast.adapters.seat.in_poll import InPoll
-from holdfast.adapters.seat.membership import Membership
-from holdfast.adapters.settings import Settings
-from holdfast.machine import actions
-from holdfast.machine.callbacks import ListenerCall
-from holdfast.machine.events import CommitRefused, LeaveRequested, Polled, RejoinRequested
-from holdfast.machine.member.identity import Identity
-from holdfast.machine.states import MemberState
+from holdfast.cluster.settings import Settings
+from holdfast.core.machine import actions
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import CommitRefused, LeaveRequested, Polled, RejoinRequested
+from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.states import MemberState
+from holdfast.members.consumer_questions import TopicPartition
+from holdfast.members.drop_in.confluent.starts import StartPlace
+from holdfast.members.member.host import Standing
+from holdfast.members.member.membership import assignors_of
+from holdfast.members.member.metrics import Counters
+from holdfast.members.member.offsets import OffsetToCommit
+from holdfast.members.seat.hands import Wishes, before
+from holdfast.members.seat.in_hand import InHand
+from holdfast.members.seat.in_poll import InPoll
+from holdfast.members.seat.membership import Membership
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 
@@ -255,7 +255,7 @@ class Member:
 
 
 class Hands:
-    """A client in memory; see :class:`holdfast.adapters.seat.hands.Hands`.
+    """A client in memory; see :class:`holdfast.members.seat.hands.Hands`.
 
     It also has what ``holdfast.Consumer`` wants of its own hands.
 

@@ -2,7 +2,7 @@
 
 A signal's handler runs between two steps of the interpreter, and may raise: at the begin of a
 function, and once a call has come out. :class:`Interrupt` raises there, at one place of the package
-:mod:`holdfast.adapters` or in what it calls. :class:`Group` stands for a coordinator of one member,
+:mod:`holdfast.members` or in what it calls. :class:`Group` stands for a coordinator of one member,
 and another one that may join: a run takes a part of a second, so every place has its turn.
 """
 
@@ -15,12 +15,12 @@ import weakref
 from concurrent.futures import Future
 from pathlib import Path
 
-import holdfast.adapters
-from holdfast.adapters.cluster.lookup import FoundTopics
-from holdfast.machine import actions, events
-from holdfast.machine.events import JoinedMember
+import holdfast.members
+from holdfast.cluster.lookup import FoundTopics
+from holdfast.core.machine import actions, events
+from holdfast.core.machine.events import JoinedMember
 
-OURS = str(Path(holdfast.adapters.__file__).parent)
+OURS = str(Path(holdfast.members.__file__).parent)
 REBALANCE_IN_PROGRESS = 27
 TOPIC = "orders"
 _WAITS = {"acquire", "sleep"}  # a handler runs in the middle of these, too

@@ -12,7 +12,7 @@ from kafka.protocol.consumer.metadata import (
 )
 from kafka.structs import TopicPartition
 
-from holdfast.adapters.kafka_python import KafkaPythonAssignor
+from holdfast.members.kafka_python import KafkaPythonAssignor
 
 
 class Cluster:

@@ -14,20 +14,20 @@ from aiokafka.coordinator.protocol import (
 from tests.adapters.plugin_group import Cluster
 from tests.live.processes import create_topic
 
-from holdfast.adapters.aiokafka_assignor import (
+from holdfast.core.assignors.registry import ASSIGNORS
+from holdfast.core.wire.layouts.consumer_protocol import decode_subscription, encode_subscription
+from holdfast.core.wire.layouts.sticky_user_data import (
+    StickyUserData,
+    decode_sticky_user_data,
+    encode_sticky_user_data,
+)
+from holdfast.errors import ConfigError, LocalProtocolError
+from holdfast.members.aiokafka_assignor import (
     AiokafkaAssignor,
     Range,
     RoundRobin,
     Sticky,
     assignor,
-)
-from holdfast.assignors.registry import ASSIGNORS
-from holdfast.errors import ConfigError, LocalProtocolError
-from holdfast.wire.layouts.consumer_protocol import decode_subscription, encode_subscription
-from holdfast.wire.layouts.sticky_user_data import (
-    StickyUserData,
-    decode_sticky_user_data,
-    encode_sticky_user_data,
 )
 
 EAGER = sorted(name for name, info in ASSIGNORS.items() if not info.cooperative)
@@ -190,7 +190,7 @@ def test_lags_reach_the_leader():
 
 
 def test_a_leader_that_cannot_plan_falls_back_to_range(monkeypatch, caplog):
-    from holdfast.machine.leader import leader_turn
+    from holdfast.core.machine.leader import leader_turn
 
     real = leader_turn.perform_assignment
 

@@ -13,10 +13,10 @@ from aiokafka.errors import (
 )
 from aiokafka.structs import TopicPartition
 
-from holdfast.adapters.drop_in.aiokafka.coordinator import MemberCoordinator
-from holdfast.adapters.drop_in.aiokafka.errors import commit_failed, no_places
-from holdfast.adapters.seat.commits import not_committed
 from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
+from holdfast.members.drop_in.aiokafka.coordinator import MemberCoordinator
+from holdfast.members.drop_in.aiokafka.errors import commit_failed, no_places
+from holdfast.members.seat.commits import not_committed
 
 
 @pytest.mark.parametrize("code", [22, 25, 27, 82])

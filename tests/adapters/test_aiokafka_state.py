@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from holdfast.adapters.drop_in.aiokafka.fetcher import ListFetcher
-from holdfast.adapters.drop_in.aiokafka.state import KeepingAssignment, KeepingSubscriptions
-from holdfast.adapters.seat.progress import PartitionProgress
+from holdfast.members.drop_in.aiokafka.fetcher import ListFetcher
+from holdfast.members.drop_in.aiokafka.state import KeepingAssignment, KeepingSubscriptions
+from holdfast.members.seat.progress import PartitionProgress
 
 A, B, C = (TopicPartition("t", i) for i in range(3))
 LEADER = 1

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from tests.live.racks import check_that_members_read_in_their_racks
 
-from holdfast.adapters.broker import broker as module
-from holdfast.adapters.broker.broker import Broker, BrokerSettings
+from holdfast.cluster.broker import broker as module
+from holdfast.cluster.broker.broker import Broker, BrokerSettings
 from holdfast.errors import AdapterError, ConfigError
 
 pytestmark = pytest.mark.broker
@@ -49,7 +49,7 @@ def accepts(bootstrap: str) -> bool:
 
 PROGRAM = """
 import sys, time
-from holdfast.adapters.broker.broker import Broker
+from holdfast.cluster.broker.broker import Broker
 with Broker.start() as broker:
     print(broker.bootstrap, broker.folder, *broker.process_ids(), flush=True)
     {then}

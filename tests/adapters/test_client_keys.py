@@ -2,10 +2,9 @@
 
 import pytest
 
-from holdfast.adapters import client_keys, credentials
-from holdfast.adapters.cluster import render
-from holdfast.adapters.cluster.cluster import LiveCluster, client_settings
-from holdfast.adapters.settings import KEYS, Settings
+from holdfast.cluster import client_keys, credentials, render
+from holdfast.cluster.cluster import LiveCluster, client_settings
+from holdfast.cluster.settings import KEYS, Settings
 from holdfast.errors import ConfigError
 
 MINIMAL = {"bootstrap.servers": "a:1", "group.id": "g"}

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.adapters import client_versions
-from holdfast.adapters.client_versions import RANGES, check
+from holdfast.cluster import client_versions
+from holdfast.cluster.client_versions import RANGES, check
 
 EXTRAS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"][
     "optional-dependencies"
@@ -75,7 +75,7 @@ def test_the_version_is_that_of_the_metadata(client, monkeypatch):
 
 
 OLD = """
-from holdfast.adapters import client_versions
+from holdfast.cluster import client_versions
 found = client_versions.version
 client_versions.version = lambda name: "0.1.2" if name == {client!r} else found(name)
 """
@@ -112,7 +112,7 @@ for name in ("kafka", "kafka.coordinator", "kafka.coordinator.assignors",
              "kafka.coordinator.assignors.abstract"):
     sys.modules[name] = types.ModuleType(name)
 """
-    statement = "from holdfast.adapters.kafka_python import CooperativeSticky"
+    statement = "from holdfast.members.kafka_python import CooperativeSticky"
     done = subprocess.run(
         [sys.executable, "-c", OLD.format(client="kafka-python") + without + statement],
         capture_output=True,

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from holdfast.adapters.member.closing import Closing
+from holdfast.members.member.closing import Closing
 
 
 class Ends:

@@ -6,10 +6,10 @@ from concurrent.futures import Future
 
 import pytest
 
-from holdfast.adapters.cluster import cluster as module
-from holdfast.adapters.cluster.connections import Connections
-from holdfast.adapters.cluster.groups import GroupQuestions
-from holdfast.adapters.cluster.lookup import Lookup
+from holdfast.cluster import cluster as module
+from holdfast.cluster.connections import Connections
+from holdfast.cluster.groups import GroupQuestions
+from holdfast.cluster.lookup import Lookup
 from holdfast.errors import RemoteProtocolError, SourceError
 
 CALLS = {

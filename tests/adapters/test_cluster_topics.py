@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from holdfast.adapters.cluster.cluster import topic_rows
-from holdfast.adapters.cluster.lookup import ClusterTopic
+from holdfast.cluster.cluster import topic_rows
+from holdfast.cluster.lookup import ClusterTopic
 
 
 def test_a_topic_has_its_id_as_kafkas_tools_show_it():

@@ -9,9 +9,9 @@ from contextlib import closing
 import kafka
 import pytest
 
-from holdfast.adapters.cluster.connections import Connections
-from holdfast.adapters.cluster.refused import mend_connects
-from holdfast.adapters.settings import Settings
+from holdfast.cluster.connections import Connections
+from holdfast.cluster.refused import mend_connects
+from holdfast.cluster.settings import Settings
 from holdfast.errors import AdapterError
 from holdfast.kafka import KafkaConsumer
 

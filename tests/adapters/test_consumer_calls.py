@@ -11,11 +11,11 @@ import pytest
 from tests.adapters.fake_member import CONFIG, Hands, Listener, Member, Record
 
 from holdfast import Consumer
-from holdfast.adapters.seat.membership import Membership
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.events import LeaveRequested, RejoinRequested
 from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
-from holdfast.machine.callbacks import ListenerCall
-from holdfast.machine.codes import ErrorCode
-from holdfast.machine.events import LeaveRequested, RejoinRequested
+from holdfast.members.seat.membership import Membership
 
 A, B = ("t", 0), ("t", 1)
 LOST = "t-0 had been lost since"
@@ -26,10 +26,10 @@ FENCED = RemoteProtocolError("fenced", error_code=ErrorCode.FENCED_INSTANCE_ID)
 def make(monkeypatch):
     """Make a consumer whose member owns t-0, at offset 4, and whose hands are in memory."""
     unconnected = partial(Membership, connect=lambda _: None)
-    monkeypatch.setattr("holdfast.adapters.consumer.Membership", unconnected)
-    monkeypatch.setattr("holdfast.adapters.consumer.ConsumerHands", Hands)
+    monkeypatch.setattr("holdfast.members.consumer.Membership", unconnected)
+    monkeypatch.setattr("holdfast.members.consumer.ConsumerHands", Hands)
     monkeypatch.setattr(
-        "holdfast.adapters.member.parts.MemberParts",
+        "holdfast.members.member.parts.MemberParts",
         lambda _settings, _assignors, seat, _connections: Member(seat),
     )
 

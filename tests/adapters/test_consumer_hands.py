@@ -11,16 +11,16 @@ import pytest
 from confluent_kafka import TopicPartition
 from tests.adapters.fake_hands import FakeMembership, until
 
-from holdfast.adapters import consumer_hands
-from holdfast.adapters.cluster.lookup import EARLIEST
-from holdfast.adapters.consumer_hands import ConsumerHands
-from holdfast.adapters.drop_in.confluent import hands as librdkafka_hands
-from holdfast.adapters.drop_in.confluent import renewal, silence, starts
-from holdfast.adapters.seat.hands import Wishes
-from holdfast.adapters.seat.in_hand import InHand
-from holdfast.adapters.seat.in_poll import InPoll
+from holdfast.cluster.lookup import EARLIEST
+from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.errors import AdapterError, RemoteProtocolError
-from holdfast.machine.callbacks import ListenerCall
+from holdfast.members import consumer_hands
+from holdfast.members.consumer_hands import ConsumerHands
+from holdfast.members.drop_in.confluent import hands as librdkafka_hands
+from holdfast.members.drop_in.confluent import renewal, silence, starts
+from holdfast.members.seat.hands import Wishes
+from holdfast.members.seat.in_hand import InHand
+from holdfast.members.seat.in_poll import InPoll
 
 A, B, C = ("t", 0), ("t", 1), ("u", 0)
 WISHES = Wishes(hears_nothing_new=True, error_stops_commit=True)

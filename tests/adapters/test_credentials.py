@@ -8,10 +8,9 @@ import pytest
 import trustme
 from tests.live.security import pkcs8
 
-from holdfast.adapters import credentials
-from holdfast.adapters.cluster import render
-from holdfast.adapters.cluster.properties import read_properties
-from holdfast.adapters.settings import Settings
+from holdfast.cluster import credentials, render
+from holdfast.cluster.properties import read_properties
+from holdfast.cluster.settings import Settings
 from holdfast.errors import ConfigError
 
 BASE = {"bootstrap.servers": "h:1", "group.id": "g"}

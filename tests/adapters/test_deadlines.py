@@ -7,12 +7,12 @@ import asyncio
 import pytest
 from kafka import KafkaConsumer as OriginalKafkaConsumer
 
-from holdfast.adapters.drop_in.confluent.routing import route
-from holdfast.adapters.drop_in.kafka.settings import settings_of
-from holdfast.adapters.member.membership import assignors_of, make_member
-from holdfast.adapters.settings import Settings
 from holdfast.aiokafka import AIOKafkaConsumer
-from holdfast.machine.member.options import LAST_COMMIT_MS
+from holdfast.cluster.settings import Settings
+from holdfast.core.machine.member.options import LAST_COMMIT_MS
+from holdfast.members.drop_in.confluent.routing import route
+from holdfast.members.drop_in.kafka.settings import settings_of
+from holdfast.members.member.membership import assignors_of, make_member
 
 PLACE = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 POLL, DRAIN = "max.poll.interval.ms", "holdfast.drain.timeout.ms"

@@ -14,11 +14,11 @@ from kafka.errors import KafkaError
 from tests.live.crew import fresh
 from tests.live.waiting import until
 
-from holdfast.adapters.cluster.refused import mend_connects
-from holdfast.adapters.drop_in.kafka import coordinator
-from holdfast.adapters.drop_in.keywords import servers
+from holdfast.cluster.refused import mend_connects
 from holdfast.errors import ConfigError
 from holdfast.kafka import KafkaConsumer
+from holdfast.members.drop_in.kafka import coordinator
+from holdfast.members.drop_in.keywords import servers
 
 NOWHERE = "127.0.0.1:1"
 KINDS = pytest.mark.parametrize("kind", [kafka.KafkaConsumer, KafkaConsumer])

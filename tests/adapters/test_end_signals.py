@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from holdfast.adapters.member.end_signals import EndSignals
+from holdfast.members.member.end_signals import EndSignals
 
 TERM, INT = signal.SIGTERM, signal.SIGINT
 

@@ -6,7 +6,7 @@ import queue
 
 import pytest
 
-from holdfast.adapters.member.errands import Errand, Errands, Once, to_the_end
+from holdfast.members.member.errands import Errand, Errands, Once, to_the_end
 
 
 def failing(times, notes):

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, Message
 from confluent_kafka.error import ConsumeError
 
-from holdfast.adapters.drop_in.confluent import error_message
-from holdfast.adapters.drop_in.confluent.error_message import ErrorMessage, told_as
+from holdfast.members.drop_in.confluent import error_message
+from holdfast.members.drop_in.confluent.error_message import ErrorMessage, told_as
 
 KINDS = pytest.mark.parametrize("kind", dict.fromkeys([error_message.MESSAGES[-1], ErrorMessage]))
 

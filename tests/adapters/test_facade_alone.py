@@ -14,10 +14,10 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from holdfast.adapters.drop_in.confluent import routing
-from holdfast.adapters.drop_in.confluent.error_message import told_as
-from holdfast.adapters.settings import KEYS
+from holdfast.cluster.settings import KEYS
 from holdfast.confluent import Consumer
+from holdfast.members.drop_in.confluent import routing
+from holdfast.members.drop_in.confluent.error_message import told_as
 
 ORIGINAL = confluent_kafka.Consumer
 # Without brokers the original waits for its session when it is closed.

@@ -16,11 +16,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from holdfast.adapters.drop_in.confluent import starts as starts_room
-from holdfast.adapters.drop_in.confluent.hands import LibrdkafkaHands
-from holdfast.adapters.drop_in.confluent.routing import route
+from holdfast.core.machine.codes import ErrorCode
 from holdfast.errors import AdapterError, RemoteProtocolError
-from holdfast.machine.codes import ErrorCode
+from holdfast.members.drop_in.confluent import starts as starts_room
+from holdfast.members.drop_in.confluent.hands import LibrdkafkaHands
+from holdfast.members.drop_in.confluent.routing import route
 
 A, B = ("t", 0), ("t", 1)
 

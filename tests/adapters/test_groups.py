@@ -9,11 +9,11 @@ import pytest
 from kafka.protocol.broker_version_data import BrokerVersionData
 from tests.adapters.fake_future import answered
 
-from holdfast.adapters.cluster.groups import DESCRIBED_BY, GroupQuestions, GroupType, Position
-from holdfast.adapters.cluster.messages import request_class
-from holdfast.adapters.cluster.versions import GROUP_REQUESTS, REQUESTS
+from holdfast.cluster.groups import DESCRIBED_BY, GroupQuestions, GroupType, Position
+from holdfast.cluster.messages import request_class
+from holdfast.cluster.versions import GROUP_REQUESTS, REQUESTS
+from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
 from holdfast.errors import RemoteProtocolError
-from holdfast.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
 
 NOT_COORDINATOR, GROUP_ID_NOT_FOUND, GROUP_AUTHORIZATION_FAILED = 16, 69, 30
 

@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from holdfast.adapters.member.host import MemberHost
+from holdfast.core.machine import actions, events
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.states import MemberState
 from holdfast.errors import AdapterError, RemoteProtocolError
-from holdfast.machine import actions, events
-from holdfast.machine.callbacks import ListenerCall
-from holdfast.machine.member.identity import Identity
-from holdfast.machine.states import MemberState
+from holdfast.members.member.host import MemberHost
 
 A = (("a", 0),)
 

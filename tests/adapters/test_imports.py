@@ -56,12 +56,12 @@ def test_a_member_loads_its_own_client_and_no_other_package(statement):
 @pytest.mark.parametrize("statement", ITS_CLIENT)
 def test_nobody_loads_what_only_a_leader_needs(statement):
     ours = loaded(statement)
-    assert "holdfast.assignors.registry" in ours  # its rows, without the assignors
+    assert "holdfast.core.assignors.registry" in ours  # its rows, without the assignors
     assert not ours & {
-        "holdfast.assignors.sticky",
-        "holdfast.machine.leader.leader",
-        "holdfast.machine.leader.leader_turn",
-        "holdfast.model.group",
+        "holdfast.core.assignors.sticky",
+        "holdfast.core.machine.leader.leader",
+        "holdfast.core.machine.leader.leader_turn",
+        "holdfast.core.model.group",
         "numpy",
     }
 
@@ -69,15 +69,15 @@ def test_nobody_loads_what_only_a_leader_needs(statement):
 @pytest.mark.parametrize("statement", [s for s in ITS_CLIENT if s.startswith("import ")])
 def test_a_drop_in_loads_the_machine_of_a_member_with_the_first_consumer(statement):
     assert not loaded(statement) & {
-        "holdfast.adapters.member.host",
-        "holdfast.machine.leader.designs",
-        "holdfast.machine.member.member",
-        "holdfast.wire.one.reader",
+        "holdfast.members.member.host",
+        "holdfast.core.machine.leader.designs",
+        "holdfast.core.machine.member.member",
+        "holdfast.core.wire.one.reader",
     }
 
 
 def test_the_asyncio_classes_are_loaded_when_they_are_asked_for():
-    name = "holdfast.adapters.drop_in.confluent.asynchronous"
+    name = "holdfast.members.drop_in.confluent.asynchronous"
     assert name not in loaded("import holdfast.confluent")
     assert name in loaded("from holdfast.confluent import AIOConsumer, AsyncDeserializingConsumer")
 

@@ -207,8 +207,8 @@ import confluent_kafka
 originals = (confluent_kafka.Consumer,)  # no global is the class: it would be replaced
 import holdfast.confluent
 holdfast.confluent.install()
-from holdfast.adapters.consumer_hands import ConsumerHands
-from holdfast.adapters.settings import Settings
+from holdfast.members.consumer_hands import ConsumerHands
+from holdfast.cluster.settings import Settings
 settings = Settings.parse({"bootstrap.servers": "127.0.0.1:1", "group.id": "alone"})
 hands = ConsumerHands(settings, weakref.ref(settings.__class__))
 assert isinstance(hands.client, originals)

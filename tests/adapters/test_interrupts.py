@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import threading
 import time
 from contextlib import suppress
 
@@ -23,13 +22,13 @@ import holdfast
 import holdfast.aiokafka
 import holdfast.confluent
 import holdfast.kafka
-from holdfast.adapters import worker
-from holdfast.adapters.cluster.refused import mend_connects
-from holdfast.adapters.drop_in.confluent import group_calls, hands
-from holdfast.adapters.drop_in.kafka import coordinator
-from holdfast.adapters.member import parts
-from holdfast.adapters.seat import membership
+from holdfast.cluster.refused import mend_connects
 from holdfast.errors import AdapterError
+from holdfast.members import worker
+from holdfast.members.drop_in.confluent import group_calls, hands
+from holdfast.members.drop_in.kafka import coordinator
+from holdfast.members.member import parts
+from holdfast.members.seat import membership
 
 NOWHERE = "127.0.0.1:1"
 LONG_S = 600  # whoever waits for a time-out waits for longer than this test

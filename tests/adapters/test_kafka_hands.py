@@ -18,15 +18,15 @@ from kafka.errors import (
 from kafka.structs import OffsetAndMetadata, TopicPartition
 from tests.adapters.fake_hands import FakeMembership
 
-from holdfast.adapters.drop_in.kafka import commit_calls, errors
-from holdfast.adapters.drop_in.kafka.hands import SubscriptionHands
-from holdfast.adapters.member.offsets import OffsetToCommit
-from holdfast.adapters.seat.hands import Wishes
-from holdfast.adapters.seat.in_hand import InHand
-from holdfast.adapters.seat.in_poll import InPoll
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.codes import ErrorCode
 from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
-from holdfast.machine.callbacks import ListenerCall
-from holdfast.machine.codes import ErrorCode
+from holdfast.members.drop_in.kafka import commit_calls, errors
+from holdfast.members.drop_in.kafka.hands import SubscriptionHands
+from holdfast.members.member.offsets import OffsetToCommit
+from holdfast.members.seat.hands import Wishes
+from holdfast.members.seat.in_hand import InHand
+from holdfast.members.seat.in_poll import InPoll
 
 A, B = ("t", 0), ("t", 1)
 WISHES = Wishes(hears_nothing_new=True, error_stops_commit=False)

@@ -13,7 +13,23 @@ from kafka.protocol.consumer.metadata import (
 from kafka.structs import TopicPartition
 from tests.adapters.plugin_group import Cluster, Group
 
-from holdfast.adapters.kafka_python import (
+from holdfast.core.assignors.registry import ASSIGNORS
+from holdfast.core.machine.leader.designs import COOPERATIVE, CooperativeAssignor, DesignAssignor
+from holdfast.core.machine.leader.embedded import Instruction
+from holdfast.core.machine.policies import DESIGNS
+from holdfast.core.machine.policy import Policy
+from holdfast.core.wire.layouts.consumer_protocol import (
+    AssignmentMessage,
+    decode_subscription,
+    encode_assignment,
+)
+from holdfast.core.wire.layouts.container import MemberAssignment, encode_member_assignment
+from holdfast.core.wire.layouts.sticky_user_data import (
+    decode_cooperative_user_data,
+    decode_sticky_user_data,
+)
+from holdfast.errors import ConfigError, LocalProtocolError
+from holdfast.members.kafka_python import (
     CooperativeSticky,
     KafkaPythonAssignor,
     Range,
@@ -21,22 +37,6 @@ from holdfast.adapters.kafka_python import (
     Sticky,
     assignor,
     replica_racks,
-)
-from holdfast.assignors.registry import ASSIGNORS
-from holdfast.errors import ConfigError, LocalProtocolError
-from holdfast.machine.leader.designs import COOPERATIVE, CooperativeAssignor, DesignAssignor
-from holdfast.machine.leader.embedded import Instruction
-from holdfast.machine.policies import DESIGNS
-from holdfast.machine.policy import Policy
-from holdfast.wire.layouts.consumer_protocol import (
-    AssignmentMessage,
-    decode_subscription,
-    encode_assignment,
-)
-from holdfast.wire.layouts.container import MemberAssignment, encode_member_assignment
-from holdfast.wire.layouts.sticky_user_data import (
-    decode_cooperative_user_data,
-    decode_sticky_user_data,
 )
 
 OPTIONS = {"lag": {"group_id": "g"}}
@@ -199,7 +199,7 @@ def test_three_members_share_evenly():
 
 
 def test_a_leader_that_cannot_plan_lets_members_keep_what_they_have(monkeypatch, caplog):
-    from holdfast.machine.leader import leader_turn
+    from holdfast.core.machine.leader import leader_turn
 
     group = Group(4)
     group.join("a", CooperativeSticky())

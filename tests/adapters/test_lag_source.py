@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from holdfast.adapters.cluster.lag_source import AskedInTime
+from holdfast.members.member.lag_source import AskedInTime
 
 COUNTS = {"a": 2, "b": 1}
 NOTHING = {"a": [0, 0], "b": [0]}

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from tests.adapters.fake_future import answered
 
-from holdfast.adapters.member.link import GroupLink
-from holdfast.adapters.member.offsets import OffsetToCommit
-from holdfast.machine.member.identity import Identity
+from holdfast.core.machine.member.identity import Identity
+from holdfast.members.member.link import GroupLink
+from holdfast.members.member.offsets import OffsetToCommit
 
 
 class Answers:

@@ -11,10 +11,10 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
 
-from holdfast.adapters.cluster.cluster import client_settings
-from holdfast.adapters.cluster.render import kafka_python_connection
-from holdfast.adapters.login_log import LOGGERS, hide_logins
-from holdfast.pipeline import call_log
+from holdfast.cluster.cluster import client_settings
+from holdfast.cluster.login_log import LOGGERS, hide_logins
+from holdfast.cluster.render import kafka_python_connection
+from holdfast.fleet.pipeline import call_log
 
 SECRETS = ["plain", 'it\'s "quoted"', "back\\slash", "ümlaut\n", "'", '"']
 

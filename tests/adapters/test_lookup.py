@@ -9,8 +9,8 @@ import kafka.errors
 import pytest
 from tests.adapters.fake_future import answered
 
-from holdfast.adapters.cluster.broker_lags import BrokerLags
-from holdfast.adapters.cluster.lookup import EARLIEST, LATEST, Lookup
+from holdfast.cluster.lookup import EARLIEST, LATEST, Lookup
+from holdfast.members.member.broker_lags import BrokerLags
 
 A, B, C = ("t", 0), ("t", 1), ("t", 2)
 NOT_LEADER = kafka.errors.NotLeaderForPartitionError.errno

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from holdfast.adapters.member.mailbox import Flag, Mailbox
+from holdfast.members.member.mailbox import Flag, Mailbox
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from holdfast.adapters.client_keys import ALIASES
-from holdfast.adapters.settings import KEYS
-from holdfast.machine.policies import POLICIES
+from holdfast.cluster.client_keys import ALIASES
+from holdfast.cluster.settings import KEYS
+from holdfast.core.machine.policies import POLICIES
 
 PAGE = Path(__file__).parents[2] / "docs" / "members.md"
 

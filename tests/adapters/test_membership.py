@@ -6,26 +6,26 @@ from functools import partial
 import pytest
 
 from holdfast import Consumer, Worker
-from holdfast.adapters import aiokafka_assignor, kafka_python
-from holdfast.adapters.cluster.lookup import FoundTopics
-from holdfast.adapters.member.member_log import MemberLog
-from holdfast.adapters.member.membership import Leadership, assignors_of
-from holdfast.adapters.member.missing_topics import MissingTopics
-from holdfast.adapters.settings import Settings
-from holdfast.assignors.registry import ASSIGNORS
-from holdfast.errors import AdapterError, ConfigError
-from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.codes import ErrorCode
-from holdfast.machine.events import JoinedMember
-from holdfast.machine.leader.designs import EagerAssignor
-from holdfast.machine.leader.embedded import MemberView
-from holdfast.machine.modes import RebalanceMode
-from holdfast.machine.policy import When
-from holdfast.wire.layouts.consumer_protocol import (
+from holdfast.cluster.lookup import FoundTopics
+from holdfast.cluster.settings import Settings
+from holdfast.core.assignors.registry import ASSIGNORS
+from holdfast.core.machine.actions import ComputeAssignment
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader.designs import EagerAssignor
+from holdfast.core.machine.leader.embedded import MemberView
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.policy import When
+from holdfast.core.wire.layouts.consumer_protocol import (
     Subscription,
     decode_assignment,
     encode_subscription,
 )
+from holdfast.errors import AdapterError, ConfigError
+from holdfast.members import aiokafka_assignor, kafka_python
+from holdfast.members.member.member_log import MemberLog
+from holdfast.members.member.membership import Leadership, assignors_of
+from holdfast.members.member.missing_topics import MissingTopics
 
 NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 
@@ -117,7 +117,7 @@ def test_topics_of_others_are_counted_not_guessed():
 
 @pytest.mark.parametrize("missing", [(), ("gone",)])
 def test_a_leader_reads_every_subscription_once(monkeypatch, missing):
-    from holdfast.machine.leader import leader_turn
+    from holdfast.core.machine.leader import leader_turn
 
     real, reads = leader_turn.decode_subscriptions, []
 
@@ -136,7 +136,7 @@ def test_a_leader_reads_every_subscription_once(monkeypatch, missing):
 
 @pytest.mark.parametrize("policy", ["simple", "deferred"])
 def test_the_topics_of_every_kind_of_assignor_come_from_one_reading(policy, monkeypatch):
-    from holdfast.machine.leader import subscriptions
+    from holdfast.core.machine.leader import subscriptions
 
     real, reads = subscriptions.read_subscribed_member, []
 

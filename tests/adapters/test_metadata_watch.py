@@ -10,14 +10,14 @@ import kafka.errors
 import pytest
 from tests.adapters.fake_future import answered
 
-from holdfast.adapters.cluster.connections import as_ours, ends_member, raise_code
-from holdfast.adapters.cluster.lookup import FoundTopics, Lookup
-from holdfast.adapters.member.member_log import MemberLog
-from holdfast.adapters.member.metadata_watch import MetadataWatch
-from holdfast.adapters.settings import Settings
+from holdfast.cluster.connections import as_ours, ends_member, raise_code
+from holdfast.cluster.lookup import FoundTopics, Lookup
+from holdfast.cluster.settings import Settings
+from holdfast.core.machine.codes import FATAL, ErrorCode
+from holdfast.core.machine.events import MetadataChanged, Started, SubscriptionChanged
 from holdfast.errors import AdapterError, RemoteProtocolError
-from holdfast.machine.codes import FATAL, ErrorCode
-from holdfast.machine.events import MetadataChanged, Started, SubscriptionChanged
+from holdfast.members.member.member_log import MemberLog
+from holdfast.members.member.metadata_watch import MetadataWatch
 
 SETTINGS = Settings.parse(
     {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "retry.backoff.max.ms": 0}

@@ -12,14 +12,14 @@ from tests.adapters.test_host import COMMIT, Link, Notes, Script
 from tests.live.waiting import until
 
 from holdfast import Consumer
-from holdfast.adapters.member.host import MemberHost
-from holdfast.adapters.member.readiness import ReadyFile, ready_file
-from holdfast.adapters.settings import Settings
 from holdfast.aiokafka import AIOKafkaConsumer
+from holdfast.cluster.settings import Settings
 from holdfast.confluent import Consumer as ConfluentConsumer
+from holdfast.core.machine import events
+from holdfast.core.machine.states import MemberState
 from holdfast.errors import AdapterError, ConfigError
-from holdfast.machine import events
-from holdfast.machine.states import MemberState
+from holdfast.members.member.host import MemberHost
+from holdfast.members.member.readiness import ReadyFile, ready_file
 
 GIVEN = {"bootstrap.servers": "h:1", "group.id": "g"}
 LOG = logging.getLogger("holdfast.member")

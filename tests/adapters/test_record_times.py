@@ -7,7 +7,7 @@ from bisect import bisect_left
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.adapters.cluster.record_times import NEAR_MS, NEAR_SHARE, STEPS, record_times
+from holdfast.cluster.record_times import NEAR_MS, NEAR_SHARE, STEPS, record_times
 
 NOW = 10**9
 

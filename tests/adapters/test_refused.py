@@ -12,9 +12,9 @@ import pytest
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
-from holdfast.adapters.cluster import diagnosis, refused
-from holdfast.adapters.cluster.connections import SOCKET_OPTIONS, Connections
-from holdfast.adapters.settings import Settings
+from holdfast.cluster import diagnosis, refused
+from holdfast.cluster.connections import SOCKET_OPTIONS, Connections
+from holdfast.cluster.settings import Settings
 from holdfast.errors import SourceError
 
 

@@ -8,12 +8,12 @@ import time
 import pytest
 from tests.adapters.fake_member import Listener, Record, answer, sit
 
-from holdfast.adapters.member.offsets import OffsetToCommit
-from holdfast.adapters.seat.commits import CommitAsker
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.events import CommitRefused
+from holdfast.core.machine.states import MemberState
 from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
-from holdfast.machine.codes import ErrorCode
-from holdfast.machine.events import CommitRefused
-from holdfast.machine.states import MemberState
+from holdfast.members.member.offsets import OffsetToCommit
+from holdfast.members.seat.commits import CommitAsker
 
 A, B = ("t", 0), ("t", 1)
 REBALANCE_IN_PROGRESS = ErrorCode.REBALANCE_IN_PROGRESS
@@ -281,7 +281,7 @@ def test_a_hand_over_waits_for_the_commits_that_are_on_their_way(two):
 
 
 def test_a_hand_over_does_not_wait_for_ever(two, monkeypatch):
-    monkeypatch.setattr("holdfast.adapters.seat.in_poll._OPEN_COMMITS_S", 0.01)
+    monkeypatch.setattr("holdfast.members.seat.in_poll._OPEN_COMMITS_S", 0.01)
     _, seat = two
     drained = threading.Event()
     commit(seat, {A: 10})  # nobody answers

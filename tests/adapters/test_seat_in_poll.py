@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from tests.adapters.fake_hands import FakeHands, FakeMembership, until
 
-from holdfast.adapters.member.offsets import OffsetToCommit
-from holdfast.adapters.seat.commits import CommitAsker
-from holdfast.adapters.seat.hands import Wishes
-from holdfast.adapters.seat.in_hand import NOTHING, InHand
-from holdfast.adapters.seat.in_poll import InPoll
+from holdfast.core.machine import actions, events
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.states import MemberState
 from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
-from holdfast.machine import actions, events
-from holdfast.machine.callbacks import ListenerCall
-from holdfast.machine.codes import ErrorCode
-from holdfast.machine.states import MemberState
+from holdfast.members.member.offsets import OffsetToCommit
+from holdfast.members.seat.commits import CommitAsker
+from holdfast.members.seat.hands import Wishes
+from holdfast.members.seat.in_hand import NOTHING, InHand
+from holdfast.members.seat.in_poll import InPoll
 
 A, B = ("t", 0), ("t", 1)
 COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}

@@ -10,18 +10,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.adapters.member.host import Standing
-from holdfast.adapters.member.membership import assignors_of
-from holdfast.adapters.member.offsets import OffsetToCommit
-from holdfast.adapters.seat.commits import CommitAsker
-from holdfast.adapters.seat.hands import Wishes, before
-from holdfast.adapters.seat.on_loop import OnLoop
-from holdfast.adapters.settings import Settings
+from holdfast.cluster.settings import Settings
+from holdfast.core.machine import actions
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.states import MemberState
 from holdfast.errors import LocalProtocolError, RemoteProtocolError
-from holdfast.machine import actions
-from holdfast.machine.callbacks import ListenerCall
-from holdfast.machine.member.identity import Identity
-from holdfast.machine.states import MemberState
+from holdfast.members.member.host import Standing
+from holdfast.members.member.membership import assignors_of
+from holdfast.members.member.offsets import OffsetToCommit
+from holdfast.members.seat.commits import CommitAsker
+from holdfast.members.seat.hands import Wishes, before
+from holdfast.members.seat.on_loop import OnLoop
 
 A, B = ("t", 0), ("t", 1)
 WHO = Identity(generation=3, member_id="m", instance_id=None)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.adapters.cluster import render
-from holdfast.adapters.settings import KEYS, Settings
+from holdfast.cluster import render
+from holdfast.cluster.settings import KEYS, Settings
 from holdfast.errors import ConfigError
 
 MINIMAL = {"bootstrap.servers": "a:1,b:2", "group.id": "g"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.adapters.drop_in.confluent import silence
-from holdfast.adapters.drop_in.confluent.silence import ASK_EVERY_S, Silence
+from holdfast.members.drop_in.confluent import silence
+from holdfast.members.drop_in.confluent.silence import ASK_EVERY_S, Silence
 
 
 class World:

@@ -13,12 +13,12 @@ import pytest
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.broker_version_data import BROKER_API_VERSIONS, BrokerVersionData
 
-from holdfast.adapters.cluster.connections import Connections
-from holdfast.adapters.cluster.versions import OLDEST_KAFKA, REQUESTS, why_too_old
-from holdfast.adapters.settings import Settings
+from holdfast.cluster.connections import Connections
+from holdfast.cluster.settings import Settings
+from holdfast.cluster.versions import OLDEST_KAFKA, REQUESTS, why_too_old
+from holdfast.core.machine.codes import FATAL, ErrorCode
 from holdfast.errors import RemoteProtocolError
 from holdfast.jvm.jars import OLDEST_KAFKA as OLDEST_SERVER
-from holdfast.machine.codes import FATAL, ErrorCode
 
 OLDEST = tuple(map(int, OLDEST_KAFKA.split(".")))
 BY_IDS = {"OffsetCommit", "OffsetFetch"}

@@ -8,8 +8,14 @@ import threading
 import pytest
 
 from holdfast import Worker
-from holdfast.adapters.member.host import MemberHost
-from holdfast.adapters.worker import Resource, _WorkerDuties
+from holdfast.core.machine import actions
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.wire.layouts.container import (
+    MemberSubscription,
+    decode_member_assignment,
+    encode_member_subscription,
+)
 from holdfast.errors import (
     AdapterError,
     ConfigError,
@@ -17,14 +23,8 @@ from holdfast.errors import (
     RemoteProtocolError,
     SourceError,
 )
-from holdfast.machine import actions
-from holdfast.machine.callbacks import ListenerCall
-from holdfast.machine.events import JoinedMember
-from holdfast.wire.layouts.container import (
-    MemberSubscription,
-    decode_member_assignment,
-    encode_member_subscription,
-)
+from holdfast.members.member.host import MemberHost
+from holdfast.members.worker import Resource, _WorkerDuties
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "request.timeout.ms": 300}
 
@@ -201,7 +201,7 @@ class _Member:
     """As much of a member machine as a host that never runs looks at."""
 
     def __init__(self):
-        from holdfast.machine.states import MemberState
+        from holdfast.core.machine.states import MemberState
 
         self.state = MemberState.UNJOINED
         self.identity = None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.assignors.registry import assign
-from holdfast.assignors.result import Result
-from holdfast.model.group import Group
+from holdfast.core.assignors.registry import assign
+from holdfast.core.assignors.result import Result
+from holdfast.core.model.group import Group
 
 Rows = dict[str, dict[str, list[int]]]
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.assignors.registry import ASSIGNORS, assign
-from holdfast.assignors.result import Result
-from holdfast.assignors.rounds import next_round
-from holdfast.model.group import Group
+from holdfast.core.assignors.registry import ASSIGNORS, assign
+from holdfast.core.assignors.result import Result
+from holdfast.core.assignors.rounds import next_round
+from holdfast.core.model.group import Group
 
 Snapshot = dict[str, Any]
 Owners = dict[tuple[str, int], str]
@@ -143,7 +143,7 @@ def is_sticky(result: Result, options: dict[str, Any]) -> None:
 
 
 def _plan(result: Result) -> Any:
-    from holdfast.assignors.result import Solution
+    from holdfast.core.assignors.result import Solution
 
     return Solution(target=result.target)
 

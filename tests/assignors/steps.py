@@ -1,9 +1,9 @@
 """Steps of a run, counted and never timed: lines of holdfast, and elements given to NumPy.
 
 Columns do the work, so lines alone would not see a sort of all members in every step of a loop.
-Every call of a NumPy function by a module of ``holdfast.assignors`` or ``holdfast.model`` therefore
-counts the elements of the arrays it is given, or makes if it is given none. Cleared memory that is
-asked for is not counted until something is done with it.
+Every call of a NumPy function by a module of ``holdfast.core.assignors`` or ``holdfast.core.model``
+therefore counts the elements of the arrays it is given, or makes if it is given none. Cleared
+memory that is asked for is not counted until something is done with it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.assignors.claims import normalise
-from holdfast.assignors.registry import ASSIGNORS
-from holdfast.model.group import Group
+from holdfast.core.assignors.claims import normalise
+from holdfast.core.assignors.registry import ASSIGNORS
+from holdfast.core.model.group import Group
 
-ROOMS = ("holdfast.assignors.", "holdfast.model.")
+ROOMS = ("holdfast.core.assignors.", "holdfast.core.model.")
 
 
 class Counter:

@@ -13,13 +13,13 @@ from tests.oracles import as_assignment, assignments, best, goals
 from tests.strategies import snapshots
 
 from holdfast import verify
-from holdfast.assignors.certificate import LARGEST, Certificate, certify, proves
-from holdfast.assignors.claims import normalise
-from holdfast.assignors.registry import assign
-from holdfast.assignors.result import Result
+from holdfast.core.assignors.certificate import LARGEST, Certificate, certify, proves
+from holdfast.core.assignors.claims import normalise
+from holdfast.core.assignors.registry import assign
+from holdfast.core.assignors.result import Result
+from holdfast.core.model.columns import I32
+from holdfast.core.model.group import Group
 from holdfast.errors import ModelError
-from holdfast.model.columns import I32
-from holdfast.model.group import Group
 
 
 def sticky(snapshot: dict[str, Any]) -> Result:

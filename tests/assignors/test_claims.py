@@ -9,9 +9,9 @@ from hypothesis import given
 from tests.oracles import owner_by_claims
 from tests.strategies import snapshots
 
-from holdfast.assignors.claims import normalise
-from holdfast.assignors.registry import assign
-from holdfast.model.group import Group
+from holdfast.core.assignors.claims import normalise
+from holdfast.core.assignors.registry import assign
+from holdfast.core.model.group import Group
 
 
 def group_of(claims: dict[str, tuple[int, list[int]]], n_partitions: int = 4) -> Group:

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from tests.assignors.groups import run, settled, snapshot
 
-from holdfast.assignors.claims import normalise
-from holdfast.assignors.registry import ASSIGNORS
-from holdfast.model.group import Group
+from holdfast.core.assignors.claims import normalise
+from holdfast.core.assignors.registry import ASSIGNORS
+from holdfast.core.model.group import Group
 
 COLUMNS = ("range", "roundrobin", "constrained-sticky", "constrained-cooperative-sticky")
 TWICE = 2.3

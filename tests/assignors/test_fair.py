@@ -12,9 +12,9 @@ from tests.assignors.groups import run, snapshot, tp
 from tests.oracles import subscribers
 from tests.strategies import snapshots
 
-from holdfast.assignors.optimal.chains import Levelling
-from holdfast.assignors.optimal.placing import spread_count
-from holdfast.model.group import Group
+from holdfast.core.assignors.optimal.chains import Levelling
+from holdfast.core.assignors.optimal.placing import spread_count
+from holdfast.core.model.group import Group
 
 
 def best_sum_of_squares(group: Group, owner: list[int]) -> int | None:

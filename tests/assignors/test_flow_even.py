@@ -10,10 +10,10 @@ from hypothesis import given
 from tests.oracles import best
 from tests.strategies import snapshots
 
-from holdfast.assignors.claims import normalise
-from holdfast.assignors.optimal.flow_even import Even, keep_all
-from holdfast.assignors.optimal.flow_graph import Graph, build
-from holdfast.model.group import Group
+from holdfast.core.assignors.claims import normalise
+from holdfast.core.assignors.optimal.flow_even import Even, keep_all
+from holdfast.core.assignors.optimal.flow_graph import Graph, build
+from holdfast.core.model.group import Group
 
 
 def solved(snapshot: dict[str, Any]) -> tuple[Graph, Even | None]:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from tests.strategies import snapshots
 
-from holdfast.assignors.claims import normalise
-from holdfast.assignors.optimal.flow_graph import Graph, build
-from holdfast.model.group import Group
+from holdfast.core.assignors.claims import normalise
+from holdfast.core.assignors.optimal.flow_graph import Graph, build
+from holdfast.core.model.group import Group
 
 
 def check_sources(group: Group, graph: Graph) -> None:

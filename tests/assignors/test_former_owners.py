@@ -11,11 +11,11 @@ import pytest
 from ortools.graph.python import min_cost_flow
 from tests.oracles import owner_by_claims, subscribers
 
-from holdfast.assignors.certificate import proves
-from holdfast.assignors.claims import normalise
-from holdfast.assignors.optimal import former_owners
-from holdfast.assignors.registry import assign
-from holdfast.model.group import Group
+from holdfast.core.assignors.certificate import proves
+from holdfast.core.assignors.claims import normalise
+from holdfast.core.assignors.optimal import former_owners
+from holdfast.core.assignors.registry import assign
+from holdfast.core.model.group import Group
 
 
 def former_pairs(group: Group) -> set[tuple[int, int]]:

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from tests.assignors.java_assignors import VECTORS, Rows, Snapshot, ask_java, cases_of, rows_of
 
-from holdfast.assignors.registry import assign
-from holdfast.model import measure
-from holdfast.model.columns import I32, NO_OWNER
-from holdfast.model.group import Group
+from holdfast.core.assignors.registry import assign
+from holdfast.core.model import measure
+from holdfast.core.model.columns import I32, NO_OWNER
+from holdfast.core.model.group import Group
 
 Case = tuple[str, Snapshot, Rows]
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tests.assignors.groups import run, settled, snapshot
 from tests.strategies import snapshots
 
-from holdfast.assignors.optimal import exchange
-from holdfast.assignors.optimal.chains import Levelling
-from holdfast.assignors.registry import assign
-from holdfast.assignors.rounds import next_round
+from holdfast.core.assignors.optimal import exchange
+from holdfast.core.assignors.optimal.chains import Levelling
+from holdfast.core.assignors.registry import assign
+from holdfast.core.assignors.rounds import next_round
+from holdfast.core.model.group import Group
 from holdfast.errors import ConfigError
-from holdfast.model.group import Group
 
 NAME = "lag-sticky"
 

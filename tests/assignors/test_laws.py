@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.assignors import laws
 from tests.strategies import snapshots
 
-from holdfast.assignors.registry import ASSIGNORS, assign
+from holdfast.core.assignors.registry import ASSIGNORS, assign
+from holdfast.core.model.group import Group
 from holdfast.errors import ConfigError, InfeasibleError
-from holdfast.model.group import Group
 
 KNOWN_LAWS = {"balanced", "sticky", "optimal", "keeps-all"}
 NOT_SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)

@@ -8,8 +8,8 @@ import sys
 
 PROGRAM = """
 import json
-from holdfast.assignors.registry import ASSIGNORS, assign
-from holdfast.model.group import Group
+from holdfast.core.assignors.registry import ASSIGNORS, assign
+from holdfast.core.model.group import Group
 
 topics = [f"t{i}" for i in range(6)]
 group = {

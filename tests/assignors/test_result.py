@@ -8,8 +8,8 @@ from types import ModuleType
 
 import holdfast
 from holdfast import Group, assign, verify
-from holdfast.assignors import registry
-from holdfast.assignors.result import Quality
+from holdfast.core.assignors import registry
+from holdfast.core.assignors.result import Quality
 
 
 def group() -> Group:
@@ -59,7 +59,7 @@ def test_what_is_handed_out_is_a_valid_assignment() -> None:
 
 def test_the_public_function_is_the_registrys() -> None:
     assert holdfast.assign(group(), "sticky").to_dict() == assign(group(), "sticky").to_dict()
-    assert isinstance(sys.modules["holdfast.assignors"], ModuleType)
+    assert isinstance(sys.modules["holdfast.core.assignors"], ModuleType)
     assert holdfast.assign is registry.assign
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from tests.strategies import snapshots
 
-from holdfast.assignors.rounds import follow
-from holdfast.model.group import Group
+from holdfast.core.assignors.rounds import follow
+from holdfast.core.model.group import Group
 
 
 @given(snapshots())

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.oracles import as_assignment, best, goals, subscribers
 from tests.strategies import snapshots
 
-from holdfast.assignors.registry import assign
-from holdfast.assignors.result import Result
-from holdfast.model.group import Group
+from holdfast.core.assignors.registry import assign
+from holdfast.core.assignors.result import Result
+from holdfast.core.model.group import Group
 
 MAX_ASSIGNMENTS = 3_000
 

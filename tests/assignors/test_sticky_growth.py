@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.assignors.claims import normalise
-from holdfast.assignors.sticky import sticky
-from holdfast.model.group import Group
+from holdfast.core.assignors.claims import normalise
+from holdfast.core.assignors.sticky import sticky
+from holdfast.core.model.group import Group
 
 
 def lines_of(snapshot: dict[str, Any]) -> int:

@@ -10,8 +10,8 @@ from ortools.graph.python import min_cost_flow
 from tests.assignors.test_sticky import sticky
 from tests.oracles import owner_by_claims, subscribers
 
-from holdfast.assignors.registry import assign
-from holdfast.model.group import Group
+from holdfast.core.assignors.registry import assign
+from holdfast.core.model.group import Group
 
 Topics = tuple[str, ...]
 

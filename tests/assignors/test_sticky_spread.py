@@ -11,11 +11,11 @@ from tests.assignors.test_sticky import mixed, owned
 from tests.oracles import as_assignment, goals
 from tests.strategies import snapshots
 
-from holdfast.assignors.claims import normalise
-from holdfast.assignors.optimal import sticky_equal, sticky_flow, sticky_spread
-from holdfast.assignors.registry import assign
-from holdfast.model.group import Group
-from holdfast.model.measure import topic_excess
+from holdfast.core.assignors.claims import normalise
+from holdfast.core.assignors.optimal import sticky_equal, sticky_flow, sticky_spread
+from holdfast.core.assignors.registry import assign
+from holdfast.core.model.group import Group
+from holdfast.core.model.measure import topic_excess
 
 
 @given(snapshots() | mixed())

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.assignors.groups import run, snapshot
 
-from holdfast.assignors.registry import ASSIGNORS, assign, check_options, find, in_mode
+from holdfast.core.assignors.registry import ASSIGNORS, assign, check_options, find, in_mode
+from holdfast.core.model.group import Group
 from holdfast.errors import ConfigError, InfeasibleError
-from holdfast.model.group import Group
 
 MEMBERS = ["C0", "C1", "C2"]
 ROWS = ASSIGNORS.values()

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from holdfast.cli import app as cli_app
-from holdfast.tables.reading import read_tables
+from holdfast.fleet.tables.reading import read_tables
 
 
 class _Kept(io.StringIO):

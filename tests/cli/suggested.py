@@ -16,13 +16,13 @@ import pytest
 from tests.report.fleet import Script, tables
 from tests.report.test_findings import CASES
 
-from holdfast import command_lines
 from holdfast.cli.app import app
+from holdfast.core import command_lines
 
 SOURCE = Path(command_lines.__file__).parent
 MAKERS = {"holdfast_line", "kafka_line"}
 """Functions that write a command line."""
-CHOOSERS = {"report/findings": {"on_group", "describe", "to_cooperative", "_show_rebalances"}}
+CHOOSERS = {"fleet/report/findings": {"on_group", "describe", "to_cooperative", "_show_rebalances"}}
 """Functions that choose one, by the package that has them."""
 
 

@@ -28,6 +28,7 @@ from holdfast.cli.app import COMMANDS, exit_code
 from holdfast.cli.commands.history import check_groups
 from holdfast.cli.commands.lag import check_topics
 from holdfast.cli.output import Format, print_error, print_note, printable, write_rows
+from holdfast.core.names import visible
 from holdfast.errors import (
     AdapterError,
     ConfigError,
@@ -38,8 +39,7 @@ from holdfast.errors import (
     SourceError,
     WireError,
 )
-from holdfast.names import visible
-from holdfast.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.ingest.source import Dump
 
 EVIL = [
     "=1+1",
@@ -119,7 +119,7 @@ def test_what_reaches_the_top_is_one_line(
     def fail(*_: object, **__: object) -> None:
         raise raised
 
-    monkeypatch.setattr("holdfast.report.findings.examination.all_rules", fail)
+    monkeypatch.setattr("holdfast.fleet.report.findings.examination.all_rules", fail)
     done = run("explain", width=200)
     assert done.code == code
     assert done.err.strip() == words + (" (--debug shows where)" if code == 70 else "")

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.adapters.cluster.groups import GroupReader, Position
-from holdfast.adapters.cluster.groups_now import MOST_ASKED, GroupsNow
 from holdfast.cli import asked_lag
 from holdfast.cli.asked_lag import chosen_groups, lag_rows
-from holdfast.pipeline.history import ages
-from holdfast.pipeline.history.ages import with_record_ages
-from holdfast.pipeline.history.lag import INPUT, Ends, lag_table
-from holdfast.tables.columns.schemas import from_columns
+from holdfast.cluster.groups import GroupReader, Position
+from holdfast.cluster.groups_now import MOST_ASKED, GroupsNow
+from holdfast.fleet.pipeline.history import ages
+from holdfast.fleet.pipeline.history.ages import with_record_ages
+from holdfast.fleet.pipeline.history.lag import INPUT, Ends, lag_table
+from holdfast.fleet.tables.columns.schemas import from_columns
 
 NOW_US = 1_700_000_000_000_000
 NOT_SAID = {"commit_timestamp", "position_timestamp"}

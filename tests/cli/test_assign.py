@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tests.assignors.groups import snapshot
 
-from holdfast.assignors.registry import ASSIGNORS
 from holdfast.cli import app
 from holdfast.cli.commands.replay import settings_from
 from holdfast.cli.commands.simulate import _known_policy
+from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.sim.scenarios import Setup
 
 Capture = pytest.CaptureFixture[str]

@@ -16,11 +16,17 @@ from tests.wire import java_vectors
 
 from holdfast.cli.app import main
 from holdfast.cli.wire_json import RECORD, SCHEMAS, decode_line, encode_line, from_json, to_json
+from holdfast.core.wire.layouts.consumer_protocol import encode_assignment, encode_subscription
+from holdfast.core.wire.layouts.container import (
+    encode_member_assignment,
+    encode_member_subscription,
+)
+from holdfast.core.wire.layouts.incremental import (
+    encode_design_assignment,
+    encode_design_subscription,
+)
+from holdfast.core.wire.layouts.memory import encode_share
 from holdfast.errors import WireError
-from holdfast.wire.layouts.consumer_protocol import encode_assignment, encode_subscription
-from holdfast.wire.layouts.container import encode_member_assignment, encode_member_subscription
-from holdfast.wire.layouts.incremental import encode_design_assignment, encode_design_subscription
-from holdfast.wire.layouts.memory import encode_share
 
 SUBSCRIPTION = (
     "0003 00000002 0001 61 0001 62 00000001 ff"

@@ -11,8 +11,8 @@ from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 from tests.report.schema_check import problems
 from tests.report.test_findings import CASES, OF_A_FOLDER
 
-from holdfast.report.findings.doctor import examine_fleet, schema_text, to_json
-from holdfast.tables.reading import read_tables
+from holdfast.fleet.report.findings.doctor import examine_fleet, schema_text, to_json
+from holdfast.fleet.tables.reading import read_tables
 
 SCHEMA = json.loads(schema_text())
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.cli.running import run
 
-from holdfast.adapters.cluster.cluster import LiveCluster
 from holdfast.cli import watching
-from holdfast.pipeline.batches import watch as job
+from holdfast.cluster.cluster import LiveCluster
+from holdfast.fleet.pipeline.batches import watch as job
 
 
 @pytest.mark.parametrize(

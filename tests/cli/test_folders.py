@@ -12,9 +12,9 @@ from tests.pipeline.test_tasks import classics, generation
 
 from holdfast.cli.commands import history as history_command
 from holdfast.errors import SourceError
-from holdfast.pipeline.batches import history
-from holdfast.tables.folder.manifest import Batch
-from holdfast.tables.reading import Tables
+from holdfast.fleet.pipeline.batches import history
+from holdfast.fleet.tables.folder.manifest import Batch
+from holdfast.fleet.tables.reading import Tables
 
 
 @pytest.fixture
@@ -83,8 +83,8 @@ def test_overwrite_replaces_what_watch_has_kept(spark, dump, watched):
 def test_history_says_which_stream_writes(spark, dump, tmp_path):
     out = tmp_path / "T"
     program = (
-        "import sys; from pathlib import Path; from holdfast.tables.reading import Tables; "
-        "from holdfast.tables.folder.manifest import Batch; tables = Tables(Path(sys.argv[1]))\n"
+        "import sys; from pathlib import Path; from holdfast.fleet.tables.reading import Tables; "
+        "from holdfast.fleet.tables.folder.manifest import Batch; tables = Tables(Path(sys.argv[1]))\n"
         "with tables.writing(again_seconds=30):\n"
         "    tables.commit(Batch(id=0)); print(flush=True); input()"
     )

@@ -20,18 +20,18 @@ from tests.report.fleet import tables
 from tests.report.served import PATIENCE_S, bounced, is_examined
 from werkzeug.test import Client
 
-from holdfast.adapters.cluster.cluster import LiveCluster
 from holdfast.cli import keeper as module
 from holdfast.cli.commands.serve import own_tables, state_folder
 from holdfast.cli.keeper import Keeper, News
 from holdfast.cli.watching import Watching
+from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import ConfigError
-from holdfast.report.serving.application import ServedPages
-from holdfast.report.serving.index_page import keeper_words
-from holdfast.report.serving.keeping import Keeping
-from holdfast.report.serving.served_fleet import ServedFleet
-from holdfast.tables.folder.manifest import Batch
-from holdfast.tables.reading import Tables, read_tables
+from holdfast.fleet.report.serving.application import ServedPages
+from holdfast.fleet.report.serving.index_page import keeper_words
+from holdfast.fleet.report.serving.keeping import Keeping
+from holdfast.fleet.report.serving.served_fleet import ServedFleet
+from holdfast.fleet.tables.folder.manifest import Batch
+from holdfast.fleet.tables.reading import Tables, read_tables
 
 LOCAL = {"Host": "localhost"}
 SAYING = """
@@ -269,8 +269,8 @@ def test_the_folder_of_a_cluster_is_named_after_its_id(
 
 def commit(made: Tables, folder: Path, **notes: Any) -> None:
     """What a keeper does: files first, which are nothing yet, then a commit."""
-    from holdfast.tables.columns.stored import TABLES
-    from holdfast.tables.folder.writing import BatchWriter, files_of
+    from holdfast.fleet.tables.columns.stored import TABLES
+    from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
 
     writer = BatchWriter(str(folder), 0)
     for name in TABLES:

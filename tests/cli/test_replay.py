@@ -12,10 +12,10 @@ from tests.pipeline import fleet, local, worlds
 from tests.pipeline.histories import generation
 
 from holdfast.cli.commands.replay import given_costs, with_dashes
+from holdfast.core.model.fidelity import LOW_FIDELITY
 from holdfast.errors import SourceError
-from holdfast.model.fidelity import LOW_FIDELITY
-from holdfast.pipeline.replay.costs import HAND_OVERS
-from holdfast.report.drawing.policies import policy_section, read_policies
+from holdfast.fleet.pipeline.replay.costs import HAND_OVERS
+from holdfast.fleet.report.drawing.policies import policy_section, read_policies
 
 COLUMNS = (
     "group",

@@ -16,7 +16,7 @@ from holdfast.cli import settings
 from holdfast.cli.options import shared_options
 from holdfast.cli.settings import check_environment
 from holdfast.errors import ConfigError
-from holdfast.report.findings.doctor import schema_text
+from holdfast.fleet.report.findings.doctor import schema_text
 
 
 @pytest.fixture

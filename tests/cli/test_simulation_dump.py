@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.cli.running import run
 
-from holdfast.pipeline.ingest.source import Dump
-from holdfast.wire.layouts.consumer_protocol import decode_assignment, decode_subscription
-from holdfast.wire.one.offsets_records import decode_record
+from holdfast.core.wire.layouts.consumer_protocol import decode_assignment, decode_subscription
+from holdfast.core.wire.one.offsets_records import decode_record
+from holdfast.fleet.pipeline.ingest.source import Dump
 
 
 @pytest.mark.parametrize("policy", ["eager", "cooperative-sticky", "deferred", "incremental"])

@@ -240,10 +240,10 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         return {p: held[p] for p in held if wanted is None or p in wanted}
 
     cluster = SimpleNamespace(check=lambda: None, partition_ends=ends)
-    monkeypatch.setattr("holdfast.adapters.cluster.cluster.LiveCluster", lambda **_: cluster)
-    monkeypatch.setattr("holdfast.pipeline.session.get_session", lambda **_: object())
+    monkeypatch.setattr("holdfast.cluster.cluster.LiveCluster", lambda **_: cluster)
+    monkeypatch.setattr("holdfast.fleet.pipeline.session.get_session", lambda **_: object())
     for slow in ("batches.history.run", "ingest.dump.write_dump", "batches.watch.watch"):
-        monkeypatch.setattr(f"holdfast.pipeline.{slow}", stop)
+        monkeypatch.setattr(f"holdfast.fleet.pipeline.{slow}", stop)
     for command in ("history", "dump", "watch"):
         monkeypatch.setattr(f"holdfast.cli.commands.{command}.spark_bar", bar)
     return asked

@@ -26,18 +26,18 @@ from tests.pipeline.kinds import kind
 from tests.report.fleet import rolling_bounce, tables
 from tests.report.test_findings import CASES
 
-from holdfast.assignors.registry import ASSIGNORS
 from holdfast.cli.app import COMMANDS
 from holdfast.cli.commands import simulate_soak
-from holdfast.command_lines import DUMP, FOLDER, SERVERS, GivenSource, holdfast_line
-from holdfast.kinds.kind import GroupKind
-from holdfast.kinds.rows import CLASSIC, KINDS
-from holdfast.machine import codes
-from holdfast.report.findings.facts import Age, Facts, read_facts
-from holdfast.report.findings.finding import RULES, Finding, Limits, describe, to_cooperative
+from holdfast.core.assignors.registry import ASSIGNORS
+from holdfast.core.command_lines import DUMP, FOLDER, SERVERS, GivenSource, holdfast_line
+from holdfast.core.kinds.kind import GroupKind
+from holdfast.core.kinds.rows import CLASSIC, KINDS
+from holdfast.core.machine import codes
+from holdfast.fleet.report.findings.facts import Age, Facts, read_facts
+from holdfast.fleet.report.findings.finding import RULES, Finding, Limits, describe, to_cooperative
+from holdfast.fleet.tables.folder.manifest import Batch
+from holdfast.fleet.tables.reading import Tables, read_tables
 from holdfast.sim.soak import SoakOutcome
-from holdfast.tables.folder.manifest import Batch
-from holdfast.tables.reading import Tables, read_tables
 
 ODD = ("it's", "a b", "-x", "--group", "$HOME", "DOMAIN\\etl", "a*[1]", "\u202eltr", "=1+1", "é")
 NAMES = {code: f"{ODD[i % len(ODD)]}{i}" for i, code in enumerate(CASES)}

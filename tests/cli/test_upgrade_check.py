@@ -8,7 +8,7 @@ import pytest
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from tests.cli.running import run
 
-from holdfast.adapters.kafka_python import assignor
+from holdfast.members.kafka_python import assignor
 
 
 def checked(*arguments: object) -> tuple[int, dict]:

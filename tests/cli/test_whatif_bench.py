@@ -28,7 +28,7 @@ def test_a_group_that_does_not_come_up_is_one_line_and_the_others_are_played(
     whatif, tmp_path, monkeypatch, capsys
 ):
     """Three ways in which a group fails; the history is written at the end all the same."""
-    from holdfast.adapters.broker.broker import Broker
+    from holdfast.cluster.broker.broker import Broker
 
     wrong = {
         "ours-eager": SystemExit("2 members read 4"),

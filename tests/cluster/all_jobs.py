@@ -11,9 +11,9 @@ import signal
 import sys
 from pathlib import Path
 
-from holdfast.pipeline import steps
-from holdfast.pipeline.session import get_session
-from holdfast.tables.folder.commits import Folder
+from holdfast.fleet.pipeline import steps
+from holdfast.fleet.pipeline.session import get_session
+from holdfast.fleet.tables.folder.commits import Folder
 
 folder, dump, out = sys.argv[1:4]
 steps.HERE_ROWS = -1  # all that can be done on executors is done there

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from holdfast.tables.columns.names import batch_folder
-from holdfast.tables.columns.stored import TABLES
-from holdfast.tables.reading import Tables
-from holdfast.tables.storage.places import StorePath, place_of
+from holdfast.fleet.tables.columns.names import batch_folder
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.storage.places import StorePath, place_of
 
 
 def orphans(out):

@@ -14,8 +14,8 @@ from tests.pipeline.test_kill import everything, lived
 from tests.stores.conftest import forget, new_bucket
 from tests.stores.test_dumps import copied
 
-from holdfast.tables.reading import Tables
-from holdfast.tables.storage.places import place_of, readable
+from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.storage.places import place_of, readable
 
 pytestmark = pytest.mark.slow
 

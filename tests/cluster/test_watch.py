@@ -18,10 +18,10 @@ from tests.cluster.orphans import orphans
 from tests.pipeline.test_stream import everything
 from tests.stores.conftest import forget, new_bucket
 
-from holdfast.adapters.broker.broker import Broker, BrokerSettings
+from holdfast.cluster.broker.broker import Broker, BrokerSettings
+from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.storage.places import place_of
 from holdfast.jvm.jars import connector_jars
-from holdfast.tables.reading import Tables
-from holdfast.tables.storage.places import place_of
 
 pytestmark = pytest.mark.slow
 

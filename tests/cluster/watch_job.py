@@ -12,8 +12,8 @@ import signal
 import sys
 from pathlib import Path
 
-from holdfast.pipeline import steps
-from holdfast.tables.folder.commits import Folder
+from holdfast.fleet.pipeline import steps
+from holdfast.fleet.tables.folder.commits import Folder
 
 folder, bootstrap, out, *more = sys.argv[1:]
 steps.HERE_ROWS = -1

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.demo.accounting import settle
-from holdfast.demo.journal import Entry
+from holdfast.cli.demo.accounting import settle
+from holdfast.cli.demo.journal import Entry
 from holdfast.errors import AdapterError
 
 

@@ -75,9 +75,9 @@ def processes_of(folder: Path) -> list[str]:
 @pytest.mark.parametrize("fmt", ["table", "json"])
 def test_a_kept_broker_says_where_it_is_even_when_quiet(monkeypatch, fmt):
     """The address is a result: it goes to stdout."""
-    from holdfast.demo import run as demo_run
-    from holdfast.demo.accounting import Account
-    from holdfast.demo.tables import Witnessed
+    from holdfast.cli.demo import run as demo_run
+    from holdfast.cli.demo.accounting import Account
+    from holdfast.cli.demo.tables import Witnessed
 
     result = demo_run.DemoResult(
         account=Account(
@@ -115,8 +115,8 @@ def test_a_kept_broker_says_where_it_is_even_when_quiet(monkeypatch, fmt):
 @pytest.mark.browser
 def test_end_to_end(tmp_path):
     """With --keep: the broker stays until Ctrl-C."""
-    from holdfast.demo.run import DemoOptions
-    from holdfast.tables.reading import Tables
+    from holdfast.cli.demo.run import DemoOptions
+    from holdfast.fleet.tables.reading import Tables
 
     out = tmp_path / "out"
     sizes = ("--members", str(MEMBERS), "--partitions", str(PARTITIONS), "--seconds", "0.5")

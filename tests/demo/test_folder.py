@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.demo.run import MARK, PARTS, make_room
+from holdfast.cli.demo.run import MARK, PARTS, make_room
 from holdfast.errors import ConfigError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.demo.journal import Entry, JournalReader
-from holdfast.demo.ownership import (
+from holdfast.cli.demo.journal import Entry, JournalReader
+from holdfast.cli.demo.ownership import (
     ComparedPauses,
     Interval,
     PauseBounds,

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from holdfast.assignors.registry import ASSIGNORS
+from holdfast.core.assignors.registry import ASSIGNORS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "assignors.md").read_text(encoding="utf-8")
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from holdfast.cli import app as cli_app
-from holdfast.report.metrics import METRICS
+from holdfast.fleet.report.metrics import METRICS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 

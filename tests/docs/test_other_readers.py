@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from tests.tables.test_upkeep import committed, filled
 
-from holdfast.tables.reading import Tables
+from holdfast.fleet.tables.reading import Tables
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipeline.md"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.assignors.registry import ASSIGNORS
+from holdfast.core.assignors.registry import ASSIGNORS
 
 ROOT = Path(__file__).parents[2] / "src" / "holdfast"
 PACKAGES = sorted(

@@ -12,8 +12,8 @@ import pytest
 from tests.cli.running import run
 
 from holdfast import Group
-from holdfast.adapters.settings import Settings
 from holdfast.cli import app as cli_app
+from holdfast.cluster.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from tests.hostile import laws
 
-from holdfast.adapters.settings import KEYS
-from holdfast.assignors import claims
 from holdfast.cli.commands import serve
 from holdfast.cli.settings import FILE_NAME, NAMED_BY
+from holdfast.cluster.settings import KEYS
+from holdfast.core.assignors import claims
+from holdfast.core.machine.leader import oversized, recall
+from holdfast.fleet.report.serving import server
+from holdfast.fleet.tables.storage.private import FILE_MODE, FOLDER_MODE
 from holdfast.jvm import jars
-from holdfast.machine.leader import oversized, recall
-from holdfast.report.serving import server
-from holdfast.tables.storage.private import FILE_MODE, FOLDER_MODE
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "SECURITY.md").read_text(encoding="utf-8")

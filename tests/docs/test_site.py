@@ -67,8 +67,8 @@ def test_every_decision_has_a_number_of_its_own():
 def test_every_module_is_on_one_page_of_the_reference():
     names = [name for modules in rooms().values() for name in modules]
     assert len(names) == len(set(names))
-    assert {"holdfast.confluent", "holdfast.adapters.consumer", "holdfast.errors"} <= set(names)
-    assert rooms()["holdfast.machine.member"][0] == "holdfast.machine.member"
+    assert {"holdfast.confluent", "holdfast.members.consumer", "holdfast.errors"} <= set(names)
+    assert rooms()["holdfast.core.machine.member"][0] == "holdfast.core.machine.member"
     assert not [name for name in names if name.startswith("holdfast.cli.commands")]
 
 
@@ -77,8 +77,8 @@ def test_a_link_to_the_source_leads_to_the_reference():
         class file:  # noqa: N801
             src_uri, generated_by = "tutorials/a.md", None
 
-    told = on_page_markdown("[x](../../src/holdfast/model/group.py)", Page, None, None)
-    assert told == "[x](../reference/holdfast.model.md#holdfast.model.group)"
+    told = on_page_markdown("[x](../../src/holdfast/core/model/group.py)", Page, None, None)
+    assert told == "[x](../reference/holdfast.core.model.md#holdfast.core.model.group)"
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):

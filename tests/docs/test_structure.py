@@ -13,32 +13,32 @@ MAX_CLASS_LINES, MAX_METHODS = 300, 25
 """Of a class: lines with everything in it, functions of its own."""
 
 LARGE_ON_PURPOSE = {
-    "holdfast.adapters.consumer.Consumer": "the calls of Kafka's consumer, a few lines each",
-    "holdfast.adapters.drop_in.aiokafka.coordinator.MemberCoordinator": "aiokafka's calls",
-    "holdfast.adapters.drop_in.confluent.consumer.ConfluentConsumer": "the original's calls",
-    "holdfast.assignors.optimal.flow_moves._Flow": "one algorithm on one set of columns",
-    "holdfast.machine.member.holdings.Holdings": "every step of a hand-over, which share its state",
+    "holdfast.members.consumer.Consumer": "the calls of Kafka's consumer, a few lines each",
+    "holdfast.members.drop_in.aiokafka.coordinator.MemberCoordinator": "aiokafka's calls",
+    "holdfast.members.drop_in.confluent.consumer.ConfluentConsumer": "the original's calls",
+    "holdfast.core.assignors.optimal.flow_moves._Flow": "one algorithm on one set of columns",
+    "holdfast.core.machine.member.holdings.Holdings": "every step of a hand-over, which share its state",
     "holdfast.sim.rules.waiting.WaitingRules": "the rules of one invariant",
     "holdfast.sim.search.search.Search": "one search and its bookkeeping",
     "holdfast.sim.search.small_world.SmallWorld": "every step that a searched world can take",
-    "holdfast.wire.one.reader.Reader": "a method for each small type",
+    "holdfast.core.wire.one.reader.Reader": "a method for each small type",
 }
 """Classes that are larger, and why."""
 
 PRIVATE_ON_PURPOSE = {
-    "holdfast.adapters.drop_in.confluent.codes": "librdkafka's error codes have an underscore",
-    "holdfast.adapters.drop_in.aiokafka.consumer": "aiokafka makes its coordinator itself",
-    "holdfast.adapters.drop_in.aiokafka.fetcher": "aiokafka hands out lists record by record",
-    "holdfast.adapters.drop_in.aiokafka.state": "aiokafka forgets what stays",
-    "holdfast.adapters.drop_in.kafka.fetches": "kafka-python makes its fetcher itself",
-    "holdfast.adapters.cluster.connections": "kafka-python keeps the reason of a refused login",
-    "holdfast.adapters.cluster.refused": "kafka-python forgets sockets that it must close",
-    "holdfast.pipeline.session": "only a started PySpark knows what spark-submit was given",
+    "holdfast.members.drop_in.confluent.codes": "librdkafka's error codes have an underscore",
+    "holdfast.members.drop_in.aiokafka.consumer": "aiokafka makes its coordinator itself",
+    "holdfast.members.drop_in.aiokafka.fetcher": "aiokafka hands out lists record by record",
+    "holdfast.members.drop_in.aiokafka.state": "aiokafka forgets what stays",
+    "holdfast.members.drop_in.kafka.fetches": "kafka-python makes its fetcher itself",
+    "holdfast.cluster.connections": "kafka-python keeps the reason of a refused login",
+    "holdfast.cluster.refused": "kafka-python forgets sockets that it must close",
+    "holdfast.fleet.pipeline.session": "only a started PySpark knows what spark-submit was given",
 }
 """Files that read private attributes of a client library or of PySpark, and why."""
 
 SET_BY_NAME = {
-    "holdfast.adapters.drop_in.in_place": "modules have a client's classes under any name",
+    "holdfast.members.drop_in.in_place": "modules have a client's classes under any name",
 }
 """Files that set an attribute whose name is computed, and why."""
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.adapters.settings import Settings
+from holdfast.cluster.settings import Settings
+from holdfast.core.machine.codes import ErrorCode, describe
 from holdfast.jvm.jars import KAFKA_VERSION
-from holdfast.machine.codes import ErrorCode, describe
 
 NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 PAGES = Path(__file__).parents[2] / "docs" / "tutorials"

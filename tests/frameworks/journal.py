@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from holdfast.demo.journal import JournalWriter
+from holdfast.cli.demo.journal import JournalWriter
 
 
 class Journal:

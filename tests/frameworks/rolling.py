@@ -23,7 +23,7 @@ from tests.live.offsets_log import Commit, Generation, read_group
 from tests.live.processes import create_topic
 from tests.live.waiting import PATIENCE_SECONDS, until
 
-from holdfast.demo.journal import JournalReader
+from holdfast.cli.demo.journal import JournalReader
 
 PODS = ("a", "b", "c")
 N_PARTITIONS = 12

@@ -6,7 +6,7 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["holdfast.wire"], enable_loader_override=False):
+with atheris.instrument_imports(include=["holdfast.core.wire"], enable_loader_override=False):
     from tests.fuzz import targets
 
 

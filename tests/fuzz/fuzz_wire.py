@@ -78,7 +78,7 @@ def _groups() -> list[bytes]:
     """Groups of four members, eager and cooperative, some with the user data of their kind."""
     from tests.fuzz.targets import messages_out
 
-    from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
+    from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
 
     sent = [
         bytes.fromhex(v["hex"])
@@ -97,20 +97,20 @@ def _groups() -> list[bytes]:
 
 
 def _own_messages() -> list[bytes]:
-    from holdfast.model.designs import Design
-    from holdfast.wire.layouts.container import (
+    from holdfast.core.model.designs import Design
+    from holdfast.core.wire.layouts.container import (
         MemberAssignment,
         MemberSubscription,
         encode_member_assignment,
         encode_member_subscription,
     )
-    from holdfast.wire.layouts.incremental import (
+    from holdfast.core.wire.layouts.incremental import (
         DesignAssignment,
         DesignSubscription,
         encode_design_assignment,
         encode_design_subscription,
     )
-    from holdfast.wire.layouts.memory import RememberedMember, Share, encode_share
+    from holdfast.core.wire.layouts.memory import RememberedMember, Share, encode_share
 
     some = (("orders", (0, 3, 300)), ("clicks", (1,)))
     hashed = (("00000101", (0, 3, 300)), ("10100111", (1, 20_000, 90_000)))

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 
 from tests.hostile.group import ASSIGNORS, TOPICS
 
-from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.leader.designs import compute, read_round
-from holdfast.wire.layouts.consumer_protocol import decode_subscription, encode_subscription
+from holdfast.core.machine.actions import ComputeAssignment
+from holdfast.core.machine.leader.designs import compute, read_round
+from holdfast.core.wire.layouts.consumer_protocol import decode_subscription, encode_subscription
 
 MOST = 10
 

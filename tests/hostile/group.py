@@ -1,7 +1,7 @@
 """A group of honest members and one that lies, round by round, without network and time-outs.
 
 **Rules.** Honest members do what assignments say and report what they own, through the assignor's
-own half for members. The leader is an honest member. It keeps what :class:`~holdfast.adapters.
+own half for members. The leader is an honest member. It keeps what :class:`~holdfast.members.
 member.host.MemberHost` keeps from round to round. Some rounds a member leaves, comes back, or
 starts anew under its static name, so that partitions move and wait.
 
@@ -18,10 +18,9 @@ from functools import cache
 import numpy as np
 from tests.hostile.lies import LIAR, Known, Liar
 
-from holdfast.errors import WireError
-from holdfast.machine.actions import ComputeAssignment, LedRound
-from holdfast.machine.events import JoinedMember
-from holdfast.machine.leader.designs import (
+from holdfast.core.machine.actions import ComputeAssignment, LedRound
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader.designs import (
     Assignor,
     CooperativeAssignor,
     DesignAssignor,
@@ -29,15 +28,16 @@ from holdfast.machine.leader.designs import (
     led_round,
     read_round,
 )
-from holdfast.machine.leader.embedded import Instruction, MemberView
-from holdfast.machine.leader.oversized import with_what_exists
-from holdfast.machine.leader.subscriptions import read_subscribed_member
-from holdfast.machine.modes import RebalanceMode
-from holdfast.machine.policy import Policy
-from holdfast.model.designs import Design
-from holdfast.model.partitions import Resource, resources_of
-from holdfast.wire.layouts.consumer_protocol import Subscription, decode_subscription
-from holdfast.wire.layouts.sticky_user_data import read_claims
+from holdfast.core.machine.leader.embedded import Instruction, MemberView
+from holdfast.core.machine.leader.oversized import with_what_exists
+from holdfast.core.machine.leader.subscriptions import read_subscribed_member
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.designs import Design
+from holdfast.core.model.partitions import Resource, resources_of
+from holdfast.core.wire.layouts.consumer_protocol import Subscription, decode_subscription
+from holdfast.core.wire.layouts.sticky_user_data import read_claims
+from holdfast.errors import WireError
 
 N_HONEST = 20
 N_LYING = 50

@@ -36,10 +36,10 @@ from typing import NamedTuple
 from tests.hostile.group import ASSIGNORS, DELAY_MS, TOPICS, Round, read_as_leader
 from tests.hostile.lies import LIAR
 
-from holdfast.machine.events import JoinedMember
-from holdfast.machine.leader.designs import compute
-from holdfast.model.partitions import Resource, grouped
-from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader.designs import compute
+from holdfast.core.model.partitions import Resource, grouped
+from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
 
 MOST_IN_A_ROW = 2
 ONE = 1  # of members with equal rights some have one partition more

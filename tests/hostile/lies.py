@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from holdfast.machine.leader.ring import RoundMemory, identity_of, shares
-from holdfast.machine.leader.subscriptions import SubscribedMember
-from holdfast.model.limits import INT32_MAX
-from holdfast.model.partitions import Resource, TopicPartitions, merge_topics
-from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
-from holdfast.wire.layouts.container import MemberSubscription, encode_member_subscription
-from holdfast.wire.layouts.frames import Leaving
-from holdfast.wire.layouts.memory import COPIES, RememberedMember
-from holdfast.wire.layouts.sticky_user_data import (
+from holdfast.core.machine.leader.ring import RoundMemory, identity_of, shares
+from holdfast.core.machine.leader.subscriptions import SubscribedMember
+from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.partitions import Resource, TopicPartitions, merge_topics
+from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
+from holdfast.core.wire.layouts.container import MemberSubscription, encode_member_subscription
+from holdfast.core.wire.layouts.frames import Leaving
+from holdfast.core.wire.layouts.memory import COPIES, RememberedMember
+from holdfast.core.wire.layouts.sticky_user_data import (
     StickyUserData,
     encode_cooperative_user_data,
     encode_sticky_user_data,

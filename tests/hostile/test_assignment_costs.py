@@ -8,8 +8,8 @@ import pytest
 from tests.hostile.cost import MOST, TurnCost, cost_of_work
 from tests.hostile.group import ASSIGNORS, TOPICS
 
-from holdfast.machine.actions import Action, SendJoin, SendSync, Warn
-from holdfast.machine.events import (
+from holdfast.core.machine.actions import Action, SendJoin, SendSync, Warn
+from holdfast.core.machine.events import (
     CoordinatorFound,
     JoinAnswered,
     MetadataChanged,
@@ -17,11 +17,11 @@ from holdfast.machine.events import (
     SubscriptionChanged,
     SyncAnswered,
 )
-from holdfast.machine.leader.designs import DesignAssignor
-from holdfast.machine.member.member import Member
-from holdfast.machine.member.options import MemberOptions
-from holdfast.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
-from holdfast.wire.layouts.container import MemberAssignment, encode_member_assignment
+from holdfast.core.machine.leader.designs import DesignAssignor
+from holdfast.core.machine.member.member import Member
+from holdfast.core.machine.member.options import MemberOptions
+from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
+from holdfast.core.wire.layouts.container import MemberAssignment, encode_member_assignment
 
 EVERYTHING = tuple((topic, tuple(range(n))) for topic, n in TOPICS.items())
 

@@ -10,8 +10,8 @@ from tests.hostile.group import ASSIGNORS, TOPICS, HostileGroup
 from tests.hostile.laws import kept, kept_with_the_truth, revoked_without_need
 from tests.hostile.lies import Known
 
-from holdfast.machine.leader.designs import compute
-from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
+from holdfast.core.machine.leader.designs import compute
+from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
 
 EVERYTHING = tuple((topic, tuple(range(n))) for topic, n in TOPICS.items())
 

@@ -9,8 +9,8 @@ import pytest
 from tests.hostile.cost import MOST, ratios_of
 from tests.hostile.group import ASSIGNORS, N_LYING, TOPICS, HostileGroup
 
-from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
-from holdfast.wire.layouts.container import MemberSubscription, encode_member_subscription
+from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
+from holdfast.core.wire.layouts.container import MemberSubscription, encode_member_subscription
 
 
 def lies(n_bytes: int, generation: int) -> Mapping[str, bytes]:

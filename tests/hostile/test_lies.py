@@ -13,7 +13,7 @@ from tests.hostile.java import JavaAssignor
 from tests.hostile.laws import JavaRound, broken_laws, kept, told_what_waits
 from tests.hostile.lies import LIAR
 
-from holdfast.wire.layouts.consumer_protocol import decode_subscription
+from holdfast.core.wire.layouts.consumer_protocol import decode_subscription
 
 SEEDS = range(40)
 BESIDE_JAVA = range(1_000, 1_012)

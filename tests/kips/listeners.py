@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast.model.partitions import Resource
+from holdfast.core.model.partitions import Resource
 
 
 class RebalanceListener(Protocol):

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from holdfast import Worker
-from holdfast.machine.leader.designs import DesignAssignor
-from holdfast.machine.leader.embedded import MemberView
-from holdfast.machine.modes import RebalanceMode
-from holdfast.machine.offers import assignors_for
-from holdfast.machine.policies import POLICIES
-from holdfast.wire.layouts import container, incremental
-from holdfast.wire.layouts.consumer_protocol import decode_subscription
-from holdfast.wire.layouts.container import decode_member_subscription
+from holdfast.core.machine.leader.designs import DesignAssignor
+from holdfast.core.machine.leader.embedded import MemberView
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.offers import assignors_for
+from holdfast.core.machine.policies import POLICIES
+from holdfast.core.wire.layouts import container, incremental
+from holdfast.core.wire.layouts.consumer_protocol import decode_subscription
+from holdfast.core.wire.layouts.container import decode_member_subscription
 
 ROOT = Path(__file__).parents[2]
 VIEW = MemberView(

@@ -12,15 +12,15 @@ import pytest
 from tests.machine.subscribed import reports, subscribed
 from tests.sim.hand_played import HandPlayedGroup
 
-from holdfast.machine.leader.designs import DesignAssignor
-from holdfast.machine.leader.embedded import Instruction, MemberView
-from holdfast.machine.leader.leader import plan_round
-from holdfast.machine.leader.subscriptions import SubscribedMember
-from holdfast.machine.modes import RebalanceMode
-from holdfast.machine.offers import assignors_for
-from holdfast.machine.policy import Policy, When
-from holdfast.model.designs import Design
-from holdfast.wire.layouts.frames import Leaving
+from holdfast.core.machine.leader.designs import DesignAssignor
+from holdfast.core.machine.leader.embedded import Instruction, MemberView
+from holdfast.core.machine.leader.leader import plan_round
+from holdfast.core.machine.leader.subscriptions import SubscribedMember
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.offers import assignors_for
+from holdfast.core.machine.policy import Policy, When
+from holdfast.core.model.designs import Design
+from holdfast.core.wire.layouts.frames import Leaving
 
 SIMPLE = Policy(design=Design.SIMPLE)
 DEFERRED = Policy(design=Design.DEFERRED, delay_ms=30_000)
@@ -370,9 +370,9 @@ class TestDesignIII:
 
 def told(policy: Policy, play: HandPlayedGroup) -> dict[str, Instruction]:
     """What members read, bytes and all."""
-    from holdfast.machine.events import JoinedMember
-    from holdfast.machine.leader.designs import LeaderRound
-    from holdfast.machine.leader.embedded import MemberView
+    from holdfast.core.machine.events import JoinedMember
+    from holdfast.core.machine.leader.designs import LeaderRound
+    from holdfast.core.machine.leader.embedded import MemberView
 
     design = DesignAssignor(policy)
     members = tuple(

@@ -14,14 +14,14 @@ from tests.machine.subscribed import subscribed
 from tests.strategies import snapshots
 
 from holdfast import Worker
-from holdfast.adapters.drop_in.kafka.settings import settings_of
-from holdfast.adapters.member.membership import assignors_of
-from holdfast.adapters.settings import Settings
+from holdfast.cluster.settings import Settings
+from holdfast.core.machine.leader.designs import DesignAssignor
+from holdfast.core.machine.leader.leader import plan_round
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.designs import Design
 from holdfast.errors import ConfigError
-from holdfast.machine.leader.designs import DesignAssignor
-from holdfast.machine.leader.leader import plan_round
-from holdfast.machine.policy import Policy
-from holdfast.model.designs import Design
+from holdfast.members.drop_in.kafka.settings import settings_of
+from holdfast.members.member.membership import assignors_of
 
 
 def topic_counts(rows: dict[str, dict[str, list[int]]], topic: str) -> list[int]:

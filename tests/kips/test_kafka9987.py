@@ -11,11 +11,10 @@ from tests.assignors.groups import run, settled, snapshot, tp
 from tests.machine.player import Player
 from tests.strategies import snapshots
 
-from holdfast.assignors.claims import normalise
-from holdfast.errors import InfeasibleError
-from holdfast.machine.actions import ComputeAssignment, Warn
-from holdfast.machine.events import AssignmentComputed, JoinedMember
-from holdfast.machine.leader.designs import (
+from holdfast.core.assignors.claims import normalise
+from holdfast.core.machine.actions import ComputeAssignment, Warn
+from holdfast.core.machine.events import AssignmentComputed, JoinedMember
+from holdfast.core.machine.leader.designs import (
     EAGER,
     Assignor,
     CooperativeAssignor,
@@ -23,11 +22,12 @@ from holdfast.machine.leader.designs import (
     EagerAssignor,
     compute,
 )
-from holdfast.machine.leader.embedded import MemberView
-from holdfast.machine.modes import RebalanceMode
-from holdfast.machine.policy import Policy
-from holdfast.model.designs import Design
-from holdfast.model.group import Group
+from holdfast.core.machine.leader.embedded import MemberView
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.designs import Design
+from holdfast.core.model.group import Group
+from holdfast.errors import InfeasibleError
 
 NAME = "constrained-sticky"
 COOPERATIVE = "constrained-cooperative-sticky"

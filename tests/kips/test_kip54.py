@@ -6,8 +6,8 @@ import pytest
 from tests.assignors import laws
 from tests.assignors.groups import run, settled, snapshot, tp
 
-from holdfast.assignors.registry import ASSIGNORS
-from holdfast.model import measure
+from holdfast.core.assignors.registry import ASSIGNORS
+from holdfast.core.model import measure
 
 FOUR_TOPICS = {"t0": 2, "t1": 2, "t2": 2, "t3": 2}
 EXAMPLE_1 = "C0: t0p0 t1p1 t3p0; C1: t0p1 t2p0 t3p1; C2: t1p0 t2p1"

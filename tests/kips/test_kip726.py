@@ -6,19 +6,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.errors import ConfigError
-from holdfast.machine.actions import SendJoin
-from holdfast.machine.leader.designs import (
+from holdfast.core.machine.actions import SendJoin
+from holdfast.core.machine.leader.designs import (
     Assignor,
     CooperativeAssignor,
     DesignAssignor,
     EagerAssignor,
 )
-from holdfast.machine.leader.embedded import MemberView
-from holdfast.machine.leader.subscriptions import read_subscribed_member
-from holdfast.machine.modes import RebalanceMode, choose_mode
-from holdfast.machine.policy import Policy
-from holdfast.machine.upgrade import (
+from holdfast.core.machine.leader.embedded import MemberView
+from holdfast.core.machine.leader.subscriptions import read_subscribed_member
+from holdfast.core.machine.modes import RebalanceMode, choose_mode
+from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.upgrade import (
     Client,
     Config,
     check_group,
@@ -26,7 +25,8 @@ from holdfast.machine.upgrade import (
     mode_of,
     plan_upgrade,
 )
-from holdfast.model.designs import Design
+from holdfast.core.model.designs import Design
+from holdfast.errors import ConfigError
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.hooks import Hooks
 from holdfast.sim.world.world import World, WorldOptions

@@ -8,10 +8,10 @@ import pytest
 from tests.kips.listeners import NewListener, OldListener, Work
 from tests.machine.test_member import COOPERATIVE, EAGER, T0, T1, T2, Player, Script
 
-from holdfast.machine.actions import CallListener, Commit, DropNow, StartFetching, StopFetching
-from holdfast.machine.callbacks import ListenerCall
-from holdfast.machine.codes import ErrorCode
-from holdfast.machine.events import (
+from holdfast.core.machine.actions import CallListener, Commit, DropNow, StartFetching, StopFetching
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.events import (
     CommitAnswered,
     CommitRefused,
     Drained,

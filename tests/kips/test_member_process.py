@@ -10,7 +10,7 @@ from hypothesis import given
 from tests.machine.player import T0, T1, T2, Player
 from tests.strategies import partition_sets
 
-from holdfast.machine.actions import (
+from holdfast.core.machine.actions import (
     CallListener,
     Commit,
     DropNow,
@@ -20,8 +20,8 @@ from holdfast.machine.actions import (
     StartFetching,
     StopFetching,
 )
-from holdfast.machine.callbacks import ListenerCall
-from holdfast.machine.events import (
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import (
     CommitAnswered,
     Drained,
     HeartbeatAnswered,
@@ -30,12 +30,12 @@ from holdfast.machine.events import (
     SyncAnswered,
     Tick,
 )
-from holdfast.machine.leader.designs import DesignAssignor
-from holdfast.machine.leader.subscriptions import read_subscribed_member
-from holdfast.machine.policy import Policy
-from holdfast.model.designs import Design
-from holdfast.model.partitions import TopicPartitions, grouped, resources_of
-from holdfast.wire.layouts.container import (
+from holdfast.core.machine.leader.designs import DesignAssignor
+from holdfast.core.machine.leader.subscriptions import read_subscribed_member
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.designs import Design
+from holdfast.core.model.partitions import TopicPartitions, grouped, resources_of
+from holdfast.core.wire.layouts.container import (
     MemberAssignment,
     MemberSubscription,
     encode_member_assignment,

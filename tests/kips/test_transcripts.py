@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from tests.sim.hand_played import HandPlayedGroup
 
-from holdfast.machine.policy import Policy
-from holdfast.model.designs import Design
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.designs import Design
 
 FOLDER = Path(__file__).parents[1] / "transcripts"
 SIMPLE = Policy(design=Design.SIMPLE)

@@ -40,13 +40,11 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import (
 )
 
 from holdfast import Consumer, Worker
-from holdfast.adapters import aiokafka_assignor, kafka_python
-from holdfast.errors import ConfigError
-from holdfast.machine.leader.designs import Assignor, DesignAssignor
-from holdfast.machine.modes import RebalanceMode
-from holdfast.machine.offers import offered
-from holdfast.machine.policies import DESIGNS
-from holdfast.machine.upgrade import (
+from holdfast.core.machine.leader.designs import Assignor, DesignAssignor
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.offers import offered
+from holdfast.core.machine.policies import DESIGNS
+from holdfast.core.machine.upgrade import (
     Client,
     Config,
     check_group,
@@ -54,6 +52,8 @@ from holdfast.machine.upgrade import (
     plan_group,
     plan_upgrade,
 )
+from holdfast.errors import ConfigError
+from holdfast.members import aiokafka_assignor, kafka_python
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.world import World, WorldOptions
 

@@ -23,7 +23,7 @@ from tests.live.cut import Cut
 from tests.live.faults import ONE_BROKER, THREE_BROKERS, fire
 from tests.live.herd import CUT, POLL_SESSIONS, herd_of
 
-from holdfast.adapters.broker.broker import Broker, BrokerSettings
+from holdfast.cluster.broker.broker import Broker, BrokerSettings
 from holdfast.jvm.jars import KAFKA_VERSION
 
 DESIGNS = ("eager", "simple", "deferred", "incremental")

@@ -233,7 +233,7 @@ def sign_commits(name: str, note) -> None:
 
     ``note`` takes a dict of partition to offset, and runs before anybody else hears of it.
     """
-    from holdfast.adapters.member import link
+    from holdfast.members.member import link
 
     build, commit = link._commit_topics, link.GroupLink.commit
 
@@ -262,7 +262,7 @@ def note_drops(note) -> None:
 
     ``note`` takes the partitions. ``on_partitions_lost`` runs later, in the application's poll.
     """
-    from holdfast.adapters.member.host import MemberHost
+    from holdfast.members.member.host import MemberHost
 
     start = MemberHost.start
 

@@ -33,7 +33,7 @@ from itertools import groupby
 
 from tests.live.chaos_clients import CLIENTS, RefusedError, note_drops, sign_commits
 
-from holdfast.demo.lifeline import watch
+from holdfast.cli.demo.lifeline import watch
 
 FAILED = 3
 

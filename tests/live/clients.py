@@ -30,8 +30,8 @@ import holdfast
 import holdfast.aiokafka
 import holdfast.confluent
 import holdfast.kafka
+from holdfast.core.machine.codes import ErrorCode
 from holdfast.errors import RemoteProtocolError
-from holdfast.machine.codes import ErrorCode
 
 QUICK = {
     "auto.offset.reset": "earliest",

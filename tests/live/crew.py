@@ -13,7 +13,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from holdfast import Consumer
-from holdfast.machine import actions
+from holdfast.core.machine import actions
 
 QUICK = {
     "auto.offset.reset": "earliest",

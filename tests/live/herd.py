@@ -21,7 +21,7 @@ from tests.live.ledger import Ledger
 from tests.live.offsets_log import Generation, read_group
 from tests.live.waiting import until
 
-from holdfast.adapters.broker.broker import Broker
+from holdfast.cluster.broker.broker import Broker
 
 HERE = Path(__file__).parent
 CUT = "CUT"  # the listener behind the proxy

@@ -25,11 +25,11 @@ from tests.pipeline.kinds import printed
 from tests.ports import free_port
 from tests.wire.capture import read_all
 
-from holdfast.adapters.cluster.cluster import LiveCluster
+from holdfast.cluster.cluster import LiveCluster
+from holdfast.fleet.pipeline.ingest.dump import write_log
+from holdfast.fleet.tables.reading import Tables
 from holdfast.jvm.jars import KAFKA_VERSION, broker_coordinates, resolve
 from holdfast.jvm.java import find_java
-from holdfast.pipeline.ingest.dump import write_log
-from holdfast.tables.reading import Tables
 
 JAVA = Path(__file__).parent.parent / "java"
 COORDINATES = [

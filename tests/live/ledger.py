@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 from tests.live.offsets_log import Commit, Generation
 
-from holdfast.demo.journal import Entry
-from holdfast.demo.ownership import intervals, overlaps
+from holdfast.cli.demo.journal import Entry
+from holdfast.cli.demo.ownership import intervals, overlaps
 
 
 class Ledger:

@@ -25,7 +25,7 @@ from tests.live.crew import Topic, fresh
 
 import holdfast
 import holdfast.confluent
-from holdfast.adapters.broker.broker import Broker, BrokerSettings
+from holdfast.cluster.broker.broker import Broker, BrokerSettings
 
 N_CONSUMERS = 12
 REFUSED_S, LIES_S, PASSES_S, LOOKED_AT_S, LATE_S = 6, 12, 12, 8, 100

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tests.live import seats
 
-from holdfast.adapters.client_versions import RANGES
+from holdfast.cluster.client_versions import RANGES
 
 HERE = Path(__file__).parent
 

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from holdfast import Consumer
-from holdfast.adapters.consumer_questions import TopicPartition
-from holdfast.demo.journal import JournalWriter
-from holdfast.demo.lifeline import watch
+from holdfast.cli.demo.journal import JournalWriter
+from holdfast.cli.demo.lifeline import watch
+from holdfast.members.consumer_questions import TopicPartition
 
 
 def main(bootstrap, topic, group, name, journal, strategy, more) -> None:

@@ -1,7 +1,7 @@
 """One kafka-python consumer in a live group with our assignors, and a journal.
 
 Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL STRATEGY. STRATEGY is a Python expression over
-the names of holdfast.adapters.kafka_python. SIGTERM closes it.
+the names of holdfast.members.kafka_python. SIGTERM closes it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer
 
-from holdfast.adapters import kafka_python
-from holdfast.demo.journal import JournalWriter
-from holdfast.demo.lifeline import watch
+from holdfast.cli.demo.journal import JournalWriter
+from holdfast.cli.demo.lifeline import watch
+from holdfast.members import kafka_python
 
 
 def main(bootstrap, topic, group, name, journal, strategy) -> None:

@@ -17,8 +17,8 @@ import confluent_kafka
 from kafka import KafkaAdminClient
 from tests.live.waiting import PATIENCE_SECONDS, until
 
-from holdfast.demo.journal import JournalReader
-from holdfast.demo.ownership import holdings, intervals, overlaps
+from holdfast.cli.demo.journal import JournalReader
+from holdfast.cli.demo.ownership import holdings, intervals, overlaps
 from holdfast.jvm.jars import broker_jars
 from holdfast.jvm.java import find_java
 

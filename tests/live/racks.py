@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.live.crew import QUICK, Hand, closing, fresh
 from tests.live.waiting import until
 
-from holdfast.adapters.kafka_python import CooperativeSticky
+from holdfast.members.kafka_python import CooperativeSticky
 
 RACKS = ("rack-1", "rack-2", "rack-3")
 N_PARTITIONS = 6

@@ -15,8 +15,8 @@ from kafka.protocol.consumer import (
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.parser import KafkaProtocol
 
-from holdfast.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
-from holdfast.machine.events import (
+from holdfast.core.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
+from holdfast.core.machine.events import (
     HeartbeatAnswered,
     JoinAnswered,
     JoinedMember,

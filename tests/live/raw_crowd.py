@@ -18,14 +18,14 @@ from typing import Any
 
 from tests.live.raw_connection import RawConnection
 
-from holdfast.machine import actions, events
-from holdfast.machine.codes import COORDINATOR_GONE, ErrorCode
-from holdfast.machine.leader.designs import Assignor, compute
-from holdfast.machine.member.member import Member
-from holdfast.machine.member.options import MemberOptions
-from holdfast.machine.states import ENDED, MemberState
-from holdfast.model.partitions import Resource
-from holdfast.wire.layouts.record_size import estimate_group_bytes
+from holdfast.core.machine import actions, events
+from holdfast.core.machine.codes import COORDINATOR_GONE, ErrorCode
+from holdfast.core.machine.leader.designs import Assignor, compute
+from holdfast.core.machine.member.member import Member
+from holdfast.core.machine.member.options import MemberOptions
+from holdfast.core.machine.states import ENDED, MemberState
+from holdfast.core.model.partitions import Resource
+from holdfast.core.wire.layouts.record_size import estimate_group_bytes
 
 SHARED = 4  # connections for heartbeats
 LOADING = {*COORDINATOR_GONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from holdfast.adapters.cluster.connections import Connections
-from holdfast.adapters.member.link import GroupLink
-from holdfast.adapters.settings import Settings
-from holdfast.machine import actions, events
-from holdfast.machine.codes import ErrorCode
+from holdfast.cluster.connections import Connections
+from holdfast.cluster.settings import Settings
+from holdfast.core.machine import actions, events
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.members.member.link import GroupLink
 
 TIMEOUT_MS = 60_000
 BEAT_S = 0.1

@@ -11,7 +11,7 @@ from pathlib import Path
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from holdfast.adapters.broker.broker import BrokerSettings
+from holdfast.cluster.broker.broker import BrokerSettings
 
 USER, PASSWORD = "alice", "alice-secret"
 PLANTED = "planted-7f3a"

@@ -34,10 +34,10 @@ from tests.live.small_group import small_group
 from tests.live.waiting import PATIENCE_SECONDS, until
 
 from holdfast import Consumer, Worker
-from holdfast.adapters.broker.broker import Broker
-from holdfast.adapters.cluster.cluster import LiveCluster
+from holdfast.cluster.broker.broker import Broker
+from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import HoldfastError, RemoteProtocolError, SourceError
-from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, kafka_options
+from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC, kafka_options
 
 pytestmark = pytest.mark.broker
 
@@ -67,7 +67,7 @@ def table() -> dict[str, set[Rule]]:
 @pytest.fixture(scope="module")
 def strict(security):
     """A broker that asks for an ACL for everything; its plain listener is the administrator's."""
-    from holdfast.adapters.broker.broker import BrokerSettings
+    from holdfast.cluster.broker.broker import BrokerSettings
 
     scram = "org.apache.kafka.common.security.scram.ScramLoginModule"
     settings = BrokerSettings(
@@ -331,7 +331,7 @@ def stock(config: dict[str, Any], topic: str) -> None:
     """A program of kafka-python with an assignor of ours."""
     from kafka import KafkaConsumer
 
-    from holdfast.adapters.kafka_python import CooperativeSticky
+    from holdfast.members.kafka_python import CooperativeSticky
 
     own = {"partition_assignment_strategy": [CooperativeSticky()]}
     with closing(KafkaConsumer(topic, **by_keywords(config), **own)) as consumer:

@@ -34,7 +34,7 @@ from tests.live.offsets_log import OFFSETS_TOPIC, Generation, read_group
 from tests.live.processes import Crew, crew
 from tests.live.waiting import until
 
-from holdfast.adapters.broker.broker import Broker, BrokerSettings
+from holdfast.cluster.broker.broker import Broker, BrokerSettings
 from holdfast.confluent import Consumer
 from holdfast.jvm.jars import KAFKA_VERSION
 

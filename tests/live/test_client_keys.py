@@ -11,7 +11,7 @@ from tests.live.crew import QUICK, Topic, fresh
 from tests.live.waiting import until
 
 from holdfast import Consumer
-from holdfast.adapters import client_keys
+from holdfast.cluster import client_keys
 
 pytestmark = pytest.mark.broker
 SAME = {"max.in.flight", "socket.receive.buffer.bytes"}  # beside the key that they are

@@ -27,9 +27,9 @@ from tests.live.seats import sentence
 from tests.live.test_seat_losses import came_back
 from tests.live.waiting import PATIENCE_SECONDS, until
 
-from holdfast.adapters.drop_in.confluent.group_calls import GroupCalls
-from holdfast.adapters.drop_in.confluent.turns import has_gate
 from holdfast.confluent import Consumer
+from holdfast.members.drop_in.confluent.group_calls import GroupCalls
+from holdfast.members.drop_in.confluent.turns import has_gate
 
 pytestmark = pytest.mark.broker
 

@@ -12,9 +12,9 @@ from tests.live.crew import QUICK, Hand, Topic, account, closing, fresh, overlap
 from tests.live.waiting import until
 
 from holdfast import Consumer
-from holdfast.adapters.consumer_hands import ConsumerHands
-from holdfast.adapters.member.metrics import PrometheusCollector
 from holdfast.errors import LocalProtocolError, RemoteProtocolError, SourceError
+from holdfast.members.consumer_hands import ConsumerHands
+from holdfast.members.member.metrics import PrometheusCollector
 
 pytestmark = pytest.mark.broker
 

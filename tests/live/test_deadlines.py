@@ -30,8 +30,8 @@ from tests.live.working import (
     twice,
 )
 
+from holdfast.core.machine.codes import ErrorCode
 from holdfast.errors import RemoteProtocolError
-from holdfast.machine.codes import ErrorCode
 
 pytestmark = pytest.mark.broker
 KINDS = (Ours, Confluent, ConfluentLists, KafkaPython, KafkaPythonLoop, Aiokafka)

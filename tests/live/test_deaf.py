@@ -14,9 +14,9 @@ from tests.live.crew import Topic, fresh
 from tests.live.waiting import until
 
 import holdfast
-from holdfast.adapters.drop_in.confluent import renewal, silence
-from holdfast.adapters.member.member_log import NAME
 from holdfast.confluent import Consumer
+from holdfast.members.drop_in.confluent import renewal, silence
+from holdfast.members.member.member_log import NAME
 
 pytestmark = pytest.mark.broker
 

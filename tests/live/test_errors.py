@@ -12,17 +12,17 @@ from tests.live.raw_member import RawMember
 from tests.live.test_refusals import acl, config
 from tests.live.waiting import until
 
-from holdfast.errors import RemoteProtocolError
-from holdfast.machine.leader.embedded import MemberView
-from holdfast.machine.modes import RebalanceMode
-from holdfast.machine.offers import assignors_for
-from holdfast.machine.policy import Policy
-from holdfast.model.partitions import resources_of
-from holdfast.wire.layouts.consumer_protocol import (
+from holdfast.core.machine.leader.embedded import MemberView
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.offers import assignors_for
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.partitions import resources_of
+from holdfast.core.wire.layouts.consumer_protocol import (
     Subscription,
     decode_assignment,
     encode_subscription,
 )
+from holdfast.errors import RemoteProtocolError
 
 pytestmark = pytest.mark.broker
 

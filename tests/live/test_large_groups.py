@@ -14,9 +14,9 @@ from tests.live.crew import fresh
 from tests.live.offsets_log import group_sizes
 from tests.live.raw_crowd import Crowd, CrowdOptions
 
-from holdfast.machine.offers import assignors_for
-from holdfast.machine.policy import Policy
-from holdfast.wire.layouts.record_size import MESSAGE_MAX_BYTES
+from holdfast.core.machine.offers import assignors_for
+from holdfast.core.machine.policy import Policy
+from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
 
 pytestmark = pytest.mark.broker
 

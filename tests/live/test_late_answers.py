@@ -13,9 +13,9 @@ from tests.live.waiting import until
 import holdfast
 import holdfast.confluent
 import holdfast.kafka
-from holdfast.adapters.cluster.connections import Connections
-from holdfast.adapters.cluster.lookup import Lookup
-from holdfast.adapters.settings import Settings
+from holdfast.cluster.connections import Connections
+from holdfast.cluster.lookup import Lookup
+from holdfast.cluster.settings import Settings
 from holdfast.errors import HoldfastError
 
 pytestmark = pytest.mark.broker

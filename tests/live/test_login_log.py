@@ -18,8 +18,8 @@ from tests.live.small_group import small_group
 from tests.live.waiting import until
 
 from holdfast import Consumer, Worker
-from holdfast.adapters import kafka_python
-from holdfast.adapters.cluster import render
+from holdfast.cluster import render
+from holdfast.members import kafka_python
 
 _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _TOLD = base64.b64encode(f"\0{QUOTED_USER}\0{QUOTED_PASSWORD}".encode()).decode()

@@ -12,9 +12,9 @@ from tests.live.crew import QUICK, Hand, Held, Topic, account, closing, fresh, o
 from tests.live.waiting import until
 
 from holdfast import Consumer
-from holdfast.adapters.cluster.broker_lags import BrokerLags
+from holdfast.core.machine import actions
 from holdfast.errors import RemoteProtocolError
-from holdfast.machine import actions
+from holdfast.members.member.broker_lags import BrokerLags
 
 pytestmark = pytest.mark.broker
 
@@ -280,8 +280,8 @@ def stock(broker, topic: Topic, group: str, assignor):
 
 
 def test_every_assignor_of_the_registry_serves_a_stock_client(broker):
-    from holdfast.adapters.kafka_python import assignor
-    from holdfast.assignors.registry import ASSIGNORS
+    from holdfast.core.assignors.registry import ASSIGNORS
+    from holdfast.members.kafka_python import assignor
 
     topic = Topic(broker.bootstrap, 3)
     for name, info in ASSIGNORS.items():
@@ -295,7 +295,7 @@ def test_every_assignor_of_the_registry_serves_a_stock_client(broker):
 
 
 def test_lags_from_the_broker_decide_in_a_stock_client(broker):
-    from holdfast.adapters.kafka_python import assignor
+    from holdfast.members.kafka_python import assignor
 
     topic, group = Topic(broker.bootstrap, 4), fresh("group")
     lagging(broker, group, topic, [90, 80, 3, 1])

@@ -16,9 +16,9 @@ from tests.live.waiting import until
 from tests.pipeline.kinds import printed
 from tests.pipeline.test_kinds import said_partitions
 
-from holdfast.report.drawing.writing import render
-from holdfast.report.findings.examination import examine
-from holdfast.report.findings.facts import read_facts
+from holdfast.fleet.report.drawing.writing import render
+from holdfast.fleet.report.findings.examination import examine
+from holdfast.fleet.report.findings.facts import read_facts
 
 pytestmark = pytest.mark.broker
 

@@ -15,11 +15,11 @@ from kafka.protocol.admin import DescribeGroupsRequest
 from tests.live.crew import fresh
 from tests.live.raw_connection import RawConnection
 
-from holdfast.machine.actions import SendHeartbeat, SendJoin, SendSync
-from holdfast.machine.codes import COORDINATOR_GONE, ErrorCode
-from holdfast.machine.events import JoinAnswered, SyncAnswered
-from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
-from holdfast.wire.layouts.record_size import MESSAGE_MAX_BYTES, estimate_group_bytes
+from holdfast.core.machine.actions import SendHeartbeat, SendJoin, SendSync
+from holdfast.core.machine.codes import COORDINATOR_GONE, ErrorCode
+from holdfast.core.machine.events import JoinAnswered, SyncAnswered
+from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
+from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES, estimate_group_bytes
 
 pytestmark = pytest.mark.broker
 

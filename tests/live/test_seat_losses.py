@@ -11,7 +11,7 @@ from tests.live.crew import Held
 from tests.live.diary import Diary
 from tests.live.seats import DROP_INS, sentence
 
-from holdfast.machine import actions
+from holdfast.core.machine import actions
 
 pytestmark = pytest.mark.broker
 MANUAL = {"enable_auto_commit": False}

@@ -11,11 +11,11 @@ from tests.live.security import PASSWORD, USER, unsecured_token
 from tests.live.waiting import until
 
 from holdfast import Consumer
-from holdfast.adapters.cluster.cluster import LiveCluster
-from holdfast.adapters.cluster.connections import Connections
-from holdfast.adapters.settings import Settings
+from holdfast.cluster.cluster import LiveCluster
+from holdfast.cluster.connections import Connections
+from holdfast.cluster.settings import Settings
 from holdfast.errors import ConfigError, HoldfastError, SourceError
-from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, kafka_options
+from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC, kafka_options
 
 pytestmark = pytest.mark.broker
 

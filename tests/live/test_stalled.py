@@ -15,8 +15,8 @@ from tests.live.test_more_kinds import described, spread
 from tests.live.test_wild_groups import LOGGERS, SESSIONS
 from tests.live.waiting import until
 
-from holdfast.adapters.broker import broker as brokers
-from holdfast.adapters.broker import properties
+from holdfast.cluster.broker import broker as brokers
+from holdfast.cluster.broker import properties
 
 pytestmark = pytest.mark.broker
 

@@ -19,13 +19,13 @@ from tests.live.waiting import until
 from tests.pipeline.kinds import printed
 from tests.report.test_findings import CASES, OF_A_FOLDER
 
-from holdfast.command_lines import FOLDER, SERVERS, GivenSource
-from holdfast.kinds.kind import GroupKind
-from holdfast.kinds.rows import CLASSIC, KINDS
-from holdfast.report.columns.timeline import last_time
-from holdfast.report.findings.facts import NOT_KEPT, Age, read_facts
-from holdfast.report.findings.finding import RULES, Finding, Limits
-from holdfast.tables.reading import read_tables
+from holdfast.core.command_lines import FOLDER, SERVERS, GivenSource
+from holdfast.core.kinds.kind import GroupKind
+from holdfast.core.kinds.rows import CLASSIC, KINDS
+from holdfast.fleet.report.columns.timeline import last_time
+from holdfast.fleet.report.findings.facts import NOT_KEPT, Age, read_facts
+from holdfast.fleet.report.findings.finding import RULES, Finding, Limits
+from holdfast.fleet.tables.reading import read_tables
 
 pytestmark = pytest.mark.broker
 OLD = Age(seconds=1e6, is_kept=True)

@@ -10,9 +10,9 @@ import pytest
 from tests.live.processes import Crew, crew
 from tests.live.waiting import PATIENCE_SECONDS, until
 
-from holdfast.demo.ownership import intervals, unowned_seconds
-from holdfast.machine.leader.successors import START_MS
-from holdfast.machine.policy import Policy
+from holdfast.cli.demo.ownership import intervals, unowned_seconds
+from holdfast.core.machine.leader.successors import START_MS
+from holdfast.core.machine.policy import Policy
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

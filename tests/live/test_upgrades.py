@@ -19,9 +19,9 @@ import pytest
 from tests.live.processes import Crew, crew
 from tests.live.waiting import until
 
+from holdfast.core.machine.upgrade import Client, Config, check_step, plan_group, plan_upgrade
 from holdfast.jvm.jars import broker_jars
 from holdfast.jvm.java import find_java
-from holdfast.machine.upgrade import Client, Config, check_step, plan_group, plan_upgrade
 
 pytestmark = pytest.mark.broker
 

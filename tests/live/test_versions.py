@@ -14,10 +14,10 @@ from tests.live.chaos import cluster
 from tests.live.versions import FAULTS, commands, members, workers
 from tests.live.waiting import until
 
-from holdfast.adapters.cluster.diagnosis import known_requests
-from holdfast.adapters.drop_in.confluent.native import CONSUMER_GROUP_HEARTBEAT
-from holdfast.adapters.settings import Settings
+from holdfast.cluster.diagnosis import known_requests
+from holdfast.cluster.settings import Settings
 from holdfast.confluent import Consumer
+from holdfast.members.drop_in.confluent.native import CONSUMER_GROUP_HEARTBEAT
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

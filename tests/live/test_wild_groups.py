@@ -21,9 +21,9 @@ from tests.live.waiting import until
 from tests.live.wild import GROUPS, SESSION_MS, WildGroup, in_turn, is_within
 from tests.pipeline.kinds import printed
 
-from holdfast.adapters.broker import broker as brokers
-from holdfast.adapters.broker import properties
-from holdfast.pipeline.history.broker_log import CONTRADICTED
+from holdfast.cluster.broker import broker as brokers
+from holdfast.cluster.broker import properties
+from holdfast.fleet.pipeline.history.broker_log import CONTRADICTED
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -15,10 +15,10 @@ from tests.live.crew import QUICK, Hand, Topic, closing, fresh
 from tests.live.waiting import until
 
 from holdfast import Worker
-from holdfast.adapters.worker import Resource
-from holdfast.demo.journal import JournalReader
-from holdfast.demo.ownership import holdings, intervals, overlaps
+from holdfast.cli.demo.journal import JournalReader
+from holdfast.cli.demo.ownership import holdings, intervals, overlaps
 from holdfast.errors import RemoteProtocolError
+from holdfast.members.worker import Resource
 
 pytestmark = pytest.mark.broker
 

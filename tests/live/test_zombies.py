@@ -24,7 +24,7 @@ from tests.live.waiting import until
 from tests.live.zombie_member import LOST_TEXT, N_HELD, Case
 
 from holdfast import Worker
-from holdfast.machine.codes import ErrorCode
+from holdfast.core.machine.codes import ErrorCode
 
 pytestmark = pytest.mark.broker
 

@@ -34,11 +34,11 @@ from tests.live.herd import herd_of
 from tests.live.waiting import until
 
 from holdfast import Worker
-from holdfast.adapters.broker.broker import Broker
-from holdfast.adapters.cluster.cluster import LiveCluster
+from holdfast.cluster.broker.broker import Broker
+from holdfast.cluster.cluster import LiveCluster
+from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.tables.reading import read_tables
 from holdfast.jvm import jars
-from holdfast.pipeline.ingest.source import Dump
-from holdfast.tables.reading import read_tables
 
 CLIENTS = "holdfast+confluent+aiokafka+kafka"
 FAULTS = ("rolling bounce", "kill -9, back at once", "kill -9 two")

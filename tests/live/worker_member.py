@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from holdfast import Worker
-from holdfast.demo.journal import JournalWriter
-from holdfast.demo.lifeline import watch
+from holdfast.cli.demo.journal import JournalWriter
+from holdfast.cli.demo.lifeline import watch
 
 
 def main(bootstrap, group, name, journal, config, resources) -> None:

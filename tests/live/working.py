@@ -14,7 +14,7 @@ import confluent_kafka
 from tests.live import clients
 from tests.live.clients import Place
 
-from holdfast.machine.states import MemberState
+from holdfast.core.machine.states import MemberState
 
 QUICK = {
     # Only a hand-over commits here, and the loop at no time between.

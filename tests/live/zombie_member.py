@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast import Consumer, Worker
-from holdfast.demo.lifeline import watch
+from holdfast.cli.demo.lifeline import watch
 from holdfast.errors import RemoteProtocolError
 
 N_HELD = 10  # records of a partition when the process is stopped

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from holdfast.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
-from holdfast.machine.codes import ErrorCode
-from holdfast.machine.coordinator.coordinator import Coordinator
-from holdfast.machine.coordinator.group_log import Append
-from holdfast.machine.coordinator.group_messages import (
+from holdfast.core.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.coordinator.coordinator import Coordinator
+from holdfast.core.machine.coordinator.group_log import Append
+from holdfast.core.machine.coordinator.group_messages import (
     Answer,
     CommitDone,
     CoordinatorOptions,
     Received,
     SendCommit,
 )
-from holdfast.machine.events import HeartbeatAnswered, JoinAnswered, LeaveAnswered
-from holdfast.machine.states import GroupState
+from holdfast.core.machine.events import HeartbeatAnswered, JoinAnswered, LeaveAnswered
+from holdfast.core.machine.states import GroupState
 
 EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
 COMPLETING, STABLE = GroupState.COMPLETING_REBALANCE, GroupState.STABLE

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast.errors import WireError
-from holdfast.machine.actions import (
+from holdfast.core.machine.actions import (
     CallListener,
     SendJoin,
     SendSync,
 )
-from holdfast.machine.events import (
+from holdfast.core.machine.events import (
     CoordinatorFound,
     JoinAnswered,
     ListenerReturned,
@@ -16,10 +15,11 @@ from holdfast.machine.events import (
     SubscriptionChanged,
     SyncAnswered,
 )
-from holdfast.machine.leader.embedded import Instruction, MemberView
-from holdfast.machine.member.member import Member
-from holdfast.machine.member.options import MemberOptions
-from holdfast.machine.modes import RebalanceMode
+from holdfast.core.machine.leader.embedded import Instruction, MemberView
+from holdfast.core.machine.member.member import Member
+from holdfast.core.machine.member.options import MemberOptions
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.errors import WireError
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
 EAGER, COOPERATIVE = RebalanceMode.EAGER, RebalanceMode.COOPERATIVE

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from holdfast.machine.leader.ring import LeftOut, RoundMemory, identity_of, shares
-from holdfast.machine.leader.subscriptions import SubscribedMember
-from holdfast.model.partitions import TopicPartitions
-from holdfast.wire.layouts.container import MemberSubscription
-from holdfast.wire.layouts.memory import RememberedMember
+from holdfast.core.machine.leader.ring import LeftOut, RoundMemory, identity_of, shares
+from holdfast.core.machine.leader.subscriptions import SubscribedMember
+from holdfast.core.model.partitions import TopicPartitions
+from holdfast.core.wire.layouts.container import MemberSubscription
+from holdfast.core.wire.layouts.memory import RememberedMember
 
 
 def subscribed(

@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 from tests.machine.player import T0, T1, Player
 
-from holdfast.errors import ConfigError
-from holdfast.jvm.jars import broker_jars
-from holdfast.jvm.java import find_java
-from holdfast.machine.actions import (
+from holdfast.core.machine.actions import (
     ComputeAssignment,
     DropNow,
     Fail,
@@ -24,7 +21,7 @@ from holdfast.machine.actions import (
     SendSync,
     Warn,
 )
-from holdfast.machine.codes import (
+from holdfast.core.machine.codes import (
     EXPECTED,
     FATAL,
     MEMBER_OVER,
@@ -34,7 +31,7 @@ from holdfast.machine.codes import (
     commits_again,
     describe,
 )
-from holdfast.machine.events import (
+from holdfast.core.machine.events import (
     AssignmentComputed,
     CommitRefused,
     CoordinatorFound,
@@ -47,9 +44,12 @@ from holdfast.machine.events import (
     SyncAnswered,
     Tick,
 )
-from holdfast.machine.member.member_data import NO_REQUEST
-from holdfast.machine.member.options import MemberOptions
-from holdfast.machine.states import ENDED, MemberState
+from holdfast.core.machine.member.member_data import NO_REQUEST
+from holdfast.core.machine.member.options import MemberOptions
+from holdfast.core.machine.states import ENDED, MemberState
+from holdfast.errors import ConfigError
+from holdfast.jvm.jars import broker_jars
+from holdfast.jvm.java import find_java
 
 JAVA = Path(__file__).parents[1] / "java" / "ErrorCodes.java"
 UNKNOWN_TO_US = 99

@@ -18,18 +18,18 @@ from tests.machine.clients import (
     Group,
 )
 
-from holdfast.errors import WireError
-from holdfast.machine.codes import ErrorCode
-from holdfast.machine.coordinator.coordinator import Coordinator
-from holdfast.machine.coordinator.group_log import (
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.coordinator.coordinator import Coordinator
+from holdfast.core.machine.coordinator.group_log import (
     Durable,
     StoredGroup,
     StoredMember,
     commit_record,
     group_record,
 )
-from holdfast.machine.events import SyncAnswered
-from holdfast.wire.one.offsets_records import decode_record, encode_record
+from holdfast.core.machine.events import SyncAnswered
+from holdfast.core.wire.one.offsets_records import decode_record, encode_record
+from holdfast.errors import WireError
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=30)
 INT32S, INT64S = (st.integers(-(2**n), 2**n - 1) for n in (31, 63))

@@ -8,10 +8,10 @@ import pytest
 from tests.machine.subscribed import reports, subscribed
 from tests.sim.hand_played import HandPlayedGroup
 
-from holdfast.machine.leader.leader import plan_round
-from holdfast.machine.leader.ring import RoundMemory, shares
-from holdfast.machine.policy import Policy, When
-from holdfast.model.designs import Design
+from holdfast.core.machine.leader.leader import plan_round
+from holdfast.core.machine.leader.ring import RoundMemory, shares
+from holdfast.core.machine.policy import Policy, When
+from holdfast.core.model.designs import Design
 
 POLICY = Policy(design=Design.DEFERRED, delay_ms=30_000)
 

@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 from tests.strategies import snapshots
 
 from holdfast import perform_assignment
-from holdfast.assignors.registry import ASSIGNORS, assign
-from holdfast.errors import ConfigError, ModelError
-from holdfast.machine.leader.leader_turn import (
+from holdfast.core.assignors.registry import ASSIGNORS, assign
+from holdfast.core.machine.leader.leader_turn import (
     Member,
     assign_members,
     read_group,
     read_members,
 )
-from holdfast.model.group import Group
-from holdfast.wire.layouts.consumer_protocol import (
+from holdfast.core.model.group import Group
+from holdfast.core.wire.layouts.consumer_protocol import (
     Subscription,
     decode_assignment,
     encode_subscription,
 )
-from holdfast.wire.layouts.sticky_user_data import StickyUserData, encode_sticky_user_data
+from holdfast.core.wire.layouts.sticky_user_data import StickyUserData, encode_sticky_user_data
+from holdfast.errors import ConfigError, ModelError
 
 
 def messages(snapshot: dict[str, Any], *, eager: bool) -> list[Member]:

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.machine.player import COOPERATIVE, EAGER, T0, T1, T2, Player, Script
 
-from holdfast.errors import ConfigError, LocalProtocolError
-from holdfast.machine.actions import (
+from holdfast.core.machine.actions import (
     CallListener,
     Commit,
     ComputeAssignment,
@@ -24,9 +23,9 @@ from holdfast.machine.actions import (
     StopFetching,
     Warn,
 )
-from holdfast.machine.callbacks import ListenerCall
-from holdfast.machine.codes import ErrorCode
-from holdfast.machine.events import (
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.events import (
     AssignmentComputed,
     AssignmentFailed,
     CommitAnswered,
@@ -46,11 +45,12 @@ from holdfast.machine.events import (
     SyncAnswered,
     Tick,
 )
-from holdfast.machine.leader.counts import HASH_BYTES
-from holdfast.machine.leader.ring import hash_of_topic
-from holdfast.machine.member.options import MemberOptions
-from holdfast.machine.modes import choose_mode
-from holdfast.machine.states import MemberState
+from holdfast.core.machine.leader.counts import HASH_BYTES
+from holdfast.core.machine.leader.ring import hash_of_topic
+from holdfast.core.machine.member.options import MemberOptions
+from holdfast.core.machine.modes import choose_mode
+from holdfast.core.machine.states import MemberState
+from holdfast.errors import ConfigError, LocalProtocolError
 
 
 def test_a_first_join_asks_for_an_id_then_joins_with_it():

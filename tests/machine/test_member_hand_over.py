@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.machine.player import T0, T1, T2, Player
 
-from holdfast.machine.actions import (
+from holdfast.core.machine.actions import (
     CallListener,
     Commit,
     DropNow,
@@ -16,9 +16,9 @@ from holdfast.machine.actions import (
     StopFetching,
     Warn,
 )
-from holdfast.machine.callbacks import ListenerCall
-from holdfast.machine.codes import ErrorCode
-from holdfast.machine.events import (
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.events import (
     CommitAnswered,
     CommitRefused,
     Drained,
@@ -30,8 +30,8 @@ from holdfast.machine.events import (
     RequestFailed,
     Tick,
 )
-from holdfast.machine.states import MemberState
-from holdfast.wire.layouts.frames import Leaving
+from holdfast.core.machine.states import MemberState
+from holdfast.core.wire.layouts.frames import Leaving
 
 
 def test_scenario_52_a_callback_that_raises_gives_up_without_a_commit():

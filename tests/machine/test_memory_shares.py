@@ -12,30 +12,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.machine.subscribed import awaited, reports, subscribed
 
-import holdfast.machine.leader.ring as ring_room
-import holdfast.wire.layouts.memory as memory_layout
-from holdfast.assignors.claims import normalise
-from holdfast.machine.events import JoinedMember
-from holdfast.machine.leader.deferral import defer
-from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
-from holdfast.machine.leader.leader import group_of, plan_round
-from holdfast.machine.leader.recall import Memory, recall
-from holdfast.machine.leader.ring import LeftOut, RoundMemory, identity_of, shares, topic_hash
-from holdfast.machine.leader.subscriptions import SubscribedMember
-from holdfast.machine.policy import Policy
-from holdfast.model.designs import Design
-from holdfast.model.partitions import TopicPartitions, resources_of
-from holdfast.wire.layouts.container import (
+import holdfast.core.machine.leader.ring as ring_room
+import holdfast.core.wire.layouts.memory as memory_layout
+from holdfast.core.assignors.claims import normalise
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader.deferral import defer
+from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
+from holdfast.core.machine.leader.leader import group_of, plan_round
+from holdfast.core.machine.leader.recall import Memory, recall
+from holdfast.core.machine.leader.ring import LeftOut, RoundMemory, identity_of, shares, topic_hash
+from holdfast.core.machine.leader.subscriptions import SubscribedMember
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.designs import Design
+from holdfast.core.model.partitions import TopicPartitions, resources_of
+from holdfast.core.wire.layouts.container import (
     decode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.wire.layouts.memory import (
+from holdfast.core.wire.layouts.memory import (
     RememberedMember,
     Share,
     decode_share,
     encode_share,
 )
-from holdfast.wire.layouts.record_size import estimate_group_bytes
+from holdfast.core.wire.layouts.record_size import estimate_group_bytes
 
 DELAY_MS = 300_000
 POLICY = Policy(design=Design.DEFERRED, delay_ms=DELAY_MS)

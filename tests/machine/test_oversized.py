@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.events import JoinedMember
-from holdfast.machine.leader import oversized
-from holdfast.machine.leader.designs import DesignAssignor, compute, read_round
-from holdfast.machine.leader.oversized import most_bytes, topics_alone, with_what_exists
-from holdfast.machine.leader.subscriptions import subscribed_members
-from holdfast.machine.policy import Policy
-from holdfast.model.designs import Design
-from holdfast.wire.layouts.consumer_protocol import (
+from holdfast.core.machine.actions import ComputeAssignment
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader import oversized
+from holdfast.core.machine.leader.designs import DesignAssignor, compute, read_round
+from holdfast.core.machine.leader.oversized import most_bytes, topics_alone, with_what_exists
+from holdfast.core.machine.leader.subscriptions import subscribed_members
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.designs import Design
+from holdfast.core.wire.layouts.consumer_protocol import (
     Subscription,
     decode_subscription,
     encode_subscription,

@@ -10,35 +10,35 @@ from tests.machine.clients import Group
 from tests.machine.subscribed import awaited, carried, reports, subscribed
 from tests.sim.hand_played import HandPlayedGroup
 
-from holdfast.errors import ConfigError
-from holdfast.machine.codes import ErrorCode
-from holdfast.machine.events import JoinedMember
-from holdfast.machine.leader.deferral import owed
-from holdfast.machine.leader.designs import (
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader.deferral import owed
+from holdfast.core.machine.leader.designs import (
     CooperativeAssignor,
     DesignAssignor,
     EagerAssignor,
     LeaderRound,
 )
-from holdfast.machine.leader.embedded import MemberView
-from holdfast.machine.leader.leader import plan_round
-from holdfast.machine.leader.recall import Memory
-from holdfast.machine.leader.ring import LeftOut
-from holdfast.machine.leader.subscriptions import SubscribedMember, subscribed_members
-from holdfast.machine.modes import RebalanceMode
-from holdfast.machine.offers import assignors_for
-from holdfast.machine.policy import KindPolicy, Policy
-from holdfast.model.designs import Design
-from holdfast.wire.layouts.consumer_protocol import (
+from holdfast.core.machine.leader.embedded import MemberView
+from holdfast.core.machine.leader.leader import plan_round
+from holdfast.core.machine.leader.recall import Memory
+from holdfast.core.machine.leader.ring import LeftOut
+from holdfast.core.machine.leader.subscriptions import SubscribedMember, subscribed_members
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.offers import assignors_for
+from holdfast.core.machine.policy import KindPolicy, Policy
+from holdfast.core.model.designs import Design
+from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     decode_assignment,
     decode_subscription,
     encode_assignment,
 )
-from holdfast.wire.layouts.container import MemberAssignment, encode_member_assignment
-from holdfast.wire.layouts.frames import Leaving
-from holdfast.wire.layouts.memory import RememberedMember
-from holdfast.wire.layouts.sticky_user_data import decode_sticky_user_data
+from holdfast.core.wire.layouts.container import MemberAssignment, encode_member_assignment
+from holdfast.core.wire.layouts.frames import Leaving
+from holdfast.core.wire.layouts.memory import RememberedMember
+from holdfast.core.wire.layouts.sticky_user_data import decode_sticky_user_data
+from holdfast.errors import ConfigError
 
 SIMPLE = Policy(design=Design.SIMPLE)
 POLICY = Policy(design=Design.DEFERRED, delay_ms=30_000)

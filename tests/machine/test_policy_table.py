@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.adapters.member.membership import assignors_of, policy_of
-from holdfast.adapters.settings import Settings
-from holdfast.adapters.worker import Worker
-from holdfast.assignors.registry import ASSIGNORS
+from holdfast.cluster.settings import Settings
+from holdfast.core.assignors.registry import ASSIGNORS
+from holdfast.core.machine.offers import assignors_for
+from holdfast.core.machine.policies import DEFAULTS, POLICIES, find_policy, policy_of_protocol
 from holdfast.errors import ConfigError
-from holdfast.machine.offers import assignors_for
-from holdfast.machine.policies import DEFAULTS, POLICIES, find_policy, policy_of_protocol
-from holdfast.pipeline.replay.settings import ReplaySettings, offered
+from holdfast.fleet.pipeline.replay.settings import ReplaySettings, offered
+from holdfast.members.member.membership import assignors_of, policy_of
+from holdfast.members.worker import Worker
 from holdfast.sim.scenarios import Setup
 from holdfast.sim.scenarios import assignors_of as simulated_assignors
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from tests.machine.clients import NONE, PREPARING, SESSION_MS, STABLE, Group
 
-from holdfast.machine.codes import ErrorCode
-from holdfast.machine.events import JoinAnswered, SyncAnswered
-from holdfast.wire.layouts.record_size import batch_bytes
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.events import JoinAnswered, SyncAnswered
+from holdfast.core.wire.layouts.record_size import batch_bytes
 
 UNKNOWN = ErrorCode.UNKNOWN_SERVER_ERROR
 LIMIT = 4_000

@@ -10,15 +10,15 @@ import pytest
 from tests.machine.clients import COMPLETING, EMPTY, PREPARING, STABLE, Group
 from tests.machine.player import T0, T1, Player
 
-import holdfast.machine.coordinator
-from holdfast.machine.coordinator import coordinator, group_data, rounds
-from holdfast.machine.coordinator.group_data import GroupData
-from holdfast.machine.events import RejoinRequested
-from holdfast.machine.member import member_data
-from holdfast.machine.member.holdings import HandOver, HandOverStep, Holdings, Limit
-from holdfast.machine.member.identity import Identity
-from holdfast.machine.member.member_data import NEVER_MS, MemberData
-from holdfast.machine.states import GROUP_TRANSITIONS, GroupState
+import holdfast.core.machine.coordinator
+from holdfast.core.machine.coordinator import coordinator, group_data, rounds
+from holdfast.core.machine.coordinator.group_data import GroupData
+from holdfast.core.machine.events import RejoinRequested
+from holdfast.core.machine.member import member_data
+from holdfast.core.machine.member.holdings import HandOver, HandOverStep, Holdings, Limit
+from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.member.member_data import NEVER_MS, MemberData
+from holdfast.core.machine.states import GROUP_TRANSITIONS, GroupState
 
 MEMBER_SETTINGS = {"assignors", "options", "mode"}
 HOLDINGS_SETTINGS = {"auto_commit", "commit_retries", "retry_backoff_ms", "last_commit_ms"}
@@ -151,7 +151,7 @@ def test_a_group_enters_no_state_past_its_table(state, to):
 
 def test_a_groups_state_is_set_in_one_place():
     places = []
-    for path in Path(holdfast.machine.coordinator.__path__[0]).glob("*.py"):
+    for path in Path(holdfast.core.machine.coordinator.__path__[0]).glob("*.py"):
         for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(function, ast.FunctionDef):
                 places += [

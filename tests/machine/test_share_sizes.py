@@ -14,24 +14,24 @@ import numpy as np
 import pytest
 from tests.machine.subscribed import awaited
 
-from holdfast.machine.events import JoinedMember
-from holdfast.machine.leader.designs import (
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader.designs import (
     Assignor,
     CooperativeAssignor,
     DesignAssignor,
     LeaderRound,
 )
-from holdfast.machine.leader.embedded import MemberView
-from holdfast.machine.leader.ring import FEW, LeftOut, RoundMemory, identity_of, shares
-from holdfast.machine.leader.subscriptions import subscribed_members
-from holdfast.machine.leader.successors import most_remembered
-from holdfast.machine.modes import RebalanceMode
-from holdfast.machine.policy import Policy
-from holdfast.model.columns import I64
-from holdfast.model.designs import Design
-from holdfast.model.partitions import grouped
-from holdfast.wire.layouts.memory import RememberedMember, read_share
-from holdfast.wire.layouts.record_size import estimate_group_bytes
+from holdfast.core.machine.leader.embedded import MemberView
+from holdfast.core.machine.leader.ring import FEW, LeftOut, RoundMemory, identity_of, shares
+from holdfast.core.machine.leader.subscriptions import subscribed_members
+from holdfast.core.machine.leader.successors import most_remembered
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.columns import I64
+from holdfast.core.model.designs import Design
+from holdfast.core.model.partitions import grouped
+from holdfast.core.wire.layouts.memory import RememberedMember, read_share
+from holdfast.core.wire.layouts.record_size import estimate_group_bytes
 
 RATIO = 2.2
 MANY = 1 << 40

@@ -8,11 +8,11 @@ import pytest
 from tests.machine.subscribed import reports
 from tests.sim.hand_played import HandPlayedGroup
 
-from holdfast.machine.leader.ring import identity_of
-from holdfast.machine.leader.successors import START_MS
-from holdfast.machine.policy import Policy
-from holdfast.model.designs import Design
-from holdfast.wire.layouts.memory import RememberedMember, decode_share, encode_share
+from holdfast.core.machine.leader.ring import identity_of
+from holdfast.core.machine.leader.successors import START_MS
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.designs import Design
+from holdfast.core.wire.layouts.memory import RememberedMember, decode_share, encode_share
 
 POLICY = Policy(design=Design.DEFERRED, delay_ms=60_000)
 HOUR_MS = 3_600_000

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from tests import strategies
 from tests.machine.subscribed import subscribed
 
-from holdfast.assignors.registry import assign
-from holdfast.machine.actions import ComputeAssignment, LedRound
-from holdfast.machine.events import JoinedMember
-from holdfast.machine.leader.designs import DesignAssignor, compute, led_round
-from holdfast.machine.leader.leader import plan_round
-from holdfast.machine.leader.targets import isolated_target, weighted_target
-from holdfast.machine.policy import Policy
-from holdfast.model.columns import NO_OWNER
-from holdfast.model.designs import Design
-from holdfast.model.group import Group
-from holdfast.model.partitions import grouped, resources_of
-from holdfast.wire.layouts.container import MemberSubscription, encode_member_subscription
+from holdfast.core.assignors.registry import assign
+from holdfast.core.machine.actions import ComputeAssignment, LedRound
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader.designs import DesignAssignor, compute, led_round
+from holdfast.core.machine.leader.leader import plan_round
+from holdfast.core.machine.leader.targets import isolated_target, weighted_target
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.columns import NO_OWNER
+from holdfast.core.model.designs import Design
+from holdfast.core.model.group import Group
+from holdfast.core.model.partitions import grouped, resources_of
+from holdfast.core.wire.layouts.container import MemberSubscription, encode_member_subscription
 
 
 def sticky(group: Group):

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.machine.subscribed import subscribed
 
-from holdfast.machine.leader.subscriptions import SubscribedMember, undisputed
-from holdfast.model.partitions import TopicPartitions, resources_of
+from holdfast.core.machine.leader.subscriptions import SubscribedMember, undisputed
+from holdfast.core.model.partitions import TopicPartitions, resources_of
 
 NUMBERS = st.lists(st.integers(-1, 3), max_size=4)
 CLAIMS = st.lists(st.tuples(st.sampled_from("tuv"), NUMBERS.map(tuple)), max_size=3).map(tuple)

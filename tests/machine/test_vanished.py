@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.machine import actions, events
-from holdfast.machine.leader.designs import compute
-from holdfast.machine.leader.embedded import MemberView
-from holdfast.machine.modes import RebalanceMode
-from holdfast.machine.offers import assignors_for
+from holdfast.core.machine import actions, events
+from holdfast.core.machine.leader.designs import compute
+from holdfast.core.machine.leader.embedded import MemberView
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.offers import assignors_for
 
 OWNED = {"a": (("t", 0), ("t", 2), ("u", 0)), "b": (("t", 1), ("t", 3))}
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.columns import distinct, frozen, row_of, stable_order, starts, within
+from holdfast.core.model.columns import distinct, frozen, row_of, stable_order, starts, within
 
 counts = st.lists(st.integers(0, 4), max_size=8)
 

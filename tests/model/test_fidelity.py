@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.fidelity import (
+from holdfast.core.model.fidelity import (
     agreement_of_bounds,
     agreement_of_counts,
     agreement_of_sequences,

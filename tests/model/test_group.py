@@ -12,10 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.strategies import snapshots
 
+from holdfast.core.model.group import Group
+from holdfast.core.model.reported import MAX_EXAMPLES, DroppedClaims, ReportedClaims, Subscriptions
+from holdfast.core.model.topics import NO_RACK, Topics
 from holdfast.errors import ModelError
-from holdfast.model.group import Group
-from holdfast.model.reported import MAX_EXAMPLES, DroppedClaims, ReportedClaims, Subscriptions
-from holdfast.model.topics import NO_RACK, Topics
 
 
 def group_of(**member: Any) -> Group:

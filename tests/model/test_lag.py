@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.oracles import lag_of_offsets
 
+from holdfast.core.model.lag import NO_COMMIT, lag_column_of, lag_of_columns, summable
 from holdfast.errors import ModelError
-from holdfast.model.lag import NO_COMMIT, lag_column_of, lag_of_columns, summable
 
 RESETS = st.sampled_from(["latest", "LATEST", "earliest", "none", "by_duration:PT1H"])
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.oracles import is_cross_rack, is_rack_match, subscribers
 from tests.strategies import snapshots
 
+from holdfast.core.model import measure
+from holdfast.core.model.assignment import Assignment
+from holdfast.core.model.columns import NO_OWNER
+from holdfast.core.model.group import Group
 from holdfast.errors import ModelError
-from holdfast.model import measure
-from holdfast.model.assignment import Assignment
-from holdfast.model.columns import NO_OWNER
-from holdfast.model.group import Group
 
 loads = st.lists(st.integers(0, 50), max_size=8)
 owners = st.lists(st.integers(-1, 3), max_size=12)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model import partition_columns, partitions
-from holdfast.model.partitions import KEPT, resources_of, resources_of_topic
-from holdfast.model.topics import Topics
+from holdfast.core.model import partition_columns, partitions
+from holdfast.core.model.partitions import KEPT, resources_of, resources_of_topic
+from holdfast.core.model.topics import Topics
 
 NUMBERS = st.integers(-(2**31), 2**31 - 1) | st.integers(0, 40) | st.just(KEPT)
 TOPICS = Topics.from_counts({"a": 3, "b": 0, "c": 2})

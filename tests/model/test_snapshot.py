@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.model.group import Group
 from holdfast.errors import ModelError
-from holdfast.model.group import Group
 
 BASE = {"partitions": {"t": 2}, "members": [{"id": "m", "topics": ["t"]}]}
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.model.topics import Topics
 from holdfast.errors import ModelError
-from holdfast.model.topics import Topics
 
 
 @given(st.dictionaries(st.text("ab", max_size=3), st.integers(0, 4)))

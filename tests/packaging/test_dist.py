@@ -17,12 +17,12 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 MUST = (
     "holdfast/py.typed",
     "holdfast/jvm/jars.sha256",
-    "holdfast/pipeline/log4j2.properties",
-    "holdfast/report/grafana.json",
-    "holdfast/report/drawing/page/main.js",
-    "holdfast/report/drawing/page/style.css",
-    "holdfast/report/findings/doctor.schema.json",
-    "holdfast/report/serving/page/live.js",
+    "holdfast/fleet/pipeline/log4j2.properties",
+    "holdfast/fleet/report/grafana.json",
+    "holdfast/fleet/report/drawing/page/main.js",
+    "holdfast/fleet/report/drawing/page/style.css",
+    "holdfast/fleet/report/findings/doctor.schema.json",
+    "holdfast/fleet/report/serving/page/live.js",
 )
 """Data files that code opens by name, one at least of every folder that has some."""
 

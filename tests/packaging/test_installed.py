@@ -46,7 +46,7 @@ KAFKA = (
 )
 STOCK = (
     "from kafka import KafkaConsumer\n"
-    "from holdfast.adapters.kafka_python import CooperativeSticky\n"
+    "from holdfast.members.kafka_python import CooperativeSticky\n"
     "consumer = KafkaConsumer(TOPIC, bootstrap_servers=BROKER, group_id=GROUP,"
     " auto_offset_reset='earliest',"
     " partition_assignment_strategy=[CooperativeSticky()])\nn = 0\n"
@@ -67,7 +67,7 @@ async def main():
 asyncio.run(main())
 """
 DELTA = """
-from holdfast.pipeline.session import get_session
+from holdfast.fleet.pipeline.session import get_session
 spark = get_session(delta=True)
 print('rows', spark.read.format('delta').load(f'{TABLES}/rebalances').count())
 spark.stop()

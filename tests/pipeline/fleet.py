@@ -8,15 +8,15 @@ import uuid
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.tables.columns.schemas import arrow_schema
-from holdfast.wire.layouts.consumer_protocol import (
+from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS
-from holdfast.wire.one.offsets_records import Record, encode_record
+from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS
+from holdfast.core.wire.one.offsets_records import Record, encode_record
+from holdfast.fleet.tables.columns.schemas import arrow_schema
 
 NAMESPACE = uuid.UUID(int=7)
 PARTITIONS = 50

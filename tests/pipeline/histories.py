@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from holdfast.pipeline.ingest.generations import HEAD, MEMBER_ROWS, OWNED_ROWS, Generations
+from holdfast.fleet.pipeline.ingest.generations import HEAD, MEMBER_ROWS, OWNED_ROWS, Generations
 
 law = settings(deadline=None, derandomize=True, max_examples=100)
 

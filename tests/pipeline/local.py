@@ -8,14 +8,14 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.pipeline import steps
-from holdfast.pipeline.batches.history import ends_of, topic_names
-from holdfast.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
-from holdfast.pipeline.ingest.selection import Selection
-from holdfast.pipeline.ingest.source import Dump
-from holdfast.tables.columns.schemas import arrow_schema
-from holdfast.tables.folder.manifest import Batch
-from holdfast.tables.reading import Tables
+from holdfast.fleet.pipeline import steps
+from holdfast.fleet.pipeline.batches.history import ends_of, topic_names
+from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.folder.manifest import Batch
+from holdfast.fleet.tables.reading import Tables
 
 
 @dataclass(slots=True)

@@ -13,15 +13,15 @@ from pathlib import Path
 
 from tests.pipeline.stream_that_dies import THIRD, DumpFeed, Said
 
-from holdfast.pipeline import steps
-from holdfast.pipeline.batches.history import run
-from holdfast.pipeline.batches.watch import Stream, follow
-from holdfast.pipeline.ingest.selection import Selection
-from holdfast.pipeline.ingest.source import Dump
-from holdfast.pipeline.replay import run as replay
-from holdfast.pipeline.replay.story import stories
-from holdfast.pipeline.session import RUNTIME_CONF, get_session
-from holdfast.tables.reading import Tables
+from holdfast.fleet.pipeline import steps
+from holdfast.fleet.pipeline.batches.history import run
+from holdfast.fleet.pipeline.batches.watch import Stream, follow
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.replay import run as replay
+from holdfast.fleet.pipeline.replay.story import stories
+from holdfast.fleet.pipeline.session import RUNTIME_CONF, get_session
+from holdfast.fleet.tables.reading import Tables
 
 
 def lacks(thing, name):

@@ -14,15 +14,15 @@ from pathlib import Path
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from holdfast.pipeline.batches.jobs import Job
-from holdfast.pipeline.batches.watch import Stream, follow
-from holdfast.pipeline.ingest.selection import Selection
-from holdfast.pipeline.ingest.source import Dump
-from holdfast.pipeline.session import get_session
-from holdfast.tables.folder import commits
-from holdfast.tables.folder.delta_log import LOG
-from holdfast.tables.folder.manifest import COMMITS, MANIFEST
-from holdfast.tables.reading import Tables
+from holdfast.fleet.pipeline.batches.jobs import Job
+from holdfast.fleet.pipeline.batches.watch import Stream, follow
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.session import get_session
+from holdfast.fleet.tables.folder import commits
+from holdfast.fleet.tables.folder.delta_log import LOG
+from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST
+from holdfast.fleet.tables.reading import Tables
 
 THIRD = 11
 """Offsets of a batch: a third of those of the dump."""

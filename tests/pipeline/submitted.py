@@ -10,8 +10,8 @@ import runpy
 import sys
 from pathlib import Path
 
-from holdfast.pipeline import steps
-from holdfast.pipeline.session import get_session
+from holdfast.fleet.pipeline import steps
+from holdfast.fleet.pipeline.session import get_session
 
 folder, (dump, out) = Path(__file__).parents[2] / "jobs", sys.argv[1:3]
 steps.HERE_ROWS = -1  # all that can be done on executors is done there

@@ -14,7 +14,7 @@ from tests.pipeline.histories import generation
 from tests.pipeline.test_stream import everything
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.history.broker_log import (
+from holdfast.fleet.pipeline.history.broker_log import (
     CONTRADICTED,
     SAYS_MORE,
     Statement,
@@ -23,8 +23,8 @@ from holdfast.pipeline.history.broker_log import (
     read_statements,
     restated,
 )
-from holdfast.pipeline.ingest.source import Dump
-from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.tables.columns.schemas import arrow_schema
 
 IDLE = ("is_idle", "idle_lower_seconds", "idle_upper_seconds")
 CAPTURED = Path(__file__).with_name("captured")

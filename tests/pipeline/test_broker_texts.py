@@ -8,9 +8,8 @@ import re
 import pytest
 from tests.pipeline.class_files import classes
 
-from holdfast.jvm.jars import broker_jars
-from holdfast.pipeline.history.broker_log import DEPARTURES, read_statements, together
-from holdfast.pipeline.history.broker_texts import (
+from holdfast.fleet.pipeline.history.broker_log import DEPARTURES, read_statements, together
+from holdfast.fleet.pipeline.history.broker_texts import (
     BUMPS,
     CLASSIC_TEXTS,
     COMPUTED,
@@ -24,6 +23,7 @@ from holdfast.pipeline.history.broker_texts import (
     REASONS,
     Waits,
 )
+from holdfast.jvm.jars import broker_jars
 
 KNOWN = (*CLASSIC_TEXTS, *MODERN_TEXTS, *BUMPS, COMPUTED, *ENDS, *LOADED, *NEXT_REQUEST)
 SPEAKS = re.compile(r"group|member|epoch|rebalance", re.IGNORECASE)

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from holdfast.pipeline import session
-from holdfast.pipeline.command_session import LOGGERS, not_interrupted, open_session
+from holdfast.fleet.pipeline import session
+from holdfast.fleet.pipeline.command_session import LOGGERS, not_interrupted, open_session
 
 
 @pytest.fixture

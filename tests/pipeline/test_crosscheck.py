@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.pipeline import fleet
 
-from holdfast.pipeline.batches.history import run
-from holdfast.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.batches.history import run
+from holdfast.fleet.pipeline.ingest.source import Dump
 
 pytestmark = pytest.mark.spark
 

@@ -11,15 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.wire.records_twin import records
 
-from holdfast.errors import WireError
-from holdfast.pipeline.ingest import decode
-from holdfast.pipeline.ingest.generations import (
-    Generations,
-    assignment_table,
-    concat,
-    generation_tables,
-)
-from holdfast.wire.layouts.consumer_protocol import (
+from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     decode_assignment,
@@ -27,10 +19,18 @@ from holdfast.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS
-from holdfast.wire.layouts.record_size import batch_bytes
-from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
-from holdfast.wire.one.topic_ids import topic_id_text
+from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS
+from holdfast.core.wire.layouts.record_size import batch_bytes
+from holdfast.core.wire.one.offsets_records import Record, decode_record, encode_record
+from holdfast.core.wire.one.topic_ids import topic_id_text
+from holdfast.errors import WireError
+from holdfast.fleet.pipeline.ingest import decode
+from holdfast.fleet.pipeline.ingest.generations import (
+    Generations,
+    assignment_table,
+    concat,
+    generation_tables,
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -7,14 +7,14 @@ import pytest
 from tests.pipeline.kinds import kind
 from tests.pipeline.test_decode import batch_of
 
-from holdfast.kinds.kind import Given
-from holdfast.kinds.rows import KINDS
-from holdfast.kinds.streams import tell_warm_ups
-from holdfast.pipeline.ingest import decode
-from holdfast.wire.layouts.connect import ASSIGNMENT, METADATA
-from holdfast.wire.layouts.streams_user_data import NEVER_MS
-from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
-from holdfast.wire.one.writer import Writer
+from holdfast.core.kinds.kind import Given
+from holdfast.core.kinds.rows import KINDS
+from holdfast.core.kinds.streams import tell_warm_ups
+from holdfast.core.wire.layouts.connect import ASSIGNMENT, METADATA
+from holdfast.core.wire.layouts.streams_user_data import NEVER_MS
+from holdfast.core.wire.one.offsets_records import Record, decode_record, encode_record
+from holdfast.core.wire.one.writer import Writer
+from holdfast.fleet.pipeline.ingest import decode
 
 CAPTURED = ("connect", "worker", "streams_classic")
 NAMES = ("subscription", "assignment")

@@ -14,9 +14,9 @@ import pytest
 from tests.pipeline import local
 from tests.pipeline.test_kill import everything, lived
 
+from holdfast.fleet.pipeline.session import RUNTIME_CONF, get_session
+from holdfast.fleet.tables.reading import Tables
 from holdfast.jvm.java import find_java
-from holdfast.pipeline.session import RUNTIME_CONF, get_session
-from holdfast.tables.reading import Tables
 
 pytestmark = pytest.mark.spark
 

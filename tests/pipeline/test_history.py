@@ -11,16 +11,16 @@ from tests.pipeline import fleet
 from tests.pipeline.histories import COOPERATIVE, generation, histories, owners, twin_movements
 
 from holdfast.errors import SourceError
-from holdfast.pipeline import steps
-from holdfast.pipeline.batches.history import run
-from holdfast.pipeline.batches.views import register_views
-from holdfast.pipeline.ingest.selection import Selection
-from holdfast.pipeline.ingest.source import Dump
-from holdfast.tables.columns.rows import sort_rows
-from holdfast.tables.columns.stored import TABLES
-from holdfast.tables.folder.contents import sweep
-from holdfast.tables.folder.manifest import COMMITS, MANIFEST
-from holdfast.tables.reading import Tables
+from holdfast.fleet.pipeline import steps
+from holdfast.fleet.pipeline.batches.history import run
+from holdfast.fleet.pipeline.batches.views import register_views
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.tables.columns.rows import sort_rows
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.folder.contents import sweep
+from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST
+from holdfast.fleet.tables.reading import Tables
 
 pytestmark = pytest.mark.spark
 

@@ -7,11 +7,11 @@ import pytest
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 
-from holdfast.pipeline.history.ages import with_record_ages
-from holdfast.pipeline.history.pauses import idle_rows
-from holdfast.report.columns.history import read_rebalances
-from holdfast.tables.columns.stored import TABLES
-from holdfast.tables.reading import read_tables
+from holdfast.fleet.pipeline.history.ages import with_record_ages
+from holdfast.fleet.pipeline.history.pauses import idle_rows
+from holdfast.fleet.report.columns.history import read_rebalances
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.reading import read_tables
 
 ENDS = [("t", 0, 0, 10), ("t", 1, 0, 10), ("t", 2, 0, 10), ("t", 3, 0, 0), ("t", 4, 0, 10)]
 COMMITS = [

@@ -13,8 +13,8 @@ from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 from tests.pipeline.test_stream import TABLES, consumer_records
 
-from holdfast.tables.columns.stored import TABLES as DEFINED
-from holdfast.tables.reading import Tables
+from holdfast.fleet.tables.columns.stored import TABLES as DEFINED
+from holdfast.fleet.tables.reading import Tables
 
 pytestmark = pytest.mark.spark
 

@@ -20,19 +20,19 @@ from tests.pipeline.kinds import kind, printed
 
 from holdfast.cli.commands.history import tell_unread
 from holdfast.cli.watching import tell_batch
-from holdfast.pipeline.batches.watch import Stream
-from holdfast.pipeline.ingest.dump import share_table
-from holdfast.pipeline.ingest.selection import Selection
-from holdfast.tables.folder.manifest import Batch
-from holdfast.tables.reading import Tables
-from holdfast.wire.layouts.container import (
+from holdfast.core.wire.layouts.container import (
     MemberAssignment,
     MemberSubscription,
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.wire.layouts.frames import Leaving
-from holdfast.wire.one.offsets_records import decode_record, encode_record
+from holdfast.core.wire.layouts.frames import Leaving
+from holdfast.core.wire.one.offsets_records import decode_record, encode_record
+from holdfast.fleet.pipeline.batches.watch import Stream
+from holdfast.fleet.pipeline.ingest.dump import share_table
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.tables.folder.manifest import Batch
+from holdfast.fleet.tables.reading import Tables
 
 MODERN = ("streams", "share")
 EVERY = (*MODERN, "streams_classic", "connect", "migrated", "worker")

@@ -9,8 +9,8 @@ from tests.cli.running import run as cli
 from tests.pipeline import fleet, known, local
 from tests.pipeline.test_stream import everything
 
-from holdfast.pipeline.batches.history import run
-from holdfast.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.batches.history import run
+from holdfast.fleet.pipeline.ingest.selection import Selection
 
 EVERYONE = Selection(all_groups=True)
 

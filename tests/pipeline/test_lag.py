@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 
-from holdfast.pipeline.ingest.positions import POSITION, reduced
-from holdfast.tables.columns import groups
+from holdfast.fleet.pipeline.ingest.positions import POSITION, reduced
+from holdfast.fleet.tables.columns import groups
 
 TAKEN_AT = 1_000
 ISO = "1970-01-01T00:16:40+00:00"

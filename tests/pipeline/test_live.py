@@ -17,17 +17,17 @@ from tests.cli.running import run as cli
 from tests.live.small_group import small_group
 from tests.pipeline.test_deployment import run as submitted
 
-from holdfast.adapters.cluster.cluster import LiveCluster
+from holdfast.cluster.cluster import LiveCluster
+from holdfast.core.wire.one.offsets_partition import offsets_partition
+from holdfast.core.wire.one.topic_ids import read_topic_id
 from holdfast.errors import SourceError
+from holdfast.fleet.pipeline.batches.history import run
+from holdfast.fleet.pipeline.ingest.dump import write_dump
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC, Dump
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.reading import Tables
 from holdfast.jvm.jars import connector_jars
-from holdfast.pipeline.batches.history import run
-from holdfast.pipeline.ingest.dump import write_dump
-from holdfast.pipeline.ingest.selection import Selection
-from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, Dump
-from holdfast.tables.columns.stored import TABLES
-from holdfast.tables.reading import Tables
-from holdfast.wire.one.offsets_partition import offsets_partition
-from holdfast.wire.one.topic_ids import read_topic_id
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -121,7 +121,7 @@ def test_what_is_read_here_is_what_tasks_read(spark, lived, tmp_path, monkeypatc
     cluster, _, group = lived
     chosen = Selection(groups=[group])
     here = run(spark, cluster, tmp_path / "here", selection=chosen)
-    monkeypatch.setattr("holdfast.pipeline.steps.HERE_ROWS", -1)
+    monkeypatch.setattr("holdfast.fleet.pipeline.steps.HERE_ROWS", -1)
     there = run(spark, cluster, tmp_path / "there", selection=chosen)
     assert here.n_records == there.n_records > 0
     for name in TABLES:
@@ -150,7 +150,7 @@ def test_no_broker_at_the_address():
 
 
 def test_a_stream_of_a_live_cluster_ends_and_resumes(spark, lived, tmp_path):
-    from holdfast.pipeline.batches.watch import watch
+    from holdfast.fleet.pipeline.batches.watch import watch
 
     cluster, _, group = lived
     selection = Selection(groups=[group])
@@ -193,7 +193,7 @@ class SeenError(Exception):
 
 
 def test_a_stream_reads_log_ends_though_nobody_commits(spark, lived, tmp_path):
-    from holdfast.pipeline.batches.watch import watch
+    from holdfast.fleet.pipeline.batches.watch import watch
 
     cluster, topic, group = lived
     lags = []

@@ -11,10 +11,10 @@ import pytest
 from tests.cli.running import run as command
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.ingest import merge as merging
-from holdfast.pipeline.ingest.dump import write_log
-from holdfast.pipeline.ingest.merge import MergedSnapshot, merge_dumps
-from holdfast.pipeline.ingest.source import OFFSETS_TOPIC
+from holdfast.fleet.pipeline.ingest import merge as merging
+from holdfast.fleet.pipeline.ingest.dump import write_log
+from holdfast.fleet.pipeline.ingest.merge import MergedSnapshot, merge_dumps
+from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

@@ -8,9 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.pipeline.histories import COOPERATIVE, build, generation, histories, law, twin_movements
 
-from holdfast.pipeline.history.dense import dense
-from holdfast.pipeline.history.movements import carry, compare, movement_table, pause_candidates
-from holdfast.pipeline.ingest.generations import Generations, concat
+from holdfast.fleet.pipeline.history.dense import dense
+from holdfast.fleet.pipeline.history.movements import (
+    carry,
+    compare,
+    movement_table,
+    pause_candidates,
+)
+from holdfast.fleet.pipeline.ingest.generations import Generations, concat
 
 
 def tables(gens):

@@ -9,16 +9,16 @@ from tests.pipeline import local, worlds
 from tests.pipeline.histories import generation
 from tests.pipeline.test_plan import TOPICS, tables
 
-from holdfast.adapters.kafka_python import assignor
-from holdfast.assignors import registry
-from holdfast.assignors.claims import Claims
-from holdfast.assignors.registry import AssignorInfo
-from holdfast.assignors.result import Solution
-from holdfast.machine.offers import assignors_for
-from holdfast.pipeline.plan.run import plan
-from holdfast.pipeline.replay.run import Request, replay
-from holdfast.pipeline.replay.settings import ReplaySettings
-from holdfast.pipeline.replay.story import stories
+from holdfast.core.assignors import registry
+from holdfast.core.assignors.claims import Claims
+from holdfast.core.assignors.registry import AssignorInfo
+from holdfast.core.assignors.result import Solution
+from holdfast.core.machine.offers import assignors_for
+from holdfast.fleet.pipeline.plan.run import plan
+from holdfast.fleet.pipeline.replay.run import Request, replay
+from holdfast.fleet.pipeline.replay.settings import ReplaySettings
+from holdfast.fleet.pipeline.replay.story import stories
+from holdfast.members.kafka_python import assignor
 
 NAME = "all-to-first"
 

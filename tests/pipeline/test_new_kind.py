@@ -8,17 +8,17 @@ import re
 import pytest
 from tests.pipeline import fleet, local
 
+from holdfast.core.kinds import rows
+from holdfast.core.kinds.given_lists import lists_of
+from holdfast.core.kinds.kind import ACTIVE, Given, GroupKind, GroupType, Words
 from holdfast.errors import WireError
-from holdfast.kinds import rows
-from holdfast.kinds.given_lists import lists_of
-from holdfast.kinds.kind import ACTIVE, Given, GroupKind, GroupType, Words
-from holdfast.pipeline.plan.run import plan
-from holdfast.pipeline.replay.story import stories
-from holdfast.report.drawing.sections import group_figures
-from holdfast.report.findings.doctor import examine_fleet
-from holdfast.report.findings.facts import read_facts
-from holdfast.report.findings.finding import describe
-from holdfast.report.metrics import exposition
+from holdfast.fleet.pipeline.plan.run import plan
+from holdfast.fleet.pipeline.replay.story import stories
+from holdfast.fleet.report.drawing.sections import group_figures
+from holdfast.fleet.report.findings.doctor import examine_fleet
+from holdfast.fleet.report.findings.facts import read_facts
+from holdfast.fleet.report.findings.finding import describe
+from holdfast.fleet.report.metrics import exposition
 
 QUEUES = "this group divides jobs of queues"
 

@@ -14,15 +14,15 @@ from tests.cli.running import run as cli
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation, law
 
-from holdfast.assignors.registry import ASSIGNORS, assign
+from holdfast.core.assignors.registry import ASSIGNORS, assign
+from holdfast.core.model.limits import MOST_PARTITIONS
 from holdfast.errors import ConfigError, SourceError
-from holdfast.model.limits import MOST_PARTITIONS
-from holdfast.pipeline import steps
-from holdfast.pipeline.ingest.source import Dump
-from holdfast.pipeline.plan import run as plans
-from holdfast.pipeline.plan.rows import FLEET, fleet_rows, topics_of
-from holdfast.pipeline.plan.run import Fleet, group_of, plan, plan_rows
-from holdfast.pipeline.plan.spread import Spread, order_by
+from holdfast.fleet.pipeline import steps
+from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.plan import run as plans
+from holdfast.fleet.pipeline.plan.rows import FLEET, fleet_rows, topics_of
+from holdfast.fleet.pipeline.plan.run import Fleet, group_of, plan, plan_rows
+from holdfast.fleet.pipeline.plan.spread import Spread, order_by
 
 
 def tables(tmp_path, history, commits=(), ends=()):

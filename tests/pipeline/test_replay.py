@@ -9,12 +9,12 @@ from tests.pipeline import local, worlds
 from tests.pipeline.histories import generation
 from tests.pipeline.test_replay_story import told
 
-from holdfast.pipeline import steps
-from holdfast.pipeline.replay.costs import ReplayCosts
-from holdfast.pipeline.replay.play import replay as replay_story
-from holdfast.pipeline.replay.run import REPLAY, Request, replay
-from holdfast.pipeline.replay.settings import ReplaySettings, actual_setting
-from holdfast.pipeline.replay.story import stories
+from holdfast.fleet.pipeline import steps
+from holdfast.fleet.pipeline.replay.costs import ReplayCosts
+from holdfast.fleet.pipeline.replay.play import replay as replay_story
+from holdfast.fleet.pipeline.replay.run import REPLAY, Request, replay
+from holdfast.fleet.pipeline.replay.settings import ReplaySettings, actual_setting
+from holdfast.fleet.pipeline.replay.story import stories
 
 COSTS = ReplayCosts(given={"hand-over": 7_000})
 POLICIES = ("eager", "simple", "holdfast-simple", "deferred", "incremental")

@@ -8,10 +8,10 @@ import pytest
 from tests.pipeline import local, worlds
 from tests.pipeline.test_replay_story import killed
 
-from holdfast.pipeline.replay.costs import COSTS, HAND_OVERS, ReplayCosts
-from holdfast.pipeline.replay.run import Request, replay
-from holdfast.pipeline.replay.settings import ReplaySettings
-from holdfast.pipeline.replay.story import stories
+from holdfast.fleet.pipeline.replay.costs import COSTS, HAND_OVERS, ReplayCosts
+from holdfast.fleet.pipeline.replay.run import Request, replay
+from holdfast.fleet.pipeline.replay.settings import ReplaySettings
+from holdfast.fleet.pipeline.replay.story import stories
 from holdfast.sim.world.costs import Costs
 
 STOPPED = "partition_seconds_stopped"

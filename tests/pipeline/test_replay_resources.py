@@ -9,9 +9,9 @@ from tests.pipeline.histories import generation
 from tests.pipeline.kinds import kind
 from tests.pipeline.test_replay_story import told
 
-from holdfast.pipeline.replay.run import NO_848, Request, replay
-from holdfast.pipeline.replay.settings import ReplaySettings
-from holdfast.pipeline.replay.story import stories
+from holdfast.fleet.pipeline.replay.run import NO_848, Request, replay
+from holdfast.fleet.pipeline.replay.settings import ReplaySettings
+from holdfast.fleet.pipeline.replay.story import stories
 from holdfast.sim.baselines.connect import ConnectAssignor
 from holdfast.sim.world.world import World, WorldOptions
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import COOPERATIVE, generation, histories, law
 
-from holdfast.pipeline.replay.costs import HAND_OVERS, ReplayCosts
-from holdfast.pipeline.replay.happenings import Do, Story
-from holdfast.pipeline.replay.rows import GroupRows, RecordedGeneration, RecordedMember
-from holdfast.pipeline.replay.settings import actual_setting
-from holdfast.pipeline.replay.story import MAX_GENERATIONS, client_of, stories, story_of
+from holdfast.fleet.pipeline.replay.costs import HAND_OVERS, ReplayCosts
+from holdfast.fleet.pipeline.replay.happenings import Do, Story
+from holdfast.fleet.pipeline.replay.rows import GroupRows, RecordedGeneration, RecordedMember
+from holdfast.fleet.pipeline.replay.settings import actual_setting
+from holdfast.fleet.pipeline.replay.story import MAX_GENERATIONS, client_of, stories, story_of
 
 CAPTURED = Path(__file__).with_name("captured") / "dump"
 

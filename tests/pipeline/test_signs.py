@@ -9,9 +9,9 @@ import pytest
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import COOPERATIVE, generation
 
-from holdfast.pipeline.history.rebalances import CAUSES
-from holdfast.pipeline.history.signs import AFTER_SESSION_MS, TOLD
-from holdfast.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.history.rebalances import CAUSES
+from holdfast.fleet.pipeline.history.signs import AFTER_SESSION_MS, TOLD
+from holdfast.fleet.pipeline.ingest.source import Dump
 
 A, B, ALL = {"t": [0, 1]}, {"t": [2, 3]}, {"t": [0, 1, 2, 3]}
 SESSION = 10  # seconds, in the records of these histories

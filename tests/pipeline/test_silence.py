@@ -6,9 +6,9 @@ import pytest
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 
-from holdfast.report.findings.doctor import examine_fleet
-from holdfast.tables.columns.stored import TABLES
-from holdfast.tables.reading import read_tables
+from holdfast.fleet.report.findings.doctor import examine_fleet
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.reading import read_tables
 
 LEFT_S = 1_000
 LAST_S = 680

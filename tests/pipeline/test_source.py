@@ -12,19 +12,19 @@ import pyarrow.parquet as pq
 import pytest
 from tests.pipeline import fleet
 
-from holdfast.adapters.cluster.cluster import LiveCluster
+from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import ConfigError, SourceError
-from holdfast.pipeline.ingest import dump as dump_module
-from holdfast.pipeline.ingest.dump import _check_counts, _write_records, gathered
-from holdfast.pipeline.ingest.pieces import named, pieces, read_pieces
-from holdfast.pipeline.ingest.source import Dump, kafka_options
-from holdfast.pipeline.session import local_cores, parse_defaults
-from holdfast.pipeline.spark_errors import _deepest
-from holdfast.pipeline.steps import collected
-from holdfast.tables.columns.schemas import arrow_schema
-from holdfast.tables.columns.stored import TABLES
-from holdfast.tables.folder.manifest import COMMITS, MANIFEST, Batch
-from holdfast.tables.reading import Tables
+from holdfast.fleet.pipeline.ingest import dump as dump_module
+from holdfast.fleet.pipeline.ingest.dump import _check_counts, _write_records, gathered
+from holdfast.fleet.pipeline.ingest.pieces import named, pieces, read_pieces
+from holdfast.fleet.pipeline.ingest.source import Dump, kafka_options
+from holdfast.fleet.pipeline.session import local_cores, parse_defaults
+from holdfast.fleet.pipeline.spark_errors import _deepest
+from holdfast.fleet.pipeline.steps import collected
+from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST, Batch
+from holdfast.fleet.tables.reading import Tables
 
 
 @pytest.fixture
@@ -174,8 +174,8 @@ def test_settings_of_others_are_read():
 
 
 def test_a_properties_file(tmp_path):
-    from holdfast.adapters.cluster.cluster import client_settings
-    from holdfast.adapters.cluster.properties import read_properties
+    from holdfast.cluster.cluster import client_settings
+    from holdfast.cluster.properties import read_properties
 
     file = tmp_path / "client.properties"
     file.write_text(

@@ -8,17 +8,17 @@ import pytest
 from tests.pipeline.histories import generation
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.batches import state
-from holdfast.pipeline.batches.split import RowKind, split_rows
-from holdfast.pipeline.ingest.generations import Generations
-from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.fleet.pipeline.batches import state
+from holdfast.fleet.pipeline.batches.split import RowKind, split_rows
+from holdfast.fleet.pipeline.ingest.generations import Generations
+from holdfast.fleet.tables.columns.schemas import arrow_schema
 
 
 def some():
     """Two generations of a group, one member each, which owns a partition."""
     from tests.pipeline import fleet
 
-    from holdfast.pipeline.ingest.decode import generations
+    from holdfast.fleet.pipeline.ingest.decode import generations
 
     records = [fleet.classic(generation("g", n, {"a": {"t": [0]}})) for n in (1, 2)]
     rows = [

@@ -9,14 +9,14 @@ import pytest
 from tests.pipeline import local
 from tests.pipeline.test_kill import lived
 
-from holdfast.pipeline import steps
-from holdfast.pipeline.batches.history import ends_of, history_of
-from holdfast.pipeline.ingest import pieces
-from holdfast.pipeline.ingest.selection import Selection
-from holdfast.pipeline.ingest.source import Dump
-from holdfast.tables.columns.rows import sort_rows
-from holdfast.tables.columns.stored import TABLES
-from holdfast.tables.reading import Tables
+from holdfast.fleet.pipeline import steps
+from holdfast.fleet.pipeline.batches.history import ends_of, history_of
+from holdfast.fleet.pipeline.ingest import pieces
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.tables.columns.rows import sort_rows
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.reading import Tables
 
 NUMBERS = pa.schema([("group", pa.string()), ("n", pa.int64())])
 SUMS = pa.schema([("group", pa.string()), ("n_sum", pa.int64())])

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation, histories
 
-from holdfast.pipeline.batches import tasks
-from holdfast.wire.one.topic_ids import topic_id_text
+from holdfast.core.wire.one.topic_ids import topic_id_text
+from holdfast.fleet.pipeline.batches import tasks
 
 TABLES = (
     "generations",

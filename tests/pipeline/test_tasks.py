@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation, histories, owners, twin_movements
 
-from holdfast.pipeline.batches import split, tasks
-from holdfast.pipeline.ingest.selection import Selection
-from holdfast.tables.columns.schemas import arrow_schema
+from holdfast.fleet.pipeline.batches import split, tasks
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.tables.columns.schemas import arrow_schema
 
 NAMES = ("group", "generation", "topic", "partition", "from_member", "to_member", "kind")
 

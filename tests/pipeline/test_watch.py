@@ -15,11 +15,11 @@ from tests.pipeline.test_broker_log import preparing
 from tests.pipeline.test_stream import consumer_records
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.batches.history import run
-from holdfast.pipeline.batches.watch import Stream
-from holdfast.pipeline.ingest.selection import Selection
-from holdfast.pipeline.ingest.source import Dump
-from holdfast.tables.reading import Tables
+from holdfast.fleet.pipeline.batches.history import run
+from holdfast.fleet.pipeline.batches.watch import Stream
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.tables.reading import Tables
 
 pytestmark = pytest.mark.spark
 

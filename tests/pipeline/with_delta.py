@@ -9,11 +9,11 @@ import json
 import sys
 from pathlib import Path
 
-from holdfast.pipeline.batches.history import run
-from holdfast.pipeline.ingest.source import Dump
-from holdfast.pipeline.session import get_session
-from holdfast.tables.columns.stored import TABLES
-from holdfast.tables.folder.upkeep import merge
+from holdfast.fleet.pipeline.batches.history import run
+from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.session import get_session
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.folder.upkeep import merge
 
 dump, out = Dump.open(sys.argv[1]), Path(sys.argv[2])
 spark = get_session(master="local[1]", delta=True, quick=True)

@@ -22,14 +22,14 @@ from tests.pipeline import fleet, local, worlds
 from tests.pipeline.kinds import kind
 from tests.report.captured import capture
 
-from holdfast.pipeline.history.ages import with_record_ages
-from holdfast.report.findings.doctor import examine_fleet
-from holdfast.report.findings.examination import Examination
+from holdfast.core.wire.layouts.consumer_protocol import decode_assignment
+from holdfast.core.wire.one.offsets_records import decode_record
+from holdfast.fleet.pipeline.history.ages import with_record_ages
+from holdfast.fleet.report.findings.doctor import examine_fleet
+from holdfast.fleet.report.findings.examination import Examination
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.reading import read_tables
 from holdfast.sim.scenarios import ScenarioStep
-from holdfast.tables.columns.stored import TABLES
-from holdfast.tables.reading import read_tables
-from holdfast.wire.layouts.consumer_protocol import decode_assignment
-from holdfast.wire.one.offsets_records import decode_record
 
 CAPTURED = Path(local.__file__).parent / "captured"
 TOPIC = "topic"

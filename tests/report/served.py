@@ -10,9 +10,9 @@ from typing import Any
 
 from tests.report.fleet import Script, rolling_bounce
 
-from holdfast.report.serving.application import ServedPages
-from holdfast.report.serving.served_fleet import ServedFleet, ServedState
-from holdfast.report.serving.server import PageServer
+from holdfast.fleet.report.serving.application import ServedPages
+from holdfast.fleet.report.serving.served_fleet import ServedFleet, ServedState
+from holdfast.fleet.report.serving.server import PageServer
 
 PATIENCE_S = 120.0
 

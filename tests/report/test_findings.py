@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 
-from holdfast.report.findings.doctor import examine_fleet
-from holdfast.report.findings.examination import all_rules
-from holdfast.report.findings.finding import Basis, Finding, Severity, rule
-from holdfast.tables.reading import read_tables
-from holdfast.wire.layouts.record_size import MESSAGE_MAX_BYTES
+from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
+from holdfast.fleet.report.findings.doctor import examine_fleet
+from holdfast.fleet.report.findings.examination import all_rules
+from holdfast.fleet.report.findings.finding import Basis, Finding, Severity, rule
+from holdfast.fleet.tables.reading import read_tables
 
 TOPICS = {"t": 4}
 AB = ["a-1", "b-1"]

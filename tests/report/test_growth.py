@@ -6,10 +6,10 @@ import pytest
 from tests.assignors.steps import Counter, count
 from tests.report.fleet import Script, deal, tables
 
-from holdfast.report.drawing.writing import group_payload
-from holdfast.report.findings.examination import examine
-from holdfast.report.findings.facts import read_facts
-from holdfast.tables.reading import read_tables
+from holdfast.fleet.report.drawing.writing import group_payload
+from holdfast.fleet.report.findings.examination import examine
+from holdfast.fleet.report.findings.facts import read_facts
+from holdfast.fleet.tables.reading import read_tables
 
 TOPICS = {"orders": 8, "clicks": 4}
 
@@ -43,7 +43,7 @@ def steps(script: Script) -> Counter:
         examine(facts)
         group_payload(facts, held)
 
-    return count(work, rooms=("holdfast.report.",))
+    return count(work, rooms=("holdfast.fleet.report.",))
 
 
 @pytest.mark.parametrize(

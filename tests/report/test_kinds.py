@@ -10,14 +10,14 @@ from tests.pipeline.kinds import kind, printed
 from tests.pipeline.test_kinds import said_partitions, said_tasks
 from tests.report.browser import Opened
 
-from holdfast.report.drawing.sections import group_figures
-from holdfast.report.drawing.writing import render, write
-from holdfast.report.findings.doctor import examine_fleet, summary
-from holdfast.report.findings.examination import examine
-from holdfast.report.findings.facts import read_facts
-from holdfast.report.findings.finding import describe
-from holdfast.report.metrics import exposition
-from holdfast.report.trace import trace_events
+from holdfast.fleet.report.drawing.sections import group_figures
+from holdfast.fleet.report.drawing.writing import render, write
+from holdfast.fleet.report.findings.doctor import examine_fleet, summary
+from holdfast.fleet.report.findings.examination import examine
+from holdfast.fleet.report.findings.facts import read_facts
+from holdfast.fleet.report.findings.finding import describe
+from holdfast.fleet.report.metrics import exposition
+from holdfast.fleet.report.trace import trace_events
 
 TOOLS = {
     "share": ("share", "kafka-share-groups.sh"),

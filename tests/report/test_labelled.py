@@ -6,8 +6,8 @@ import pytest
 from tests.report.captured.capture import SCENES
 from tests.report.labelled import LIVE, captured, examined, ill, live, sound
 
-from holdfast.report.findings.finding import RULES, Severity
-from holdfast.report.findings.measured import (
+from holdfast.fleet.report.findings.finding import RULES, Severity
+from holdfast.fleet.report.findings.measured import (
     MEASURED,
     N_GROUPS,
     N_ON_BROKER,

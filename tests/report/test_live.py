@@ -19,12 +19,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.running import Done, run
 from tests.live.small_group import small_group
 
-from holdfast.adapters.cluster.cluster import LiveCluster
-from holdfast.names import visible
-from holdfast.report.metrics import METRICS
+from holdfast.cluster.cluster import LiveCluster
+from holdfast.core.names import visible
+from holdfast.fleet.report.metrics import METRICS
 
 if TYPE_CHECKING:
-    from holdfast.adapters.broker.broker import Broker
+    from holdfast.cluster.broker.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -9,10 +9,10 @@ from tests.cli.running import run
 from tests.report.fleet import START_MS, rolling_bounce, tables
 
 from holdfast.cli.commands.serve import dashboard_text
-from holdfast.names import visible
-from holdfast.report.findings.doctor import examine_fleet
-from holdfast.report.metrics import METRICS, exposition
-from holdfast.tables.reading import read_tables
+from holdfast.core.names import visible
+from holdfast.fleet.report.findings.doctor import examine_fleet
+from holdfast.fleet.report.metrics import METRICS, exposition
+from holdfast.fleet.tables.reading import read_tables
 
 EVIL = ['a"b', "a\\b", "a\nb", '"} 1\nfake{x="', "\x1b[31m\u202e", "{}", "名前😀", "x" * 5000]
 

@@ -10,8 +10,8 @@ from bench import report as bench
 from tests.report.browser import Opened
 from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 
-from holdfast.report.drawing.packing import pack_text
-from holdfast.report.drawing.writing import write
+from holdfast.fleet.report.drawing.packing import pack_text
+from holdfast.fleet.report.drawing.writing import write
 
 pytestmark = pytest.mark.browser
 

@@ -10,7 +10,7 @@ import pytest
 from tests.report.browser import Opened
 from tests.report.fleet import START_MS, rolling_bounce, tables
 
-from holdfast.report.drawing.writing import write
+from holdfast.fleet.report.drawing.writing import write
 
 pytestmark = pytest.mark.browser
 

@@ -5,14 +5,14 @@ import re
 import pytest
 from tests.report.fleet import rolling_bounce, tables
 
-from holdfast.report.drawing.body import _fleet_figures
-from holdfast.report.drawing.markup import escape
-from holdfast.report.drawing.sections import codes_of, group_figures
-from holdfast.report.drawing.writing import render
-from holdfast.report.findings.doctor import examine_fleet
-from holdfast.report.findings.examination import all_rules
-from holdfast.report.findings.finding import Evidence, few, generations_of
-from holdfast.tables.reading import read_tables
+from holdfast.fleet.report.drawing.body import _fleet_figures
+from holdfast.fleet.report.drawing.markup import escape
+from holdfast.fleet.report.drawing.sections import codes_of, group_figures
+from holdfast.fleet.report.drawing.writing import render
+from holdfast.fleet.report.findings.doctor import examine_fleet
+from holdfast.fleet.report.findings.examination import all_rules
+from holdfast.fleet.report.findings.finding import Evidence, few, generations_of
+from holdfast.fleet.tables.reading import read_tables
 
 
 def test_a_cause_that_a_broker_stated_is_told_from_one_that_is_inferred() -> None:

@@ -19,7 +19,7 @@ from tests.report.browser import browser
 if TYPE_CHECKING:
     from tests.live.cut import Cut
 
-    from holdfast.adapters.broker.broker import Broker
+    from holdfast.cluster.broker.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.browser]
 

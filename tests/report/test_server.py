@@ -20,9 +20,9 @@ import pytest
 from tests.cli.running import write_tables
 from tests.report.fleet import rolling_bounce, tables
 
-from holdfast.report.serving import server as page_server
-from holdfast.report.serving.hosts import is_loopback, names_this_computer
-from holdfast.report.serving.server import MAX_CLIENTS, PageServer
+from holdfast.fleet.report.serving import server as page_server
+from holdfast.fleet.report.serving.hosts import is_loopback, names_this_computer
+from holdfast.fleet.report.serving.server import MAX_CLIENTS, PageServer
 
 PATIENCE_S = 60
 """After so long a test fails that waits for a server that will never answer."""
@@ -368,7 +368,7 @@ def test_loopback_is_told_from_addresses_alone() -> None:
 
 NO_DESCRIPTOR = """
 import os, resource, socket, threading
-from holdfast.report.serving.server import PageServer
+from holdfast.fleet.report.serving.server import PageServer
 
 class Rest(threading.Event):
     times = 0

@@ -25,10 +25,10 @@ from tests.report.served import PATIENCE_S, bounced, following, is_examined, qui
 from werkzeug.test import Client
 
 from holdfast.cli.commands.watch import write_metrics
-from holdfast.report.findings.doctor import examine_fleet, summary
-from holdfast.report.findings.finding import Severity
-from holdfast.report.serving.application import ALWAYS, ServedPages
-from holdfast.report.serving.group_index import (
+from holdfast.fleet.report.findings.doctor import examine_fleet, summary
+from holdfast.fleet.report.findings.finding import Severity
+from holdfast.fleet.report.serving.application import ALWAYS, ServedPages
+from holdfast.fleet.report.serving.group_index import (
     NO_LAG,
     PAGE_ROWS,
     GroupIndex,
@@ -38,9 +38,9 @@ from holdfast.report.serving.group_index import (
     read_index,
     select,
 )
-from holdfast.report.serving.index_page import group_address
-from holdfast.report.serving.served_fleet import ServedFleet
-from holdfast.tables.reading import Tables, read_tables
+from holdfast.fleet.report.serving.index_page import group_address
+from holdfast.fleet.report.serving.served_fleet import ServedFleet
+from holdfast.fleet.tables.reading import Tables, read_tables
 
 EVIL = ["a&b=c#d?e/../f", '"><script>alert(1)</script>', "a\nb\x1b[31m\u202e", "名前 😀+%41", " "]
 LOCAL = {"Host": "localhost:9318"}

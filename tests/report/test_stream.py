@@ -9,8 +9,8 @@ from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 
 from holdfast.cli.commands.watch import write_metrics
-from holdfast.names import visible
-from holdfast.report.metrics import METRICS
+from holdfast.core.names import visible
+from holdfast.fleet.report.metrics import METRICS
 
 GROUP = '=1+1|<script>alert(1)</script>"\n\x1b[31m\u202e😀'
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 from tests.report.unpacking import unpack
 
-from holdfast.report.columns.timeline import Timeline, build_timeline
-from holdfast.report.drawing.writing import group_payload
-from holdfast.report.findings.facts import read_facts
-from holdfast.tables.reading import read_tables
+from holdfast.fleet.report.columns.timeline import Timeline, build_timeline
+from holdfast.fleet.report.drawing.writing import group_payload
+from holdfast.fleet.report.findings.facts import read_facts
+from holdfast.fleet.tables.reading import read_tables
 
 TOPICS = {"a": 2, "b": 3}
 TPS = [(t, p) for t in sorted(TOPICS) for p in range(TOPICS[t])]

@@ -1,4 +1,4 @@
-"""Reads what :mod:`holdfast.report.drawing.packing` writes: the twin of the reader in the page."""
+"""Reads what :mod:`holdfast.fleet.report.drawing.packing` writes: the twin of the reader in the page."""
 
 import gzip
 import json
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.report.drawing.packing import DIGITS
+from holdfast.fleet.report.drawing.packing import DIGITS
 
 _CODES = np.frombuffer(DIGITS.encode("ascii"), np.uint8)
 _WEIGHTS = 1 << np.arange(13)

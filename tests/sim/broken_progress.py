@@ -16,15 +16,15 @@ from tests.sim.broken_safety import (
 )
 from tests.sim.history import History, remember, tell, tell_all, together, waits
 
-from holdfast.machine.leader.designs import DesignAssignor
-from holdfast.machine.leader.ring import identity_of, topic_hash
-from holdfast.machine.policy import Policy, When
-from holdfast.model.partitions import resources_of
+from holdfast.core.machine.leader.designs import DesignAssignor
+from holdfast.core.machine.leader.ring import identity_of, topic_hash
+from holdfast.core.machine.policy import Policy, When
+from holdfast.core.model.partitions import resources_of
+from holdfast.core.wire.layouts.frames import Leaving
+from holdfast.core.wire.layouts.memory import RememberedMember
 from holdfast.sim.scenarios import Play, Setup, check_balance
 from holdfast.sim.soak import QUICK
 from holdfast.sim.world.broker import MAX_ROUNDS
-from holdfast.wire.layouts.frames import Leaving
-from holdfast.wire.layouts.memory import RememberedMember
 
 # Liveness
 

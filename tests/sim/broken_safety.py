@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 
 from tests.sim.history import History, tell, tell_all, together
 
-from holdfast.machine.actions import JoinCompleted, StartFetching
-from holdfast.machine.callbacks import ListenerCall
-from holdfast.machine.leader.designs import CooperativeAssignor, DesignAssignor, LeaderRound
-from holdfast.machine.offers import assignors_for
-from holdfast.machine.policy import Policy
-from holdfast.model.designs import Design
+from holdfast.core.machine.actions import JoinCompleted, StartFetching
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.leader.designs import CooperativeAssignor, DesignAssignor, LeaderRound
+from holdfast.core.machine.offers import assignors_for
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.designs import Design
+from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
+from holdfast.core.wire.layouts.container import MemberAssignment, encode_member_assignment
+from holdfast.core.wire.layouts.frames import Leaving
 from holdfast.sim.rules.commits import HandedOut, check_commits
 from holdfast.sim.soak import QUICK
 from holdfast.sim.world.ledger import Ledger
 from holdfast.sim.world.world import World, WorldOptions
-from holdfast.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
-from holdfast.wire.layouts.container import MemberAssignment, encode_member_assignment
-from holdfast.wire.layouts.frames import Leaving
 
 SIMPLE = Policy(design=Design.SIMPLE)
 DEFERRED = Policy(design=Design.DEFERRED, delay_ms=30_000)

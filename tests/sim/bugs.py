@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from holdfast.machine.member.holdings import Holdings
-from holdfast.machine.member.member import Member
-from holdfast.model.partitions import Resource
+from holdfast.core.machine.member.holdings import Holdings
+from holdfast.core.machine.member.member import Member
+from holdfast.core.model.partitions import Resource
 
 
 def rejoin_before_the_hand_over(monkeypatch: pytest.MonkeyPatch) -> None:

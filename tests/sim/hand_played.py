@@ -3,7 +3,7 @@
 **Rules.** Every member hears each round, unless it is ``deaf``. A member carries its share of the
 leader's memory; the member whose id comes first leads.
 
-**Strategy.** :func:`holdfast.machine.leader.leader.plan_round`, and what members make of its
+**Strategy.** :func:`holdfast.core.machine.leader.leader.plan_round`, and what members make of its
 shares.
 
 References: Incremental Cooperative Rebalancing, examples.
@@ -16,11 +16,11 @@ from typing import Any
 
 from tests.machine.subscribed import reports, subscribed
 
-from holdfast.machine.leader.leader import PlannedRound, plan_round
-from holdfast.machine.leader.ring import shares
-from holdfast.machine.leader.subscriptions import SubscribedMember
-from holdfast.machine.policy import Policy
-from holdfast.model.partitions import TopicPartitions, grouped, resources_of
+from holdfast.core.machine.leader.leader import PlannedRound, plan_round
+from holdfast.core.machine.leader.ring import shares
+from holdfast.core.machine.leader.subscriptions import SubscribedMember
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.partitions import TopicPartitions, grouped, resources_of
 
 
 @dataclass

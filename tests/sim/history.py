@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.events import AssignmentComputed, JoinedMember
-from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
-from holdfast.machine.policy import Policy
-from holdfast.model.partitions import grouped, resources_of
-from holdfast.sim.rules.checkers import RoundChecker
-from holdfast.sim.world.ledger import Ledger
-from holdfast.wire.layouts.container import (
+from holdfast.core.machine.actions import ComputeAssignment
+from holdfast.core.machine.events import AssignmentComputed, JoinedMember
+from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.partitions import grouped, resources_of
+from holdfast.core.wire.layouts.container import (
     MemberAssignment,
     MemberSubscription,
     decode_member_assignment,
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.wire.layouts.memory import Share, decode_share, encode_share
+from holdfast.core.wire.layouts.memory import Share, decode_share, encode_share
+from holdfast.sim.rules.checkers import RoundChecker
+from holdfast.sim.world.ledger import Ledger
 
 Bend = Callable[[dict[str, MemberAssignment]], None]
 

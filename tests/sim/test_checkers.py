@@ -11,7 +11,7 @@ import re
 import pytest
 from tests.sim import broken_progress, broken_safety
 
-from holdfast.machine.leader.designs import (
+from holdfast.core.machine.leader.designs import (
     CooperativeAssignor,
     EagerAssignor,
 )

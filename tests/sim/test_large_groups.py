@@ -11,15 +11,15 @@ from dataclasses import replace
 import pytest
 from tests.sim.faults.scene import SceneWorld, tape
 
-from holdfast.machine.codes import ErrorCode
-from holdfast.machine.events import JoinAnswered, SyncAnswered
-from holdfast.machine.offers import assignors_for
-from holdfast.machine.policies import find_policy
-from holdfast.machine.policy import Policy
-from holdfast.model.partitions import Resource
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.events import JoinAnswered, SyncAnswered
+from holdfast.core.machine.offers import assignors_for
+from holdfast.core.machine.policies import find_policy
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.partitions import Resource
+from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES, batch_bytes
 from holdfast.sim.soak import QUICK
 from holdfast.sim.world.world import WorldOptions
-from holdfast.wire.layouts.record_size import MESSAGE_MAX_BYTES, batch_bytes
 
 DELAY_MS = 60_000
 UUID_CHARACTERS = 36

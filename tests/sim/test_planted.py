@@ -14,43 +14,43 @@ from tests.sim.broken_safety import DEFERRED, waiting
 from tests.sim.bugs import ask_only_who_owns_it, rejoin_before_the_hand_over
 from tests.sim.history import History
 
-from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.codes import ErrorCode
-from holdfast.machine.events import (
+from holdfast.core.machine.actions import ComputeAssignment
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.events import (
     AssignmentComputed,
     CommitAnswered,
     HeartbeatAnswered,
     JoinedMember,
 )
-from holdfast.machine.leader import deferral, leader, successors
-from holdfast.machine.leader.designs import (
+from holdfast.core.machine.leader import deferral, leader, successors
+from holdfast.core.machine.leader.designs import (
     CooperativeAssignor,
     DesignAssignor,
     EagerAssignor,
     LeaderRound,
     compute,
 )
-from holdfast.machine.leader.embedded import Instruction
-from holdfast.machine.leader.recall import recall
-from holdfast.machine.leader.subscriptions import read_subscribed_member
-from holdfast.machine.leader.successors import after_round, served_by
-from holdfast.machine.member import answers, holdings
-from holdfast.machine.member.member import Member
-from holdfast.machine.member.member_data import NEVER_MS, MemberData
-from holdfast.machine.policy import Policy
-from holdfast.model.designs import Design
-from holdfast.model.partitions import grouped, resources_of
-from holdfast.sim.rules.checkers import RoundChecker
-from holdfast.sim.soak import random_run
-from holdfast.sim.world.application import Application
-from holdfast.sim.world.ledger import Ledger
-from holdfast.wire.layouts.container import (
+from holdfast.core.machine.leader.embedded import Instruction
+from holdfast.core.machine.leader.recall import recall
+from holdfast.core.machine.leader.subscriptions import read_subscribed_member
+from holdfast.core.machine.leader.successors import after_round, served_by
+from holdfast.core.machine.member import answers, holdings
+from holdfast.core.machine.member.member import Member
+from holdfast.core.machine.member.member_data import NEVER_MS, MemberData
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.designs import Design
+from holdfast.core.model.partitions import grouped, resources_of
+from holdfast.core.wire.layouts.container import (
     MemberAssignment,
     MemberSubscription,
     decode_member_assignment,
     encode_member_assignment,
     encode_member_subscription,
 )
+from holdfast.sim.rules.checkers import RoundChecker
+from holdfast.sim.soak import random_run
+from holdfast.sim.world.application import Application
+from holdfast.sim.world.ledger import Ledger
 
 SEEDS = 60
 

@@ -11,18 +11,18 @@ from tests.sim.bugs import (
     rejoin_before_the_hand_over,
 )
 
-from holdfast.machine.codes import ErrorCode
-from holdfast.machine.coordinator import coordinator
-from holdfast.machine.events import HeartbeatAnswered
-from holdfast.machine.leader import ring
-from holdfast.machine.leader.designs import DesignAssignor
-from holdfast.machine.member import answers
-from holdfast.machine.member.member_data import NEVER_MS, MemberData
-from holdfast.machine.offers import assignors_for
-from holdfast.machine.policy import Policy
-from holdfast.machine.states import MemberState
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.coordinator import coordinator
+from holdfast.core.machine.events import HeartbeatAnswered
+from holdfast.core.machine.leader import ring
+from holdfast.core.machine.leader.designs import DesignAssignor
+from holdfast.core.machine.member import answers
+from holdfast.core.machine.member.member_data import NEVER_MS, MemberData
+from holdfast.core.machine.offers import assignors_for
+from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.states import MemberState
+from holdfast.core.wire.layouts.container import decode_member_assignment, encode_member_assignment
 from holdfast.sim.search.search import KINDS, Bound, Found, Search
-from holdfast.wire.layouts.container import decode_member_assignment, encode_member_assignment
 
 POLICY = Policy(delay_ms=20_000, interval_ms=10_000)
 POLICIES = ("eager", "holdfast-simple", "deferred", "incremental")

@@ -9,11 +9,11 @@ import sys
 import pytest
 from tests.sim.faults.scene import Scene, loads
 
+from holdfast.core.machine.policy import Policy
+from holdfast.core.wire.one.offsets_records import decode_record
 from holdfast.errors import ConfigError
-from holdfast.machine.policy import Policy
 from holdfast.sim.scenarios import SCENARIOS, SIMULATED, ScenarioStep, Setup, simulate
 from holdfast.sim.soak import random_run, soak
-from holdfast.wire.one.offsets_records import decode_record
 
 
 @pytest.mark.parametrize(

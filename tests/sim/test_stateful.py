@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.machine.policies import POLICIES
+from holdfast.core.machine.policies import POLICIES
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.soak import Faults
 

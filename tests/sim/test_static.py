@@ -6,7 +6,7 @@ import pytest
 from tests.sim.faults.played import ends_well, world
 from tests.sim.faults.scene import leader
 
-from holdfast.machine.policies import POLICIES
+from holdfast.core.machine.policies import POLICIES
 from holdfast.sim.soak import Faults
 
 

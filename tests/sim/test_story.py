@@ -7,8 +7,8 @@ import json
 import pytest
 from tests.cli.running import run
 
+from holdfast.core.machine.policies import POLICIES
 from holdfast.errors import ConfigError
-from holdfast.machine.policies import POLICIES
 from holdfast.sim.scenarios import Play, ScenarioStep, Setup, check_balance, simulate
 from holdfast.sim.soak import soak
 

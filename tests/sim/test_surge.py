@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.machine.policy import Policy
+from holdfast.core.machine.policy import Policy
 from holdfast.sim.scenarios import Setup, simulate
 from holdfast.sim.world.costs import Costs
 

@@ -9,7 +9,7 @@ import pytest
 from tests.stores import servers
 from tests.stores.faulty import relay
 
-from holdfast.tables.storage import clients
+from holdfast.fleet.tables.storage import clients
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,10 @@ from tests.pipeline.histories import generation
 from tests.pipeline.test_tasks import classics
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.batches import history
-from holdfast.pipeline.ingest.dump import write_log
-from holdfast.pipeline.ingest.source import Dump
-from holdfast.tables.storage.places import place_of
+from holdfast.fleet.pipeline.batches import history
+from holdfast.fleet.pipeline.ingest.dump import write_log
+from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.tables.storage.places import place_of
 
 HISTORY = [generation("g", n, {"a": {"t": [n % 2]}, "b": {"t": [1 - n % 2]}}) for n in (1, 2)]
 TABLES = ("generations", "assignments", "movements", "rebalances", "lag")

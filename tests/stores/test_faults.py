@@ -7,7 +7,7 @@ from tests.pipeline import fleet
 from tests.stores.test_dumps import copied
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.ingest.source import Dump
 
 STALL = pytest.param("stall", marks=pytest.mark.slow)  # it takes seconds to give a store up
 

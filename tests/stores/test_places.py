@@ -12,14 +12,14 @@ from tests.cli.running import run
 from tests.pipeline import fleet
 
 from holdfast.errors import ConfigError
-from holdfast.pipeline.batches import history
-from holdfast.pipeline.batches.watch import watch
-from holdfast.pipeline.ingest.source import Dump
-from holdfast.tables.reading import open_tables, read_tables
-from holdfast.tables.storage.clients import reason_of
-from holdfast.tables.storage.disk import Disk
-from holdfast.tables.storage.places import StorePath, local_path, place_of, store_of
-from holdfast.tables.storage.remote import Hdfs, Objects
+from holdfast.fleet.pipeline.batches import history
+from holdfast.fleet.pipeline.batches.watch import watch
+from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.tables.reading import open_tables, read_tables
+from holdfast.fleet.tables.storage.clients import reason_of
+from holdfast.fleet.tables.storage.disk import Disk
+from holdfast.fleet.tables.storage.places import StorePath, local_path, place_of, store_of
+from holdfast.fleet.tables.storage.remote import Hdfs, Objects
 
 JOBS = Path(__file__).parents[2] / "jobs"
 
@@ -133,7 +133,7 @@ def test_no_job_makes_one(job, tmp_path, monkeypatch):
     ends = {"plan": ["sticky", "out"], "replay": ["out"]}
     places = ["127.0.0.1:1", "oss://b/x"] if job == "watch" else ["oss://b/x", "oss://b/y"]
     monkeypatch.setattr(sys, "argv", [job, *places, *ends.get(job, [])])
-    for module in ("holdfast.pipeline.session.get_session",):
+    for module in ("holdfast.fleet.pipeline.session.get_session",):
         monkeypatch.setattr(module, lambda **options: None)
     with pytest.raises(ConfigError, match="no storage has the scheme oss://"):
         runpy.run_path(str(JOBS / f"{job}.py"), run_name="__main__")
@@ -183,8 +183,8 @@ def test_what_a_store_said_is_one_line(raised, said):
 
 STARTS_ANOTHER = """
 import os, subprocess, sys
-from holdfast.tables.storage import clients
-from holdfast.tables.storage.places import place_of
+from holdfast.fleet.tables.storage import clients
+from holdfast.fleet.tables.storage.places import place_of
 
 place_of(sys.argv[1]).is_dir()
 clients.filesystem.cache_clear()

@@ -7,8 +7,8 @@ from tests.stores.test_tables import ids
 from tests.tables.test_commits import groups, written
 
 from holdfast.errors import SourceError
-from holdfast.tables.reading import Tables
-from holdfast.tables.storage.places import place_of
+from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.storage.places import place_of
 
 ENTRY = r"PUT .*/generations/_delta_log/.*1\.json"
 VERSION = r"PUT .*/_commits/000000002\.json"

@@ -10,14 +10,14 @@ from tests.report.served import PATIENCE_S, is_examined
 from tests.stores.test_dumps import copied
 from tests.tables.test_commits import written
 
-from holdfast.pipeline import steps
-from holdfast.pipeline.batches import history
-from holdfast.pipeline.batches.views import frame
-from holdfast.pipeline.ingest.selection import Selection
-from holdfast.report.serving import served_fleet
-from holdfast.report.serving.served_fleet import ServedFleet
-from holdfast.tables.reading import Tables
-from holdfast.tables.storage.places import place_of
+from holdfast.fleet.pipeline import steps
+from holdfast.fleet.pipeline.batches import history
+from holdfast.fleet.pipeline.batches.views import frame
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.report.serving import served_fleet
+from holdfast.fleet.report.serving.served_fleet import ServedFleet
+from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.storage.places import place_of
 
 dump, lived = test_watch.dump, test_live.lived
 """Fixtures."""

@@ -15,14 +15,14 @@ from tests.cli.running import run
 from tests.tables.test_commits import groups, written
 
 from holdfast.errors import SourceError
-from holdfast.tables.folder.commits import tidy
-from holdfast.tables.folder.contents import check_folder
-from holdfast.tables.folder.delta_log import entry_name
-from holdfast.tables.folder.manifest import MANIFEST, Batch, stamp
-from holdfast.tables.folder.upkeep import drop_before, merge
-from holdfast.tables.reading import Tables, read_tables
-from holdfast.tables.storage.places import place_of, readable, store_of
-from holdfast.tables.storage.remote import Remote
+from holdfast.fleet.tables.folder.commits import tidy
+from holdfast.fleet.tables.folder.contents import check_folder
+from holdfast.fleet.tables.folder.delta_log import entry_name
+from holdfast.fleet.tables.folder.manifest import MANIFEST, Batch, stamp
+from holdfast.fleet.tables.folder.upkeep import drop_before, merge
+from holdfast.fleet.tables.reading import Tables, read_tables
+from holdfast.fleet.tables.storage.places import place_of, readable, store_of
+from holdfast.fleet.tables.storage.remote import Remote
 
 SCRIPT = Path(__file__).parents[1] / "tables" / "writer_process.py"
 

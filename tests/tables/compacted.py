@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from holdfast.tables.columns.schemas import arrow_schema
-from holdfast.tables.columns.stored import TABLES
-from holdfast.tables.folder.manifest import Batch
-from holdfast.tables.folder.upkeep import merge
-from holdfast.tables.folder.writing import BatchWriter, files_of
-from holdfast.tables.reading import Tables
+from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.folder.manifest import Batch
+from holdfast.fleet.tables.folder.upkeep import merge
+from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
+from holdfast.fleet.tables.reading import Tables
 
 ROWS = {
     "offset_commits": 100,

@@ -10,16 +10,16 @@ import pytest
 from tests.tables.test_reading import generations
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.batches.jobs import Job
-from holdfast.tables.folder import commits
-from holdfast.tables.folder.contents import check_folder, remove_table, remove_tree
-from holdfast.tables.folder.delta_log import LOG
-from holdfast.tables.folder.manifest import COMMITS, MANIFEST, Batch, read_manifest
-from holdfast.tables.folder.version import FolderVersion
-from holdfast.tables.folder.writing import BatchWriter, files_of
-from holdfast.tables.reading import Tables, read_tables
-from holdfast.tables.storage import disk
-from holdfast.tables.storage.disk import Disk
+from holdfast.fleet.pipeline.batches.jobs import Job
+from holdfast.fleet.tables.folder import commits
+from holdfast.fleet.tables.folder.contents import check_folder, remove_table, remove_tree
+from holdfast.fleet.tables.folder.delta_log import LOG
+from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST, Batch, read_manifest
+from holdfast.fleet.tables.folder.version import FolderVersion
+from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
+from holdfast.fleet.tables.reading import Tables, read_tables
+from holdfast.fleet.tables.storage import disk
+from holdfast.fleet.tables.storage.disk import Disk
 
 
 def written(root, batch, *groups):

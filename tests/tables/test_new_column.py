@@ -24,10 +24,10 @@ from pathlib import Path
 
 from holdfast.cli.output import Format, write_rows
 from holdfast.cli.people import for_people
-from holdfast.pipeline.schemas import spark_ddl
-from holdfast.report.columns.history import read_rebalances
-from holdfast.report.drawing.sections import rebalance_section
-from holdfast.tables.columns.stored import TABLES
+from holdfast.fleet.pipeline.schemas import spark_ddl
+from holdfast.fleet.report.columns.history import read_rebalances
+from holdfast.fleet.report.drawing.sections import rebalance_section
+from holdfast.fleet.tables.columns.stored import TABLES
 from tests.pipeline import local
 from tools.pages.columns import columns_part
 
@@ -55,8 +55,8 @@ def insert(file: Path, before: str, new: str) -> None:
 
 def test_a_row_and_a_line_show_a_column_everywhere(tmp_path):
     shutil.copytree(ROOT / "src" / "holdfast", tmp_path / "src" / "holdfast")
-    insert(tmp_path / "src/holdfast/tables/columns/stored.py", AFTER_ROW, NEW_ROW)
-    insert(tmp_path / "src/holdfast/pipeline/history/rebalances.py", LINE, NEW_LINE)
+    insert(tmp_path / "src/holdfast/fleet/tables/columns/stored.py", AFTER_ROW, NEW_ROW)
+    insert(tmp_path / "src/holdfast/fleet/pipeline/history/rebalances.py", LINE, NEW_LINE)
     dump = ROOT / "tests" / "pipeline" / "captured" / "dump"
     out = tmp_path / "out"
     out.mkdir()

@@ -12,13 +12,13 @@ from tests.report.fleet import tables as columns_of
 from tests.report.served import bounced, quiet
 from tests.tables.compacted import ROWS, bytes_read, compacted_fleet, folder_bytes
 
-from holdfast.pipeline.plan.rows import fleet_rows, topics_of
-from holdfast.report.columns.timeline import last_time
-from holdfast.report.drawing.writing import render
-from holdfast.tables.columns.stored import NOT_SHOWN, TABLES
-from holdfast.tables.folder.manifest import Batch
-from holdfast.tables.folder.writing import BatchWriter, files_of
-from holdfast.tables.reading import Tables, read_tables, tables_in
+from holdfast.fleet.pipeline.plan.rows import fleet_rows, topics_of
+from holdfast.fleet.report.columns.timeline import last_time
+from holdfast.fleet.report.drawing.writing import render
+from holdfast.fleet.tables.columns.stored import NOT_SHOWN, TABLES
+from holdfast.fleet.tables.folder.manifest import Batch
+from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
+from holdfast.fleet.tables.reading import Tables, read_tables, tables_in
 
 GROUP = "group-01471"
 

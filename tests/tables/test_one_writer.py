@@ -16,10 +16,10 @@ import pytest
 from tests.tables.test_pinned import two_tables
 
 from holdfast.errors import SourceError
-from holdfast.tables.folder import commits, last_writer
-from holdfast.tables.folder.last_writer import LastWriter, refuse_second, this_process
-from holdfast.tables.folder.manifest import Batch, read_manifest
-from holdfast.tables.reading import Tables
+from holdfast.fleet.tables.folder import commits, last_writer
+from holdfast.fleet.tables.folder.last_writer import LastWriter, refuse_second, this_process
+from holdfast.fleet.tables.folder.manifest import Batch, read_manifest
+from holdfast.fleet.tables.reading import Tables
 
 SCRIPT = Path(__file__).with_name("writer_process.py")
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)

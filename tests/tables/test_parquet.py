@@ -8,11 +8,16 @@ import pytest
 from tests.pipeline import fleet
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.ingest.pieces import pieces, read_pieces
-from holdfast.pipeline.ingest.source import Dump
-from holdfast.tables.columns.schemas import arrow_schema
-from holdfast.tables.storage import parquet
-from holdfast.tables.storage.parquet import BATCH_BYTES, MOST_VALUE_BYTES, batches_of, open_parquet
+from holdfast.fleet.pipeline.ingest.pieces import pieces, read_pieces
+from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.storage import parquet
+from holdfast.fleet.tables.storage.parquet import (
+    BATCH_BYTES,
+    MOST_VALUE_BYTES,
+    batches_of,
+    open_parquet,
+)
 
 RECORDS = arrow_schema("records")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.tables.folder import commits
-from holdfast.tables.folder.manifest import Batch
-from holdfast.tables.folder.upkeep import merge
-from holdfast.tables.folder.writing import BatchWriter, files_of
-from holdfast.tables.reading import Tables
+from holdfast.fleet.tables.folder import commits
+from holdfast.fleet.tables.folder.manifest import Batch
+from holdfast.fleet.tables.folder.upkeep import merge
+from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
+from holdfast.fleet.tables.reading import Tables
 
 
 def groups(tables, name="generations"):

@@ -7,14 +7,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.errors import ConfigError, SourceError
-from holdfast.tables.columns.groups import GroupedTable
-from holdfast.tables.columns.schemas import DEFINITIONS, arrow_schema, from_columns
-from holdfast.tables.columns.stored import TABLES
-from holdfast.tables.columns.values import times_ms
-from holdfast.tables.folder.delta_log import entry_name
-from holdfast.tables.folder.manifest import Batch, stamp
-from holdfast.tables.folder.writing import BatchWriter, files_of
-from holdfast.tables.reading import Tables, open_tables, read_tables
+from holdfast.fleet.tables.columns.groups import GroupedTable
+from holdfast.fleet.tables.columns.schemas import DEFINITIONS, arrow_schema, from_columns
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.columns.values import times_ms
+from holdfast.fleet.tables.folder.delta_log import entry_name
+from holdfast.fleet.tables.folder.manifest import Batch, stamp
+from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
+from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
 
 TIME_US = 1_700_000_000_123_456
 

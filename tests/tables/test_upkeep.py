@@ -8,14 +8,14 @@ from deltalake import DeltaTable
 from tests.tables.test_reading import TIME_US, generations
 
 from holdfast.errors import SourceError
-from holdfast.tables.columns.schemas import arrow_schema, from_columns
-from holdfast.tables.columns.stored import TABLES
-from holdfast.tables.folder import commits
-from holdfast.tables.folder.delta_log import LOG, DataFile, entry_name
-from holdfast.tables.folder.manifest import Batch, read_manifest
-from holdfast.tables.folder.upkeep import MERGE_FILES, drop_before, due_files, keep_up, merge
-from holdfast.tables.folder.writing import BatchWriter, files_of
-from holdfast.tables.reading import Tables, read_tables
+from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.folder import commits
+from holdfast.fleet.tables.folder.delta_log import LOG, DataFile, entry_name
+from holdfast.fleet.tables.folder.manifest import Batch, read_manifest
+from holdfast.fleet.tables.folder.upkeep import MERGE_FILES, drop_before, due_files, keep_up, merge
+from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
+from holdfast.fleet.tables.reading import Tables, read_tables
 
 DAY_US = 86_400_000_000
 
@@ -128,7 +128,7 @@ def test_one_group_is_read_without_the_others(tmp_path, monkeypatch):
             committed(tables, batch, generations=generations(*names))
         merge(tables.folder, everything=True)
     read = []
-    from holdfast.tables.folder import files
+    from holdfast.fleet.tables.folder import files
 
     row_groups_of = files.row_groups_of
     monkeypatch.setattr(

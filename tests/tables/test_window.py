@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.report.fleet import rolling_bounce, tables
 
-from holdfast.report.findings.doctor import examine_fleet
-from holdfast.tables.columns.values import ints
-from holdfast.tables.folder.manifest import Batch
-from holdfast.tables.reading import Tables, read_tables
-from holdfast.tables.window import STANDING, within
+from holdfast.fleet.report.findings.doctor import examine_fleet
+from holdfast.fleet.tables.columns.values import ints
+from holdfast.fleet.tables.folder.manifest import Batch
+from holdfast.fleet.tables.reading import Tables, read_tables
+from holdfast.fleet.tables.window import STANDING, within
 
 
 @pytest.fixture(name="whole", scope="module")

@@ -20,10 +20,10 @@ import sys
 from pathlib import Path
 
 from holdfast.errors import SourceError
-from holdfast.tables.folder import commits
-from holdfast.tables.folder.manifest import Batch
-from holdfast.tables.reading import Tables, read_tables
-from holdfast.tables.storage.places import place_of, store_of
+from holdfast.fleet.tables.folder import commits
+from holdfast.fleet.tables.folder.manifest import Batch
+from holdfast.fleet.tables.reading import Tables, read_tables
+from holdfast.fleet.tables.storage.places import place_of, store_of
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 CHANGES = {"os.link", "os.rename", "os.remove", "os.mkdir", "os.rmdir"}

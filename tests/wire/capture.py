@@ -22,7 +22,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonTopicPartition
 from kafka.errors import RebalanceInProgressError
 
-from holdfast.adapters.broker.broker import Broker, BrokerSettings
+from holdfast.cluster.broker.broker import Broker, BrokerSettings
 from holdfast.jvm.jars import kafka_release
 
 CAPTURED = Path(__file__).parent / "captured"

@@ -27,10 +27,10 @@ from tests.live.kinds import Members, ask, members
 from tests.pipeline.captured.capture import LOGGERS, Stage
 
 from holdfast import Worker
-from holdfast.adapters.broker import broker as brokers
-from holdfast.adapters.broker import properties
-from holdfast.adapters.cluster.cluster import LiveCluster
-from holdfast.adapters.worker import Resource
+from holdfast.cluster.broker import broker as brokers
+from holdfast.cluster.broker import properties
+from holdfast.cluster.cluster import LiveCluster
+from holdfast.members.worker import Resource
 
 FOLDER = Path(__file__).parent / "captured"
 OFFSETS, SHARE_STATE = "__consumer_offsets", "__share_group_state"

@@ -8,9 +8,14 @@ from uuid import UUID
 import numpy as np
 from hypothesis import strategies as st
 
-from holdfast.errors import WireError
-from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS, Field, Kind, layout, schema_layout
-from holdfast.wire.many.columns import (
+from holdfast.core.wire.layouts.offsets_schemas import (
+    RECORD_SCHEMAS,
+    Field,
+    Kind,
+    layout,
+    schema_layout,
+)
+from holdfast.core.wire.many.columns import (
     NULL,
     Column,
     Columns,
@@ -21,9 +26,10 @@ from holdfast.wire.many.columns import (
     Slices,
     Text,
 )
-from holdfast.wire.many.offsets_batch import Binary, decode_batch
-from holdfast.wire.one.offsets_records import Record, decode_record
-from holdfast.wire.one.reasons import REASONS
+from holdfast.core.wire.many.offsets_batch import Binary, decode_batch
+from holdfast.core.wire.one.offsets_records import Record, decode_record
+from holdfast.core.wire.one.reasons import REASONS
+from holdfast.errors import WireError
 
 Pair = tuple[bytes | None, bytes | None]
 

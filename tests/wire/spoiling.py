@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from holdfast.wire.layouts.offsets_schemas import (
+from holdfast.core.wire.layouts.offsets_schemas import (
     RECORD_SCHEMAS,
     SIZES,
     Field,

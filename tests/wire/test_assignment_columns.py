@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.topics import Topics
-from holdfast.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
-from holdfast.wire.many.assignment_columns import encode_assignments
+from holdfast.core.model.topics import Topics
+from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
+from holdfast.core.wire.many.assignment_columns import encode_assignments
 
 names = st.text(min_size=1, max_size=20)
 

@@ -11,39 +11,39 @@ from hypothesis import strategies as st
 from tests import strategies as wire
 from tests.wire import java_vectors
 
-from holdfast.errors import WireError
-from holdfast.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
-from holdfast.wire.layouts.consumer_protocol import (
+from holdfast.core.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
+from holdfast.core.wire.layouts.consumer_protocol import (
     SubscriptionDecoder,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.layouts.container import (
+from holdfast.core.wire.layouts.container import (
     decode_member_assignment,
     decode_member_subscription,
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.wire.layouts.incremental import (
+from holdfast.core.wire.layouts.incremental import (
     decode_design_assignment,
     decode_design_subscription,
     encode_design_assignment,
     encode_design_subscription,
 )
-from holdfast.wire.layouts.memory import decode_share, encode_share
-from holdfast.wire.layouts.sticky_user_data import (
+from holdfast.core.wire.layouts.memory import decode_share, encode_share
+from holdfast.core.wire.layouts.sticky_user_data import (
     decode_cooperative_user_data,
     decode_sticky_user_data,
     encode_cooperative_user_data,
     encode_sticky_user_data,
 )
-from holdfast.wire.layouts.streams_user_data import (
+from holdfast.core.wire.layouts.streams_user_data import (
     decode_streams_assignment,
     decode_streams_subscription,
 )
-from holdfast.wire.one.reasons import Reason
+from holdfast.core.wire.one.reasons import Reason
+from holdfast.errors import WireError
 
 
 def of_java(family: str, schema: str) -> st.SearchStrategy[bytes]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import WireError
-from holdfast.wire.layouts.connect import (
+from holdfast.core.wire.layouts.connect import (
     ConnectAssignment,
     ConnectMetadata,
     decode_connect_assignment,
     decode_connect_metadata,
 )
+from holdfast.errors import WireError
 
 HEAD = "0001 0001 6c 0001 75 0000000000000007"  # error 1, leader l, url u, offset 7
 ONE = "00000001 0001 63 00000002 ffffffff 00000000"  # connector c and its task 0

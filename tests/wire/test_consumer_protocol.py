@@ -11,8 +11,7 @@ from kio.schema.consumer_protocol_subscription import v0, v1, v2, v3
 from kio.serial import entity_reader, entity_writer
 from tests import strategies as wire
 
-from holdfast.errors import WireError
-from holdfast.wire.layouts.consumer_protocol import (
+from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     decode_assignment,
@@ -20,6 +19,7 @@ from holdfast.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from holdfast.errors import WireError
 
 FULL = Subscription(
     version=3,

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import strategies as wire
 
-from holdfast.errors import WireError
-from holdfast.wire.layouts.consumer_protocol import (
+from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     decode_assignment,
@@ -21,7 +20,7 @@ from holdfast.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.layouts.container import (
+from holdfast.core.wire.layouts.container import (
     ASSIGNMENT_MAGIC,
     SUBSCRIPTION_MAGIC,
     MemberAssignment,
@@ -31,7 +30,7 @@ from holdfast.wire.layouts.container import (
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.wire.layouts.memory import (
+from holdfast.core.wire.layouts.memory import (
     RememberedMember,
     Share,
     decode_share,
@@ -39,10 +38,11 @@ from holdfast.wire.layouts.memory import (
     encode_share,
     holds_times,
 )
-from holdfast.wire.layouts.packed_sets import packed, read_packed
-from holdfast.wire.layouts.sticky_user_data import read_claims
-from holdfast.wire.one.bits import Bits, to_bytes
-from holdfast.wire.one.reader import Reader
+from holdfast.core.wire.layouts.packed_sets import packed, read_packed
+from holdfast.core.wire.layouts.sticky_user_data import read_claims
+from holdfast.core.wire.one.bits import Bits, to_bytes
+from holdfast.core.wire.one.reader import Reader
+from holdfast.errors import WireError
 
 OWNED = (("clicks", (2,)), ("orders", (0, 1)))
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from tests.wire import java_vectors
 
-from holdfast.errors import WireError
-from holdfast.model.partitions import TopicPartitions, merge_topics
-from holdfast.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
-from holdfast.wire.layouts.consumer_protocol import (
+from holdfast.core.model.partitions import TopicPartitions, merge_topics
+from holdfast.core.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
+from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     decode_assignment,
@@ -19,18 +18,19 @@ from holdfast.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.layouts.sticky_user_data import (
+from holdfast.core.wire.layouts.sticky_user_data import (
     StickyUserData,
     decode_cooperative_user_data,
     decode_sticky_user_data,
     encode_cooperative_user_data,
     encode_sticky_user_data,
 )
-from holdfast.wire.layouts.streams_user_data import (
+from holdfast.core.wire.layouts.streams_user_data import (
     decode_streams_assignment,
     decode_streams_subscription,
 )
-from holdfast.wire.one.offsets_records import decode_record
+from holdfast.core.wire.one.offsets_records import decode_record
+from holdfast.errors import WireError
 
 
 def of(family: str, schema: str) -> list[dict[str, Any]]:

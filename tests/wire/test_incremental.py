@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import WireError
-from holdfast.model.designs import Design
-from holdfast.model.partitions import TopicPartitions, grouped, resources_of
-from holdfast.wire.layouts.incremental import (
+from holdfast.core.model.designs import Design
+from holdfast.core.model.partitions import TopicPartitions, grouped, resources_of
+from holdfast.core.wire.layouts.incremental import (
     DesignAssignment,
     DesignSubscription,
     decode_design_assignment,
@@ -15,6 +14,7 @@ from holdfast.wire.layouts.incremental import (
     encode_design_assignment,
     encode_design_subscription,
 )
+from holdfast.errors import WireError
 
 T1, T4 = (("T", (1,)),), (("T", (4,)),)
 

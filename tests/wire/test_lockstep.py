@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.records_twin import rows_of, structs
 
+from holdfast.core.model.columns import starts
+from holdfast.core.wire.layouts.offsets_schemas import Field, Kind, layout
+from holdfast.core.wire.many.columns import ABSENT, Numbers, Slices, Text, spread
+from holdfast.core.wire.many.cursor import Cursor
+from holdfast.core.wire.many.lockstep import FEW, read, skip, walk
+from holdfast.core.wire.many.programs import program_of
+from holdfast.core.wire.many.ragged import padded
+from holdfast.core.wire.one.offsets_records import _struct_reader, _struct_writer, default_of
+from holdfast.core.wire.one.reader import Reader
+from holdfast.core.wire.one.writer import Writer
 from holdfast.errors import WireError
-from holdfast.model.columns import starts
-from holdfast.wire.layouts.offsets_schemas import Field, Kind, layout
-from holdfast.wire.many.columns import ABSENT, Numbers, Slices, Text, spread
-from holdfast.wire.many.cursor import Cursor
-from holdfast.wire.many.lockstep import FEW, read, skip, walk
-from holdfast.wire.many.programs import program_of
-from holdfast.wire.many.ragged import padded
-from holdfast.wire.one.offsets_records import _struct_reader, _struct_writer, default_of
-from holdfast.wire.one.reader import Reader
-from holdfast.wire.one.writer import Writer
 
 NUMBERS = (Kind.INT8, Kind.INT16, Kind.UINT16, Kind.INT32, Kind.INT64)
 

@@ -16,15 +16,14 @@ from tests.wire.records_twin import binary
 from tests.wire.spoiling import Piece, Pieces, Tagged, count, render, tags, uvarint
 from tests.wire.test_bad_bytes import SCHEMAS
 
-from holdfast.errors import WireError
-from holdfast.wire.layouts.container import (
+from holdfast.core.wire.layouts.container import (
     MemberAssignment,
     MemberSubscription,
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.wire.layouts.memory import RememberedMember, Share, encode_share
-from holdfast.wire.layouts.offsets_schemas import (
+from holdfast.core.wire.layouts.memory import RememberedMember, Share, encode_share
+from holdfast.core.wire.layouts.offsets_schemas import (
     RECORD_SCHEMAS,
     SIZES,
     Field,
@@ -33,10 +32,11 @@ from holdfast.wire.layouts.offsets_schemas import (
     min_size,
     schema_layout,
 )
-from holdfast.wire.many import lockstep
-from holdfast.wire.many.offsets_batch import decode_batch
-from holdfast.wire.many.ragged import keep_freed_memory
-from holdfast.wire.one.offsets_records import decode_record
+from holdfast.core.wire.many import lockstep
+from holdfast.core.wire.many.offsets_batch import decode_batch
+from holdfast.core.wire.many.ragged import keep_freed_memory
+from holdfast.core.wire.one.offsets_records import decode_record
+from holdfast.errors import WireError
 
 SCALAR_FACTOR = 32
 FRAME_FACTOR = 48  # a partition of a set in our own frames may be one byte

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.wire.many import name_table
-from holdfast.wire.many.name_table import NameTable
+from holdfast.core.wire.many import name_table
+from holdfast.core.wire.many.name_table import NameTable
 
 names = st.text(min_size=0, max_size=20) | st.text("ab", max_size=12)
 

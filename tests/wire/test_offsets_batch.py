@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.records_twin import batch, binary, records, rows_of, scalar
 
+from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS, Kind, RecordType
+from holdfast.core.wire.many import offsets_batch
+from holdfast.core.wire.many.columns import take
+from holdfast.core.wire.many.offsets_batch import decode_batch
+from holdfast.core.wire.many.ragged import keep_freed_memory
+from holdfast.core.wire.one.offsets_records import Record, encode_record
 from holdfast.errors import WireError
-from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS, Kind, RecordType
-from holdfast.wire.many import offsets_batch
-from holdfast.wire.many.columns import take
-from holdfast.wire.many.offsets_batch import decode_batch
-from holdfast.wire.many.ragged import keep_freed_memory
-from holdfast.wire.one.offsets_records import Record, encode_record
 
 
 @given(st.lists(records(), max_size=12))

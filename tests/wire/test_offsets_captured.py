@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.wire.records_twin import batch
 
+from holdfast.core.wire.one.offsets_records import decode_record, encode_record
 from holdfast.jvm import jars
-from holdfast.wire.one.offsets_records import decode_record, encode_record
 
 FILES = sorted((Path(__file__).parent / "captured").glob("offsets_topic-*.jsonl"))
 VERSIONS = [path.stem.removeprefix("offsets_topic-") for path in FILES]

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.records_twin import rows_of
 
-from holdfast.errors import WireError
-from holdfast.model.columns import starts
-from holdfast.wire.layouts.consumer_protocol import (
+from holdfast.core.model.columns import starts
+from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     decode_assignment,
@@ -17,9 +16,10 @@ from holdfast.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.many.columns import Slices
-from holdfast.wire.many.offsets_embedded import read_assignments, read_subscriptions
-from holdfast.wire.many.ragged import padded
+from holdfast.core.wire.many.columns import Slices
+from holdfast.core.wire.many.offsets_embedded import read_assignments, read_subscriptions
+from holdfast.core.wire.many.ragged import padded
+from holdfast.errors import WireError
 
 topic_partitions = st.lists(
     st.tuples(st.sampled_from(["t", "é", ""]), st.lists(st.integers(-5, 5), max_size=3).map(tuple)),

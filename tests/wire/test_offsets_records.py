@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.records_twin import records
 
-from holdfast.errors import WireError
-from holdfast.wire.layouts.offsets_schemas import (
+from holdfast.core.wire.layouts.offsets_schemas import (
     CONSUMER_ASSIGNMENT,
     CONSUMER_SUBSCRIPTION,
     RECORD_SCHEMAS,
@@ -25,13 +24,14 @@ from holdfast.wire.layouts.offsets_schemas import (
     layout,
     schema_layout,
 )
-from holdfast.wire.one.offsets_records import (
+from holdfast.core.wire.one.offsets_records import (
     Record,
     decode_key,
     decode_record,
     default_of,
     encode_record,
 )
+from holdfast.errors import WireError
 
 GOLDEN = json.loads((Path(__file__).parent / "golden/offsets_records.json").read_text("utf-8"))
 COMMIT_KEY = bytes.fromhex("0001 0001 67 0001 74 00000002")

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import INT32, INT64, any_topic_partitions, blobs, texts
 
+from holdfast.core.wire.one.reader import Reader, read_string, read_topic_partitions
+from holdfast.core.wire.one.reasons import Reason, within
+from holdfast.core.wire.one.writer import Writer, write_string, write_topic_partitions
 from holdfast.errors import WireError
-from holdfast.wire.one.reader import Reader, read_string, read_topic_partitions
-from holdfast.wire.one.reasons import Reason, within
-from holdfast.wire.one.writer import Writer, write_string, write_topic_partitions
 
 
 def reader(data: bytes) -> Reader:

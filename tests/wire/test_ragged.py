@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.model.columns import starts
-from holdfast.wire.many.ragged import gather, invalid_utf8, padded
+from holdfast.core.model.columns import starts
+from holdfast.core.wire.many.ragged import gather, invalid_utf8, padded
 
 lengths = (
     st.integers(0, 3)
@@ -127,7 +127,7 @@ def test_an_import_allocates_nothing_big():
     lines = (
         "import tracemalloc, numpy",
         "tracemalloc.start()",
-        "import holdfast.wire.many.offsets_batch",
+        "import holdfast.core.wire.many.offsets_batch",
         "print(tracemalloc.get_traced_memory()[1])",
     )
     done = subprocess.run(

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from holdfast.machine.coordinator.group_log import StoredGroup, StoredMember, group_record
-from holdfast.wire.layouts.record_size import (
+from holdfast.core.machine.coordinator.group_log import StoredGroup, StoredMember, group_record
+from holdfast.core.wire.layouts.record_size import (
     MESSAGE_MAX_BYTES,
     batch_bytes,
     estimate_group_bytes,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import strategies as wire
 
-from holdfast.model.partitions import merge_topics, sort_partitions
-from holdfast.wire.layouts.consumer_protocol import (
+from holdfast.core.model.partitions import merge_topics, sort_partitions
+from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     SubscriptionDecoder,
@@ -19,7 +19,7 @@ from holdfast.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.layouts.container import (
+from holdfast.core.wire.layouts.container import (
     MemberAssignment,
     MemberSubscription,
     decode_member_assignment,
@@ -27,7 +27,7 @@ from holdfast.wire.layouts.container import (
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.wire.layouts.incremental import (
+from holdfast.core.wire.layouts.incremental import (
     DesignAssignment,
     DesignSubscription,
     decode_design_assignment,
@@ -35,8 +35,8 @@ from holdfast.wire.layouts.incremental import (
     encode_design_assignment,
     encode_design_subscription,
 )
-from holdfast.wire.layouts.memory import Share, decode_share, encode_share
-from holdfast.wire.layouts.sticky_user_data import (
+from holdfast.core.wire.layouts.memory import Share, decode_share, encode_share
+from holdfast.core.wire.layouts.sticky_user_data import (
     StickyUserData,
     decode_cooperative_user_data,
     decode_sticky_user_data,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.wire.layouts.share_state import decode_share_state
 from holdfast.errors import WireError
-from holdfast.wire.layouts.share_state import decode_share_state
 
 LINES = (Path(__file__).parent / "captured/share.jsonl").read_text("utf-8").splitlines()
 PAIRS = [

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import INT32, any_topic_partitions
 
-from holdfast.errors import WireError
-from holdfast.wire.layouts.consumer_protocol import Subscription
-from holdfast.wire.layouts.sticky_user_data import (
+from holdfast.core.wire.layouts.consumer_protocol import Subscription
+from holdfast.core.wire.layouts.sticky_user_data import (
     NO_CLAIMS,
     StickyUserData,
     decode_cooperative_user_data,
@@ -18,6 +17,7 @@ from holdfast.wire.layouts.sticky_user_data import (
     encode_sticky_user_data,
     read_claims,
 )
+from holdfast.errors import WireError
 
 OWNED = (("orders", (0, 4)),)
 V0 = bytes.fromhex("00000001 0006 6f7264657273 00000002 00000000 00000004")

@@ -10,21 +10,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.strategies import subscriptions
 
-from holdfast.errors import WireError
-from holdfast.wire.layouts.consumer_protocol import (
+from holdfast.core.wire.layouts.consumer_protocol import (
     Subscription,
     decode_subscription,
     encode_subscription,
 )
-from holdfast.wire.layouts.sticky_user_data import (
+from holdfast.core.wire.layouts.sticky_user_data import (
     StickyUserData,
     encode_cooperative_user_data,
     encode_sticky_user_data,
 )
-from holdfast.wire.many import topic_blocks
-from holdfast.wire.many.name_table import NameTable
-from holdfast.wire.many.subscription_columns import decode_subscriptions
-from holdfast.wire.many.subscription_slow import claims_of
+from holdfast.core.wire.many import topic_blocks
+from holdfast.core.wire.many.name_table import NameTable
+from holdfast.core.wire.many.subscription_columns import decode_subscriptions
+from holdfast.core.wire.many.subscription_slow import claims_of
+from holdfast.errors import WireError
 
 KNOWN = ["", "a", "b", "orders", "orders-2", "some.rather.long-topic_name"]
 

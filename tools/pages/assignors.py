@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tools.pages.tables import table
 
-from holdfast.assignors.registry import ASSIGNORS, AssignorInfo
+from holdfast.core.assignors.registry import ASSIGNORS, AssignorInfo
 
 HEAD = (
     "assignor",

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from tools.pages.tables import table
 
-from holdfast.tables.columns.answers import PLAN, REPLAY
-from holdfast.tables.columns.definition import Column, Table
-from holdfast.tables.columns.dumped import DUMP_TABLES
-from holdfast.tables.columns.stored import TABLES
+from holdfast.fleet.tables.columns.answers import PLAN, REPLAY
+from holdfast.fleet.tables.columns.definition import Column, Table
+from holdfast.fleet.tables.columns.dumped import DUMP_TABLES
+from holdfast.fleet.tables.columns.stored import TABLES
 
 HEAD = ("column", "type", "unit", "says", "heading in the report")
 

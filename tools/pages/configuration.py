@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tools.pages.tables import table
 
-from holdfast.adapters import client_keys, credentials
-from holdfast.adapters.settings import KEYS
+from holdfast.cluster import client_keys, credentials
+from holdfast.cluster.settings import KEYS
 
 _JAVA = {
     "ssl.ca.location": "ssl.truststore.location",

@@ -11,8 +11,8 @@ from dataclasses import replace
 from tools.pages.tables import paragraph, table
 from tools.pages.verdicts import Runs, characteristic, extremes, stopped, verdicts, winners
 
-from holdfast.machine.policies import DEFAULTS, POLICIES
-from holdfast.machine.policy import Policy
+from holdfast.core.machine.policies import DEFAULTS, POLICIES
+from holdfast.core.machine.policy import Policy
 from holdfast.sim.scenarios import BASELINES, SIMULATED, Report, Setup, simulate
 from holdfast.sim.world.costs import Costs, Listener
 
@@ -117,7 +117,7 @@ def _surges() -> list[str]:
         *paragraph(
             "Six members again. Under Design II a newcomer that came before a member left is its "
             "successor, so nothing waits, without a setting "
-            "(`holdfast/machine/leader/successors.py`). The rounds are those of Design I."
+            "(`holdfast/core/machine/leader/successors.py`). The rounds are those of Design I."
         ),
         "",
         *table(head, rows),

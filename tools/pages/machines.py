@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tools.pages.tables import table
 
-from holdfast.machine.codes import EXPECTED, FATAL, MEMBERSHIP_LOST, RETRIABLE, ErrorCode
-from holdfast.machine.states import (
+from holdfast.core.machine.codes import EXPECTED, FATAL, MEMBERSHIP_LOST, RETRIABLE, ErrorCode
+from holdfast.core.machine.states import (
     GROUP_MEANINGS,
     GROUP_TRANSITIONS,
     MEANINGS,
@@ -31,10 +31,10 @@ _MEMORY = (
     "",
     "| step | module | what it does |",
     "| --- | --- | --- |",
-    "| `recall` | `machine/leader/recall.py` | puts the shares together: whom to believe |",
-    "| plan | `machine/leader/deferral.py` | departed members, deadlines, newcomers |",
-    "| `shares` | `machine/leader/ring.py` | three predecessors in a ring, and what waits |",
-    "| `fitting_shares` | `machine/leader/record_limit.py` | leaves out by `LeftOut` |",
+    "| `recall` | `core/machine/leader/recall.py` | puts the shares together: whom to believe |",
+    "| plan | `core/machine/leader/deferral.py` | departed members, deadlines, newcomers |",
+    "| `shares` | `core/machine/leader/ring.py` | three predecessors in a ring, and what waits |",
+    "| `fitting_shares` | `core/machine/leader/record_limit.py` | leaves out by `LeftOut` |",
     "",
     "A member sends its share back unread, with the time since it came if the share holds times.",
     "It keeps the share when it loses its membership, and drops it for a new one. It is of one",

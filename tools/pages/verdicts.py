@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.machine.policies import POLICIES
+from holdfast.core.machine.policies import POLICIES
 from holdfast.sim.scenarios import Report
 
 Runs = Mapping[str, Report]

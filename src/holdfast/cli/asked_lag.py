@@ -1,6 +1,6 @@
 """The table ``lag`` of a live cluster, as its coordinators answer: no JVM, no offsets topic.
 
-**Rules.** The rows are those of :mod:`holdfast.pipeline.history.lag`, which has the rule by
+**Rules.** The rows are those of :mod:`holdfast.fleet.pipeline.history.lag`, which has the rule by
 columns; a test compares both on the same groups. A coordinator does not say when a commit was
 written, nor that one was deleted or has expired. So the times of commits are null, ``status`` is
 ``none`` without a commit, and ``lag_seconds`` is known by records alone.
@@ -15,12 +15,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.adapters.cluster.groups_now import GroupsNow, groups_now
+from holdfast.cluster.groups_now import GroupsNow, groups_now
 from holdfast.errors import nearest
 
 if TYPE_CHECKING:
-    from holdfast.adapters.cluster.cluster import LiveCluster
-    from holdfast.adapters.cluster.groups import GroupReader, Position
+    from holdfast.cluster.cluster import LiveCluster
+    from holdfast.cluster.groups import GroupReader, Position
 
 MOST_GROUPS: Final = 2_000
 """So many groups at most: an estimate, which ``bench/lag.py --crossing`` is there to measure."""
@@ -76,7 +76,7 @@ def chosen_groups(known: Collection[str], wanted: Sequence[str], *, all_groups: 
         return [group for group in known if any(_matches(group, name) for name in wanted)]
     if all_groups:
         return [*known]
-    from holdfast.pipeline.ingest.selection import SPARK_GROUPS
+    from holdfast.fleet.pipeline.ingest.selection import SPARK_GROUPS
 
     return [group for group in known if not group.startswith(SPARK_GROUPS)]
 

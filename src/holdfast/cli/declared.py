@@ -25,7 +25,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import click
 
 from holdfast.errors import ConfigError
-from holdfast.tables.storage.places import local_path
+from holdfast.fleet.tables.storage.places import local_path
 
 if not hasattr(click.ParamType, "__class_getitem__"):
     # Members and the library need no Click, and frameworks that they stand beside hold it down.

@@ -29,11 +29,11 @@ from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import Stage, followed
 from holdfast.cli.watching import Watching, follow_cluster, tell_batch
 from holdfast.errors import HoldfastError
-from holdfast.report.serving.keeping import Keeping
+from holdfast.fleet.report.serving.keeping import Keeping
 
 if TYPE_CHECKING:
     from holdfast.errors import SourceError
-    from holdfast.tables.reading import Tables
+    from holdfast.fleet.tables.reading import Tables
 
 RETRY_S: Final = 15.0
 """From the end of a keeper to the start of the next one."""

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
+from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
-    from holdfast.tables.reading import Tables
-    from holdfast.tables.storage.places import Place
+    from holdfast.fleet.tables.reading import Tables
+    from holdfast.fleet.tables.storage.places import Place
 
 
 def open_kept(source: Place) -> Tables:
@@ -27,7 +27,7 @@ def open_kept(source: Place) -> Tables:
     SourceError
         They are not there, or cannot be read.
     """
-    from holdfast.tables.reading import tables_in
+    from holdfast.fleet.tables.reading import tables_in
 
     if not source.exists():
         line = holdfast_line("history", "-b", SERVERS, "-o", str(source))
@@ -37,8 +37,8 @@ def open_kept(source: Place) -> Tables:
 
 def tell_age(source: Place, note: Callable[[str], None]) -> None:
     """Say how old the lags of tables are that ``watch`` should keep and does not."""
-    from holdfast.report.findings.facts import read_age
-    from holdfast.report.findings.finding import Limits
+    from holdfast.fleet.report.findings.facts import read_age
+    from holdfast.fleet.report.findings.finding import Limits
 
     age = read_age(open_kept(source), time.time_ns() // 1_000_000)
     if Limits().are_stale(age):
@@ -50,8 +50,8 @@ def tell_age(source: Place, note: Callable[[str], None]) -> None:
 
 def holds_tables(source: Place | None) -> bool:
     """Whether a folder has tables in it, so that it need not be a dump."""
-    from holdfast.tables.columns.stored import TABLES
-    from holdfast.tables.folder.manifest import has_manifest
+    from holdfast.fleet.tables.columns.stored import TABLES
+    from holdfast.fleet.tables.folder.manifest import has_manifest
 
     if source is None or not source.is_dir() or is_dump(source):
         return False

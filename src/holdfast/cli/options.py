@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, get_args, get_origin
 
 from holdfast.cli.declared import Argument, Option
 from holdfast.cli.output import Format
-from holdfast.tables.storage.places import place_of
+from holdfast.fleet.tables.storage.places import place_of
 
 if TYPE_CHECKING:
-    from holdfast.tables.storage.places import Place
+    from holdfast.fleet.tables.storage.places import Place
 else:  # an option has one type; ``place_of`` makes the value
     Place = object
 

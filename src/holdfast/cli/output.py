@@ -22,8 +22,8 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.names import harmless, spreadsheet_text, visible, visible_json
-from holdfast.tables.storage.private import open_private, write_private
+from holdfast.core.names import harmless, spreadsheet_text, visible, visible_json
+from holdfast.fleet.tables.storage.private import open_private, write_private
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,7 +1,8 @@
 """A table for people: the columns that its definition puts first, and short times.
 
 **Rules.** Only for ``--format table``: programs get every column in the order of
-:mod:`holdfast.tables.columns.stored`. No column is left out here; a terminal shows as many as fit.
+:mod:`holdfast.fleet.tables.columns.stored`. No column is left out here; a terminal shows as many as
+fit.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.tables.columns.definition import DType, Table
+from holdfast.fleet.tables.columns.definition import DType, Table
 
 
 def for_people(

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cli.durations import parse_duration_ms
+from holdfast.core.model.limits import INT32_MAX
 from holdfast.errors import ConfigError, SourceError, suggest
-from holdfast.model.limits import INT32_MAX
 from holdfast.sim.scenarios import SCENARIOS, ScenarioStep
 
 

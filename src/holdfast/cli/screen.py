@@ -1,7 +1,7 @@
 """The doctor's screen of a group: a heading, then its findings, the worst first.
 
 **Rules.** Every line fits the terminal, except commands: a command is one line, so that it can be
-copied. Names are data from strangers and go through :func:`holdfast.names.visible`.
+copied. Names are data from strangers and go through :func:`holdfast.core.names.visible`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from rich.padding import Padding
 from rich.text import Text
 
 from holdfast.cli.output import printable
-from holdfast.names import visible
-from holdfast.tables.storage.private import open_private
+from holdfast.core.names import visible
+from holdfast.fleet.tables.storage.private import open_private
 
 if TYPE_CHECKING:
-    from holdfast.report.findings.examination import Examination
-    from holdfast.report.findings.finding import Evidence, Finding, Rule
+    from holdfast.fleet.report.findings.examination import Examination
+    from holdfast.fleet.report.findings.finding import Evidence, Finding, Rule
 
 FILE_WIDTH = 110
 _STYLE = {"error": "bold red", "warn": "bold yellow", "info": "bold cyan"}
@@ -36,7 +36,7 @@ def print_screens(found: Sequence[Examination], target: Path | None) -> None:
 
 
 def _all(console: Console, found: Sequence[Examination]) -> None:
-    from holdfast.report.findings.examination import all_rules
+    from holdfast.fleet.report.findings.examination import all_rules
 
     rules = {rule.code: rule for rule in all_rules()}
     for examination in found:
@@ -52,8 +52,8 @@ def _all(console: Console, found: Sequence[Examination]) -> None:
 
 
 def _print_heading(console: Console, examination: Examination) -> None:
-    from holdfast.report.findings.doctor import summary
-    from holdfast.report.findings.finding import count
+    from holdfast.fleet.report.findings.doctor import summary
+    from holdfast.fleet.report.findings.finding import count
 
     head = summary(examination.facts)
     generation = "none" if head["generation"] is None else head["generation"]
@@ -117,8 +117,8 @@ def _window(first: str, last: str) -> str:
 
 
 def _evidence(evidence: Evidence) -> str:
-    from holdfast.report.findings.doctor import moment
-    from holdfast.report.findings.finding import generations_of
+    from holdfast.fleet.report.findings.doctor import moment
+    from holdfast.fleet.report.findings.finding import generations_of
 
     parts = [generations_of(evidence)]
     if evidence.from_ms >= 0:

@@ -16,13 +16,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.sim.world.broker import WALL_MS
 from holdfast.sim.world.process import RECORD_MS
 from holdfast.sim.world.world import World
-from holdfast.wire.one.topic_ids import topic_id_text
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.ingest.source import Dump
+    from holdfast.fleet.pipeline.ingest.source import Dump
 
 PARTITION = 0
 """Partition of the offsets topic that holds the group."""
@@ -76,7 +76,7 @@ def write_simulation(world: World, folder: Path) -> Dump:
     SourceError
         If ``folder`` holds something else.
     """
-    from holdfast.pipeline.ingest.dump import write_log
+    from holdfast.fleet.pipeline.ingest.dump import write_log
 
     columns = {
         "partition": [PARTITION] * len(world.log),

@@ -19,13 +19,13 @@ from holdfast.cli.commands.history import make_history
 from holdfast.cli.kept_tables import is_dump, open_kept, refuse_logs
 from holdfast.cli.moments import read_window
 from holdfast.cli.output import notes
-from holdfast.command_lines import GivenSource
+from holdfast.core.command_lines import GivenSource
 from holdfast.errors import ConfigError
-from holdfast.tables.columns.stored import NOT_SHOWN
+from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 
 if TYPE_CHECKING:
-    from holdfast.tables.reading import Tables
-    from holdfast.tables.storage.places import Place
+    from holdfast.fleet.tables.reading import Tables
+    from holdfast.fleet.tables.storage.places import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ def open_source(
     broker_logs : sequence of Path, optional
         Logs of brokers that state causes, for a dump or a cluster.
     since, until : str, optional
-        Only what happened between these moments (:mod:`holdfast.tables.window`).
+        Only what happened between these moments (:mod:`holdfast.fleet.tables.window`).
     timeout : str
         Wait so long for an answer of a cluster.
     quiet : bool
@@ -104,7 +104,7 @@ def open_source(
     SourceError
         If what is given cannot be read.
     """
-    from holdfast.tables.window import within  # it has pyarrow, which --help does not need
+    from holdfast.fleet.tables.window import within  # it has pyarrow, which --help does not need
 
     if (source is None) == (bootstrap is None):
         raise ConfigError("give either --input PATH or --bootstrap-server HOST:PORT")

@@ -175,7 +175,7 @@ def spark_bar(
 @contextmanager
 def followed(spark: Any, bar: StageWatcher) -> Iterator[None]:
     """Tell a watcher what Spark does while the body runs."""
-    from holdfast.pipeline.session import is_connect
+    from holdfast.fleet.pipeline.session import is_connect
 
     if is_connect(spark):
 

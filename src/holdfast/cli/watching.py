@@ -17,14 +17,14 @@ from holdfast.cli.commands.history import (
     tell_counts,
 )
 from holdfast.cli.durations import parse_duration_ms
-from holdfast.command_lines import option
+from holdfast.core.command_lines import option
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.adapters.cluster.cluster import LiveCluster
+    from holdfast.cluster.cluster import LiveCluster
     from holdfast.errors import SourceError
-    from holdfast.tables.reading import Tables
-    from holdfast.tables.storage.places import Place
+    from holdfast.fleet.tables.reading import Tables
+    from holdfast.fleet.tables.storage.places import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +61,8 @@ class Watching:
         ConfigError, SourceError
             A duration that is none, a log that is not there, or a folder that is not a stream's.
         """
-        from holdfast.pipeline.batches.watch import check_watched
-        from holdfast.tables.reading import Tables
+        from holdfast.fleet.pipeline.batches.watch import check_watched
+        from holdfast.fleet.tables.reading import Tables
 
         self.check_words()
         check_watched(Tables(self.output.absolute()))
@@ -127,8 +127,8 @@ def follow_cluster(told: Watching, watcher: Watcher, *, started_with: list[str])
     ConfigError, SourceError, AdapterError
         As :meth:`Watching.check`; or the cluster cannot be read, or Spark cannot start.
     """
-    from holdfast.pipeline.batches.watch import watch
-    from holdfast.pipeline.ingest.selection import Selection
+    from holdfast.fleet.pipeline.batches.watch import watch
+    from holdfast.fleet.pipeline.ingest.selection import Selection
 
     told.check()
     cluster = live_cluster(told.bootstrap, told.command_config, told.timeout)
@@ -154,8 +154,8 @@ def follow_cluster(told: Watching, watcher: Watcher, *, started_with: list[str])
 
 def _session(cluster: LiveCluster) -> Any:
     """A session of Spark that fits what the offsets topic holds."""
-    from holdfast.pipeline.command_session import open_session
-    from holdfast.pipeline.ingest.source import OFFSETS_TOPIC
+    from holdfast.fleet.pipeline.command_session import open_session
+    from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC
 
     ends = cluster.partition_ends(OFFSETS_TOPIC)
     quick = sum(end - begin for begin, end in ends.values()) < SMALL_RECORDS

@@ -2,8 +2,8 @@
 
 **Rules.** Bytes are hex; partitions are a flat list of [topic, partition], tasks one of
 [subtopology, partition], offset sums one of [subtopology, partition, sum]; keys are the names of
-the fields in :mod:`holdfast.wire`. Every error in a line is a :class:`WireError`, so one bad line
-does not end a run. An unknown key is refused by name.
+the fields in :mod:`holdfast.core.wire`. Every error in a line is a :class:`WireError`, so one bad
+line does not end a run. An unknown key is refused by name.
 
 **Strategy.** ``SCHEMAS`` is the only list of messages, ``READ_RECORD`` that of records. The type of
 a field in the dataclass decides how the field looks in JSON, by the table ``_SHAPES``.
@@ -17,10 +17,9 @@ from dataclasses import MISSING, dataclass, fields, replace
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from holdfast.errors import WireError
-from holdfast.model.designs import Design
-from holdfast.model.partitions import TopicPartitions, grouped
-from holdfast.wire.layouts import (
+from holdfast.core.model.designs import Design
+from holdfast.core.model.partitions import TopicPartitions, grouped
+from holdfast.core.wire.layouts import (
     connect,
     consumer_protocol,
     container,
@@ -30,8 +29,9 @@ from holdfast.wire.layouts import (
     sticky_user_data,
     streams_user_data,
 )
-from holdfast.wire.layouts.frames import Leaving
-from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
+from holdfast.core.wire.layouts.frames import Leaving
+from holdfast.core.wire.one.offsets_records import Record, decode_record, encode_record
+from holdfast.errors import WireError
 
 T = TypeVar("T")
 

@@ -41,7 +41,7 @@ KAFKA_VERSION = "4.3.1"
 """Kafka's server, with its clients and tools, that is run where nobody asks for another."""
 
 OLDEST_KAFKA = (2, 5)
-"""The first that answers every request of ours (:mod:`holdfast.adapters.cluster.versions`)."""
+"""The first that answers every request of ours (:mod:`holdfast.cluster.versions`)."""
 
 _LOG4J_2 = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
 _LOG4J_1 = "org.slf4j:slf4j-reload4j:1.7.36"

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.assignors.registry import find
+from holdfast.core.assignors.registry import find
+from holdfast.core.machine.leader.designs import Assignor
+from holdfast.core.machine.offers import assignors_for
+from holdfast.core.machine.policies import DEFAULTS, POLICIES, find_policy
+from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.states import MemberState
 from holdfast.errors import ConfigError
-from holdfast.machine.leader.designs import Assignor
-from holdfast.machine.offers import assignors_for
-from holdfast.machine.policies import DEFAULTS, POLICIES, find_policy
-from holdfast.machine.policy import Policy
-from holdfast.machine.states import MemberState
 from holdfast.sim.baselines import BASELINES
 from holdfast.sim.baselines.connect import ConnectAssignor
 from holdfast.sim.baselines.kip848 import run_kip848
@@ -72,7 +72,7 @@ class Setup:
     scenario : str
         A name of :data:`SCENARIOS`.
     policy : str
-        A name of :data:`holdfast.machine.policies.POLICIES`, an assignor's, or a baseline's.
+        A name of :data:`holdfast.core.machine.policies.POLICIES`, an assignor's, or a baseline's.
     partitions : int
         Of one topic, unless ``topics`` says otherwise.
     settings : Policy

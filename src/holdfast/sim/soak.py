@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from holdfast.core.machine.leader.designs import Assignor
+from holdfast.core.machine.offers import assignors_for
+from holdfast.core.machine.policies import POLICIES, check_known, find_policy
+from holdfast.core.machine.policy import Policy, When
+from holdfast.core.machine.states import GroupState
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.machine.leader.designs import Assignor
-from holdfast.machine.offers import assignors_for
-from holdfast.machine.policies import POLICIES, check_known, find_policy
-from holdfast.machine.policy import Policy, When
-from holdfast.machine.states import GroupState
 from holdfast.sim.world.calm import all_calm
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.ledger import Violation

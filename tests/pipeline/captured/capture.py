@@ -17,11 +17,11 @@ from pathlib import Path
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import NewPartitions, NewTopic
 
-from holdfast.adapters.broker import broker as brokers
-from holdfast.adapters.broker import properties
-from holdfast.adapters.cluster.cluster import LiveCluster
-from holdfast.pipeline.ingest.dump import write_log
-from holdfast.pipeline.ingest.source import OFFSETS_TOPIC
+from holdfast.cluster.broker import broker as brokers
+from holdfast.cluster.broker import properties
+from holdfast.cluster.cluster import LiveCluster
+from holdfast.fleet.pipeline.ingest.dump import write_log
+from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC
 
 HERE = Path(__file__).parent
 MEMBER = """

@@ -34,17 +34,17 @@ from tests.pipeline import local
 from tests.pipeline.captured.capture import records
 
 from holdfast import Consumer
-from holdfast.adapters.broker import broker as brokers
-from holdfast.adapters.cluster.cluster import LiveCluster
-from holdfast.machine import events
-from holdfast.pipeline.history.ages import with_record_ages
-from holdfast.pipeline.ingest.dump import write_log
-from holdfast.wire.layouts.consumer_protocol import (
+from holdfast.cluster.broker import broker as brokers
+from holdfast.cluster.cluster import LiveCluster
+from holdfast.core.machine import events
+from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     encode_assignment,
     encode_subscription,
 )
+from holdfast.fleet.pipeline.history.ages import with_record_ages
+from holdfast.fleet.pipeline.ingest.dump import write_log
 
 HERE = Path(__file__).parent
 LIVES_S = 345

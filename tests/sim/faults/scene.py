@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from holdfast.core.machine.actions import ComputeAssignment
+from holdfast.core.machine.coordinator.group_messages import Answer, SendCommit
+from holdfast.core.machine.events import AssignmentComputed, CommitAnswered
+from holdfast.core.machine.leader.designs import Assignor
+from holdfast.core.machine.offers import assignors_for
+from holdfast.core.machine.policies import find_policy
+from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.states import MemberState
+from holdfast.core.model.designs import Design
+from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
-from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.coordinator.group_messages import Answer, SendCommit
-from holdfast.machine.events import AssignmentComputed, CommitAnswered
-from holdfast.machine.leader.designs import Assignor
-from holdfast.machine.offers import assignors_for
-from holdfast.machine.policies import find_policy
-from holdfast.machine.policy import Policy
-from holdfast.machine.states import MemberState
-from holdfast.model.designs import Design
-from holdfast.model.partitions import Resource
 from holdfast.sim.rules.seen import SeenTurn, see
 from holdfast.sim.soak import QUICK
 from holdfast.sim.world.hooks import Hooks

@@ -32,22 +32,22 @@ from tests.sim.faults.scene import (
 )
 from tests.sim.hand_played import HandPlayedGroup
 
-from holdfast.machine.actions import SendJoin
-from holdfast.machine.events import JoinedMember, MetadataChanged, SyncAnswered
-from holdfast.machine.leader.designs import (
+from holdfast.core.machine.actions import SendJoin
+from holdfast.core.machine.events import JoinedMember, MetadataChanged, SyncAnswered
+from holdfast.core.machine.leader.designs import (
     Assignor,
     CooperativeAssignor,
     DesignAssignor,
     EagerAssignor,
     LeaderRound,
 )
-from holdfast.machine.leader.leader import plan_round
-from holdfast.machine.leader.leader_turn import assign_members
-from holdfast.machine.states import GroupState, MemberState
-from holdfast.model.partitions import Resource
+from holdfast.core.machine.leader.leader import plan_round
+from holdfast.core.machine.leader.leader_turn import assign_members
+from holdfast.core.machine.states import GroupState, MemberState
+from holdfast.core.model.partitions import Resource
+from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
+from holdfast.core.wire.layouts.sticky_user_data import StickyUserData, encode_sticky_user_data
 from holdfast.sim.world.world import World
-from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
-from holdfast.wire.layouts.sticky_user_data import StickyUserData, encode_sticky_user_data
 
 STICKY = CooperativeAssignor()
 COMPLETING = GroupState.COMPLETING_REBALANCE

@@ -14,9 +14,8 @@ from typing import Any
 
 from tests.sim.faults.scene import Scene
 
-from holdfast.assignors.registry import assign
-from holdfast.errors import WireError
-from holdfast.machine.coordinator.group_log import (
+from holdfast.core.assignors.registry import assign
+from holdfast.core.machine.coordinator.group_log import (
     Append,
     Durable,
     StoredGroup,
@@ -24,15 +23,16 @@ from holdfast.machine.coordinator.group_log import (
     commit_record,
     group_record,
 )
-from holdfast.model.group import Group
-from holdfast.wire.layouts.consumer_protocol import (
+from holdfast.core.model.group import Group
+from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType
-from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
+from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType
+from holdfast.core.wire.one.offsets_records import Record, decode_record, encode_record
+from holdfast.errors import WireError
 
 
 def lags(

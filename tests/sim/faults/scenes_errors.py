@@ -20,16 +20,16 @@ from tests.sim.faults.scene import (
     until,
 )
 
-from holdfast.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
-from holdfast.machine.codes import (
+from holdfast.core.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
+from holdfast.core.machine.codes import (
     EXPECTED,
     FATAL,
     MEMBERSHIP_LOST,
     ErrorCode,
     describe,
 )
-from holdfast.machine.coordinator.group_messages import SendCommit
-from holdfast.machine.events import (
+from holdfast.core.machine.coordinator.group_messages import SendCommit
+from holdfast.core.machine.events import (
     CommitAnswered,
     HeartbeatAnswered,
     JoinAnswered,
@@ -37,7 +37,7 @@ from holdfast.machine.events import (
     RejoinRequested,
     SyncAnswered,
 )
-from holdfast.machine.states import ENDED, GroupState, MemberState
+from holdfast.core.machine.states import ENDED, GroupState, MemberState
 from holdfast.sim.world.process import Process
 
 NO_CODE_OF_KAFKA = 9_999

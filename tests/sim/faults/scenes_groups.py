@@ -30,20 +30,20 @@ from tests.sim.faults.scene import (
 )
 from tests.sim.hand_played import HandPlayedGroup
 
-from holdfast.machine.actions import SendHeartbeat, SendJoin, SendSync
-from holdfast.machine.callbacks import ListenerCall
-from holdfast.machine.codes import ErrorCode
-from holdfast.machine.events import (
+from holdfast.core.machine.actions import SendHeartbeat, SendJoin, SendSync
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.events import (
     HeartbeatAnswered,
     JoinAnswered,
     MetadataChanged,
     SyncAnswered,
 )
-from holdfast.machine.leader.designs import Assignor, CooperativeAssignor, DesignAssignor
-from holdfast.machine.leader.embedded import MemberView
-from holdfast.machine.states import GroupState
+from holdfast.core.machine.leader.designs import Assignor, CooperativeAssignor, DesignAssignor
+from holdfast.core.machine.leader.embedded import MemberView
+from holdfast.core.machine.states import GroupState
+from holdfast.core.wire.one.offsets_records import decode_record
 from holdfast.sim.world.world import World
-from holdfast.wire.one.offsets_records import decode_record
 
 COMPLETING = GroupState.COMPLETING_REBALANCE
 

@@ -26,26 +26,31 @@ from tests.sim.faults.scene import (
     until,
 )
 
-from holdfast.errors import ConfigError, WireError
-from holdfast.machine.actions import SendLeave
-from holdfast.machine.codes import ErrorCode
-from holdfast.machine.coordinator.group_messages import Answer, CommitDone, Received, SendCommit
-from holdfast.machine.events import Polled, RejoinRequested
-from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
-from holdfast.machine.policy import Policy
-from holdfast.machine.states import ENDED
-from holdfast.model.designs import Design
-from holdfast.model.partitions import Resource
-from holdfast.sim.world.process import Process
-from holdfast.sim.world.world import World
-from holdfast.wire.layouts.consumer_protocol import decode_assignment, encode_assignment
-from holdfast.wire.layouts.container import (
+from holdfast.core.machine.actions import SendLeave
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.coordinator.group_messages import (
+    Answer,
+    CommitDone,
+    Received,
+    SendCommit,
+)
+from holdfast.core.machine.events import Polled, RejoinRequested
+from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
+from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.states import ENDED
+from holdfast.core.model.designs import Design
+from holdfast.core.model.partitions import Resource
+from holdfast.core.wire.layouts.consumer_protocol import decode_assignment, encode_assignment
+from holdfast.core.wire.layouts.container import (
     MemberAssignment,
     decode_member_assignment,
     encode_member_assignment,
 )
-from holdfast.wire.layouts.incremental import DesignAssignment, decode_design_assignment
-from holdfast.wire.layouts.incremental import encode_design_assignment as encode_design
+from holdfast.core.wire.layouts.incremental import DesignAssignment, decode_design_assignment
+from holdfast.core.wire.layouts.incremental import encode_design_assignment as encode_design
+from holdfast.errors import ConfigError, WireError
+from holdfast.sim.world.process import Process
+from holdfast.sim.world.world import World
 
 
 def scene_52(s: Scene) -> None:

@@ -9,15 +9,15 @@ from tests.pipeline.histories import generation
 from tests.sim.faults.played import ends_well, world
 from tests.sim.faults.scenes_data import group_tombstone
 
-from holdfast.adapters.cluster.lag_source import AskedInTime
-from holdfast.adapters.member.membership import Leadership
-from holdfast.adapters.settings import Settings
-from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.coordinator.group_log import Durable, commit_record
-from holdfast.machine.events import JoinedMember
-from holdfast.machine.leader.designs import EagerAssignor
-from holdfast.machine.leader.embedded import MemberView
-from holdfast.machine.modes import RebalanceMode
+from holdfast.cluster.settings import Settings
+from holdfast.core.machine.actions import ComputeAssignment
+from holdfast.core.machine.coordinator.group_log import Durable, commit_record
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader.designs import EagerAssignor
+from holdfast.core.machine.leader.embedded import MemberView
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.members.member.lag_source import AskedInTime
+from holdfast.members.member.membership import Leadership
 
 RANGES = EagerAssignor("lag")
 

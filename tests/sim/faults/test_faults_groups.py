@@ -8,9 +8,9 @@ from tests.sim.faults.played import ends_well, world
 from tests.sim.faults.scene import DELAY_MS, FOUND_MS, leader, loads, running, runs, tape, until
 from tests.sim.faults.scenes_groups import forget_the_last_generation
 
-from holdfast.machine.policy import Policy
-from holdfast.machine.states import GroupState, MemberState
-from holdfast.model.designs import Design
+from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.states import GroupState, MemberState
+from holdfast.core.model.designs import Design
 
 INCREMENTAL = Policy(design=Design.INCREMENTAL, delay_ms=DELAY_MS, batch=1, interval_ms=2_000)
 

@@ -18,7 +18,7 @@ from tests.sim.faults.scene import (
 )
 from tests.sim.hand_played import HandPlayedGroup
 
-from holdfast.machine.events import RejoinRequested
+from holdfast.core.machine.events import RejoinRequested
 
 
 def test_57_the_process_pauses_longer_than_its_session():

@@ -4,8 +4,8 @@
 assignors, an assignor that refuses the group gives an error in its place, and the others still
 answer.
 
-**Strategy.** :func:`holdfast.assignors.rounds.follow` does the work; this module has the options
-and the output.
+**Strategy.** :func:`holdfast.core.assignors.rounds.follow` does the work; this module has the
+options and the output.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from holdfast.assignors.registry import ASSIGNORS, assign, canonical, find
-from holdfast.assignors.result import Result
-from holdfast.assignors.rounds import follow
 from holdfast.cli.declared import Argument, Option
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, write_json, write_rows
+from holdfast.core.assignors.registry import ASSIGNORS, assign, canonical, find
+from holdfast.core.assignors.result import Result
+from holdfast.core.assignors.rounds import follow
+from holdfast.core.model import measure
+from holdfast.core.model.group import Group
 from holdfast.errors import ConfigError, InfeasibleError, ModelError, SourceError, suggest
-from holdfast.model import measure
-from holdfast.model.group import Group
 
 SCHEMA_VERSION = 1
 

@@ -46,7 +46,7 @@ def run(  # noqa: PLR0917 - every option is passed by name
 
     Prints the bootstrap address on stdout. The data live in a temporary folder and go with it.
     """
-    from holdfast.adapters.broker.broker import Broker, BrokerSettings
+    from holdfast.cluster.broker.broker import Broker, BrokerSettings
     from holdfast.jvm.jars import KAFKA_VERSION
 
     note = notes(quiet)

@@ -12,7 +12,7 @@ from holdfast.cli.declared import Option, group_of
 from holdfast.cli.options import OutputFile, PrintFormat
 from holdfast.cli.output import Format, print_note, write_rows
 from holdfast.cli.settings import check_environment, default_map, effective, find_file, variables_of
-from holdfast.command_lines import holdfast_line
+from holdfast.core.command_lines import holdfast_line
 from holdfast.errors import ConfigError
 
 EXAMPLES = """\b

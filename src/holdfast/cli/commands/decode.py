@@ -30,7 +30,7 @@ from holdfast.cli.wire_json import (
     error_json,
 )
 from holdfast.errors import ConfigError, SourceError, WireError, nearest
-from holdfast.tables.storage.private import open_private
+from holdfast.fleet.tables.storage.private import open_private
 
 EXIT_BAD_BYTES = 3
 NAMES = (*SCHEMAS, *READ_RECORD)

@@ -21,7 +21,7 @@ from holdfast.cli.options import Quiet
 from holdfast.cli.output import Format, print_note, stderr_console, write_json
 
 if TYPE_CHECKING:
-    from holdfast.demo.run import DemoResult
+    from holdfast.cli.demo.run import DemoResult
 
 
 EXAMPLES = """\b
@@ -96,8 +96,8 @@ def run(  # noqa: PLR0917 - every option is passed by name
     the broker's offsets topic into tables with Spark and writes report.html. Every record is
     accounted for.
     """
-    from holdfast.demo.run import DemoOptions
-    from holdfast.demo.run import run as run_demo
+    from holdfast.cli.demo.run import DemoOptions
+    from holdfast.cli.demo.run import run as run_demo
 
     began = time.monotonic()
     options = DemoOptions(

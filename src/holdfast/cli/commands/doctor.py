@@ -25,7 +25,7 @@ from holdfast.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.report.findings.examination import Examination
+    from holdfast.fleet.report.findings.examination import Examination
 
 SHOWN = 10
 _COLUMNS = (
@@ -88,7 +88,7 @@ def run(
 
     Every finding has a stable code; ``holdfast explain HF104`` tells more about one.
     """
-    from holdfast.report.findings import doctor
+    from holdfast.fleet.report.findings import doctor
 
     if schema:
         write_text(doctor.schema_text(), output)
@@ -129,7 +129,7 @@ def _fail(found: list[Examination], fail_on: FailOn) -> None:
 def _print(
     found: list[Examination], fmt: Format, output: Path | None, *, every: bool, quiet: bool
 ) -> None:
-    from holdfast.report.findings import doctor
+    from holdfast.fleet.report.findings import doctor
 
     if fmt is Format.JSON:
         write_json(doctor.to_json(found), output)
@@ -142,7 +142,7 @@ def _print(
 
 
 def _rows(found: list[Examination]) -> list[dict[str, object]]:
-    from holdfast.report.findings.examination import all_rules
+    from holdfast.fleet.report.findings.examination import all_rules
 
     names = {rule.code: rule.name for rule in all_rules()}
     return [

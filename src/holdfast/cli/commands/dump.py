@@ -14,7 +14,7 @@ from holdfast.cli.options import (
 )
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
-from holdfast.pipeline.command_session import open_session
+from holdfast.fleet.pipeline.command_session import open_session
 
 EXAMPLES = """\b
 Examples:
@@ -38,8 +38,8 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     Reads without joining a group. `history`, `lag` and the others take the folder as --input. It
     may be on a store: s3://, gs://, abfss://, hdfs:// (docs/stores.md).
     """
-    from holdfast.pipeline.ingest.dump import write_dump
-    from holdfast.pipeline.ingest.selection import Selection
+    from holdfast.fleet.pipeline.ingest.dump import write_dump
+    from holdfast.fleet.pipeline.ingest.selection import Selection
 
     note = notes(quiet)
     cluster = live_cluster(bootstrap, command_config, timeout)

@@ -11,12 +11,12 @@ from rich.text import Text
 from holdfast.cli.declared import Argument, Option
 from holdfast.cli.options import ExplainFormat, OutputFile
 from holdfast.cli.output import Format, write_json, write_rows, write_text
-from holdfast.command_lines import holdfast_line
+from holdfast.core.command_lines import holdfast_line
 from holdfast.errors import ConfigError, nearest
-from holdfast.tables.storage.private import open_private
+from holdfast.fleet.tables.storage.private import open_private
 
 if TYPE_CHECKING:
-    from holdfast.report.findings.finding import Rule
+    from holdfast.fleet.report.findings.finding import Rule
 
 _COLUMNS = ("code", "severity", "name", "what")
 
@@ -40,8 +40,8 @@ def run(
     output: OutputFile = None,
 ) -> None:
     """Explain a code that doctor prints, or list them all."""
-    from holdfast.report.findings.doctor import markdown
-    from holdfast.report.findings.examination import all_rules
+    from holdfast.fleet.report.findings.doctor import markdown
+    from holdfast.fleet.report.findings.examination import all_rules
 
     rules = {rule.code: rule for rule in all_rules()}
     words = ("code", "name", "severity", "what", "why", "how", "mend")

@@ -15,16 +15,16 @@ from holdfast.cli.moments import read_window
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.cli.spark_progress import spark_bar
+from holdfast.core.kinds.rows import is_read
+from holdfast.core.names import visible
 from holdfast.errors import ConfigError, SourceError, nearest, suggest
-from holdfast.kinds.rows import is_read
-from holdfast.names import visible
-from holdfast.pipeline.command_session import open_session
+from holdfast.fleet.pipeline.command_session import open_session
 
 if TYPE_CHECKING:
-    from holdfast.adapters.cluster.cluster import LiveCluster
-    from holdfast.pipeline.batches.history import History
-    from holdfast.pipeline.ingest.selection import Selection
-    from holdfast.tables.storage.places import Place
+    from holdfast.cluster.cluster import LiveCluster
+    from holdfast.fleet.pipeline.batches.history import History
+    from holdfast.fleet.pipeline.ingest.selection import Selection
+    from holdfast.fleet.tables.storage.places import Place
 
 
 EXAMPLES = """\b
@@ -197,7 +197,7 @@ def known_table(name: str) -> Any:
     ConfigError
         There is none; the text names the nearest.
     """
-    from holdfast.tables.columns.stored import TABLES
+    from holdfast.fleet.tables.columns.stored import TABLES
 
     if name in TABLES:
         return TABLES[name]
@@ -220,10 +220,10 @@ def make_history(
     quiet: bool = False,
 ) -> History:
     """Run the pipeline on what the command line named."""
-    from holdfast.pipeline.batches.history import check_target
-    from holdfast.pipeline.batches.history import run as rebuild
-    from holdfast.pipeline.ingest.selection import Selection
-    from holdfast.pipeline.ingest.source import Dump
+    from holdfast.fleet.pipeline.batches.history import check_target
+    from holdfast.fleet.pipeline.batches.history import run as rebuild
+    from holdfast.fleet.pipeline.ingest.selection import Selection
+    from holdfast.fleet.pipeline.ingest.source import Dump
 
     check_target(out_dir, overwrite=overwrite)
     where = named_source(bootstrap, source, command_config, timeout)
@@ -292,7 +292,7 @@ def named_source(
     SourceError
         It is not there, or cannot be read.
     """
-    from holdfast.pipeline.ingest.source import Dump
+    from holdfast.fleet.pipeline.ingest.source import Dump
 
     if (bootstrap is None) == (source is None):
         raise ConfigError("name one source: -b HOST:PORT for a live cluster, or --input DUMP")
@@ -318,8 +318,8 @@ def live_cluster(
 
 def unchecked_cluster(bootstrap: str, command_config: Path | None, timeout: str) -> LiveCluster:
     """As :func:`live_cluster`, for questions that say themselves that nobody answers."""
-    from holdfast.adapters.cluster.cluster import LiveCluster
-    from holdfast.adapters.cluster.properties import read_properties
+    from holdfast.cluster.cluster import LiveCluster
+    from holdfast.cluster.properties import read_properties
 
     config = read_properties(command_config) if command_config else {}
     wait_ms = parse_duration_ms(timeout, "--timeout")
@@ -345,8 +345,8 @@ SMALL_RECORDS = 500_000
 
 def count_records(where: Any, selection: Selection) -> int:
     """Records in a dump, or at most so many that are read of a cluster's offsets topic."""
-    from holdfast.pipeline.ingest.dump import n_held
-    from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, Dump
+    from holdfast.fleet.pipeline.ingest.dump import n_held
+    from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC, Dump
 
     if isinstance(where, Dump):
         return where.n_records()

@@ -95,7 +95,7 @@ def _print_lag(
     fmt: Format,
     note: Callable[[str], None],
 ) -> None:
-    from holdfast.tables.columns.stored import LAG
+    from holdfast.fleet.tables.columns.stored import LAG
 
     if topics:
         check_topics(topics, {row["topic"] for row in rows})

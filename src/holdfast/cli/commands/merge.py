@@ -8,10 +8,10 @@ from holdfast.cli.declared import Argument
 from holdfast.cli.options import DumpFolder, Quiet
 from holdfast.cli.output import notes
 from holdfast.errors import ConfigError
-from holdfast.tables.storage.places import place_of
+from holdfast.fleet.tables.storage.places import place_of
 
 if TYPE_CHECKING:
-    from holdfast.tables.storage.places import Place
+    from holdfast.fleet.tables.storage.places import Place
 else:  # Typer takes no union of types; ``place_of`` makes the value
     Place = object
 
@@ -34,7 +34,7 @@ def run(
     A record that several dumps hold counts once. Topics and offsets are those of the dump that was
     taken last. Dumps of different clusters are refused. Every command takes the result as --input.
     """
-    from holdfast.pipeline.ingest.merge import merge_dumps
+    from holdfast.fleet.pipeline.ingest.merge import merge_dumps
 
     if len(dumps) < 2:
         raise ConfigError(f"{dumps[0]} is one dump; name two or more to merge")

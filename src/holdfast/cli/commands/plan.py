@@ -44,9 +44,9 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     """
     from pyspark.sql import SparkSession
 
-    from holdfast.assignors.registry import check_options, find
-    from holdfast.pipeline.plan.rows import topics_of
-    from holdfast.pipeline.plan.run import PLAN, plan
+    from holdfast.core.assignors.registry import check_options, find
+    from holdfast.fleet.pipeline.plan.rows import topics_of
+    from holdfast.fleet.pipeline.plan.run import PLAN, plan
 
     assignor_options = dict(parse_option(text) for text in option or ())
     assignor = find(assignor).name

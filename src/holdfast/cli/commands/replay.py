@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from click.exceptions import Exit
 
-from holdfast.assignors.registry import canonical, find, in_mode
 from holdfast.cli import options
 from holdfast.cli.commands.simulate import DELAY, INTERVAL, Batch, Interval
 from holdfast.cli.declared import Option
@@ -20,8 +19,8 @@ from holdfast.cli.durations import asked_duration_ms, parse_duration_ms
 from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.sources import OpenedTables, open_source
 from holdfast.cli.spark_progress import spark_bar
-from holdfast.errors import ConfigError, suggest
-from holdfast.machine.policies import (
+from holdfast.core.assignors.registry import canonical, find, in_mode
+from holdfast.core.machine.policies import (
     DEFAULTS,
     POLICIES,
     PolicyInfo,
@@ -29,16 +28,17 @@ from holdfast.machine.policies import (
     find_policy,
     policy_of_protocol,
 )
-from holdfast.model.fidelity import LOW_FIDELITY
-from holdfast.names import visible
-from holdfast.pipeline.command_session import open_session
-from holdfast.pipeline.replay.costs import COSTS, ReplayCosts
+from holdfast.core.model.fidelity import LOW_FIDELITY
+from holdfast.core.names import visible
+from holdfast.errors import ConfigError, suggest
+from holdfast.fleet.pipeline.command_session import open_session
+from holdfast.fleet.pipeline.replay.costs import COSTS, ReplayCosts
 from holdfast.sim.baselines import BASELINE_ASSIGNORS, BASELINES
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.replay.happenings import Story
-    from holdfast.pipeline.replay.run import Request
-    from holdfast.pipeline.replay.settings import ReplaySettings
+    from holdfast.fleet.pipeline.replay.happenings import Story
+    from holdfast.fleet.pipeline.replay.run import Request
+    from holdfast.fleet.pipeline.replay.settings import ReplaySettings
 
 EXAMPLES = """\b
 Examples:
@@ -138,7 +138,7 @@ def run(
     Nothing is changed on the cluster. Exit codes: 0 done; 1 a fidelity below --fail-below;
     2 a wrong option; 3 a source that cannot be read.
     """
-    from holdfast.pipeline.replay.run import Request
+    from holdfast.fleet.pipeline.replay.run import Request
 
     _check_file(fmt, output)
     note = notes(quiet)
@@ -219,7 +219,7 @@ def settings_from(
     ConfigError
         There is no such policy or assignor, or they do not go together.
     """
-    from holdfast.pipeline.replay.settings import ReplaySettings
+    from holdfast.fleet.pipeline.replay.settings import ReplaySettings
 
     found: dict[ReplaySettings, None] = {}
     assignors = [find(name).name for name in assignors]
@@ -271,7 +271,7 @@ def _form(row: PolicyInfo, assignor: str) -> str | None:
 
 def _check(request: Request) -> None:
     """Build every setting's assignors once, so that a wrong number is found before Spark starts."""
-    from holdfast.pipeline.replay.settings import offered
+    from holdfast.fleet.pipeline.replay.settings import offered
 
     for setting in request.settings:
         offered(setting, {})
@@ -284,7 +284,7 @@ def _wants_lags(request: Request) -> bool:
 
 def _stories(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -> list[Story]:
     """What happened to every group, from the tables, with a bar."""
-    from holdfast.pipeline.replay.story import stories
+    from holdfast.fleet.pipeline.replay.story import stories
 
     read = stories(
         opened.tables,
@@ -300,7 +300,7 @@ def _stories(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) 
 
 def _replayed(stories: Sequence[Story], request: Request, *, quiet: bool) -> Any:
     """All replays, with a bar: of pairs of group and setting here, of tasks under Spark."""
-    from holdfast.pipeline.replay.run import replay
+    from holdfast.fleet.pipeline.replay.run import replay
 
     n_pairs = len(stories) * (len(request.settings) + 1)
     with ExitStack() as stack:

@@ -47,9 +47,9 @@ def run(
 
     The file is complete: it asks for nothing from the network.
     """
-    from holdfast.report.drawing.policies import read_policies
-    from holdfast.report.drawing.writing import write
-    from holdfast.report.trace import write_trace
+    from holdfast.fleet.report.drawing.policies import read_policies
+    from holdfast.fleet.report.drawing.writing import write
+    from holdfast.fleet.report.trace import write_trace
 
     _check_folders(output, trace)
     policies = read_policies(replay) if replay is not None else []

@@ -17,15 +17,15 @@ from holdfast.cli.declared import Option
 from holdfast.cli.durations import seconds
 from holdfast.cli.kept_tables import is_dump
 from holdfast.cli.output import print_error, print_note, write_text
-from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
+from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError
-from holdfast.report.serving.hosts import listen_address
+from holdfast.fleet.report.serving.hosts import listen_address
 
 if TYPE_CHECKING:
     from holdfast.cli.keeper import Keeper
     from holdfast.cli.watching import Watching
-    from holdfast.report.serving.served_fleet import ServedFleet
-    from holdfast.tables.storage.places import Place
+    from holdfast.fleet.report.serving.served_fleet import ServedFleet
+    from holdfast.fleet.tables.storage.places import Place
 
 LISTEN = "127.0.0.1:9318"
 EVERY = "10s"
@@ -119,7 +119,7 @@ def tables_of_others(source: Place | None) -> ServedFleet:
     SourceError
         They cannot be read.
     """
-    from holdfast.report.serving.served_fleet import ServedFleet
+    from holdfast.fleet.report.serving.served_fleet import ServedFleet
 
     if source is None:
         line = holdfast_line("watch", "-b", SERVERS, "-o", FOLDER)
@@ -150,14 +150,14 @@ def own_tables(told: Watching, *, has_answered: bool, quiet: bool) -> tuple[Serv
 
     told.check_words()
     if not has_answered:
-        from holdfast.tables.folder.manifest import has_manifest
+        from holdfast.fleet.tables.folder.manifest import has_manifest
 
         if not has_manifest(told.output):
             live_cluster(told.bootstrap, told.command_config, told.timeout)
     keeper = Keeper(told, print_error, quiet=quiet)
     keeper.start()  # what its process imports, and what pages need, is read side by side
     try:
-        from holdfast.report.serving.served_fleet import ServedFleet
+        from holdfast.fleet.report.serving.served_fleet import ServedFleet
 
         return ServedFleet(told.output, print_error, lambda: keeper.keeping), keeper
     except BaseException:
@@ -200,8 +200,8 @@ def serve(
     token : str
         That of ``--token-file``; empty without one.
     """
-    from holdfast.report.serving.application import ServedPages
-    from holdfast.report.serving.server import PageServer
+    from holdfast.fleet.report.serving.application import ServedPages
+    from holdfast.fleet.report.serving.server import PageServer
 
     with ExitStack() as closing:
         closing.callback(fleet.close)
@@ -221,7 +221,7 @@ def serve(
 
 def dashboard_text() -> str:
     """The Grafana dashboard."""
-    return files("holdfast.report").joinpath("grafana.json").read_text(encoding="utf-8")
+    return files("holdfast.fleet.report").joinpath("grafana.json").read_text(encoding="utf-8")
 
 
 def read_token(file: Path | None) -> str:

@@ -16,16 +16,16 @@ from typing import Annotated, Any
 
 from click.exceptions import Exit
 
-from holdfast.assignors.registry import ASSIGNORS, canonical
 from holdfast.cli.declared import Option
 from holdfast.cli.durations import asked_duration_ms, format_duration, parse_duration_ms
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, notes, print_note, track, write_json, write_rows
 from holdfast.cli.scenario_files import read_scenario
 from holdfast.cli.simulation_dump import write_simulation
+from holdfast.core.assignors.registry import ASSIGNORS, canonical
+from holdfast.core.machine.policies import DEFAULTS
+from holdfast.core.machine.policy import Policy, When
 from holdfast.errors import ConfigError, suggest
-from holdfast.machine.policies import DEFAULTS
-from holdfast.machine.policy import Policy, When
 from holdfast.sim.scenarios import SCENARIOS, SIMULATED, Report, Setup, simulate
 from holdfast.sim.world.costs import Costs, Listener
 from holdfast.sim.world.world import World

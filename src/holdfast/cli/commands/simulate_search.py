@@ -14,10 +14,10 @@ from click.exceptions import Exit
 from holdfast.cli.declared import Option
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows
+from holdfast.core.machine.offers import assignors_for
+from holdfast.core.machine.policies import POLICIES, check_known
+from holdfast.core.machine.policy import Policy
 from holdfast.errors import ConfigError
-from holdfast.machine.offers import assignors_for
-from holdfast.machine.policies import POLICIES, check_known
-from holdfast.machine.policy import Policy
 from holdfast.sim.search.search import KINDS, Bound, Search
 
 SETTINGS = Policy(delay_ms=20_000)

@@ -15,8 +15,8 @@ from click.exceptions import Exit
 from holdfast.cli.declared import Option
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows
-from holdfast.command_lines import holdfast_line, option
-from holdfast.machine.policies import POLICIES
+from holdfast.core.command_lines import holdfast_line, option
+from holdfast.core.machine.policies import POLICIES
 from holdfast.sim.soak import soak
 
 _COLUMNS = ("seed", "policy", "rule", "at_ms", "text")

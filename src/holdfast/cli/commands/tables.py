@@ -27,8 +27,8 @@ def compact(
 
     `watch` does both by itself. Readers see the tables as they were, or as they are now.
     """
-    from holdfast.tables.folder.upkeep import drop_before, merge
-    from holdfast.tables.reading import open_tables
+    from holdfast.fleet.tables.folder.upkeep import drop_before, merge
+    from holdfast.fleet.tables.reading import open_tables
 
     days = kept_days(keep)
     tables = open_tables(folder)

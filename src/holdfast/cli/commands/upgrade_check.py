@@ -2,7 +2,8 @@
 
 **Rules.** The command reads its arguments and joins no group. Exit 1 when a step is unsafe.
 
-**Strategy.** :mod:`holdfast.machine.upgrade` judges the steps; this module has options and shapes.
+**Strategy.** :mod:`holdfast.core.machine.upgrade` judges the steps; this module has options and
+shapes.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from typing import Annotated, Any
 
 from click.exceptions import Exit
 
-from holdfast.assignors.registry import canonical
 from holdfast.cli.declared import Argument, Option
 from holdfast.cli.options import OutputFile, PrintFormat
 from holdfast.cli.output import Format, print_note, write_json, write_rows
-from holdfast.command_lines import holdfast_line
-from holdfast.errors import ConfigError, SourceError
-from holdfast.machine.upgrade import (
+from holdfast.core.assignors.registry import canonical
+from holdfast.core.command_lines import holdfast_line
+from holdfast.core.machine.upgrade import (
     Client,
     Config,
     UpgradeFinding,
     check_step,
     plan_group,
 )
+from holdfast.errors import ConfigError, SourceError
 
 _SIDE = ("assignors", "client", "version", "protocol_type")
 _WORDS = ("id", "next", *_SIDE)

@@ -13,12 +13,12 @@ from holdfast.cli.durations import seconds
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.cli.watching import Watching, follow_cluster, tell_batch
-from holdfast.command_lines import option
+from holdfast.core.command_lines import option
 
 if TYPE_CHECKING:
     from holdfast.errors import SourceError
-    from holdfast.tables.reading import Tables
-    from holdfast.tables.storage.places import Place
+    from holdfast.fleet.tables.reading import Tables
+    from holdfast.fleet.tables.storage.places import Place
 
 EXAMPLES = """\b
 Examples:
@@ -121,9 +121,9 @@ class _Screen:
 
 def write_metrics(folder: Place, target: Path) -> None:
     """Write the text of ``/metrics`` to a file, which a rename replaces at once."""
-    from holdfast.report.findings.doctor import examinations
-    from holdfast.report.metrics import exposition
-    from holdfast.tables.reading import read_tables
+    from holdfast.fleet.report.findings.doctor import examinations
+    from holdfast.fleet.report.metrics import exposition
+    from holdfast.fleet.tables.reading import read_tables
 
     tables = read_tables(folder)
     text = exposition(tables, examinations(tables, None))

@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
-from holdfast.machine.leader.embedded import Instruction, MemberView
-from holdfast.machine.leader.subscriptions import read_subscribed_member
-from holdfast.machine.modes import RebalanceMode
-from holdfast.machine.policy import Policy
-from holdfast.model.designs import Design
-from holdfast.model.partitions import Resource, grouped, resources_of
-from holdfast.wire.layouts.container import MemberAssignment, encode_member_assignment
+from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
+from holdfast.core.machine.leader.embedded import Instruction, MemberView
+from holdfast.core.machine.leader.subscriptions import read_subscribed_member
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.designs import Design
+from holdfast.core.model.partitions import Resource, grouped, resources_of
+from holdfast.core.wire.layouts.container import MemberAssignment, encode_member_assignment
 
 BACKOFF_MS, BACKOFF_FACTOR = 1, 40
 

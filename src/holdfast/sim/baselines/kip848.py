@@ -20,15 +20,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from holdfast.assignors.registry import assign
-from holdfast.machine.leader.leader import group_of
-from holdfast.machine.leader.subscriptions import SubscribedMember
-from holdfast.model.partition_columns import partitions_by_owner
-from holdfast.model.partitions import Resource, grouped, resources_of_topic
+from holdfast.core.assignors.registry import assign
+from holdfast.core.machine.leader.leader import group_of
+from holdfast.core.machine.leader.subscriptions import SubscribedMember
+from holdfast.core.model.partition_columns import partitions_by_owner
+from holdfast.core.model.partitions import Resource, grouped, resources_of_topic
+from holdfast.core.wire.layouts.container import MemberSubscription
 from holdfast.sim.world.clock import Clock
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.ledger import Ledger
-from holdfast.wire.layouts.container import MemberSubscription
 
 
 @dataclass(slots=True, eq=False)

@@ -25,10 +25,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.assignors.registry import find
-from holdfast.machine.actions import ComputeAssignment, JoinCompleted
-from holdfast.machine.events import AssignmentComputed
-from holdfast.machine.leader.designs import (
+from holdfast.core.assignors.registry import find
+from holdfast.core.machine.actions import ComputeAssignment, JoinCompleted
+from holdfast.core.machine.events import AssignmentComputed
+from holdfast.core.machine.leader.designs import (
     Assignor,
     CooperativeAssignor,
     DesignAssignor,
@@ -36,11 +36,11 @@ from holdfast.machine.leader.designs import (
     LeaderRound,
     just_before,
 )
-from holdfast.machine.leader.embedded import Embedded
-from holdfast.machine.member.holdings import ordered
-from holdfast.machine.policy import Policy
-from holdfast.model.designs import Design
-from holdfast.model.partitions import Resource
+from holdfast.core.machine.leader.embedded import Embedded
+from holdfast.core.machine.member.holdings import ordered
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.designs import Design
+from holdfast.core.model.partitions import Resource
 from holdfast.sim.rules.pacing import Pacing
 from holdfast.sim.rules.seen import Seen, SeenTurn, read_assignment, see
 from holdfast.sim.rules.waiting import WaitingRules

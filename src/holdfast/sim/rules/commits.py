@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from holdfast.machine.member.member import Member
-from holdfast.model.partitions import Resource
+from holdfast.core.machine.member.member import Member
+from holdfast.core.model.partitions import Resource
 from holdfast.sim.world.ledger import Ledger
 
 

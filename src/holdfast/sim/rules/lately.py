@@ -1,6 +1,6 @@
 """Who came lately and took nobody's place, after a round: successors by the checker's own clock.
 
-**Rules.** Those of :mod:`holdfast.machine.leader.successors`, written anew: a departed dynamic
+**Rules.** Those of :mod:`holdfast.core.machine.leader.successors`, written anew: a departed dynamic
 member whose successor came before it departed need not be waited for. A search has no clock: there,
 members count that the memory names, if each of them came as a newcomer once.
 
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.machine.leader.ring import identity_of
-from holdfast.model.partitions import Resource
+from holdfast.core.machine.leader.ring import identity_of
+from holdfast.core.model.partitions import Resource
 from holdfast.sim.rules.records import Awaited, Lately, Moment, among, new_members
 
 

@@ -26,11 +26,11 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
-from holdfast.machine.leader.designs import Assignor, CooperativeAssignor, DesignAssignor
-from holdfast.machine.leader.leader import plan_round
-from holdfast.machine.policy import Policy
-from holdfast.model.designs import Design
-from holdfast.model.partitions import Resource
+from holdfast.core.machine.leader.designs import Assignor, CooperativeAssignor, DesignAssignor
+from holdfast.core.machine.leader.leader import plan_round
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.designs import Design
+from holdfast.core.model.partitions import Resource
 from holdfast.sim.rules.seen import SeenTurn
 from holdfast.sim.world.ledger import Ledger
 

@@ -20,12 +20,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from holdfast.machine.leader.ring import identity_of, topic_hash
-from holdfast.machine.leader.successors import START_MS
-from holdfast.machine.policy import Policy
-from holdfast.model.partitions import Resource
+from holdfast.core.machine.leader.ring import identity_of, topic_hash
+from holdfast.core.machine.leader.successors import START_MS
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.partitions import Resource
+from holdfast.core.wire.layouts.memory import RememberedMember, Share, read_share
 from holdfast.sim.rules.seen import Seen, SeenTurn
-from holdfast.wire.layouts.memory import RememberedMember, Share, read_share
 
 EARLY_MS = 1_000  # so long before its deadline a resource may be handed out
 

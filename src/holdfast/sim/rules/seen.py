@@ -14,14 +14,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.events import AssignmentComputed
-from holdfast.machine.leader.designs import Assignor, CooperativeAssignor, EagerAssignor
-from holdfast.machine.leader.subscriptions import SubscribedMember, subscribed_members
-from holdfast.model.partitions import Resource, resources_of, resources_of_topic
-from holdfast.wire.layouts.consumer_protocol import decode_assignment
-from holdfast.wire.layouts.container import MemberSubscription, decode_member_assignment
-from holdfast.wire.layouts.frames import Leaving
+from holdfast.core.machine.actions import ComputeAssignment
+from holdfast.core.machine.events import AssignmentComputed
+from holdfast.core.machine.leader.designs import Assignor, CooperativeAssignor, EagerAssignor
+from holdfast.core.machine.leader.subscriptions import SubscribedMember, subscribed_members
+from holdfast.core.model.partitions import Resource, resources_of, resources_of_topic
+from holdfast.core.wire.layouts.consumer_protocol import decode_assignment
+from holdfast.core.wire.layouts.container import MemberSubscription, decode_member_assignment
+from holdfast.core.wire.layouts.frames import Leaving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,10 +32,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from holdfast.machine.leader.recall import longest_wait_ms
-from holdfast.machine.leader.ring import identity_of
-from holdfast.machine.policy import Policy, When
-from holdfast.model.partitions import Resource
+from holdfast.core.machine.leader.recall import longest_wait_ms
+from holdfast.core.machine.leader.ring import identity_of
+from holdfast.core.machine.policy import Policy, When
+from holdfast.core.model.partitions import Resource
+from holdfast.core.wire.layouts.frames import Leaving
+from holdfast.core.wire.layouts.memory import read_share
 from holdfast.sim.rules.lately import lately_after, with_successors
 from holdfast.sim.rules.records import (
     EARLY_MS,
@@ -54,8 +56,6 @@ from holdfast.sim.rules.records import (
 )
 from holdfast.sim.rules.seen import Seen, SeenTurn
 from holdfast.sim.world.ledger import Ledger
-from holdfast.wire.layouts.frames import Leaving
-from holdfast.wire.layouts.memory import read_share
 
 _K = TypeVar("_K")
 SLACK_MS = 90_000  # one rebalance that waits for a silent member, and detection

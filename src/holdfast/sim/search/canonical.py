@@ -43,13 +43,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from holdfast.machine.coordinator.group_data import GroupData, soonest_ms
-from holdfast.machine.member.holdings import Holdings
-from holdfast.machine.member.member_data import NO_REQUEST, MemberData
-from holdfast.machine.member.options import MemberOptions
-from holdfast.machine.states import ENDED, GroupState, MemberState
+from holdfast.core.machine.coordinator.group_data import GroupData, soonest_ms
+from holdfast.core.machine.member.holdings import Holdings
+from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData
+from holdfast.core.machine.member.options import MemberOptions
+from holdfast.core.machine.states import ENDED, GroupState, MemberState
+from holdfast.core.wire.layouts.memory import read_share
 from holdfast.sim.rules.commits import HandedOut
-from holdfast.wire.layouts.memory import read_share
 
 OPTIONS = MemberOptions(
     session_timeout_ms=30_000,

@@ -80,13 +80,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.machine.actions import SendJoin, SendSync
-from holdfast.machine.coordinator.group_messages import SendCommit
-from holdfast.machine.events import Drained, LeaveRequested, RequestFailed, Tick
-from holdfast.machine.leader.designs import Assignor
-from holdfast.machine.member.member_data import NEVER_MS
-from holdfast.machine.states import GroupState
-from holdfast.model.partitions import Resource
+from holdfast.core.machine.actions import SendJoin, SendSync
+from holdfast.core.machine.coordinator.group_messages import SendCommit
+from holdfast.core.machine.events import Drained, LeaveRequested, RequestFailed, Tick
+from holdfast.core.machine.leader.designs import Assignor
+from holdfast.core.machine.member.member_data import NEVER_MS
+from holdfast.core.machine.states import GroupState
+from holdfast.core.model.partitions import Resource
 from holdfast.sim.search.canonical import OPTIONS
 from holdfast.sim.search.small_state import (
     GONE,

@@ -24,21 +24,21 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast.machine import actions, events
-from holdfast.machine.coordinator import group_data
-from holdfast.machine.coordinator.coordinator import Coordinator
-from holdfast.machine.coordinator.group_messages import (
+from holdfast.core.machine import actions, events
+from holdfast.core.machine.coordinator import group_data
+from holdfast.core.machine.coordinator.coordinator import Coordinator
+from holdfast.core.machine.coordinator.group_messages import (
     Answer,
     CommitDone,
     CoordinatorOptions,
     Received,
     SendCommit,
 )
-from holdfast.machine.leader.designs import Assignor, DesignAssignor, compute
-from holdfast.machine.member import member_data
-from holdfast.machine.member.member import Member
-from holdfast.machine.states import ENDED
-from holdfast.model.partitions import Resource
+from holdfast.core.machine.leader.designs import Assignor, DesignAssignor, compute
+from holdfast.core.machine.member import member_data
+from holdfast.core.machine.member.member import Member
+from holdfast.core.machine.states import ENDED
+from holdfast.core.model.partitions import Resource
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.rules.commits import HandedOut, check_commits
 from holdfast.sim.rules.seen import see

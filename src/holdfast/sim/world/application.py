@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.machine import actions
-from holdfast.machine.callbacks import ListenerCall
-from holdfast.machine.coordinator.group_messages import SendCommit
-from holdfast.machine.events import Drained, ListenerReturned
-from holdfast.machine.leader.designs import Assignor, compute
-from holdfast.machine.modes import RebalanceMode
-from holdfast.machine.states import MemberState
-from holdfast.model.partitions import Resource
+from holdfast.core.machine import actions
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.coordinator.group_messages import SendCommit
+from holdfast.core.machine.events import Drained, ListenerReturned
+from holdfast.core.machine.leader.designs import Assignor, compute
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.states import MemberState
+from holdfast.core.model.partitions import Resource
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.rules.commits import HandedOut, check_commits
 from holdfast.sim.world.broker import SimulatedBroker

@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from holdfast.machine.actions import SendSync
-from holdfast.machine.coordinator.coordinator import Coordinator
-from holdfast.machine.coordinator.group_log import Append
-from holdfast.machine.coordinator.group_messages import (
+from holdfast.core.machine.actions import SendSync
+from holdfast.core.machine.coordinator.coordinator import Coordinator
+from holdfast.core.machine.coordinator.group_log import Append
+from holdfast.core.machine.coordinator.group_messages import (
     Answer,
     CoordinatorOptions,
     Out,
@@ -29,10 +29,10 @@ from holdfast.machine.coordinator.group_messages import (
     Request,
     SendCommit,
 )
+from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.world.clock import Clock, Trace
 from holdfast.sim.world.ledger import Ledger
-from holdfast.wire.layouts.record_size import MESSAGE_MAX_BYTES
 
 GROUP = "group"
 MAX_ROUNDS = 200  # and a hundred for each cause: beyond that a run is given up

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.machine.member.member_data import MemberData
-from holdfast.machine.states import MemberState
+from holdfast.core.machine.member.member_data import MemberData
+from holdfast.core.machine.states import MemberState
 from holdfast.sim.world.process import Process
 
 

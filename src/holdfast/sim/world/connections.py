@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from holdfast.machine import events
-from holdfast.machine.actions import FindCoordinator, SendJoin, SendSync
-from holdfast.machine.coordinator.group_messages import (
+from holdfast.core.machine import events
+from holdfast.core.machine.actions import FindCoordinator, SendJoin, SendSync
+from holdfast.core.machine.coordinator.group_messages import (
     Answer,
     CommitDone,
     Request,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.machine.coordinator.group_messages import Answer, Request, Response
+from holdfast.core.machine.coordinator.group_messages import Answer, Request, Response
 from holdfast.sim.world.process import Duties, Process
 
 Arrive = Callable[[tuple[Process, Request]], None]

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from holdfast.machine.callbacks import ListenerCall
-from holdfast.model.partitions import Resource
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.model.partitions import Resource
 
 NOBODY = -1
 

@@ -20,17 +20,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.machine.actions import Action
-from holdfast.machine.events import (
+from holdfast.core.machine.actions import Action
+from holdfast.core.machine.events import (
     CommitAnswered,
     Event,
     MetadataChanged,
     RequestFailed,
     SubscriptionChanged,
 )
-from holdfast.machine.member.member import Member
-from holdfast.machine.states import ENDED
-from holdfast.model.partitions import Resource
+from holdfast.core.machine.member.member import Member
+from holdfast.core.machine.states import ENDED
+from holdfast.core.model.partitions import Resource
 from holdfast.sim.world.clock import Clock, Trace
 from holdfast.sim.world.ledger import Ledger
 

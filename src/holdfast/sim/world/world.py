@@ -25,12 +25,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from holdfast.machine import actions, events
-from holdfast.machine.coordinator.coordinator import Coordinator
-from holdfast.machine.leader.designs import Assignor
-from holdfast.machine.member.member import Member
-from holdfast.machine.member.options import MemberOptions
-from holdfast.model.partitions import Resource, resources_of_topic
+from holdfast.core.machine import actions, events
+from holdfast.core.machine.coordinator.coordinator import Coordinator
+from holdfast.core.machine.leader.designs import Assignor
+from holdfast.core.machine.member.member import Member
+from holdfast.core.machine.member.options import MemberOptions
+from holdfast.core.model.partitions import Resource, resources_of_topic
+from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.world.application import Application
 from holdfast.sim.world.broker import RunCounts, SimulatedBroker
@@ -41,7 +42,6 @@ from holdfast.sim.world.hooks import Hooks
 from holdfast.sim.world.ledger import Ledger
 from holdfast.sim.world.network import FAIL_MS, Network
 from holdfast.sim.world.process import Duties, Process
-from holdfast.wire.layouts.record_size import MESSAGE_MAX_BYTES
 
 CLOCKS_APART_MS = 1_000_003  # between what two processes' clocks show
 

@@ -1,0 +1,393 @@
+"""Keys of other clients' configurations: passed on, renamed, or refused with a reason.
+
+**Rules.** A configuration that runs a consumer of Java, librdkafka or kafka-python means the same
+here, or is refused before anything connects. A key that the data plane knows is passed on to it
+(:data:`PASSED`). Another spelling of a key is that key (:data:`ALIASES`). A key that asks for what
+the member does anyway is taken and does nothing (:data:`ONLY`); with another value it is refused
+with the reason, as are keys that cannot be honoured (:data:`REFUSED`). The rest is unknown, and the
+text names the key with the same meaning: whose words are the same, rare words before common ones.
+
+**Strategy.** Tables, and one function that looks a key up in them. ``docs/configuration.md`` is
+written from them.
+
+References: Kafka's consumer configuration; librdkafka, CONFIGURATION.md.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.cluster import credentials
+from holdfast.core.model.limits import INT32_MAX
+from holdfast.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedKey:
+    """A key that is passed on to the data plane, whose default counts.
+
+    Parameters
+    ----------
+    parse : callable
+        Raises ValueError for a wrong value.
+    name : str
+        How librdkafka calls the key.
+    unit : str
+        Of its value, "" for none.
+    text : str
+        What it does.
+    """
+
+    parse: Callable[[object], object]
+    name: str
+    unit: str = ""
+    text: str
+
+
+def _number(low: int, high: int = INT32_MAX) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        return whole(value, low, high)
+
+    return parse
+
+
+def whole(value: object, low: int, high: int = INT32_MAX, unit: str = "") -> int:
+    """A whole number, also as text.
+
+    Raises
+    ------
+    ValueError
+        It is none, is out of range, or has a unit; the text says what to write.
+    """
+    try:
+        number = int(value) if isinstance(value, str) else value
+    except ValueError:
+        number = None
+    if isinstance(number, bool) or not isinstance(number, int):
+        of = f" of {unit}" if unit else ""
+        raise ValueError(f"a whole number{of} is expected, found {value!r}{_in_ms(value, unit)}")
+    if not low <= number <= high:
+        raise ValueError(f"{number} is outside {low} to {high}{f' {unit}' if unit else ''}")
+    return number
+
+
+_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+_WITH_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)")
+
+
+def _in_ms(value: object, unit: str) -> str:
+    found = _WITH_UNIT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if unit != "ms" or found is None:
+        return ""
+    return f"; in ms it is {round(float(found[1]) * _MS[found[2]])}"
+
+
+def boolean(value: object) -> bool:
+    """True or false, also as text.
+
+    Raises
+    ------
+    ValueError
+        It is neither.
+    """
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    raise ValueError(f"true or false is expected, found {value!r}")
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"a text is expected, found {value!r}")
+    return value
+
+
+def _function(value: object) -> object:
+    if not callable(value):
+        raise ValueError(f"a function is expected, found {type(value).__name__}")
+    return value
+
+
+def _ms(name: str, text: str) -> PassedKey:
+    return PassedKey(parse=_milliseconds, name=name, unit="ms", text=text)
+
+
+def _milliseconds(value: object) -> int:
+    return whole(value, -1, unit="ms")
+
+
+def _as(name: str, parse: Callable[[object], object], text: str, unit: str = "") -> PassedKey:
+    return PassedKey(parse=parse, name=name, unit=unit, text=text)
+
+
+PASSED: Mapping[str, PassedKey] = {
+    "check.crcs": _as("check.crcs", boolean, "check the checksums of records"),
+    "connections.max.idle.ms": _ms(
+        "connections.max.idle.ms", "close a connection that was idle so long; the member's own too"
+    ),
+    "allow.auto.create.topics": _as(
+        "allow.auto.create.topics", boolean, "whether looking a topic up may create it"
+    ),
+    "client.dns.lookup": _as("client.dns.lookup", _text, "how the addresses of a broker are found"),
+    "receive.buffer.bytes": _as("socket.receive.buffer.bytes", _number(-1), "of a socket", "bytes"),
+    "send.buffer.bytes": _as("socket.send.buffer.bytes", _number(-1), "of a socket", "bytes"),
+    "receive.message.max.bytes": _as(
+        "receive.message.max.bytes", _number(1_000), "the largest answer of a broker", "bytes"
+    ),
+    "max.in.flight.requests.per.connection": _as(
+        "max.in.flight.requests.per.connection", _number(1), "questions without an answer"
+    ),
+    "socket.connection.setup.timeout.ms": _ms(
+        "socket.connection.setup.timeout.ms", "until a connection must stand"
+    ),
+    "metadata.recovery.strategy": _as(
+        "metadata.recovery.strategy", _text, "what to do if no known broker answers"
+    ),
+    "metadata.recovery.rebootstrap.trigger.ms": _ms(
+        "metadata.recovery.rebootstrap.trigger.ms", "until the first addresses are asked again"
+    ),
+    "enable.metrics.push": _as("enable.metrics.push", boolean, "metrics to the broker (KIP-714)"),
+    "queued.min.messages": _as("queued.min.messages", _number(1), "records fetched ahead"),
+    "queued.max.messages.kbytes": _as(
+        "queued.max.messages.kbytes", _number(1), "records fetched ahead", "kB"
+    ),
+    "fetch.queue.backoff.ms": _ms("fetch.queue.backoff.ms", "rest when the queue is full"),
+    "fetch.error.backoff.ms": _ms("fetch.error.backoff.ms", "rest after a failed fetch"),
+    "message.max.bytes": _as("message.max.bytes", _number(1_000), "of a request", "bytes"),
+    "message.copy.max.bytes": _as("message.copy.max.bytes", _number(0), "copied", "bytes"),
+    "topic.metadata.refresh.fast.interval.ms": _ms(
+        "topic.metadata.refresh.fast.interval.ms", "between looks for a topic that is not there"
+    ),
+    "topic.metadata.refresh.sparse": _as(
+        "topic.metadata.refresh.sparse", boolean, "ask for the topics in use only"
+    ),
+    "topic.metadata.propagation.max.ms": _ms(
+        "topic.metadata.propagation.max.ms", "until a new topic must be known"
+    ),
+    "socket.keepalive.enable": _as("socket.keepalive.enable", boolean, "TCP keep-alives"),
+    "socket.nagle.disable": _as("socket.nagle.disable", boolean, "TCP_NODELAY"),
+    "socket.max.fails": _as("socket.max.fails", _number(0), "failures until a new connection"),
+    "broker.address.ttl": _ms("broker.address.ttl", "how long an address is kept"),
+    "broker.address.family": _as("broker.address.family", _text, "any, v4 or v6"),
+    "log.connection.close": _as("log.connection.close", boolean, "tell of closed connections"),
+    "log_level": _as("log_level", _number(0, 7), "of librdkafka: syslog's levels"),
+    "debug": _as("debug", _text, "librdkafka's contexts, to the logger holdfast.librdkafka"),
+    "statistics.interval.ms": _ms("statistics.interval.ms", "between two calls of stats_cb"),
+    "stats_cb": _as("stats_cb", _function, "librdkafka's statistics, in poll()"),
+    "throttle_cb": _as("throttle_cb", _function, "when a broker throttles, in poll()"),
+}
+"""Keys that librdkafka knows and the member does not."""
+
+JAVAS = frozenset(
+    {
+        *("check.crcs", "connections.max.idle.ms", "allow.auto.create.topics"),
+        *("receive.buffer.bytes", "send.buffer.bytes", "client.dns.lookup"),
+        *("socket.connection.setup.timeout.ms", "metadata.recovery.strategy"),
+        *("metadata.recovery.rebootstrap.trigger.ms", "enable.metrics.push"),
+    }
+)
+"""Those that Java's client knows under the same name."""
+
+ALIASES: Mapping[str, str] = {
+    "auto.commit.enable": "enable.auto.commit",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "metadata.broker.list": "bootstrap.servers",
+    "socket.receive.buffer.bytes": "receive.buffer.bytes",
+    "socket.send.buffer.bytes": "send.buffer.bytes",
+    "socket.timeout.ms": "request.timeout.ms",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+}
+"""Another client's spelling -> ours, which is Java's where Java has the key."""
+
+RESETS: Mapping[str, str] = {
+    "beginning": "earliest",
+    "smallest": "earliest",
+    "end": "latest",
+    "largest": "latest",
+    "error": "none",
+}
+"""librdkafka's other words for ``auto.offset.reset``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnlyKey:
+    """A key of which one value says what happens anyway; any other is refused."""
+
+    value: str
+    why: str
+
+
+_STORED = "what poll() returned counts as processed when it is called again"
+ONLY: Mapping[str, OnlyKey] = {
+    "group.protocol": OnlyKey(
+        value="classic",
+        why="with another protocol the broker assigns (KIP-848), and not a member of ours; "
+        "holdfast.confluent.Consumer takes group.protocol=consumer",
+    ),
+    "group.protocol.type": OnlyKey(value="consumer", why="a Consumer is in a consumer group"),
+    "enable.partition.eof": OnlyKey(
+        value="false", why="an empty batch says that nothing more is there; see lag()"
+    ),
+    "enable.auto.offset.store": OnlyKey(
+        value="true", why=f"{_STORED}; commit with enable.auto.commit=false instead"
+    ),
+    "offset.store.method": OnlyKey(value="broker", why="offsets are kept by the broker"),
+    "exclude.internal.topics": OnlyKey(
+        value="true", why="a pattern never matches a topic of Kafka's own"
+    ),
+    "internal.leave.group.on.close": OnlyKey(
+        value="true", why="say so at the end: close(returns=...), or give a group.instance.id"
+    ),
+    "api.version.request": OnlyKey(value="true", why="brokers are always asked for their versions"),
+}
+"""Keys that ask for what the member does anyway."""
+
+_BYTES = "records come as bytes: decode them in your loop, or use holdfast.confluent"
+_JAVA = "a class of Java cannot be called here"
+_LISTENER = "give a listener to subscribe()"
+_METRICS = "a metric of Java's client: metrics() has the numbers of the member"
+_OWN_TLS = "TLS is Python's, for the member, and librdkafka's, for records; both choose it"
+_PRODUCER = "it is a producer's key"
+
+REFUSED: Mapping[str, str] = {
+    "group.remote.assignor": "a broker's own assignor needs group.protocol=consumer, which is for "
+    "holdfast.confluent.Consumer; partition.assignment.strategy names an assignor of ours",
+    "key.deserializer": _BYTES,
+    "value.deserializer": _BYTES,
+    "interceptor.classes": _JAVA,
+    "metric.reporters": _JAVA,
+    "config.providers": _JAVA,
+    "security.providers": _JAVA,
+    "plugin.library.paths": "librdkafka's plug-ins do not see the member's requests",
+    "auto.include.jmx.reporter": _METRICS,
+    "metrics.num.samples": _METRICS,
+    "metrics.recording.level": _METRICS,
+    "metrics.sample.window.ms": _METRICS,
+    "rebalance_cb": _LISTENER,
+    "on_assign": _LISTENER,
+    "on_revoke": _LISTENER,
+    "on_lost": _LISTENER,
+    "on_commit": "commit() returns when the broker has answered, and raises if it refused",
+    "offset_commit_cb": "commit() returns when the broker has answered, and raises if it refused",
+    "error_cb": "an error is raised by the next call; what is retried goes to the log",
+    "logger": "logs go to the loggers holdfast.member and holdfast.librdkafka",
+    "oauth_cb": "give the function as holdfast.oauth.token.provider",
+    "consume.callback.max.messages": "poll(timeout, max_records) says how many",
+    "offset.store.path": "offsets are kept by the broker",
+    "offset.store.sync.interval.ms": "offsets are kept by the broker",
+    "share.acknowledgement.mode": "a share group has no assignments",
+    "ssl.cipher.suites": _OWN_TLS,
+    "ssl.curves.list": _OWN_TLS,
+    "ssl.sigalgs.list": _OWN_TLS,
+    "ssl.protocol": _OWN_TLS,
+    "ssl.enabled.protocols": _OWN_TLS,
+    "ssl.provider": _OWN_TLS,
+    "ssl.secure.random.implementation": _OWN_TLS,
+    "ssl.crl.location": "the member's connections do not read lists of revoked certificates",
+    "socket.connection.setup.timeout.max.ms": "attempts do not get longer; "
+    "socket.connection.setup.timeout.ms is the time of each",
+    "transactional.id": _PRODUCER,
+    "enable.idempotence": _PRODUCER,
+    "acks": _PRODUCER,
+    "linger.ms": _PRODUCER,
+    "batch.size": _PRODUCER,
+    "compression.type": _PRODUCER,
+    "delivery.timeout.ms": _PRODUCER,
+}
+"""Keys that cannot be honoured, and what to do instead."""
+
+
+def spelled(given: str) -> str:
+    """A key in our spelling."""
+    return ALIASES.get(given, given)
+
+
+def is_known(key: str) -> bool:
+    """Whether :func:`checked` has an answer to this key."""
+    return key in PASSED or key in ONLY or key in REFUSED
+
+
+def checked(key: str, given: str, value: object) -> object | None:
+    """The value that is passed on to the data plane, None for a key that needs nothing.
+
+    Parameters
+    ----------
+    key, given : str
+        In our spelling, and as it was written.
+
+    Raises
+    ------
+    ConfigError
+        For a value that cannot be, and for what cannot be honoured.
+    """
+    if key in REFUSED:
+        raise ConfigError(f"{given}: {REFUSED[key]}")
+    if key in ONLY:
+        if str(value).lower() != ONLY[key].value:
+            only = ONLY[key]
+            raise ConfigError(f"{given}: {value!r} is not here, only {only.value}: {only.why}")
+        return None
+    try:
+        return PASSED[key].parse(value)
+    except ValueError as error:
+        raise ConfigError(f"{given}: {error}") from None
+
+
+def for_librdkafka(passed: Mapping[str, Any]) -> dict[str, Any]:
+    """What is passed on, as librdkafka calls it."""
+    return {PASSED[key].name: value for key, value in passed.items()}
+
+
+def for_java(config: Mapping[str, Any]) -> dict[str, str]:
+    """Properties for Java's client: its names, without what only librdkafka knows."""
+    named = {spelled(key): value for key, value in config.items()}
+    return {key: str(value) for key, value in named.items() if key not in PASSED or key in JAVAS}
+
+
+def others() -> tuple[str, ...]:
+    """Every key that is no key of the member and has an answer all the same."""
+    return (*PASSED, *ALIASES, *ONLY, *REFUSED, *credentials.SPELLINGS)
+
+
+def meant(key: str, known: Iterable[str]) -> str:
+    """End of an error about an unknown key: the known key with the same meaning, or nothing.
+
+    Rare words count more than common ones: ``timeout`` is in many keys, ``isolation`` in one.
+    """
+    words = {name: set(re.split(r"[._\-]", name)) for name in known}
+    often: dict[str, int] = {}
+    for found in words.values():
+        for word in found:
+            often[word] = often.get(word, 0) + 1
+    asked = {_same_word(word, often) for word in re.split(r"[._\-]", key.lower())}
+
+    def weight(found: set[str]) -> float:
+        return sum(1 / often.get(word, 1) for word in found)
+
+    def likeness(name: str) -> tuple[float, float]:
+        shared = weight(asked & words[name])
+        return shared / weight(asked), shared / weight(asked | words[name])
+
+    best = max(sorted(words), key=likeness, default="")
+    return f"; did you mean {best!r}?" if best and likeness(best)[0] >= _LIKE_ENOUGH else ""
+
+
+_LIKE_ENOUGH = 0.5
+_SHORT = 3
+
+
+def _same_word(word: str, known: Iterable[str]) -> str:
+    """The word as the keys have it, if it is misspelt or short for one."""
+    known = tuple(known)
+    if word not in known and len(word) >= _SHORT:
+        longer = [other for other in known if other.startswith(word)]
+        if len(longer) == 1:
+            return longer[0]
+    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.75)), word)

@@ -1,0 +1,392 @@
+"""Topics, offsets and groups of a live cluster, for the commands that read one.
+
+**Rules.** Nothing is written and no group is joined. A caller reads the commits before it calls
+:meth:`LiveCluster.snapshot`, because a lag could be negative otherwise. A partition without a
+leader is left out; nothing waits for it.
+
+**Strategy.** The questions of a member serve here, too (:mod:`~holdfast.cluster.lookup`):
+offsets take one request per leader for any number of partitions. Only the records of a small topic
+are read by a consumer, one without a group.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cluster import client_keys, credentials, render
+from holdfast.cluster.diagnosis import why_no_answer
+from holdfast.cluster.record_times import Place, record_times
+from holdfast.cluster.settings import Settings
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.wire.one.topic_ids import topic_id_text
+from holdfast.errors import ConfigError, RemoteProtocolError, SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.cluster.lookup import ClusterTopic, Lookup
+
+Asked = Callable[[str, Callable[["Lookup"], "concurrent.futures.Future[Any]"]], Any]
+"""Takes the name of a request and what asks it, and returns the answer."""
+
+TIMEOUT_MS = 30_000
+BOOTSTRAP_TIMEOUT_MS = 5_000
+_WAITS = ("request.timeout.ms", "default.api.timeout.ms")
+"""Java's names of what Spark's client waits."""
+SHARE_TOPIC = "__share_group_state"
+_NO_RIGHT = {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED, 31}
+"""31: CLUSTER_AUTHORIZATION_FAILED, which no member meets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSnapshot:
+    """Topics and offsets of a cluster at one moment.
+
+    Parameters
+    ----------
+    cluster_id : str
+        The cluster's own id.
+    topics : sequence of (str, str, int)
+        Topic id (22 characters), topic, partitions; sorted by topic.
+    offsets : sequence of (str, int, int, int)
+        Topic, partition, begin offset, end offset; sorted.
+    taken_at : str
+        ISO 8601, UTC; when the last offset had been read.
+    share_state : sequence of (int, int, int, bytes or None, bytes or None)
+        Partition, offset, microseconds, key and value of each record of ``__share_group_state``.
+    """
+
+    cluster_id: str
+    topics: Sequence[tuple[str, str, int]]
+    offsets: Sequence[tuple[str, int, int, int]]
+    taken_at: str
+    share_state: Sequence[tuple[int, int, int, bytes | None, bytes | None]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveCluster:
+    """A cluster at an address.
+
+    Parameters
+    ----------
+    bootstrap : str
+        HOST:PORT, or several with commas.
+    config : mapping
+        Kafka's own client properties (``security.protocol``, ...).
+    timeout_ms : int
+        Wait so long for an answer.
+    """
+
+    bootstrap: str
+    config: Mapping[str, str] = field(default_factory=dict)
+    timeout_ms: int = TIMEOUT_MS
+
+    @property
+    def spark_options(self) -> Mapping[str, str]:
+        """Client properties for Spark's Kafka source, in Java's spelling."""
+        found = credentials.normal(self.config)
+        others = {key: value for key, value in found.items() if key not in credentials.KEYS}
+        return {
+            **dict.fromkeys(_WAITS, str(self.timeout_ms)),
+            **client_keys.for_java(others),
+            **credentials.java(client_settings(self.bootstrap, found).values),
+        }
+
+    def check(self) -> None:
+        """Ask the cluster for a sign of life.
+
+        Raises
+        ------
+        SourceError
+            It cannot be reached, or is too old.
+        ConfigError
+            The address is not HOST:PORT.
+        """
+        _ = self.spark_options  # what Java's client cannot honour is told now
+        with self.asking():
+            pass
+
+    def partition_ends(
+        self, topic: str, only: Callable[[int], Container[int] | None] | None = None
+    ) -> Mapping[int, tuple[int, int]]:
+        """Begin and committed end offset of each partition of ``topic``.
+
+        Parameters
+        ----------
+        only : callable, optional
+            Takes the number of partitions and says which of them are wanted; None: all.
+
+        Raises
+        ------
+        SourceError
+            The cluster cannot be reached, has no such topic, or a partition that is wanted by
+            itself has no leader.
+        """
+        with self.asking("read_committed") as asked:
+            answer = asked("Metadata", lambda lookup: lookup.topics([topic]))
+            if not answer.found:
+                raise self._not_found(topic, answer.refused.get(topic, 0))
+            (found,) = answer.found
+            partitions = led(found)
+            wanted = None if only is None else only(len(found.leaders))
+            if wanted is not None:
+                listed = [p for p in range(len(found.leaders)) if p in wanted]
+                gone = [p for p in listed if p not in partitions]
+                if gone:
+                    raise SourceError(
+                        f"partition {gone[0]} of {topic}, which holds what was asked for, has no "
+                        "leader"
+                    )
+                partitions = listed
+            rows = offsets_of(asked, {topic: partitions})
+        return {partition: (begin, end) for _, partition, begin, end in rows}
+
+    def _not_found(self, topic: str, code: int) -> SourceError:
+        if code in _NO_RIGHT:
+            return self._no_right(f"topic {topic!r}: {ErrorCode(code).name}")
+        return SourceError(f"{self.bootstrap} has no topic {topic!r}: nothing was ever committed")
+
+    def group_names(self) -> set[str]:
+        """Groups that the brokers know.
+
+        Raises
+        ------
+        SourceError
+            The cluster cannot be reached.
+        """
+        from holdfast.cluster.groups import GroupQuestions
+
+        with self.asking() as asked:
+            questions: GroupQuestions = asked("ListGroups", GroupQuestions.ask)
+            return {*questions.listed}
+
+    def cluster_id(self) -> str:
+        """The cluster's own id.
+
+        Raises
+        ------
+        SourceError
+            The cluster cannot be reached.
+        """
+        with self.asking() as asked:
+            told: str = asked("Metadata", lambda lookup: lookup.topics([])).cluster_id
+            return told
+
+    def snapshot(self) -> ClusterSnapshot:
+        """Every topic with its id, and the begin and end offset of each partition.
+
+        Raises
+        ------
+        SourceError
+            The cluster cannot be reached.
+        """
+        with self.asking() as asked:
+            answer = asked("Metadata", lambda lookup: lookup.topics())
+            offsets = offsets_of(asked, {topic.name: led(topic) for topic in answer.found})
+        taken_at = datetime.now(UTC).isoformat()
+        share = [topic for topic in answer.found if topic.name == SHARE_TOPIC]
+        return ClusterSnapshot(
+            share_state=self._records(SHARE_TOPIC, led(share[0])) if share else (),
+            cluster_id=answer.cluster_id,
+            topics=topic_rows(answer.found),
+            offsets=offsets,
+            taken_at=taken_at,
+        )
+
+    def times_at(self, wanted: Sequence[tuple[str, int, int, int]]) -> list[int | None]:
+        """Times of records in milliseconds since 1970; None where the cluster does not tell.
+
+        Parameters
+        ----------
+        wanted : sequence of (str, int, int, int)
+            Topic, partition, offset, and a time that is likely to be near the record's own.
+
+        Raises
+        ------
+        SourceError
+            The cluster cannot be reached.
+        """
+        if not wanted:
+            return []
+        with self.asking() as asked:
+            return times_of(asked, wanted, round(datetime.now(UTC).timestamp() * 1000))
+
+    def _records(
+        self, topic: str, partitions: Sequence[int]
+    ) -> list[tuple[int, int, int, bytes | None, bytes | None]]:
+        """Every record of a small topic, as far as it goes now."""
+        from kafka import KafkaConsumer, TopicPartition
+
+        found = []
+        with self._errors("Fetch"):
+            consumer = KafkaConsumer(
+                group_id=None,
+                enable_auto_commit=False,
+                **render.kafka_python_connection(self._settings("read_uncommitted")),
+            )
+            try:
+                here = [TopicPartition(topic, p) for p in partitions]
+                consumer.assign(here)
+                consumer.seek_to_beginning(*here)
+                ends = consumer.end_offsets(here, timeout_ms=self.timeout_ms)
+                while any(consumer.position(tp) < end for tp, end in ends.items()):
+                    for records in consumer.poll(500).values():
+                        found += [
+                            (r.partition, r.offset, r.timestamp * 1000, r.key, r.value)
+                            for r in records
+                        ]
+            finally:
+                consumer.close()
+        return sorted(found, key=lambda record: record[:2])
+
+    def _settings(self, isolation: str) -> Settings:
+        return client_settings(
+            self.bootstrap,
+            self.config,
+            {"request.timeout.ms": self.timeout_ms, "isolation.level": isolation},
+        )
+
+    @contextmanager
+    def asking(self, isolation: str = "read_uncommitted") -> Iterator[Asked]:
+        """Connect for some questions: each gets its name and what asks it."""
+        from holdfast.cluster.connections import Connections
+        from holdfast.cluster.lookup import Lookup
+
+        connections = Connections(self._settings(isolation))
+        lookup = Lookup(connections)
+
+        def asked(request: str, ask: Callable[[Lookup], concurrent.futures.Future[Any]]) -> Any:
+            with self._errors(request, connections.release):
+                return ask(lookup).result()
+
+        try:
+            with self._errors("ApiVersions"):
+                connections.open(min(BOOTSTRAP_TIMEOUT_MS, self.timeout_ms))
+            yield asked
+        finally:
+            connections.close()
+
+    @contextmanager
+    def _errors(self, request: str, release: str = "") -> Iterator[None]:
+        """Errors of one request, whatever they are, as those of the cluster.
+
+        A client library may stumble over an answer that it did not expect, by any exception.
+        """
+        try:
+            yield
+        except Exception as error:
+            code = getattr(error, "error_code", getattr(error, "errno", 0))
+            if code in _NO_RIGHT:
+                raise self._no_right(_line(error)) from error
+            if isinstance(error, ConfigError):
+                raise
+            if isinstance(error, RemoteProtocolError):
+                why: str | None = _line(error)
+            elif isinstance(error, SourceError):
+                why = str(error)
+            else:
+                why = why_no_answer(self._settings("read_uncommitted"), client_failed=True)
+            if why is not None:
+                raise SourceError(f"cannot read from the cluster: {why}") from error
+            of = f", Kafka {release}" if release else ""
+            raise SourceError(
+                f"cannot read from the cluster at {self.bootstrap} ({request}{of}): {_line(error)}"
+            ) from error
+
+    def _no_right(self, what: str) -> SourceError:
+        return SourceError(
+            f"the principal may not read that from {self.bootstrap}: {what}; "
+            'docs/cli.md, "What a principal needs", lists the ACLs of each command'
+        )
+
+
+def _line(error: BaseException) -> str:
+    """One line for people."""
+    text = str(error).splitlines()[0] if str(error) else ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def offsets_of(
+    asked: Asked, partitions: Mapping[str, Sequence[int]]
+) -> list[tuple[str, int, int, int]]:
+    """Begin and end offset of every one of these partitions, sorted."""
+    from holdfast.cluster.lookup import EARLIEST, LATEST
+
+    tps = [(topic, p) for topic, ps in sorted(partitions.items()) for p in ps]
+    begin, end = (_offset_of_each(asked, tps, at) for at in (EARLIEST, LATEST))
+    return [(*tp, begin[tp], end[tp]) for tp in tps]
+
+
+def _offset_of_each(
+    asked: Asked, tps: Sequence[tuple[str, int]], at: int
+) -> Mapping[tuple[str, int], int]:
+    """One offset of each partition: one that is missing, as its leader moves, is asked for again.
+
+    The question for it alone is repeated until the time is over, and then fails.
+    """
+    found: dict[tuple[str, int], int] = {}
+
+    def ask(lookup: Lookup) -> concurrent.futures.Future[dict[tuple[str, int], int]]:
+        return lookup.list_offsets([tp for tp in tps if tp not in found], at)
+
+    while len(found) < len(tps):
+        found |= asked("ListOffsets", ask)
+    return found
+
+
+def times_of(
+    asked: Asked, wanted: Sequence[tuple[str, int, int, int]], now_ms: int
+) -> list[int | None]:
+    """Times of records, as :meth:`LiveCluster.times_at` has them."""
+
+    def ask(times: Mapping[Place, int]) -> dict[Place, tuple[int, int] | None]:
+        found = asked("ListOffsets", lambda lookup: lookup.offsets_at(times))
+        return {
+            place: None if offset < 0 else (offset, time_ms)
+            for place, (offset, time_ms) in found.items()
+        }
+
+    return record_times(wanted, ask, now_ms) if wanted else []
+
+
+def topic_rows(topics: Sequence[ClusterTopic]) -> list[tuple[str, str, int]]:
+    """Id, name and number of partitions of topics."""
+    return [(topic_id_text(t.topic_id), t.name, len(t.leaders)) for t in topics]
+
+
+def led(topic: ClusterTopic) -> list[int]:
+    """Partitions that have a leader, ascending."""
+    return sorted(p for p, leader in topic.leaders.items() if leader >= 0)
+
+
+def client_settings(
+    bootstrap: str, config: Mapping[str, object], ours: Mapping[str, object] | None = None
+) -> Settings:
+    """The credentials of a client's properties; its other keys are for Spark's client alone.
+
+    Parameters
+    ----------
+    ours : mapping of str to object, optional
+        Keys of our own connections.
+
+    Raises
+    ------
+    ConfigError
+        For what cannot be honoured, or an address that is not HOST:PORT.
+    """
+    found = credentials.normal(config)
+    logins = {key: value for key, value in found.items() if key in credentials.KEYS}
+    for key in found.keys() - logins.keys():
+        # A login or TLS that is misspelt would be left out, and the connection open to read.
+        near = get_close_matches(key, (*credentials.KEYS, *credentials.SPELLINGS), 1, 0.9)
+        if near and key not in client_keys.others():
+            raise ConfigError(f"unknown configuration key {key!r}; did you mean {near[0]!r}?")
+    return Settings.parse(
+        {**logins, **(ours or {}), "bootstrap.servers": bootstrap, "group.id": "none"}
+    )

@@ -1,0 +1,339 @@
+"""Connections to a cluster through kafka-python's own network layer.
+
+**Rules.** This module, :mod:`holdfast.members.member.link`,
+:mod:`holdfast.cluster.lookup` and :mod:`holdfast.cluster.refused` are the only
+ones that use ``kafka.net``, which is private: other versions of it than those of
+:mod:`holdfast.cluster.client_versions` are refused.
+A secret never stands in an error,
+nor in a log (:mod:`holdfast.cluster.login_log`).
+
+**Strategy.** Every call is a coroutine on the library's IO thread, so TLS, SASL, version
+negotiation and reconnecting are the library's. A call that fails for a passing reason is repeated
+until the request time-out is over. The library leaves questions open when its loop ends; a thread
+that waits for one would wait for ever. So :meth:`Connections.close` answers them, and later
+questions fail at once.
+
+kafka-python is imported by :func:`load_client`, never by an import of this module: that costs more
+than all of ours together. A drop-in calls it on a thread on which nobody waits, and without a lock.
+
+References: Kafka protocol guide, "Error codes"; KIP-144 (exponential back-off).
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from holdfast.cluster import render
+from holdfast.cluster.client_versions import check
+from holdfast.cluster.diagnosis import why_no_answer
+from holdfast.cluster.settings import Settings
+from holdfast.cluster.versions import why_too_old
+from holdfast.core.machine.codes import FATAL, ErrorCode, describe
+from holdfast.errors import AdapterError, RemoteProtocolError, SourceError
+
+check("kafka-python")
+TopicPartition = tuple[str, int]
+LARGEST_ANSWER_BYTES = 100_000_000
+"""Of an answer. A leader's JoinGroup answer holds the subscriptions of the whole group, and each of
+them may have as much as a request (``socket.request.max.bytes``); the library allows 1 MB."""
+_CLOSED = "the connections are closed"
+_T = TypeVar("_T")
+
+# A host that dies without a word is noticed within 25 s, also while it holds a JoinGroup, which may
+# wait for as long as the slowest member works.
+SOCKET_OPTIONS = [
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in {
+            "TCP_KEEPIDLE": 10,
+            "TCP_KEEPINTVL": 5,
+            "TCP_KEEPCNT": 3,
+            "TCP_USER_TIMEOUT": 25_000,
+        }.items()
+        if hasattr(socket, name)  # not every system has all of them
+    ),
+]
+
+
+def load_client() -> Any:
+    """Import kafka-python's network layer, which takes a moment; return its client's class.
+
+    The first :class:`Connections` does it, too.
+    """
+    from kafka.net.compat import KafkaNetClient
+
+    from holdfast.cluster.refused import mend_connects
+
+    mend_connects()
+    return KafkaNetClient
+
+
+class Connections:
+    """One client's connections.
+
+    Parameters
+    ----------
+    settings : Settings
+        Addresses, security and time-outs.
+    options : mapping of str to object, optional
+        Keywords of kafka-python that go before those of the settings: of a consumer of kafka-python
+        whose member this is.
+    tries_logins_again : bool
+        Whether a refused login passes, because :meth:`log_in_as` may change it: the next request
+        tries again after the reconnect back-off. Otherwise a refusal stands.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        options: Mapping[str, Any] | None = None,
+        *,
+        tries_logins_again: bool = False,
+    ):
+        make_client = load_client()
+        self.settings = settings
+        self.tries_logins_again = tries_logins_again
+        self.timeout_ms: int = settings["request.timeout.ms"]
+        options = {
+            **render.kafka_python_connection(settings),
+            **(options or {}),
+            "socket_options": SOCKET_OPTIONS,
+            "receive_message_max_bytes": LARGEST_ANSWER_BYTES,
+            **render.KAFKA_PYTHON_LOOP,
+        }
+        self._client = make_client(**options)
+        self._manager = self._client._manager
+        self._net = self._manager._net
+        self._open_questions: set[concurrent.futures.Future[Any]] = set()
+        self._is_closed = False
+        self._starting = threading.Lock()  # an IO thread is not begun after the end
+        self._closing = threading.Lock()  # kafka-python's loop ends on one thread at a time
+
+    @property
+    def cluster(self) -> Any:
+        """kafka-python's metadata of the cluster; used on the IO thread only."""
+        return self._manager.cluster
+
+    def open(self, timeout_ms: int | None = None) -> None:
+        """Connect to the cluster; :meth:`close` on another thread ends it.
+
+        Parameters
+        ----------
+        timeout_ms : int, optional
+            Try for so long; ``request.timeout.ms`` by default.
+
+        Raises
+        ------
+        SourceError
+            If no bootstrap server answers, or security settings are refused, or it was closed.
+        RemoteProtocolError
+            If the broker is too old.
+        """
+        with self._starting:
+            if self._is_closed:
+                raise SourceError(_CLOSED)
+            self._net.start()
+        servers = ", ".join(self.settings["bootstrap.servers"])
+        try:
+            self._manager.bootstrap(self.timeout_ms if timeout_ms is None else timeout_ms)
+        except Exception as error:
+            refused = self.refusal()
+            self.close()
+            raise SourceError(_why_unreachable(servers, self.settings, refused or error)) from None
+        known = self._manager.broker_version_data
+        too_old = why_too_old(known.api_versions, self.release)
+        if too_old is not None:
+            self.close()
+            raise RemoteProtocolError(
+                f"{servers} cannot be used: {too_old}", error_code=ErrorCode.UNSUPPORTED_VERSION
+            )
+
+    @property
+    def release(self) -> str:
+        """The release of Kafka that the broker's requests look like, such as ``3.6``."""
+        known = self._manager.broker_version_data
+        return "of an unknown release" if known is None else known.broker_version_str
+
+    def close(self) -> None:
+        """Close every connection, end the IO thread and fail what is open; safe to call twice.
+
+        Also on two threads at once: the second one waits for the first.
+        """
+        with self._starting:
+            self._is_closed = True
+        with self._closing:
+            with contextlib.suppress(Exception):  # the loop may be gone already
+                self._net.run(self._close_all)
+            self._net.stop(5_000)
+            with contextlib.suppress(Exception):
+                self._net.close()
+        for question in list(self._open_questions):
+            _fail(question, AdapterError(_CLOSED))
+
+    async def _close_all(self) -> None:
+        self._manager.close()
+
+    def refusal(self) -> Exception | None:
+        """Return why a broker refused the login, None where none did."""
+        failures = list(self._manager._auth_failures.values())
+        return failures[0] if failures else None
+
+    def log_in_as(self, username: str, password: str) -> None:
+        """Log in with these from now on; what is connected stays so. Safe from any thread.
+
+        A connection whose login ends (KIP-368) renews it with these as well.
+        """
+        self.settings = self.settings.with_login(username, password)
+        login = {"sasl_plain_username": username, "sasl_plain_password": password}
+        connections = list(self._manager._conns.values())
+        for config in (self._manager.config, *(one.config for one in connections)):
+            config.update(login)
+        self._manager._auth_failures.clear()
+
+    async def send(self, request: Any, node: object = None, timeout_ms: int | None = None) -> Any:
+        """Send one request to a node (any node for None) and return the answer.
+
+        The time-out is that of the answer and begins when the connection stands. kafka-python's
+        begins earlier: after a slow set-up too little would be left for the answer, and a request
+        that times out closes its connection, so the next one begins anew. The wait for the set-up
+        has the same limit and closes nothing: a later request may find the connection.
+        """
+        limit = self.timeout_ms if timeout_ms is None else timeout_ms
+        if self.tries_logins_again:
+            self._manager._auth_failures.clear()
+        chosen = self._manager.least_loaded_node() if node is None else node
+        connection = self._manager.get_connection(chosen)
+        if connection.initializing:
+            await self._manager.wait_for(connection.init_future, limit)
+        return await self._manager.send(request, node_id=chosen, request_timeout_ms=limit)
+
+    def submit(
+        self,
+        work: Callable[[], Coroutine[Any, Any, _T]],
+        done: Callable[[_T], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """Run a coroutine on the IO thread; exactly one of the callbacks is called there.
+
+        The coroutine is made there, too: a caller that is interrupted leaves none behind.
+        """
+        if self._is_closed:
+            failed(AdapterError(_CLOSED))
+            return
+        try:
+            future = self._net.call_soon_with_future(work)
+        except RuntimeError as error:
+            failed(error)
+            return
+        future.add_callback(done)
+        future.add_errback(failed)
+
+    def future(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> concurrent.futures.Future[_T]:
+        """Run a coroutine on the IO thread; errors come out as holdfast's own."""
+        result: concurrent.futures.Future[_T] = concurrent.futures.Future()
+        self._open_questions.add(result)  # before the look whether we are closed
+        result.add_done_callback(self._open_questions.discard)
+        self.submit(
+            work, lambda value: _answer(result, value), lambda error: _fail(result, as_ours(error))
+        )
+        return result
+
+    def pause(self, seconds: float) -> concurrent.futures.Future[None]:
+        """Wait on the IO thread; closing ends it with an error."""
+
+        async def work() -> None:
+            await self._net.sleep(seconds)
+
+        return self.future(work)
+
+    async def again(self, attempt: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Repeat an attempt that fails for a passing reason until the request time-out is over."""
+        from kafka.errors import KafkaError
+
+        deadline = time.monotonic() + self.timeout_ms / 1000
+        pause_s: float = self.settings["retry.backoff.ms"] / 1000
+        while True:
+            try:
+                return await attempt()
+            except KafkaError as error:
+                if time.monotonic() + pause_s >= deadline or not _passing(error):
+                    raise
+            await self._net.sleep(pause_s)
+            pause_s = min(2 * pause_s, self.settings["retry.backoff.max.ms"] / 1000)
+
+
+def _answer(question: concurrent.futures.Future[_T], value: _T) -> None:
+    with contextlib.suppress(concurrent.futures.InvalidStateError):  # closing was first
+        question.set_result(value)
+
+
+def _fail(question: concurrent.futures.Future[Any], error: BaseException) -> None:
+    with contextlib.suppress(concurrent.futures.InvalidStateError):
+        question.set_exception(error)
+
+
+def raise_code(code: int, about: str = "") -> None:
+    """Raise an error for a code that is not 0: kafka-python's, or ours where no retry mends it."""
+    if code in FATAL:
+        text = f"{about}: {describe(code)}" if about else describe(code)
+        raise RemoteProtocolError(text, error_code=code)
+    if code:
+        from kafka.errors import for_code
+
+        raise for_code(code)(*filter(None, [about]))
+
+
+def reason(error: BaseException) -> str:
+    """One line for people."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def as_ours(error: BaseException) -> BaseException:
+    """Return the error as one of holdfast's tree."""
+    if isinstance(error, (AdapterError, RemoteProtocolError)):
+        return error
+    code = getattr(error, "errno", None)
+    if isinstance(code, int) and code > 0:
+        return RemoteProtocolError(reason(error), error_code=code)
+    return AdapterError(reason(error))
+
+
+def ends_member(error: BaseException) -> bool:
+    """Whether an error is final for a member: one of Kafka's fatal codes, or a refusal of ours.
+
+    Every other code passes. Where Kafka gives a code without a name (-1), :func:`as_ours` makes an
+    AdapterError of it, so a RemoteProtocolError without a code is holdfast's own.
+    """
+    if not isinstance(error, RemoteProtocolError):
+        return False
+    return error.error_code < 0 or error.error_code in FATAL
+
+
+def is_refused_login(error: BaseException) -> bool:
+    """Whether a broker refused the login, which no retry mends."""
+    return "Authentication" in type(error).__name__ or "Sasl" in type(error).__name__
+
+
+def _passing(error: BaseException) -> bool:
+    code = getattr(error, "errno", None)
+    return bool(getattr(error, "retriable", False)) or (code is not None and code not in FATAL)
+
+
+def _why_unreachable(servers: str, settings: Settings, error: BaseException) -> str:
+    why = why_no_answer(settings, client_failed=True)
+    if why is not None:
+        return why
+    protocol = settings["security.protocol"]
+    return (
+        f"no Kafka broker answered at {servers} over {protocol} ({reason(error)}), and a moment "
+        "later one did: is it just starting?"
+    )

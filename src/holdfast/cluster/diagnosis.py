@@ -1,0 +1,236 @@
+"""Why a cluster does not answer: one look at each step that a client takes.
+
+**Rules.** The steps are name, port, TLS, protocol, login mechanism, login. The first one that fails
+is told, with the key to look at. A password is never sent here: if every step before it works and
+the client has failed, the login was refused. Nothing of an answer is trusted: it is read to at most
+:data:`_LONGEST` bytes.
+
+**Strategy.** A client library tries again for a long time and reports its last time-out. A look has
+a socket of its own and asks three small questions (ApiVersions, SaslHandshake, Metadata).
+
+References: Kafka protocol guide, "Protocol", ApiVersions v0, SaslHandshake v1, Metadata v1.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from holdfast.cluster import render
+from holdfast.cluster.settings import Settings
+from holdfast.errors import ConfigError
+
+_LOOK_S = 5.0
+_LONGEST = 1 << 20
+_API_VERSIONS, _SASL_HANDSHAKE, _METADATA = 18, 17, 3
+_UNSUPPORTED_MECHANISM = 33
+_T = TypeVar("_T")
+_NO_TOPICS = struct.pack(">i", 0)
+
+
+def why_no_answer(settings: Settings, *, client_failed: bool = False) -> str | None:
+    """Say what fails first on the way to a cluster.
+
+    Parameters
+    ----------
+    settings : Settings
+        Addresses and credentials.
+    client_failed : bool
+        Whether a client could not connect, so that what remains is its login.
+
+    Returns
+    -------
+    str or None
+        A sentence about the first address that fails; None if one address answers everything.
+
+    Raises
+    ------
+    ConfigError
+        If an address is not HOST:PORT, or a TLS file cannot be read.
+    """
+    found: str | None = None
+    for address in settings["bootstrap.servers"]:
+        try:
+            _look(address, settings, _look_inside)
+            if client_failed:
+                _blame_login(address, settings)
+        except _FailsError as error:
+            found = found or str(error)
+        else:
+            return None
+    return found
+
+
+def known_requests(settings: Settings) -> Mapping[int, tuple[int, int]]:
+    """Oldest and newest version of each request that the first broker knows which answers.
+
+    By Kafka's number of the request; nothing if no broker answers. No login is needed for it.
+    """
+    for address in settings["bootstrap.servers"]:
+        try:
+            return _look(address, settings, lambda _, sock, __: _versions(sock))
+        except (_FailsError, struct.error):
+            continue
+    return {}
+
+
+def _versions(sock: Any) -> dict[int, tuple[int, int]]:
+    answer = _ask(sock, _API_VERSIONS, 0, b"") or b""
+    _, n_requests = struct.unpack_from(">hi", answer)
+    rows = struct.iter_unpack(">hhh", answer[6 : 6 + 6 * n_requests])
+    return {key: (oldest, newest) for key, oldest, newest in rows}
+
+
+class _FailsError(Exception):
+    """A step that fails, in a sentence."""
+
+
+def _look(address: str, settings: Settings, inside: Callable[[str, Any, Settings], _T]) -> _T:
+    """Connect to an address, and do something with the connection."""
+    host, port = _parted(address)
+    context = render.ssl_context(settings)
+    with _connected(address, host, port) as sock:
+        if context is None:
+            try:
+                return inside(address, sock, settings)
+            except TimeoutError:
+                raise _silent(address) from None
+        try:
+            with context.wrap_socket(sock, server_hostname=host) as secured:
+                return inside(address, secured, settings)
+        except TimeoutError:
+            raise _silent(address) from None
+        except ssl.SSLCertVerificationError as error:
+            raise _FailsError(
+                f"{address} has a certificate that is not trusted ({error.verify_message}): does "
+                "ssl.ca.location (ssl.truststore.location in Java) hold the CA that signed it, and "
+                "is this its name?"
+            ) from None
+        except ssl.SSLError as error:
+            if "CERTIFICATE_REQUIRED" in str(error) or "HANDSHAKE_FAILURE" in str(error):
+                raise _FailsError(
+                    f"{address} wants a certificate of the client: ssl.certificate.location and "
+                    "ssl.key.location (ssl.keystore.* in Java)"
+                ) from None
+            raise _no_tls(address, settings) from None
+        except OSError:
+            raise _no_tls(address, settings) from None
+
+
+def _parted(address: str) -> tuple[str, int]:
+    host, colon, port = address.strip().rpartition(":")
+    if not colon or not port.isdigit() or not host:
+        raise ConfigError(f"{address!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def _connected(address: str, host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_connection((host, port), timeout=_LOOK_S)
+    except socket.gaierror:
+        why = f"no host is known as {host!r}: is the address right?"
+    except TimeoutError:
+        why = f"{address} does not answer: is the address right, and does a firewall let it in?"
+    except OSError as error:
+        why = f"nothing listens at {address} ({error}): is the address right?"
+    raise _FailsError(why)
+
+
+def _silent(address: str) -> _FailsError:
+    return _FailsError(f"{address} takes connections and never answers: is a broker well there?")
+
+
+def _no_tls(address: str, settings: Settings) -> _FailsError:
+    protocol: str = settings["security.protocol"]
+    plain = "SASL_PLAINTEXT" if protocol.startswith("SASL") else "PLAINTEXT"
+    return _FailsError(
+        f"{address} does not speak TLS: is security.protocol={protocol} right, or is this the port "
+        f"of a listener for {plain}?"
+    )
+
+
+def _look_inside(address: str, sock: Any, settings: Settings) -> None:
+    protocol, mechanism = settings["security.protocol"], settings["sasl.mechanism"]
+    if _ask(sock, _API_VERSIONS, 0, b"") is None:
+        if protocol.endswith("SSL"):
+            raise _FailsError(f"{address} speaks TLS, but gives no answer to a Kafka client")
+        raise _FailsError(
+            f"{address} does not speak Kafka in plain text: does it want TLS (security.protocol "
+            "SSL or SASL_SSL)?"
+        )
+    if mechanism is None:
+        if _ask(sock, _METADATA, 1, _NO_TOPICS) is None:
+            raise _FailsError(
+                f"{address} wants a login: security.protocol is {protocol}, without SASL"
+            )
+        return
+    code, offered = _handshake_answer(_ask(sock, _SASL_HANDSHAKE, 1, _string(mechanism)))
+    if code == _UNSUPPORTED_MECHANISM:
+        raise _FailsError(
+            f"{address} takes no login by {mechanism}: it takes {', '.join(offered) or 'none'}"
+        )
+    if code:
+        raise _FailsError(
+            f"{address} takes no login: security.protocol={protocol} is for a SASL listener"
+        )
+
+
+def _blame_login(address: str, settings: Settings) -> None:
+    mechanism = settings["sasl.mechanism"]
+    if mechanism == "OAUTHBEARER":
+        raise _FailsError(f"{address} refused the token of holdfast.oauth.token.provider")
+    if mechanism is not None:
+        raise _FailsError(
+            f"{address} refused the login ({mechanism}): check sasl.username and sasl.password"
+        )
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode()
+    return struct.pack(">h", len(encoded)) + encoded
+
+
+def _ask(sock: Any, api: int, version: int, body: bytes) -> bytes | None:
+    """The body of the answer to one request, None if it is not Kafka's or there is none."""
+    header = struct.pack(">hhi", api, version, 7) + _string("holdfast")
+    try:
+        sock.settimeout(_LOOK_S)
+        sock.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
+        (length,) = struct.unpack(">i", _read(sock, 4))
+        if not 4 <= length <= _LONGEST:
+            return None
+        answer = _read(sock, length)
+    except (TimeoutError, ssl.SSLError):
+        raise
+    except (OSError, EOFError):
+        return None
+    (correlation,) = struct.unpack_from(">i", answer)
+    return answer[4:] if correlation == 7 else None
+
+
+def _read(sock: Any, n_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    while n_bytes:
+        part = sock.recv(n_bytes)
+        if not part:
+            raise EOFError
+        parts.append(part)
+        n_bytes -= len(part)
+    return b"".join(parts)
+
+
+def _handshake_answer(answer: bytes | None) -> tuple[int, list[str]]:
+    """Error code and the mechanisms that the broker offers."""
+    try:
+        code, count = struct.unpack_from(">hi", answer or b"")
+        names, at = [], 6
+        for _ in range(min(count, 100)):
+            (length,) = struct.unpack_from(">h", answer or b"", at)
+            names.append((answer or b"")[at + 2 : at + 2 + length].decode("utf-8", "replace"))
+            at += 2 + length
+    except struct.error:
+        return -1, []
+    return code, names

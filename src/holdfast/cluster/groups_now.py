@@ -1,0 +1,143 @@
+"""Where some groups of a cluster are now: commits, readers and the ends of what they read.
+
+**Rules.** Commits are asked for before the ends of the logs, so no lag is negative. A partition
+without a leader has no ends. An error names the request that failed and the broker's release.
+
+**Strategy.** One connection for all questions (:meth:`LiveCluster.asking`); the questions about
+groups are those of :mod:`~holdfast.cluster.groups`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from holdfast.cluster.cluster import Asked, LiveCluster, led, offsets_of, times_of
+from holdfast.cluster.groups import (
+    DESCRIBED_BY,
+    GroupQuestions,
+    GroupReader,
+    Position,
+)
+from holdfast.core.kinds.kind import GroupType
+
+MOST_ASKED: Final = 5_000
+"""Records whose time is asked for: a cluster answers a few thousand of them in a second."""
+
+Choose = Callable[[Collection[str]], Collection[str] | None]
+"""Takes the names of all groups, and returns those to ask for; None for not to ask at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsNow:
+    """Some groups at one moment.
+
+    Parameters
+    ----------
+    positions : sequence of Position
+        Commits and start offsets.
+    readers : sequence of GroupReader
+        Members with what they read.
+    share_groups : frozenset of str
+        The share groups among them.
+    offsets : sequence of (str, int, int, int)
+        Topic, partition, begin and end offset of each partition of their topics; sorted.
+    taken_at_us : int
+        When the last end had been read, in microseconds since 1970.
+    times_ms : mapping of (str, int, int) to int
+        Topic, partition and offset of a first unread record -> its time, milliseconds since 1970;
+        of at most :data:`MOST_ASKED` of them, those furthest behind.
+    """
+
+    positions: Sequence[Position]
+    readers: Sequence[GroupReader]
+    share_groups: frozenset[str]
+    offsets: Sequence[tuple[str, int, int, int]]
+    taken_at_us: int
+    times_ms: Mapping[tuple[str, int, int], int]
+
+
+def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
+    """Ask the coordinators of the chosen groups, and the leaders of what they read.
+
+    Returns
+    -------
+    GroupsNow or None
+        None where ``choose`` says not to ask.
+
+    Raises
+    ------
+    SourceError
+        The cluster cannot be reached, or refuses.
+    """
+    with cluster.asking() as asked:
+        questions: GroupQuestions = asked("ListGroups", GroupQuestions.ask)
+        chosen = choose(questions.listed)
+        if chosen is None:
+            return None
+        by_kind: dict[GroupType, list[str]] = {}
+        for group in sorted(chosen):
+            by_kind.setdefault(questions.listed[group].kind, []).append(group)
+        positions = _positions(asked, questions, by_kind)
+        readers: list[GroupReader] = []
+        for kind, groups in by_kind.items():
+            readers += _readers(asked, questions, kind, groups)
+        topics = {one.topic for one in positions}
+        topics |= {topic for reader in readers for topic, _ in reader.partitions}
+        offsets = _ends(asked, topics) if topics else []
+        taken_at_us = round(datetime.now(UTC).timestamp() * 1_000_000)
+        times = _first_unread(asked, positions, offsets, taken_at_us // 1000)
+    return GroupsNow(
+        positions=positions,
+        readers=readers,
+        share_groups=frozenset(by_kind.get(GroupType.SHARE, ())),
+        offsets=offsets,
+        taken_at_us=taken_at_us,
+        times_ms=times,
+    )
+
+
+def _positions(
+    asked: Asked, questions: GroupQuestions, by_kind: dict[GroupType, list[str]]
+) -> list[Position]:
+    shared = by_kind.get(GroupType.SHARE, [])
+    others = [g for kind, groups in by_kind.items() if kind is not GroupType.SHARE for g in groups]
+    found: list[Position] = []
+    if others:
+        found += asked("OffsetFetch", lambda _: questions.commits(others))
+    if shared:
+        found += asked("DescribeShareGroupOffsets", lambda _: questions.share_starts(shared))
+    return found
+
+
+def _readers(
+    asked: Asked, questions: GroupQuestions, kind: GroupType, groups: Sequence[str]
+) -> list[GroupReader]:
+    found: list[GroupReader] = asked(DESCRIBED_BY[kind], lambda _: questions.members(kind, groups))
+    return found
+
+
+def _ends(asked: Asked, topics: Collection[str]) -> list[tuple[str, int, int, int]]:
+    answer = asked("Metadata", lambda lookup: lookup.topics(topics))
+    return offsets_of(asked, {topic.name: led(topic) for topic in answer.found})
+
+
+def _first_unread(
+    asked: Asked,
+    positions: Sequence[Position],
+    offsets: Sequence[tuple[str, int, int, int]],
+    now_ms: int,
+) -> dict[tuple[str, int, int], int]:
+    """Times of the first records that consumers have not read."""
+    ends = {(topic, partition): (begin, end) for topic, partition, begin, end in offsets}
+    behind: dict[tuple[str, int, int], int] = {}
+    for one in positions:
+        begin, end = ends.get((one.topic, one.partition), (0, 0))
+        first = max(one.offset, begin)
+        if one.share_lag is None and end > first:
+            behind[one.topic, one.partition, first] = end - first
+    most = sorted(behind, key=lambda place: (-behind[place], place))[:MOST_ASKED]
+    times = times_of(asked, [(*place, now_ms) for place in most], now_ms)
+    return {place: time for place, time in zip(most, times, strict=True) if time is not None}

@@ -1,0 +1,259 @@
+"""Questions to the cluster: topics, partition counts, racks, leaders, offsets.
+
+**Rules.** No question creates a topic. A topic that cannot be described costs the question nothing:
+:meth:`Lookup.partitions` says of each topic how many partitions it has, or why that is not known.
+A request is built anew for each attempt, because it keeps the version in which it was sent.
+
+References: KIP-79 (offsets by time), KIP-516 (topic ids); versions:
+:data:`~holdfast.cluster.versions.REQUESTS`.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from holdfast.cluster.connections import Connections, TopicPartition, raise_code
+from holdfast.cluster.versions import REQUESTS
+from holdfast.core.machine.codes import ErrorCode
+
+EARLIEST, LATEST = -2, -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTopics:
+    """The answer to a question for topics.
+
+    Parameters
+    ----------
+    counts : mapping of str to int
+        Partitions of each topic that was described.
+    refused : mapping of str to int
+        Kafka's error code of each other topic that was asked for by its name.
+    """
+
+    counts: Mapping[str, int]
+    refused: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterTopic:
+    """A topic as the cluster describes it.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    topic_id : UUID
+        Its id; 0 from a broker before Kafka 2.8.
+    leaders : mapping of int to int
+        Partition -> node of its leader, -1 for none now.
+    """
+
+    name: str
+    topic_id: UUID
+    leaders: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterTopics:
+    """Topics of a cluster.
+
+    Parameters
+    ----------
+    cluster_id : str
+        The cluster's own id.
+    found : sequence of ClusterTopic
+        Sorted by name.
+    refused : mapping of str to int
+        Kafka's error code of each topic that is not described.
+    """
+
+    cluster_id: str
+    found: tuple[ClusterTopic, ...]
+    refused: Mapping[str, int]
+
+
+_NO_ID = UUID(int=0)
+
+
+class Lookup:
+    """Asks the brokers, over the connections of a member or of a command."""
+
+    def __init__(self, connections: Connections):
+        self.connections = connections
+        self._send = connections.send
+        self._committed_only = connections.settings["isolation.level"] == "read_committed"
+
+    def topics(
+        self, names: Collection[str] | None = None
+    ) -> concurrent.futures.Future[ClusterTopics]:
+        """Describe these topics (None: all)."""
+
+        async def work() -> ClusterTopics:
+            answer = await self.connections.again(lambda: self._metadata(names))
+            found = [
+                ClusterTopic(
+                    name=topic.name,
+                    topic_id=getattr(topic, "topic_id", None) or _NO_ID,
+                    leaders={p.partition_index: p.leader_id for p in topic.partitions},
+                )
+                for topic in answer.topics
+                if not topic.error_code
+            ]
+            return ClusterTopics(
+                cluster_id=answer.cluster_id or "",
+                found=tuple(sorted(found, key=lambda topic: topic.name)),
+                refused={t.name: t.error_code for t in answer.topics if t.error_code},
+            )
+
+        return self.connections.future(work)
+
+    def list_offsets(
+        self, partitions: Collection[TopicPartition], at: int
+    ) -> concurrent.futures.Future[dict[TopicPartition, int]]:
+        """Ask the partitions' leaders for the :data:`EARLIEST` or :data:`LATEST` offset of each.
+
+        A partition that has no leader now, or whose leader cannot say, is missing from the answer;
+        if all are, the question is repeated until the request time-out is over, and then fails.
+        """
+
+        async def work() -> dict[TopicPartition, int]:
+            found = await self._offsets_at(dict.fromkeys(partitions, at))
+            return {tp: offset for tp, (offset, _) in found.items()}
+
+        return self.connections.future(work)
+
+    def offsets_at(
+        self, times: Mapping[TopicPartition, int]
+    ) -> concurrent.futures.Future[dict[TopicPartition, tuple[int, int]]]:
+        """Ask for the first record at or after a time: its offset and its time, -1 for none.
+
+        A partition is missing from the answer as from that of :meth:`list_offsets`.
+
+        Parameters
+        ----------
+        times : mapping of (topic, partition) to int
+            Milliseconds since 1970, or :data:`EARLIEST` or :data:`LATEST`.
+        """
+        return self.connections.future(lambda: self._offsets_at(times))
+
+    async def _offsets_at(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        return await self.connections.again(lambda: self._ask_leaders(times))
+
+    async def _ask_leaders(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        from kafka.errors import KafkaError, LeaderNotAvailableError
+
+        leaders = await self._leaders({topic for topic, _ in times})
+        by_node: dict[int, dict[str, dict[int, int]]] = {}
+        failed: Exception | None = None
+        for (topic, partition), at in sorted(times.items()):
+            node = leaders.get((topic, partition))
+            if node is None or node < 0:
+                failed = LeaderNotAvailableError(f"{topic}-{partition} has no leader")
+                continue
+            by_node.setdefault(node, {}).setdefault(topic, {})[partition] = at
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        for node, topics in by_node.items():
+            answer = await self._send(self._list_request(topics), node)
+            for topic in answer.topics:
+                for part in topic.partitions:
+                    try:
+                        raise_code(part.error_code, f"topic {topic.name!r}")
+                    except KafkaError as error:
+                        failed = error
+                        continue
+                    found[(topic.name, part.partition_index)] = part.offset, part.timestamp
+        if failed is not None and not found:
+            raise failed
+        return found
+
+    def _list_request(self, topics: Mapping[str, Mapping[int, int]]) -> Any:
+        from kafka.protocol.consumer import ListOffsetsRequest
+
+        kind = ListOffsetsRequest.ListOffsetsTopic
+        return ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=int(self._committed_only),
+            topics=[
+                kind(
+                    name=topic,
+                    partitions=[
+                        kind.ListOffsetsPartition(
+                            partition_index=p, current_leader_epoch=-1, timestamp=at
+                        )
+                        for p, at in partitions.items()
+                    ],
+                )
+                for topic, partitions in topics.items()
+            ],
+            timeout_ms=self.connections.timeout_ms,
+            **REQUESTS["ListOffsets"].bounds,
+        )
+
+    def partitions(self, topics: Collection[str] | None) -> concurrent.futures.Future[FoundTopics]:
+        """Count the partitions of these topics (None: of all that are not internal)."""
+
+        async def work() -> FoundTopics:
+            answer = await self._metadata(topics)
+            counts = {
+                topic.name: len(topic.partitions)
+                for topic in answer.topics
+                if not topic.error_code and not (topics is None and topic.is_internal)
+            }
+            refused = dict.fromkeys(topics or (), int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            refused |= {topic.name: topic.error_code for topic in answer.topics}
+            for name in counts:
+                refused.pop(name, None)
+            return FoundTopics(counts=counts, refused={} if topics is None else refused)
+
+        return self.connections.future(work)
+
+    def racks(
+        self, topics: Collection[str]
+    ) -> concurrent.futures.Future[dict[str, list[tuple[str, ...]]]]:
+        """Racks that hold a replica of each partition of these topics, sorted (KIP-881)."""
+
+        async def work() -> dict[str, list[tuple[str, ...]]]:
+            answer = await self._metadata(topics)
+            rack_of = {broker.node_id: broker.rack for broker in answer.brokers if broker.rack}
+            found: dict[str, list[tuple[str, ...]]] = {}
+            for topic in answer.topics:
+                parts = sorted(topic.partitions, key=lambda part: part.partition_index)
+                found[topic.name] = [
+                    tuple(sorted({rack_of[n] for n in part.replica_nodes if n in rack_of}))
+                    for part in parts
+                ]
+            return found
+
+        return self.connections.future(work)
+
+    async def _metadata(self, topics: Collection[str] | None) -> Any:
+        from kafka.protocol.metadata import MetadataRequest
+
+        wanted = (
+            None
+            if topics is None
+            else [MetadataRequest.MetadataRequestTopic(name=t) for t in sorted(topics)]
+        )
+        request = MetadataRequest(
+            topics=wanted, allow_auto_topic_creation=False, **REQUESTS["Metadata"].bounds
+        )
+        answer = await self._send(request)
+        raise_code(getattr(answer, "error_code", 0) or 0)  # of the whole answer since version 13
+        return answer
+
+    async def _leaders(self, topics: Collection[str]) -> dict[TopicPartition, int]:
+        answer = await self._metadata(topics)
+        return {
+            (topic.name, part.partition_index): part.leader_id
+            for topic in answer.topics
+            for part in topic.partitions
+        }

@@ -1,0 +1,15 @@
+"""The core: what a group is, who gets what, the bytes, and the machines; NumPy alone.
+
+Nothing here reads a clock, a file, a socket, the environment or chance. Errors stand beside it, in
+:mod:`holdfast.errors`.
+
+================= =================================================================
+``machine/``      members, leaders, coordinators, designs: events in, actions out
+``kinds/``        one row a kind of group
+``assignors/``    who gets what, with proofs; ``registry`` has one row an assignor
+``wire/``         Kafka's messages and records, and ours in them
+``model/``        groups, topics, assignments, and every number we report
+``command_lines`` command lines that people are told to run
+``names``         names of strangers as text that harms nobody
+================= =================================================================
+"""

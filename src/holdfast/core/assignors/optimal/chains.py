@@ -1,0 +1,228 @@
+"""Chains of moves between members, made until no chain makes the loads more even.
+
+**Rules.** A chain m0 -> m1 -> .. -> mk moves one partition of m0 to m1, one of m1 to m2 and so on,
+each to a subscriber of its topic. Only the loads of m0 and mk change. The chain helps if m0 saves
+more than mk pays: with c partitions and weight w, (2 (c0 - slack) - 1) / w0 > (2 ck + 1) / wk. With
+slack 0 and weights 1 that is c0 >= ck + 2, the condition of KIP-54. If no chain is left, the loads
+are the most even ones possible. With slack 0 each chain lowers the sum of c * c / w, so the kernel
+ends.
+
+**Strategy.** A search starts at the member that saves most. If no chain from this member helps, the
+search closes every member that it reached: these members reach only each other, and no chain that
+ends at one of them helps. A search visits a member once, and a member is closed once.
+Chains are found breadth first: the fewest moves, then the end that pays least, then the dealing
+order. The Python loop is the named kernel ``Levelling.step``: one call per chain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+
+from holdfast.core.assignors.subscribers import Subscribers, subscribers_by_topic
+from holdfast.core.model.columns import F64, I32, I64, NO_OWNER, Mask
+from holdfast.core.model.group import Group
+
+Members = int | slice | I64
+"""One member, a slice of all, or a column of some."""
+
+_RELATIVE = 1e-12
+"""Prices closer than this are equal: weights are floats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One partition that goes from one member to another."""
+
+    tp: int
+    source: int
+    end: int
+
+
+class Levelling:
+    """Members, their partitions, and the chains between members.
+
+    Parameters
+    ----------
+    group : Group
+        Subscriptions.
+    owner : int32[n_tps]
+        Owner of each topic-partition; changed in place by :meth:`apply`.
+    claimed : int32[n_tps]
+        Claimant of each topic-partition. Of equal choices a chain takes a partition that goes back
+        to its claimant, else one that its holder did not claim.
+    weight : float64[n_members]
+        Capacity.
+    movable : bool[n_tps], optional
+        Partitions that may move; all by default.
+    slack : int
+        Partitions a member may hold too many before it is relieved.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        owner: I32,
+        claimed: I32,
+        weight: F64,
+        *,
+        movable: Mask | None = None,
+        slack: int = 0,
+    ):
+        self.group = group
+        self.owner = owner
+        self.claimed = claimed
+        self.weight = weight
+        self.slack = slack
+        self.movable = movable
+        self.readers: Subscribers = subscribers_by_topic(group, group.dealing_order)
+        self.count = np.bincount(owner[owner != NO_OWNER], minlength=group.n_members)
+        by_owner = np.argsort(owner, kind="stable")
+        ends = np.searchsorted(owner[by_owner], np.arange(-1, group.n_members), side="right")
+        self.rows: list[I64] = np.split(by_owner, ends)[1:-1]
+        self.rank = np.empty(group.n_members, dtype=np.int64)
+        self.rank[group.dealing_order] = np.arange(group.n_members)
+        self._masks: dict[int, Mask] = {}
+        self._topics: dict[int, list[int]] = {}
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Look at every member again, as at first."""
+        self.closed: Mask = np.zeros(self.group.n_members, dtype=np.bool_)
+        saved = self.saved().tolist()
+        self._queue = [
+            (-saved[member], rank, member)
+            for member, rank in enumerate(self.rank.tolist())
+            if self.count[member]
+        ]
+        heapify(self._queue)
+
+    def step(self) -> list[Move] | None:
+        """Next chain that helps, fewest moves first; None if there is none."""
+        while True:
+            if not self._queue:
+                return None
+            saved, _, source = self._queue[0]
+            if self.closed[source] or not self.count[source] or saved != -self.saved(source):
+                heappop(self._queue)  # it has another entry, or no more to give
+                continue
+            found, reached = self._search(source, -saved)
+            if found is not None:
+                return found
+            self.closed[reached] = True
+
+    def may_read(self, member: int) -> Mask:
+        """Whether the member subscribes to each topic, bool[n_topics]."""
+        group, row = self.group, int(self.group.subscription[member])
+        if row not in self._masks:
+            mask = np.zeros(group.topics.n_topics, dtype=np.bool_)
+            mask[group.set_topic[group.set_start[row] : group.set_start[row + 1]]] = True
+            self._masks[row] = mask
+        return self._masks[row]
+
+    def is_level(self) -> bool:
+        """Whether no chain helps; looks at everything again."""
+        self.reopen()
+        return self.step() is None
+
+    def apply(self, moves: list[Move]) -> None:
+        """Move partitions; the order of the moves does not matter."""
+        for move in moves:
+            self._topics.pop(move.source, None)
+            self._topics.pop(move.end, None)
+            self.owner[move.tp] = move.end
+            row = self.rows[move.source]
+            self.rows[move.source] = row[row != move.tp]
+            self.rows[move.end] = np.append(self.rows[move.end], move.tp)
+            self.count[move.source] -= 1
+            self.count[move.end] += 1
+        for move in moves:
+            for member in (move.source, move.end):
+                entry = (-float(self.saved(member)), int(self.rank[member]), member)
+                heappush(self._queue, entry)
+
+    def cost(self, moves: list[Move]) -> int:
+        """Claims broken less claims mended."""
+        broken = sum(self.claimed[move.tp] == move.source for move in moves)
+        return int(broken) - int(sum(self.claimed[move.tp] == move.end for move in moves))
+
+    def saved(self, members: Members = slice(None)) -> F64:
+        """Cost that each of these members saves by giving one partition; all by default."""
+        saved: F64 = (2.0 * (self.count[members] - self.slack) - 1.0) / self.weight[members]
+        return saved
+
+    def price(self, members: Members = slice(None)) -> F64:
+        """Cost that each of these members adds by taking one partition; all by default."""
+        price: F64 = (2.0 * self.count[members] + 1.0) / self.weight[members]
+        return price
+
+    def takers(self, topic: int) -> list[int]:
+        """Members that may take a partition of the topic, in the dealing order."""
+        takers: list[int] = self.readers.of(topic).tolist()
+        return takers
+
+    def _search(self, source: int, saved: float) -> tuple[list[Move] | None, list[int]]:
+        """Breadth first from ``source``: the chain, or everything that can be reached."""
+        limit = saved - abs(saved) * _RELATIVE
+        came: dict[int, tuple[int, int]] = {source: (-1, -1)}
+        seen_topics: set[int] = set()
+        frontier = [source]
+        while frontier:
+            new: list[int] = []
+            for member in frontier:
+                for topic in self._topics_of(member):
+                    if topic in seen_topics:
+                        continue
+                    seen_topics.add(topic)
+                    for end in self.takers(topic):
+                        if end not in came and not self.closed[end]:
+                            came[end] = (member, topic)
+                            new.append(end)
+            ends = np.array(new, dtype=np.int64)
+            price = self.price(ends)
+            if ends.size and price.min() < limit:
+                best = ends[price == price.min()]
+                return self._chain(came, int(best[np.argmin(self.rank[best])])), []
+            frontier = new
+        return None, list(came)
+
+    def _topics_of(self, member: int) -> list[int]:
+        """Topics of which the member can give a partition: those it holds most of first."""
+        if member not in self._topics:
+            row = self._givable(member)
+            topics, counts = np.unique(self.group.topics.topic_of[row], return_counts=True)
+            self._topics[member] = topics[np.argsort(-counts, kind="stable")].tolist()
+        return self._topics[member]
+
+    def _fits(self, end: int, topics: I32) -> Mask:
+        """Whether a member may take a partition of each of these topics."""
+        return self.may_read(end)[topics]
+
+    def _givable(self, member: int) -> I64:
+        row = self.rows[member]
+        return row if self.movable is None else row[self.movable[row]]
+
+    def _chain(self, came: dict[int, tuple[int, int]], end: int) -> list[Move]:
+        moves: list[Move] = []
+        while (step := came[end])[0] >= 0:
+            source, _ = step
+            moves.append(Move(tp=self._pick(source, end), source=source, end=end))
+            end = source
+        return moves[::-1]
+
+    def _pick(self, source: int, end: int) -> int:
+        """Partition to hand over: a claim mended, no claim broken, a topic ``end`` has least of."""
+        tps = self._givable(source)
+        topic_of = self.group.topics.topic_of
+        topics = topic_of[tps]
+        may = self._fits(end, topics)
+        tps, topics = tps[may], topics[may]
+        claimed = self.claimed[tps]
+        cost = (claimed == source).astype(np.int64) - (claimed == end)
+        own, at, here = np.unique(topics, return_inverse=True, return_counts=True)
+        held = np.sort(topic_of[self.rows[end]])
+        there = np.searchsorted(held, own, side="right") - np.searchsorted(held, own)
+        order = np.lexsort((-tps, topics, (there - here)[at], cost))
+        return int(tps[order[0]])

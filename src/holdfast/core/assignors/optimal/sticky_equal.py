@@ -1,0 +1,254 @@
+"""The closed form of ``sticky`` for members that all subscribe to the same topics.
+
+**Rules.** With ``P`` partitions and ``N`` members every load is ``floor`` or ``ceil`` of ``P / N``.
+Of the members that claim more than the floor, the first ``P mod N`` in dealing order may keep the
+ceiling, the others the floor. Each member keeps as many claims as that allows. The goals leave the
+rest open, and Kafka's order decides it (checked against Kafka 4.3.1): members in dealing order,
+free partitions by topic and then by number, so that every topic is spread over the members. Free
+partitions are dealt round robin to members below the floor, then one each to members at the floor.
+
+**Strategy.** Columns only: one sort of the open places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from holdfast.core.assignors.claims import Claims
+from holdfast.core.assignors.optimal.sticky_spread import crowded, spread
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, within
+from holdfast.core.model.group import Group
+from holdfast.core.model.topics import Topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Members and topics that are solved alone: no other member reads these topics.
+
+    Parameters
+    ----------
+    members : int32[...]
+        In the dealing order.
+    topics : int32[...]
+        Topic indices, sorted.
+    place : int32[n_members]
+        Place of each member of the part in ``members``; entries of other members mean nothing.
+    """
+
+    members: I32
+    topics: I32
+    place: I32
+
+    @classmethod
+    def of(cls, group: Group, members: I32, topics: I32) -> Part:
+        """A part by itself; several can share one ``place``."""
+        place = np.zeros(group.n_members, np.int32)
+        place[members] = np.arange(len(members), dtype=np.int32)
+        return cls(members=members, topics=topics, place=place)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prices:
+    """Levels and prices of members, from which the certificate is computed.
+
+    Parameters
+    ----------
+    level : int64[n_members]
+        Each member holds this many partitions or one less.
+    minor : int64[n_members]
+        Price of a member in cost of racks and moves.
+    """
+
+    level: I64
+    minor: I64
+
+    @classmethod
+    def of(cls, n_members: int) -> Prices:
+        """Prices of members that hold nothing."""
+        return cls(level=np.zeros(n_members, np.int64), minor=np.zeros(n_members, np.int64))
+
+
+def balance_equal(claims: Claims, part: Part, target: I32, prices: Prices) -> None:
+    """Fill ``target`` for the topics of ``part``, whose members all subscribe to all of them.
+
+    Parameters
+    ----------
+    claims : Claims
+        Normalised claims of the group.
+    part : Part
+        At least one member and one topic.
+    target : int32[n_tps]
+        Written where the topic is in ``part``; must be NO_OWNER there.
+    prices : Prices
+        Written for the members of the part.
+
+    References
+    ----------
+    KAFKA-9987; KAFKA-12464 (count members at the ceiling exactly); KAFKA-16277 (what is kept is
+    cut by partition first); ``ConstrainedAssignmentBuilder`` of Kafka 4.3.1 (order of the rest).
+    """
+    topics = claims.group.topics
+    tps = topics.tps_in(part.topics)
+    floor, n_over = divmod(len(tps), len(part.members))
+    place = part.place
+    owner = claims.owner[tps]
+    claimed = owner != NO_OWNER
+    held = np.bincount(place[owner[claimed]], minlength=len(part.members))
+    quota = np.full(len(part.members), floor)
+    quota[np.flatnonzero(held > floor)[:n_over]] += 1
+    kept = np.where(claimed, owner, NO_OWNER).astype(np.int32)
+    stays = np.minimum(held, quota)
+    slots = _open_places(stays, quota, floor, len(tps) - int(stays.sum()))
+    over = held > quota
+    for even in (False, True) if over.any() else (False,):
+        left = kept.copy()
+        if over.any():
+            cut_to_quota(topics, tps, left, place, quota, even=even)
+        target[tps] = left
+        free = tps[left == NO_OWNER]
+        hand_out(claims, target, free, part.members[slots])
+        if not len(crowded(claims.group, target, free)):
+            break
+    else:
+        spread(claims, target, free, _choice(tps, kept, over, place))
+    load = stays + np.bincount(slots, minlength=len(stays))
+    prices.level[part.members] = floor + 1
+    prices.minor[part.members] = _minor_prices(held, load, floor)
+
+
+def _choice(tps: I32, kept: I32, over: Mask, place: I32) -> I32:
+    """Claims of members above their quota: which of them stay is open."""
+    if not over.any():
+        return tps[:0]
+    claimed = np.flatnonzero(kept != NO_OWNER)
+    return tps[claimed[over[place[kept[claimed]]]]]
+
+
+def cut_to_quota(
+    topics: Topics, tps: I32, kept: I32, place: I32, quota: I64, *, even: bool
+) -> None:
+    """Take from members above their quota.
+
+    Parameters
+    ----------
+    kept : int32[len(tps)]
+        Owner of each of ``tps`` (sorted); set to NO_OWNER where it is taken.
+    place : int32[n_members]
+        Index into ``quota`` of each member.
+    even : bool
+        False: members keep their first partitions by number, then topic, as Kafka does. True:
+        members give partitions of the topics that they have most of. Each member begins with the
+        topic where the member before stopped, so the partitions given are spread over topics.
+    """
+    owned = np.flatnonzero(kept != NO_OWNER)
+    row = place[kept[owned]]
+    over: Mask = np.bincount(row, minlength=len(quota)) > quota
+    owned, row = owned[over[row]], row[over[row]]
+    first, second = topics.partition_of[tps[owned]].astype(np.int64), tps[owned].astype(np.int64)
+    if even:
+        first, second = (
+            _occurrence(topics, tps[owned], row),
+            _rotated(topics, tps[owned], row, quota),
+        )
+    order = np.lexsort((second, first, row))
+    owned, row = owned[order], row[order]
+    rank = within(np.bincount(row, minlength=len(quota)))
+    kept[owned[rank >= quota[row]]] = NO_OWNER
+
+
+def _occurrence(topics: Topics, tps: I32, row: I32) -> I64:
+    """How many of the same topic and row stand before each of ``tps`` (sorted)."""
+    key = row * np.int64(topics.n_topics) + topics.topic_of[tps]
+    order = np.argsort(key, kind="stable")
+    rank = np.empty(len(tps), np.int64)
+    rank[order] = within(np.unique(key, return_counts=True)[1])
+    return rank
+
+
+def _rotated(topics: Topics, tps: I32, row: I32, quota: I64) -> I64:
+    """Place of each topic in an order that begins, row by row, where the row before stopped."""
+    given = np.maximum(np.bincount(row, minlength=len(quota)) - quota, 0)
+    given[np.bincount(row, minlength=len(quota)) == 0] = 0
+    shift = np.cumsum(given) - given
+    distinct_topics, topic = np.unique(topics.topic_of[tps], return_inverse=True)
+    return np.asarray((topic + shift[row]) % len(distinct_topics), dtype=np.int64)
+
+
+def _open_places(held: I64, quota: I64, floor: int, n_free: int) -> I64:
+    """Place of the member that gets each free partition, int64[n_free], in dealing order."""
+    needs = np.maximum(floor - held, 0)
+    needy = np.flatnonzero(needs)
+    lap = within(needs[needy])
+    receiver = np.repeat(needy, needs[needy])
+    order = np.argsort(lap * np.int64(len(held)) + receiver, kind="stable")
+    lap, receiver = lap[order], receiver[order]
+    filled = receiver[lap + 1 == needs[receiver]]  # in the order in which they reach the floor
+    at_floor = np.flatnonzero((held == floor) & (quota == floor))
+    rest = np.concatenate((at_floor, filled))
+    return np.concatenate((receiver, rest[: n_free - len(receiver)]))
+
+
+def _minor_prices(held: I64, load: I64, floor: int) -> I64:
+    """Price of each member in moves: the moves that one more place at the member would save.
+
+    One more place keeps a claim at a member that holds fewer partitions than it claims: the price
+    is ``top``. A member that takes partitions of others has the price ``top - 1``, since each of
+    these costs a move. Prices are at least 0 at the ceiling and at most 0 at the floor.
+    """
+    more, above = load > held, load > floor
+    top = int((more & above).any())
+    takes = more | ((load == held) & ~above)
+    return np.where(takes, top - 1, top).astype(np.int64)
+
+
+def hand_out(claims: Claims, target: I32, free: I32, slots: I32, row: I64 | None = None) -> None:
+    """Give each of the partitions ``free`` to the member in the same place of ``slots``.
+
+    Parameters
+    ----------
+    free, slots : int32[n]
+        Topic-partitions without an owner yet, and members with an open place, in dealing order.
+    row : int64[n], optional
+        Places of different rows must not be exchanged.
+
+    Notes
+    -----
+    Former owners (older claims) with an open place are served first, newest claim first; the rest
+    keeps its order.
+    """
+    assert len(free) == len(slots), (len(free), len(slots))
+    if len(claims.former_tp) == 0:
+        target[free] = slots
+        return
+    row = np.zeros(len(free), np.int64) if row is None else row
+    left, places = _serve_former(claims, target, free, slots, row)
+    target[free[left]] = slots[places]
+
+
+def _serve_former(claims: Claims, target: I32, free: I32, slots: I32, row: I64) -> tuple[I64, I64]:
+    """Give free partitions to former owners; return the positions left, of free and of slots.
+
+    Kernel: a loop over older claims of free partitions whose member has an open place, and over
+    those places.
+    """
+    position = np.full(len(target), -1, np.int64)
+    position[free] = np.arange(len(free))
+    has_place = np.zeros(claims.group.n_members, np.bool_)
+    has_place[slots] = True
+    may = (position[claims.former_tp] >= 0) & has_place[claims.former_member]
+    members, at_free = claims.former_member[may], position[claims.former_tp[may]]
+    has_place[:] = False
+    has_place[members] = True
+    open_at: dict[tuple[int, int], list[int]] = {}
+    for at in np.flatnonzero(has_place[slots])[::-1].tolist():
+        open_at.setdefault((int(row[at]), int(slots[at])), []).append(at)
+    unused, left = np.ones(len(slots), np.bool_), np.ones(len(free), np.bool_)
+    for member, at in zip(members.tolist(), at_free.tolist(), strict=True):
+        places = open_at.get((int(row[at]), member))
+        if places and left[at]:
+            left[at] = False
+            unused[places.pop()] = False
+            target[free[at]] = member
+    return np.flatnonzero(left), np.flatnonzero(unused)

@@ -1,0 +1,156 @@
+"""The ``sticky`` assignment of members with different subscriptions: from flows to partitions.
+
+**Rules.** The flow has only numbers: how many claims a member keeps in each source, and how many
+other partitions it takes from its hub. This module chooses the partitions by Kafka's order. A
+member keeps its first partitions by number, then topic. Free partitions go by topic, then number,
+round robin to the open places.
+
+**Strategy.** The closed form solves a part of the graph with one source and one hub. All other
+parts together are one flow. Free partitions and open places are each sorted once, and joined.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.core.assignors.certificate import rack_weight_of
+from holdfast.core.assignors.claims import Claims
+from holdfast.core.assignors.optimal.flow_even import keep_all
+from holdfast.core.assignors.optimal.flow_graph import NO_SOURCE, Graph
+from holdfast.core.assignors.optimal.flow_levels import balance
+from holdfast.core.assignors.optimal.flow_moves import cheapest
+from holdfast.core.assignors.optimal.sticky_equal import Part, Prices, balance_equal, hand_out
+from holdfast.core.assignors.optimal.sticky_spread import spread
+from holdfast.core.model.columns import I32, I64, NO_OWNER, stable_order, starts, within
+
+
+def balance_flow(claims: Claims, graph: Graph, target: I32, prices: Prices) -> None:
+    """Fill ``target`` and ``prices`` for the whole group.
+
+    References: KIP-54, KIP-881.
+    """
+    group = claims.group
+    alone = np.flatnonzero(np.diff(graph.arc_start) == 1)  # sources with one hub
+    hubs = graph.arc_hub[graph.arc_start[alone]]
+    own = np.bincount(graph.arc_hub, minlength=len(graph.members_of))[hubs] == 1
+    place = np.zeros(group.n_members, np.int32)
+    for hub in hubs[own].tolist():
+        members = np.array(graph.members_of[hub], np.int32)
+        place[members] = np.arange(len(members), dtype=np.int32)
+        row = group.subscription[members[0]]
+        topics = group.set_topic[group.set_start[row] : group.set_start[row + 1]]
+        part = Part(members=members, topics=topics, place=place)
+        balance_equal(claims, part, target, prices)
+    if own.sum() < len(graph.members_of):
+        rest = _without(graph, alone[own], hubs[own]) if own.any() else graph
+        _solve(claims, rest, target, prices)
+
+
+def _without(graph: Graph, sources: I64, hubs: I32) -> Graph:
+    """The graph without some sources and the one hub that reads each."""
+    to_source = _renumbered(graph.n_sources, sources)
+    to_hub = _renumbered(len(graph.members_of), hubs)
+    degree = np.diff(graph.arc_start)
+    stays = to_source[:-1] >= 0
+    hub_list = to_hub.tolist()
+    return replace(
+        graph,
+        source_of=to_source[graph.source_of],
+        supply=graph.supply[stays],
+        arc_start=starts(degree[stays]),
+        arc_hub=to_hub[graph.arc_hub[np.repeat(stays, degree)]],
+        members_of=[m for m, hub in zip(graph.members_of, hub_list[:-1], strict=True) if hub >= 0],
+        hub_of=to_hub[graph.hub_of],
+        cross=[
+            frozenset(hub_list[hub] for hub in cross)
+            for cross, stay in zip(graph.cross, stays.tolist(), strict=True)
+            if stay
+        ],
+    )
+
+
+def _renumbered(n: int, gone: npt.NDArray[np.integer]) -> I32:
+    """New number of each of ``n``; NO_SOURCE for those gone and for one more behind them."""
+    stays = np.ones(n + 1, np.bool_)
+    stays[gone] = stays[n] = False
+    return np.where(stays, np.cumsum(stays) - 1, NO_SOURCE).astype(np.int32)
+
+
+def _solve(claims: Claims, graph: Graph, target: I32, prices: Prices) -> None:
+    """Solve the other parts: without a search if every claim can stay, else by the flow."""
+    at = np.flatnonzero(graph.hub_of >= 0)
+    rack_weight, choice = rack_weight_of(claims.group), graph.owned[:0]
+    even = None if rack_weight else keep_all(graph, claims.group.dealing_order)
+    if even is not None:
+        prices.level[at] = even.level
+        target[graph.owned] = graph.owner[graph.owned]
+        sent, taken = even.sent, even.taken
+    else:
+        levels = balance(graph)
+        moves = cheapest(graph, levels, rack_weight)
+        prices.level[at] = np.array(levels.hub, np.int64)[graph.hub_of[at]]
+        prices.minor[at] = moves.price[at]
+        choice = _keep(claims, graph, moves.kept, target)
+        sent, taken = moves.sent, moves.taken
+    free = _name_the_rest(claims, graph, sent, taken, target)
+    spread(claims, target, free, choice)
+
+
+def _keep(claims: Claims, graph: Graph, kept: I64, target: I32) -> I32:
+    """Write the claims that stay: of each member and source the first, by number, then topic.
+
+    Returns the claims of members that cannot keep all they have of a source: the choice is open.
+    """
+    tps, (keys, counts, row) = graph.owned, graph.claim_rows
+    quota = np.zeros(len(keys), np.int64)
+    members = np.int64(claims.group.n_members)
+    quota[np.searchsorted(keys, kept[:, 0] * members + kept[:, 1])] = kept[:, 2]
+    cut = quota < counts
+    some = np.flatnonzero(cut[row])
+    some = some[np.lexsort((tps[some], claims.group.topics.partition_of[tps[some]], row[some]))]
+    stays = np.ones(len(tps), np.bool_)
+    stays[some] = within(counts[cut]) < quota[row[some]]
+    target[tps[stays]] = graph.owner[tps[stays]]
+    return tps[some]
+
+
+def _name_the_rest(claims: Claims, graph: Graph, sent: I64, taken: I64, target: I32) -> I32:
+    """Deal the free partitions of each source to its hubs, and those of each hub to members.
+
+    Returns the free partitions.
+    """
+    free = np.flatnonzero((graph.source_of >= 0) & (target == NO_OWNER)).astype(np.int32)
+    if not len(free):
+        return free
+    members = claims.group.dealing_order
+    free = free[stable_order(graph.source_of[free], graph.n_sources)]
+    to_hub = _deal(sent)
+    free = free[np.lexsort((free, to_hub))]
+    place = np.flatnonzero(taken[members])  # of each member that takes some in the dealing order
+    hub, units = graph.hub_of[members[place]], taken[members[place]]
+    order = stable_order(hub, len(graph.members_of))
+    slots = members[_deal(np.stack((hub, place, units), axis=1).astype(np.int64)[order])]
+    hand_out(claims, target, free, slots, np.sort(to_hub))
+    return free
+
+
+def _deal(places: I64) -> I64:
+    """Receivers round robin within each giver.
+
+    Parameters
+    ----------
+    places : int64[n, 3]
+        Giver, receiver, units; sorted.
+
+    Returns
+    -------
+    int64[sum of units]
+        Receivers, giver after giver, one unit each in turn.
+    """
+    giver, receiver, units = places.T
+    lap = within(units)
+    giver, receiver = np.repeat(giver, units), np.repeat(receiver, units)
+    return receiver[np.lexsort((receiver, lap, giver))]

@@ -1,0 +1,173 @@
+"""``range``: each topic cut into runs of neighbouring partitions, as Kafka's RangeAssignor does.
+
+**Rules.** The result is that of ``org.apache.kafka.clients.consumer.RangeAssignor`` of 4.3.1,
+partition by partition. The subscribers of a topic stand in ``Group.dealing_order``. With ``n``
+partitions and ``m`` subscribers each gets ``n // m`` partitions, and the first ``n mod m`` of them
+get one more. Racks (KIP-881) change which partitions a member gets and which members get one more,
+and they do so only if the replicas of the topic's partitions are in different racks. Topics with
+the same subscribers and the same number of partitions stay co-partitioned.
+
+**Strategy.** Without racks the owner of a partition is arithmetic on its number: one pass over
+columns. With racks two named kernels follow Java partition by partition, because each choice
+depends on the ones before. They keep one queue per rack and stay linear, where Java scans a list
+for each member.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from holdfast.core.assignors.claims import Claims
+from holdfast.core.assignors.result import Solution
+from holdfast.core.assignors.subscribers import Subscribers, subscribers_by_topic
+from holdfast.core.model.columns import I32, NO_OWNER
+from holdfast.core.model.group import Group
+from holdfast.core.model.topics import NO_RACK, Topics
+
+
+def range_by_topic(claims: Claims) -> Solution:
+    """Cut every topic into runs; claims do not matter.
+
+    Notes
+    -----
+    Cost: O(n_tps + n_subscriptions); with racks O(replicas) steps of Python more.
+
+    References: KIP-54, Example 3; KIP-345; KIP-881; Kafka 4.3.1.
+    """
+    group = claims.group
+    readers = subscribers_by_topic(group, group.dealing_order)
+    states = _rack_states(group, readers)
+    if not any(state.needs_racks for state in states):
+        return Solution(target=_plain_ranges(group.topics, readers))
+    _match_racks(states)
+    owner = np.full(group.topics.n_tps, NO_OWNER, dtype=np.int32)
+    for state in states:
+        state.take_ranges(by_rack=False)
+        first = group.topics.start[state.topic]
+        owner[first : first + len(state.owner)] = state.members[state.owner]
+    return Solution(target=owner)
+
+
+def _plain_ranges(topics: Topics, readers: Subscribers) -> I32:
+    """Owner of each topic-partition where racks do not matter, int32[n_tps]."""
+    n_readers = np.diff(readers.start)
+    quota, extra = np.divmod(topics.n_partitions.astype(np.int64), np.maximum(n_readers, 1))
+    topic, partition = topics.topic_of, topics.partition_of
+    wide = (extra * (quota + 1))[topic]  # partitions of the members that hold one more
+    place = np.where(
+        partition < wide,
+        partition // (quota + 1)[topic],
+        extra[topic] + (partition - wide) // np.maximum(quota, 1)[topic],
+    )
+    read = (n_readers > 0)[topic]
+    owner = np.full(topics.n_tps, NO_OWNER, dtype=np.int32)
+    owner[read] = readers.member[(readers.start[topic] + place)[read]]
+    return owner
+
+
+class _TopicRanges:
+    """Java's TopicAssignmentState: one topic being handed out to its subscribers.
+
+    Members are *places* here: positions among the subscribers of the topic.
+    """
+
+    def __init__(self, topic: int, members: I32, member_racks: I32, racks: list[frozenset[int]]):
+        self.topic = topic
+        self.members = members
+        self.member_racks: list[int] = member_racks.tolist()
+        self.racks = racks
+        self.owner = [NO_OWNER] * len(racks)
+        self.counts = [0] * len(members)
+        self.quota, self.extra = divmod(len(racks), len(members))
+        wanted = frozenset(self.member_racks) - {NO_RACK}
+        there = frozenset[int]().union(*racks)
+        self.has_racks = bool(wanted)
+        self.needs_racks = bool(wanted & there) and any(each != there for each in racks)
+
+    def room(self, place: int) -> int:
+        """Partitions that the member may still take: Java's ``maxAssignable``."""
+        return max(0, self.quota + (self.extra > 0) - self.counts[place])
+
+    def give(self, place: int, partitions: Sequence[int]) -> None:
+        for partition in partitions:
+            self.owner[partition] = place
+        self.counts[place] += len(partitions)
+        if partitions and self.counts[place] > self.quota:
+            self.extra -= 1
+
+    def take_ranges(self, *, by_rack: bool) -> None:
+        """Let each member in turn take the first free partitions (kernel: one step a replica)."""
+        queues: dict[int, Iterator[int]] = {NO_RACK: iter(range(len(self.racks)))}
+        if by_rack:
+            with_rack: dict[int, list[int]] = defaultdict(list)
+            for partition, racks in enumerate(self.racks):
+                for rack in racks:
+                    with_rack[rack].append(partition)
+            queues |= {rack: iter(each) for rack, each in with_rack.items()}
+        for place, rack in enumerate(self.member_racks):
+            queue = queues.get(rack if by_rack else NO_RACK, iter(()))
+            self.give(place, self._first_free(queue, self.room(place)))
+
+    def _first_free(self, queue: Iterator[int], count: int) -> list[int]:
+        free: list[int] = []
+        while len(free) < count:
+            partition = next((p for p in queue if self.owner[p] < 0), None)
+            if partition is None:
+                break
+            free.append(partition)
+        return free
+
+
+def _rack_states(group: Group, readers: Subscribers) -> list[_TopicRanges]:
+    """State of every topic that can be handed out; empty where no rack can matter."""
+    topics = group.topics
+    if topics.rack_start is None or topics.rack is None or (group.rack == NO_RACK).all():
+        return []
+    bounds, values = topics.rack_start.tolist(), topics.rack.tolist()
+    racks = [frozenset(values[first:last]) for first, last in pairwise(bounds)]
+    states = []
+    for topic in range(topics.n_topics):
+        members = readers.of(topic)
+        own = racks[topics.start[topic] : topics.start[topic + 1]]
+        if members.size and own:
+            states.append(_TopicRanges(topic, members, group.rack[members], own))
+    return states
+
+
+def _match_racks(states: Sequence[_TopicRanges]) -> None:
+    """Hand out what stays in its rack; topics alike in members and count go together."""
+    alike: dict[tuple[bytes, int], list[_TopicRanges]] = defaultdict(list)
+    for state in states:
+        if state.has_racks:
+            alike[state.members.tobytes(), len(state.racks)].append(state)
+    for together in alike.values():
+        if len(together) > 1:
+            _match_co_partitioned(together)
+        elif together[0].needs_racks:
+            together[0].take_ranges(by_rack=True)
+
+
+def _match_co_partitioned(states: Sequence[_TopicRanges]) -> None:
+    """Give each partition number of all topics to one member (kernel: one step a replica).
+
+    It is the first with room that shares a rack with that partition of every topic.
+    """
+    lead = states[0]
+    queues: dict[int, deque[int]] = defaultdict(deque)
+    for place, rack in enumerate(lead.member_racks):
+        queues[rack].append(place)
+    for partition in range(len(lead.racks)):
+        common = frozenset.intersection(*(state.racks[partition] for state in states))
+        heads = []
+        for queue in (queues[rack] for rack in (*common, NO_RACK) if rack in queues):
+            while queue and lead.room(queue[0]) == 0:
+                queue.popleft()  # room never grows back
+            if queue:
+                heads.append(queue[0])
+        if heads:
+            for state in states:
+                state.give(min(heads), [partition])

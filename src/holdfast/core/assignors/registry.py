@@ -1,0 +1,302 @@
+"""The table of assignors: one row with the traits of each, and the one function that runs them.
+
+**Rules.** An assignor is a pure function ``(claims, **options) -> Solution``. :func:`assign`
+normalises the claims first. The row of an assignor holds its traits; no module infers a trait from
+an assignor's name. Tests check every row: ``tests/assignors/test_laws.py`` its laws,
+``tests/assignors/test_traits.py`` its traits.
+
+**Strategy.** A new assignor is a file with its function, and one row of the table below. The file
+is imported when the assignor runs: a member that only offers one needs no more than its row, and
+no NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, cast
+
+from holdfast.core.assignors import options as checks
+from holdfast.errors import ConfigError, InfeasibleError, suggest
+
+if TYPE_CHECKING:
+    from holdfast.core.assignors.result import Result, Solution
+    from holdfast.core.model.group import Group
+
+Check = Callable[[str, object], object]
+"""Takes an option's name and value; returns the value to use, or raises ConfigError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignorInfo:
+    """One assignor.
+
+    Parameters
+    ----------
+    name : str
+        Name on the wire and on the command line.
+    home : str
+        Module and name of its function, ``package.module:name``.
+    summary : str
+        One line for people.
+    laws : frozenset of str
+        Its laws, of ``balanced``, ``sticky``, ``optimal``, ``keeps-all``; every assignor is
+        valid, deterministic and independent of order.
+    cooperative : bool
+        Whether members go on with their partitions during a round (KIP-429). A partition that
+        goes from one member to another is then withheld for a round.
+    twin : str
+        The assignor with the same target in the other mode, eager or cooperative; "" for none.
+    uses_claims, uses_lags, uses_racks : bool
+        Whether the target depends on owned partitions, on lags, on racks. Members report what
+        they owned only to an assignor that uses claims, and a leader looks up lags only for an
+        assignor that uses lags. It looks up racks when a member names a rack.
+    needs_equal_subscriptions : bool
+        Whether it raises InfeasibleError for members that subscribe to different topics.
+    fallback : str
+        The assignor of the same mode that plans a round of a running group which this one refuses,
+        "" for none.
+    closed_form : bool
+        Whether its target for equal subscriptions, without racks and options, is the closed form
+        of :mod:`holdfast.core.assignors.optimal.sticky_equal`, which plans many groups at once.
+    java_class : str
+        The class with this assignor for Java's client, "" for none.
+    in_librdkafka : bool
+        Whether librdkafka has it, under the same name.
+    options : mapping of str to callable
+        Keyword options that the function takes, each with its check.
+    """
+
+    name: str
+    home: str
+    summary: str
+    laws: frozenset[str] = frozenset()
+    cooperative: bool = False
+    twin: str = ""
+    uses_claims: bool = False
+    uses_lags: bool = False
+    uses_racks: bool = False
+    needs_equal_subscriptions: bool = False
+    fallback: str = ""
+    closed_form: bool = False
+    java_class: str = ""
+    in_librdkafka: bool = False
+    options: Mapping[str, Check] = field(default_factory=dict)
+
+    @property
+    def function(self) -> Callable[..., Solution]:
+        """The assignor: ``(claims, **options) -> Solution``."""
+        module, _, name = self.home.partition(":")
+        found = getattr(import_module(module), name)
+        return cast("Callable[..., Solution]", found)
+
+
+_BEST = frozenset({"balanced", "sticky", "optimal"})
+
+_ROWS: dict[str, AssignorInfo] = {
+    info.name: info
+    for info in (
+        AssignorInfo(
+            name="sticky",
+            home="holdfast.core.assignors.sticky:sticky",
+            summary="best balance, then racks, then fewest moves; eager (KIP-54)",
+            laws=_BEST,
+            twin="cooperative-sticky",
+            uses_claims=True,
+            uses_racks=True,
+            closed_form=True,
+            java_class="org.apache.kafka.clients.consumer.StickyAssignor",
+        ),
+        AssignorInfo(
+            name="cooperative-sticky",
+            home="holdfast.core.assignors.sticky:sticky",
+            summary="the same target, handed over in two rounds (KIP-429)",
+            laws=_BEST,
+            cooperative=True,
+            twin="sticky",
+            uses_claims=True,
+            uses_racks=True,
+            closed_form=True,
+            java_class="org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+            in_librdkafka=True,
+        ),
+        AssignorInfo(
+            name="range",
+            home="holdfast.core.assignors.range:range_by_topic",
+            summary="runs of neighbouring partitions, topic by topic, as Kafka's (KIP-881 racks)",
+            uses_racks=True,
+            java_class="org.apache.kafka.clients.consumer.RangeAssignor",
+            in_librdkafka=True,
+        ),
+        AssignorInfo(
+            name="roundrobin",
+            home="holdfast.core.assignors.roundrobin:roundrobin",
+            summary="partitions dealt in turn, as Kafka's",
+            java_class="org.apache.kafka.clients.consumer.RoundRobinAssignor",
+            in_librdkafka=True,
+        ),
+        AssignorInfo(
+            name="constrained-sticky",
+            home="holdfast.core.assignors.constrained:constrained",
+            summary="equal subscriptions only, linear passes; eager (KAFKA-9987)",
+            laws=frozenset({"balanced", "sticky"}),
+            twin="constrained-cooperative-sticky",
+            uses_claims=True,
+            needs_equal_subscriptions=True,
+            fallback="sticky",
+        ),
+        AssignorInfo(
+            name="constrained-cooperative-sticky",
+            home="holdfast.core.assignors.constrained:constrained",
+            summary="the same target, handed over in two rounds (KAFKA-9987)",
+            laws=frozenset({"balanced", "sticky"}),
+            cooperative=True,
+            twin="constrained-sticky",
+            uses_claims=True,
+            needs_equal_subscriptions=True,
+            fallback="cooperative-sticky",
+        ),
+        AssignorInfo(
+            name="fair",
+            home="holdfast.core.assignors.fair:fair",
+            summary="balance alone, starts from nothing (KIP-49 in KIP-54)",
+            laws=frozenset({"balanced", "optimal"}),
+            uses_racks=True,
+        ),
+        AssignorInfo(
+            name="fairest-sticky",
+            home="holdfast.core.assignors.fair:fairest_sticky",
+            summary="every valid claim stays, the rest placed as evenly as it can be (KIP-54)",
+            laws=frozenset({"sticky", "keeps-all"}),
+            uses_claims=True,
+        ),
+        AssignorInfo(
+            name="lag",
+            home="holdfast.core.assignors.lag:lag",
+            summary="topic by topic, the largest lag to whom has least (KAFKA-5337)",
+            uses_lags=True,
+            java_class="com.github.grantneale.kafka.LagBasedPartitionAssignor",
+            options={"group_id": checks.text},
+        ),
+        AssignorInfo(
+            name="lag-sticky",
+            home="holdfast.core.assignors.lag_sticky:lag_sticky",
+            summary="counts and lag even over all topics, no move without a reason",
+            laws=frozenset({"balanced", "sticky"}),
+            uses_claims=True,
+            uses_lags=True,
+            options={
+                "max_skew": checks.whole_number,
+                "hysteresis": checks.percent,
+                "max_moves": checks.whole_number_or_none,
+                "weights": checks.weights,
+            },
+        ),
+    )
+}
+
+ASSIGNORS: Mapping[str, AssignorInfo] = MappingProxyType(_ROWS)
+"""Every assignor by name."""
+
+JAVA_NAMES: Mapping[str, str] = MappingProxyType(
+    {info.java_class: info.name for info in _ROWS.values() if info.java_class}
+)
+"""Java's classes -> the names of their assignors. librdkafka's names are those of the registry."""
+
+
+def assign(group: Group, name: str, /, **options: Any) -> Result:
+    """Run an assignor.
+
+    Parameters
+    ----------
+    group : Group
+        Members, subscriptions, claims.
+    name : str
+        A name of :data:`ASSIGNORS`, or a Java class with this assignor.
+    **options
+        Those the assignor declares.
+
+    Raises
+    ------
+    ConfigError
+        An unknown assignor or option, or an option's value that is out of range.
+    InfeasibleError
+        The assignor refuses this group, as ``constrained-sticky`` does unequal subscriptions.
+
+    References: KIP-54, KIP-429.
+    """
+    from holdfast.core.assignors.claims import normalise
+    from holdfast.core.assignors.result import Result
+
+    info = find(name)
+    checked = check_options(info.name, options)
+    claims = normalise(group)
+    solution = info.function(claims, **checked)
+    return Result.of(info.name, claims, solution, cooperative=info.cooperative)
+
+
+def canonical(name: str) -> str:
+    """The registry's name of an assignor that may be named by its Java class."""
+    return JAVA_NAMES.get(name, name)
+
+
+def assign_in_round(group: Group, name: str, /, notes: list[str], **options: Any) -> Result:
+    """Run an assignor for a round of a running group, in which nobody can wait for another group.
+
+    While a deploy adds a topic, members subscribe to different topics until the last one is
+    restarted. A round that the assignor refuses for that is planned by its fallback, and ``notes``
+    says so.
+
+    References: KAFKA-9987, "Public Interfaces" (use the CooperativeStickyAssignor instead).
+    """
+    try:
+        return assign(group, name, **options)
+    except InfeasibleError as error:
+        fallback = find(name).fallback
+        if not fallback:
+            raise
+        notes.append(f"{fallback} plans this round instead of {name}: {error}")
+        return assign(group, fallback)
+
+
+def find(name: str) -> AssignorInfo:
+    """The row of ``name``, or of the assignor of a Java class.
+
+    Raises
+    ------
+    ConfigError
+        An unknown name; the text suggests near ones.
+    """
+    if (own := canonical(name)) in ASSIGNORS:
+        return ASSIGNORS[own]
+    raise ConfigError(f"unknown assignor {name!r}; {suggest(name, ASSIGNORS, 3)}")
+
+
+def check_options(name: str, options: Mapping[str, object]) -> dict[str, Any]:
+    """Options as the assignor takes them.
+
+    Raises
+    ------
+    ConfigError
+        There is no such assignor, it has no such option, or a value is out of range.
+    """
+    info = find(name)
+    unknown = sorted(set(options) - set(info.options))
+    if unknown:
+        hint = suggest(unknown[0], info.options) if info.options else "it takes none"
+        raise ConfigError(f"{name}: unknown option {unknown[0]!r}; {hint}")
+    return {option: info.options[option](option, value) for option, value in options.items()}
+
+
+def in_mode(name: str, *, cooperative: bool) -> str | None:
+    """The assignor itself if it has this mode, else its twin, or None if it has no twin.
+
+    Raises
+    ------
+    ConfigError
+        There is no such assignor.
+    """
+    info = find(name)
+    return info.name if info.cooperative == cooperative else info.twin or None

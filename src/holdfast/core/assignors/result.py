@@ -1,0 +1,254 @@
+"""The outcome of an assignor: the assignment, the withheld partitions, and their quality."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from holdfast.core.assignors.certificate import Certificate, proves
+from holdfast.core.assignors.claims import Claims
+from holdfast.core.model import measure
+from holdfast.core.model.assignment import Assignment, owner_to_dict
+from holdfast.core.model.columns import I32, NO_OWNER, frozen
+from holdfast.core.model.group import Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """What an assignor's function returns to the registry.
+
+    Parameters
+    ----------
+    target : int32[n_tps]
+        Owner wanted for each topic-partition, or NO_OWNER where nobody subscribes.
+    prove : callable, optional
+        Returns prices that prove the target if no assignment is better, or None if the group is too
+        large for them. Assignors with other goals leave it out.
+    """
+
+    target: I32
+    prove: Callable[[], Certificate | None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """How good an assignment is. Numbers are of the target, before anything is withheld.
+
+    Parameters
+    ----------
+    balance_score : int
+        Sum of the load differences over all pairs of members; 0 is perfect (KIP-54).
+    loads : dict of str to int
+        Topic-partitions of each member.
+    spread : int
+        Largest load minus smallest.
+    kept : int
+        Valid claims that stay with their member.
+    moved : int
+        Valid claims that go to another member.
+    needed_moves : int or None
+        The fewest moves any assignment of this balance (and rack locality) needs; None where that
+        is not proven.
+    withheld : int
+        Topic-partitions that wait for a member to give them up.
+    optimal : bool
+        True only where the certificate was verified: nothing is better by the assignor's goals.
+    proven : tuple of str
+        Which of ``balance``, ``racks``, ``kept``, ``former`` and ``topics`` are proven to be the
+        best possible, each given those before it. ``topics`` is proven if ``topic_excess`` is 0.
+        ``former`` is named only where somebody claims something without a right to it.
+    rack_matches : int or None
+        Topic-partitions read inside their member's rack; None where no racks are known.
+    cross_rack : int or None
+        Topic-partitions read from another rack; None where no racks are known.
+    topic_excess : int
+        How unevenly topics are spread over their members: the sum over topics and members of the
+        squared number of partitions, less that sum for even shares. 0 is the best value. A higher
+        value is the end of a bounded search and may not be the lowest possible one.
+    dropped_claims : dict of str to int
+        Claims that did not count, by reason.
+    lags : dict of str to int, or None
+        Total lag of each member; None where no lags are known.
+    lag_spread : int or None
+        Largest lag of a member minus smallest.
+    """
+
+    balance_score: int
+    loads: dict[str, int]
+    spread: int
+    kept: int
+    moved: int
+    needed_moves: int | None
+    withheld: int
+    optimal: bool
+    proven: tuple[str, ...]
+    rack_matches: int | None
+    cross_rack: int | None
+    topic_excess: int
+    dropped_claims: dict[str, int]
+    lags: dict[str, int] | None
+    lag_spread: int | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Result:
+    """The outcome of one assignor on one group.
+
+    Parameters
+    ----------
+    name : str
+        Assignor.
+    group : Group
+        Input.
+    claims : Claims
+        Its claims as the assignor saw them.
+    target : int32[n_tps]
+        Owner wanted for each topic-partition.
+    owner : int32[n_tps]
+        Owner handed out now: ``target`` without what is withheld.
+    withheld_tp, withheld_member : int32[n_withheld]
+        Topic-partitions held back, and the member that still claims each.
+    prove : callable, optional
+        Returns the certificate.
+    """
+
+    name: str
+    group: Group
+    claims: Claims
+    target: I32
+    owner: I32
+    withheld_tp: I32
+    withheld_member: I32
+    prove: Callable[[], Certificate | None] | None = None
+
+    @classmethod
+    def of(cls, name: str, claims: Claims, plan: Solution, *, cooperative: bool) -> Result:
+        """Make a result; ``cooperative`` withholds partitions that another member claims."""
+        owner, none = plan.target, np.empty(0, np.int32)
+        tp, member = claims.withheld(plan.target) if cooperative else (none, none)
+        if len(tp):
+            owner = plan.target.copy()
+            owner[tp] = NO_OWNER
+        return cls(
+            name=name,
+            group=claims.group,
+            claims=claims,
+            target=frozen(plan.target),
+            owner=frozen(owner),
+            withheld_tp=tp,
+            withheld_member=member,
+            prove=plan.prove,
+        )
+
+    @property
+    def withheld(self) -> dict[int, int]:
+        """Claimant of each topic-partition held back; its next owner stands in ``target``."""
+        return dict(zip(self.withheld_tp.tolist(), self.withheld_member.tolist(), strict=True))
+
+    @property
+    def assignment(self) -> Assignment:
+        """The checked assignment of what is handed out now."""
+        return Assignment(group=self.group, owner=self.owner)
+
+    def to_dict(self) -> dict[str, dict[str, list[int]]]:
+        """``{member id: {topic: [partitions]}}`` of what is handed out now."""
+        return owner_to_dict(self.group, self.owner)
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """Proof that no assignment is better, if the assignor gives one; made on first use."""
+        return None if self.prove is None else self.prove()
+
+    @cached_property
+    def optimal(self) -> bool:
+        """Whether the certificate proves that no assignment is better; checked on first use."""
+        return verify(self)
+
+    @cached_property
+    def topic_excess(self) -> int:
+        """Sum of squared topic shares above that of even shares (KAFKA-16277)."""
+        return measure.topic_excess(self.group, self.target) - measure.topic_floor(self.group)
+
+    @cached_property
+    def proven(self) -> tuple[str, ...]:
+        """Goals that are proven to be reached, in their order.
+
+        Without a certificate, loads within one of each other prove ``balance``. A topic excess of 0
+        always proves ``topics``.
+        """
+        goals: list[str] = []
+        if self.optimal and self.certificate is not None:
+            racks = self.group.topics.rack_start is not None
+            named = (
+                ("balance", True),
+                ("racks", racks),
+                ("kept", self.certificate.keeps),
+                ("former", self.certificate.prefers_former),
+            )
+            goals = [goal for goal, counts in named if counts]
+        elif measure.spread(measure.loads(self.target, self.group.n_members)) <= 1:
+            goals = ["balance"]
+        return (*goals, "topics") if self.topic_excess == 0 else tuple(goals)
+
+    @cached_property
+    def quality(self) -> Quality:
+        """Every number about this result; computed on first use."""
+        group, ids = self.group, self.group.member_ids
+        loads = measure.loads(self.target, group.n_members)
+        moved = measure.count_moved(self.claims.owner, self.target)
+        lags = None
+        if group.lags is not None:
+            lags = measure.lag_per_member(self.target, group.lags, group.n_members)
+        return Quality(
+            balance_score=measure.balance_score(loads),
+            loads=dict(zip(ids, loads.tolist(), strict=True)),
+            spread=measure.spread(loads),
+            kept=measure.count_kept(self.claims.owner, self.target),
+            moved=moved,
+            needed_moves=moved if "kept" in self.proven else None,
+            withheld=len(self.withheld_tp),
+            optimal=self.optimal,
+            proven=self.proven,
+            rack_matches=measure.count_rack_matches(group, self.target),
+            cross_rack=measure.count_cross_rack(group, self.target),
+            topic_excess=self.topic_excess,
+            dropped_claims=dict(self.claims.dropped().counts),
+            lags=None if lags is None else dict(zip(ids, lags.tolist(), strict=True)),
+            lag_spread=None if lags is None else measure.spread(lags),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data: ``assignment``, ``withheld`` (with the claimant) and ``quality``."""
+        ids, name_of = self.group.member_ids, self.group.topics.name_of
+        withheld = {
+            "{}-{}".format(*name_of(tp)): ids[self.target[tp]] for tp in self.withheld_tp.tolist()
+        }
+        quality = {key: getattr(self.quality, key) for key in Quality.__dataclass_fields__}
+        return {"assignment": self.to_dict(), "withheld": withheld, "quality": quality}
+
+
+def verify(result: Result) -> bool:
+    """Whether the certificate of a result proves that no assignment of the group is better.
+
+    Parameters
+    ----------
+    result : Result
+        Of an assignor that gives a certificate; without one the answer is False.
+
+    Raises
+    ------
+    ModelError
+        The result's target is not a valid assignment at all.
+
+    Notes
+    -----
+    Cost: O(n_tps + sum of topics over distinct subscriptions).
+
+    References: KIP-54, "Guarantees"; the goals are those of :mod:`holdfast.core.assignors.sticky`.
+    """
+    certificate = result.certificate
+    return certificate is not None and proves(certificate, result.claims, result.target)

@@ -1,0 +1,72 @@
+"""Cooperative rounds of one group, one after the other, until nothing is withheld.
+
+**Rules.** Between two rounds every member gives up the partitions that it no longer owns. It claims
+the partitions of its assignment, at the next generation. Nothing else changes.
+
+References: KIP-429: a partition that changes hands is withheld for one round.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from holdfast.core.assignors.registry import assign
+from holdfast.core.assignors.result import Result
+from holdfast.core.model.group import Group
+from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.reported import ReportedClaims
+
+MAX_ROUNDS = 8
+"""More than any group needs: two rounds are enough, unless claims contradict each other."""
+
+
+def follow(group: Group, name: str, /, **options: Any) -> list[Result]:
+    """Run an assignor until nothing is withheld.
+
+    Parameters
+    ----------
+    group : Group
+        As it is before the first round.
+    name : str
+        A name of the registry.
+    **options
+        Of the assignor.
+
+    Returns
+    -------
+    list of Result
+        One a round; the last one withholds nothing.
+
+    References: KIP-429.
+    """
+    results = [assign(group, name, **options)]
+    while len(results[-1].withheld_tp):
+        assert len(results) < MAX_ROUNDS, f"{name} still withholds after {MAX_ROUNDS} rounds"
+        results.append(assign(next_round(results[-1]), name, **options))
+    return results
+
+
+def next_round(result: Result) -> Group:
+    """The group after every member carried out ``result``.
+
+    Returns
+    -------
+    Group
+        Members claim their assignments, one generation after the newest one before.
+
+    References: KIP-429, "Consumer Protocol".
+    """
+    group = result.group
+    newest = int(group.generation.max(initial=0))
+    return Group.build(
+        topics=group.topics,
+        member_ids=group.member_ids,
+        instance_ids=group.instance_ids,
+        subscriptions=group.subscriptions,
+        claims=ReportedClaims.from_owner(group.topics, result.owner),
+        generation=np.full(group.n_members, min(newest + 1, INT32_MAX), dtype=np.int32),
+        rack=group.rack,
+        lags=group.lags,
+    )

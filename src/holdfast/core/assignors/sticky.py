@@ -1,0 +1,67 @@
+"""``sticky`` and ``cooperative-sticky``: the best assignment there is, with its proof.
+
+**Rules.** The goals in order: (1) the most balanced loads, (2) the fewest partitions read across
+racks, (3) the most valid claims kept, (4) of what is not kept the most with former owners, which
+may still have its state, (5) each topic spread evenly over its members. What these goals leave open
+is decided by Kafka's own order (:mod:`holdfast.core.assignors.optimal.sticky_equal`),
+never by the order of input.
+
+**Strategy.** The files of the family, in the order in which they work:
+
+===================================  =======================================================
+``sticky``                           chooses between the closed form and the flow
+``optimal/sticky_equal``             the closed form, where all members subscribe alike
+``optimal/flow_graph``               partitions that are alike and members that are alike, once
+``optimal/sticky_flow``              takes parts with equal subscriptions to the closed form,
+                                     solves the others as a flow, and names the partitions
+``optimal/flow_even``                the flow without a search: every claim stays (goals 1, 3)
+``optimal/flow_levels``              else: the most balanced loads (goal 1)
+``optimal/flow_moves``               and the cheapest flow at these loads (goals 2, 3)
+``optimal/sticky_spread``            each topic spread evenly (goal 5)
+``optimal/former_owners``            cycles of moves that cost nothing else (goal 4)
+``certificate``                      the prices that prove goals 1 to 4
+===================================  =======================================================
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from holdfast.core.assignors.certificate import certify
+from holdfast.core.assignors.claims import Claims
+from holdfast.core.assignors.optimal.flow_graph import build
+from holdfast.core.assignors.optimal.former_owners import prefer_former
+from holdfast.core.assignors.optimal.sticky_equal import Part, Prices, balance_equal
+from holdfast.core.assignors.optimal.sticky_flow import balance_flow
+from holdfast.core.assignors.result import Solution
+from holdfast.core.model.columns import I32, NO_OWNER
+
+
+def sticky(claims: Claims) -> Solution:
+    """Find the optimal assignment.
+
+    References: KIP-54; KIP-429; KIP-881; KAFKA-9987; KAFKA-16277.
+    """
+    target, prices = balance_and_keep(claims)
+    if not len(claims.former_tp) + len(claims.double_tp):
+        return Solution(
+            target=target, prove=lambda: certify(claims, target, prices.level, prices.minor)
+        )
+    first = certify(claims, target, prices.level, prices.minor)
+    proof = None if first is None else prefer_former(claims, target, first)
+    return Solution(target=target, prove=lambda: proof or first)
+
+
+def balance_and_keep(claims: Claims) -> tuple[I32, Prices]:
+    """The best assignment without the goal of former owners, and the prices that prove it."""
+    group = claims.group
+    target = np.full(group.topics.n_tps, NO_OWNER, np.int32)
+    prices = Prices.of(group.n_members)
+    if group.n_sets == 1 and group.topics.rack_start is None:
+        if len(group.set_topic):
+            balance_equal(
+                claims, Part.of(group, group.dealing_order, group.set_topic), target, prices
+            )
+    else:
+        balance_flow(claims, build(claims), target, prices)
+    return target, prices

@@ -1,0 +1,81 @@
+"""Command lines that people are told to run: by a finding, an error or a note.
+
+**Rules.** Every command line that the program suggests is made here, and nowhere else is one
+written into a text. Each word is quoted, so that the line can be pasted into a shell. A line names
+the source that the person gave. Where that is not known, and where the person has to choose, a word
+in capitals stands in its place: ``HOST:PORT``, ``DUMP``, ``DIR``.
+
+**Strategy.** :func:`holdfast_line` writes a command of ours and :func:`kafka_line` one of Kafka's
+tools. ``tests/cli/test_suggestions.py`` knows every call of the two, provokes it, and runs the line
+that it has made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.names import Visible, harmless, shell_word
+
+SERVERS = "HOST:PORT"
+"""Stands for the brokers of a cluster."""
+DUMP = "DUMP"
+"""Stands for tables or a dump."""
+FOLDER = "DIR"
+"""Stands for a folder that the person chooses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenSource:
+    """The source that a command was given: tables, a dump or a cluster.
+
+    Parameters
+    ----------
+    path : str
+        ``--input``; empty where there is none.
+    servers : str
+        ``--bootstrap-server``; empty where there is none.
+    command_config : str
+        ``--command-config``, which goes with ``servers``.
+    """
+
+    path: str = ""
+    servers: str = ""
+    command_config: str = ""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Options by which a command of ours reads the same source."""
+        if not self.servers:
+            return option("--input", self.path or DUMP)
+        return (*option("-b", self.servers), *self._login())
+
+    @property
+    def tool_options(self) -> tuple[str, ...]:
+        """Options by which a tool of Kafka asks the cluster of the source."""
+        return (*option("--bootstrap-server", self.servers or SERVERS), *self._login())
+
+    def _login(self) -> tuple[str, ...]:
+        return option("--command-config", self.command_config) if self.command_config else ()
+
+
+NOT_KNOWN = GivenSource()
+"""A source that nobody has named: ``--input DUMP``, and ``HOST:PORT`` for a cluster."""
+
+
+def holdfast_line(command: str, *words: str) -> Visible:
+    """A command line of ours, such as ``holdfast lag -b HOST:PORT --group 'my group'``."""
+    return _line("holdfast", command, *words)
+
+
+def kafka_line(tool: str, source: GivenSource, *words: str) -> Visible:
+    """A command line of one of Kafka's tools, such as ``kafka-consumer-groups.sh``."""
+    return _line(tool, *source.tool_options, *words)
+
+
+def option(flag: str, value: str) -> tuple[str, ...]:
+    """An option and its value, in one word where the value looks like an option itself."""
+    return (f"{flag}={value}",) if value.startswith("-") else (flag, value)
+
+
+def _line(*words: str) -> Visible:
+    return harmless(" ".join(map(shell_word, words)))

@@ -1,0 +1,39 @@
+"""What a worker of Kafka Connect was given.
+
+**Rules.** A task stands under its connector, and task -1 is the connector itself. What a worker has
+after a round is what it had, less what it was asked back, plus what it was given; up to version 0
+its assignment is everything.
+
+References: KIP-415.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.kinds.given_lists import given_by_increments
+from holdfast.core.kinds.kind import Given
+from holdfast.core.model.remembered import remembered
+from holdfast.core.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
+
+_assignment = remembered(1024, largest=4096)(decode_connect_assignment)
+"""A worker's allocation is its assignment of the round before, byte for byte."""
+
+
+def read_connect(metadata: bytes, assignment: bytes) -> Given:
+    """Connectors and tasks of a worker.
+
+    Raises
+    ------
+    WireError
+        If a message breaks its layout.
+    """
+    allocation = decode_connect_metadata(metadata).allocation
+    had = _assignment(allocation).assignment if allocation else None
+    now = _assignment(assignment)
+    return given_by_increments(
+        had=had,
+        revoked=now.revoked,
+        assigned=now.assignment,
+        whole=now.version == 0,
+        delay_ms=now.delay_ms,
+        config_offset=max(now.config_offset, 0),
+    )

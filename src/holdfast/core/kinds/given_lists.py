@@ -1,0 +1,47 @@
+"""What members are given, out of lists in their messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
+
+from holdfast.core.kinds.kind import ACTIVE, Given, GivenList
+from holdfast.core.model.partitions import Resource, TopicPartitions
+
+
+def lists_of(role: int, things: Iterable[Resource]) -> list[GivenList]:
+    """Things as lists by their place, sorted."""
+    return [
+        (role, place, [number for _, number in of_place])
+        for place, of_place in groupby(sorted(things), key=itemgetter(0))
+    ]
+
+
+def given_by_increments(
+    had: TopicPartitions | None,
+    revoked: TopicPartitions | None,
+    assigned: TopicPartitions | None,
+    *,
+    whole: bool = False,
+    delay_ms: int = 0,
+    config_offset: int = -1,
+) -> Given:
+    """What a member has after a round whose assignment lists what comes and what goes.
+
+    Parameters
+    ----------
+    whole : bool
+        ``assigned`` is everything, and says nothing of what is revoked.
+    """
+    before, gone, new = (
+        {(place, number) for place, numbers in listed or () for number in numbers}
+        for listed in (had, revoked, assigned)
+    )
+    return Given(
+        owned=lists_of(ACTIVE, new if whole else before - gone | new),
+        n_claimed=len(before),
+        n_revoked=-1 if whole else len(gone),
+        delay_ms=delay_ms,
+        config_offset=config_offset,
+    )

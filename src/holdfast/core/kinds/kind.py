@@ -1,0 +1,223 @@
+"""What is known of a kind of group.
+
+**Rules.** A kind is known by three columns of the table ``generations``: the type of the group at
+its broker, its protocol type, and, for Streams alone, its protocol. Everything that differs between
+kinds is a field of :class:`GroupKind`; nothing else compares these columns with a name.
+
+References
+----------
+KIP-415 (Connect), KIP-441 (Streams), KIP-848 (consumer), KIP-932 (share), KIP-1071 (streams).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from holdfast.core.wire.layouts.offsets_schemas import RecordType
+from holdfast.core.wire.layouts.streams_user_data import NEVER_MS
+
+CONSUMER_PROTOCOL: Final = "consumer"
+"""Protocol type of groups whose members speak Kafka's consumer protocol."""
+
+ACTIVE, STANDBY, WARMUP, SHARED, SOURCE = range(5)
+"""What a member is to what it was given: its one owner; a copy of a task's state that stands by, or
+that is to take over; one of several readers (share groups); or the reader of the topic-partitions
+of an active task, which only the lag asks for."""
+ROLES: Final = ("active", "standby", "warmup", "shared")
+
+GivenList: TypeAlias = tuple[int, str, Sequence[int]]
+"""A role, a place (topic, subtopology, connector, kind of resource) and ascending numbers."""
+
+
+class GroupType(StrEnum):
+    """Type of a group at its broker."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+    SHARE = "share"
+    STREAMS = "streams"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What the two messages of one member of a classic group say, subscription and assignment.
+
+    Parameters
+    ----------
+    owned : list of GivenList
+        What it has after the round.
+    n_claimed : int
+        Of it, what it said it kept; -1 where the consumer protocol says that.
+    n_revoked : int
+        What it was asked back; -1 where the protocol does not say.
+    delay_ms : int
+        A delay that runs; 0 for none.
+    config_offset : int
+        How far Connect's leader had read the topic of configurations; -1 for nothing.
+    next_ms : int
+        When Streams plans its next rebalance, in ms since 1970, 0 at once; NEVER_MS for never.
+    readers : sequence of (str or None)
+        For each list of partitions in the consumer protocol's assignment the task that reads them;
+        None where that cannot be told. Empty where no partitions are read for a task.
+    """
+
+    owned: list[GivenList]
+    n_claimed: int = -1
+    n_revoked: int = -1
+    delay_ms: int = 0
+    config_offset: int = -1
+    next_ms: int = NEVER_MS
+    readers: Sequence[str | None] = ()
+
+
+ReadMember: TypeAlias = Callable[[bytes, bytes], Given]
+"""Subscription and assignment of a member to what they say; raises WireError if they do not parse.
+
+An assignment is never empty: an empty one gives nothing, and is not read."""
+
+AmongMembers: TypeAlias = Callable[[Sequence[bytes], Sequence[Given]], Sequence[Given]]
+"""What follows only from the messages of all members of a round: their subscriptions, and what was
+read of each, to the same with more known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochRecords:
+    """The records of a group whose assignments the broker computes.
+
+    Groups of KIP-848, share groups and streams groups have the same five records under numbers of
+    their own.
+
+    Parameters
+    ----------
+    epoch, member, target_epoch, target, current : RecordType
+        The group's epoch, a member, the epoch of the target assignment, a member's target, and what
+        a member has now.
+    roles : mapping of str to int
+        Fields of ``target`` that list what a member is given, and what the member is to it.
+    place : str
+        Field of such a list that names the topic, or the subtopology.
+    assigned, pending : str
+        Fields of ``current`` with what a member works on alone, and what it is to give up; empty
+        where many members may work on a partition at once.
+    topology : RecordType or None
+        The record that says which topics a subtopology reads.
+    """
+
+    epoch: RecordType
+    member: RecordType
+    target_epoch: RecordType
+    target: RecordType
+    current: RecordType
+    roles: Mapping[str, int]
+    place: str = "topicId"
+    assigned: str = ""
+    pending: str = ""
+    topology: RecordType | None = None
+
+    @property
+    def types(self) -> tuple[RecordType, ...]:
+        """All its records that the tables are made of."""
+        records = (self.epoch, self.member, self.target_epoch, self.target, self.current)
+        return records if self.topology is None else (*records, self.topology)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """What people call the things that members of a group divide.
+
+    Parameters
+    ----------
+    things : str
+        Many of them.
+    thing : str
+        One of them, where a member has none.
+    place, places : str
+        What they are of, one and many; ``places`` is empty for an s at the end.
+    joint : str
+        What stands between the place and the number.
+    """
+
+    things: str = "partitions"
+    thing: str = "partition"
+    place: str = "topic"
+    places: str = ""
+    joint: str = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupKind:
+    """One kind of group.
+
+    Parameters
+    ----------
+    name : str
+        The report's word for it.
+    group_type : GroupType
+        As the tables have it.
+    protocol_type : str
+        As the tables have it.
+    protocol : str or None
+        The one protocol of its groups, where the two others say the same of another kind.
+    cooperative : frozenset of str, or None
+        Protocols of its classic groups under which members keep working through a rebalance; None
+        where the assignor of that name says so.
+    claims_tell : bool
+        Members that claim nothing stopped, whatever their protocol.
+    topics : bool
+        Its assignments name partitions of topics, whatever else they name.
+    announces : bool
+        Its subscriptions are the consumer protocol's, in which members of ours say that they leave.
+    lowest : int
+        The lowest number that a thing may have.
+    words : Words
+        What people call these things.
+    own_assignment : str
+        Why no assignor of ours fits; empty where one does.
+    no_replay : mapping of str to str
+        Protocols without a replay, and why.
+    resource_kind : callable, optional
+        Where a replay moves resources in place of partitions: their kind, by place and number.
+    imitated_by : str
+        The policy of a replay that does what its own leader does, where that is no policy of ours.
+    tool : str
+        Kafka's tool that shows a group; empty where Kafka's tools refuse it.
+    read : callable, optional
+        Reads the messages of a member of a classic group, where they name more than partitions of
+        topics.
+    among : callable, optional
+        Completes what ``read`` found in a round.
+    records : EpochRecords, optional
+        Of a group whose assignments the broker computes.
+    """
+
+    name: str
+    group_type: GroupType
+    protocol_type: str
+    protocol: str | None = None
+    cooperative: frozenset[str] | None = None
+    claims_tell: bool = False
+    topics: bool = False
+    announces: bool = False
+    lowest: int = 0
+    words: Words = Words()
+    own_assignment: str = ""
+    no_replay: Mapping[str, str] = field(default_factory=dict)
+    resource_kind: Callable[[str, int], str] | None = None
+    imitated_by: str = ""
+    tool: str = "kafka-consumer-groups.sh"
+    read: ReadMember | None = None
+    among: AmongMembers | None = None
+    records: EpochRecords | None = None
+
+    @property
+    def takes_assignors(self) -> bool:
+        """Whether an assignor of the clients, and so one of ours, can serve the group."""
+        return not self.own_assignment
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several members read a partition together."""
+        return self.group_type is GroupType.SHARE

@@ -1,0 +1,322 @@
+"""Kafka's classic group coordinator for one group, without input or output.
+
+**How to drive it**: ``step(now_ms, Received(client, request))`` returns answers and records. Write
+each :class:`Append` to the log and give it back through ``replay``; answers go out after that.
+
+**Rules.**
+
+- One generation at a time: ``PREPARING_REBALANCE`` gathers joins, ``COMPLETING_REBALANCE`` waits
+  for the leader's assignments, ``STABLE`` answers syncs and heartbeats.
+- What must survive a failover changes only in ``replay`` (:class:`Durable`); everything else is in
+  :class:`GroupData` and is lost with the coordinator.
+- A member that waits for an answer is alive; its session runs from the answer on.
+- A group's record above ``message.max.bytes`` is not written: the leader's sync, and every sync
+  that waits for it, ends in UNKNOWN_SERVER_ERROR, and a new round begins.
+- Commits are accepted while ``PREPARING_REBALANCE``, refused with REBALANCE_IN_PROGRESS while
+  ``COMPLETING_REBALANCE``. Ownership of partitions is not checked.
+
+**Strategy.** The record is :mod:`holdfast.core.machine.coordinator.group_data`. JoinGroup is
+:mod:`~holdfast.core.machine.coordinator.joins`, rounds are
+:mod:`~holdfast.core.machine.coordinator.rounds`; the other requests are here. Ties are broken by
+the order of joining.
+
+References: KIP-62, KIP-345, KIP-394 (MEMBER_ID_REQUIRED), KIP-814; KAFKA-9801, KAFKA-12890.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from holdfast.core.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.coordinator.group_data import (
+    NEVER_MS,
+    GroupData,
+    begun_ms,
+    go,
+    soonest_ms,
+)
+from holdfast.core.machine.coordinator.group_log import Durable, commit_record
+from holdfast.core.machine.coordinator.group_members import (
+    alive,
+    beat,
+    fits_log,
+    put,
+    record_of,
+    refusal,
+    unknown_or_fenced,
+)
+from holdfast.core.machine.coordinator.group_messages import (
+    Answer,
+    CommitDone,
+    CoordinatorOptions,
+    GroupMember,
+    Out,
+    Outs,
+    Received,
+    Request,
+    SendCommit,
+)
+from holdfast.core.machine.coordinator.joins import join
+from holdfast.core.machine.coordinator.rounds import prepare, remove, round_timed_out, settle
+from holdfast.core.machine.events import HeartbeatAnswered, LeaveAnswered, SyncAnswered
+from holdfast.core.machine.states import GroupState
+
+EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
+COMPLETING, STABLE = GroupState.COMPLETING_REBALANCE, GroupState.STABLE
+
+
+class Coordinator:
+    """The coordinator of one group.
+
+    Parameters
+    ----------
+    group_id : str
+        The group's name.
+    options : CoordinatorOptions
+        The broker's settings.
+    now_ms : int
+        Time of a monotonic clock.
+    first_id : int
+        Where to begin counting member ids.
+
+    Attributes
+    ----------
+    data : GroupData
+        The whole state, and the settings.
+    """
+
+    __slots__ = ("data",)
+
+    def __init__(
+        self,
+        group_id: str,
+        options: CoordinatorOptions | None = None,
+        *,
+        now_ms: int = 0,
+        first_id: int = 0,
+    ):
+        self.data = GroupData(
+            group_id=group_id,
+            options=options or CoordinatorOptions(),
+            now_ms=now_ms,
+            next_id=first_id,
+        )
+
+    # Readings
+
+    @property
+    def state(self) -> GroupState:
+        """Where the group stands."""
+        return self.data.state
+
+    @property
+    def generation(self) -> int:
+        """The current generation, 0 before the first."""
+        return self.data.generation
+
+    @property
+    def leader_id(self) -> str | None:
+        """The leader's member id."""
+        return self.data.leader_id
+
+    @property
+    def members(self) -> Mapping[str, GroupMember]:
+        """Members by id, in the order of joining."""
+        return self.data.members
+
+    @property
+    def durable(self) -> Durable:
+        """What has been replayed."""
+        return self.data.durable
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """Latest time for the next ``step``; it may come before anything ends."""
+        deadline_ms = self.data.deadline_ms
+        return None if deadline_ms == NEVER_MS else deadline_ms
+
+    # The log
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """Take over a record that was written."""
+        self.data.durable.replay(key, value)
+
+    def load(self, now_ms: int) -> None:
+        """Begin from the replayed log, as after a failover: sessions start anew."""
+        group = self.data
+        group.now_ms = now_ms
+        stored = group.durable.group
+        if stored is None:
+            return
+        group.generation, group.protocol_type = stored.generation, stored.protocol_type
+        group.protocol, group.leader_id = stored.protocol, stored.leader
+        group.members = {
+            m.member_id: GroupMember(
+                member_id=m.member_id,
+                instance_id=m.instance_id,
+                client=m.client_id,
+                protocol_type=stored.protocol_type,
+                protocols=((stored.protocol or "", m.subscription),),
+                session_timeout_ms=m.session_timeout_ms,
+                rebalance_timeout_ms=m.rebalance_timeout_ms,
+                assignment=m.assignment,
+                synced=True,
+            )
+            for m in stored.members
+        }
+        group.sessions = {m.member_id: now_ms + m.session_timeout_ms for m in stored.members}
+        if group.members:
+            go(group, STABLE)
+        group.deadline_ms = soonest_ms(group)
+
+    # Time and requests
+
+    def step(self, now_ms: int, event: Received | None = None) -> Outs:
+        """Move the clock, then take a request.
+
+        Returns
+        -------
+        tuple of Answer and Append
+            In order.
+
+        References: KIP-62; KIP-345; KIP-394.
+        """
+        group = self.data
+        group.now_ms = max(group.now_ms, now_ms)
+        outs: list[Out] = []
+        if group.now_ms >= group.deadline_ms:
+            if group.now_ms >= soonest_ms(group):
+                outs += _expire(group)
+            group.deadline_ms = soonest_ms(group)
+        if event is None:
+            return tuple(outs)
+        request = event.request
+        before = group.state, group.generation
+        outs += _take(group, event.client, request)
+        if isinstance(request, SendHeartbeat):
+            return tuple(outs)  # it only moves a session's end further away
+        outs += settle(group)
+        if request.instance_id is not None or before != (group.state, group.generation):
+            group.deadline_ms = soonest_ms(group)
+        else:
+            group.deadline_ms = min(group.deadline_ms, begun_ms(group, request.member_id))
+        return tuple(outs)
+
+
+def _take(group: GroupData, client: str, request: Request) -> list[Out]:
+    match request:
+        case SendJoin():
+            return join(group, client, request)
+        case SendSync():
+            return _sync(group, client, request)
+        case SendHeartbeat():
+            error = refusal(group, request.member_id, request.instance_id, request.generation)
+            if error is ErrorCode.NONE:
+                error = beat(group, request.member_id)
+            return [Answer(client, HeartbeatAnswered(request.request, error))]
+        case SendLeave():
+            return _leave(group, client, request)
+        case SendCommit():
+            return _commit(group, client, request)
+        case _:
+            assert_never(request)
+
+
+def _expire(group: GroupData) -> list[Out]:
+    outs: list[Out] = []
+    for member_id, until in list(group.pending.items()):
+        if group.now_ms >= until:
+            del group.pending[member_id]
+    for member in list(group.members.values()):
+        if not member.waits and group.now_ms >= group.sessions[member.member_id]:
+            outs += remove(group, member.member_id)
+    if group.round_ends_ms is not None and group.now_ms >= group.round_ends_ms:
+        outs += round_timed_out(group)
+    return outs + settle(group)
+
+
+def _sync(group: GroupData, client: str, request: SendSync) -> list[Out]:
+    error = refusal(group, request.member_id, request.instance_id, request.generation)
+    if error is ErrorCode.NONE and request.protocol_name != group.protocol:
+        error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if error is ErrorCode.NONE and group.state is PREPARING:
+        error = ErrorCode.REBALANCE_IN_PROGRESS
+    if error is not ErrorCode.NONE:
+        return [Answer(client, SyncAnswered(request=request.request, error=error))]
+    member = group.members[request.member_id]._replace(
+        client=client, syncing=request.request, synced=True
+    )
+    put(group, member)
+    alive(group, member)
+    if group.state is STABLE:
+        return answer_syncs(group, (member,))
+    if request.member_id != group.leader_id:
+        return []
+    given = dict(request.assignments)
+    for each in list(group.members.values()):
+        put(group, each._replace(assignment=given.get(each.member_id, b"")))
+    record = record_of(group)
+    if not fits_log(group, record):
+        return _refuse_syncs(group)
+    go(group, STABLE)
+    group.round_ends_ms = None
+    return [record, *answer_syncs(group, tuple(group.members.values()))]
+
+
+def _refuse_syncs(group: GroupData) -> list[Out]:
+    """The group's record is too large: nobody gets an assignment, and all join once more.
+
+    References: Kafka's GroupMetadataManager.classicGroupSyncToLeader; seen with 4.3.1.
+    """
+    outs: list[Out] = []
+    error = ErrorCode.UNKNOWN_SERVER_ERROR
+    for member in list(group.members.values()):
+        if member.syncing is not None:
+            response = SyncAnswered(request=member.syncing, error=error)
+            outs.append(Answer(member.client, response))
+            alive(group, member)
+        put(group, member._replace(syncing=None, assignment=b""))
+    return outs + prepare(group)
+
+
+def answer_syncs(group: GroupData, members: tuple[GroupMember, ...]) -> list[Out]:
+    """Hand these members their assignments, if they wait for them."""
+    assert group.state is STABLE, group.state
+    outs: list[Out] = []
+    for member in members:
+        if member.syncing is not None:
+            put(group, member._replace(syncing=None))
+            alive(group, member)
+            response = SyncAnswered(request=member.syncing, assignment=member.assignment)
+            outs.append(Answer(member.client, response))
+    return outs
+
+
+def _leave(group: GroupData, client: str, request: SendLeave) -> list[Out]:
+    group.pending.pop(request.member_id, None)
+    member = group.members.get(request.member_id)
+    if member is None and request.instance_id is not None:
+        error = unknown_or_fenced(group, request.instance_id)
+        return [Answer(client, LeaveAnswered(request.request, error))]
+    outs: list[Out] = [Answer(client, LeaveAnswered(request.request))]
+    return outs if member is None else outs + remove(group, request.member_id)
+
+
+def _commit(group: GroupData, client: str, request: SendCommit) -> list[Out]:
+    error = ErrorCode.NONE
+    if group.state is not EMPTY or request.generation >= 0:
+        error = refusal(group, request.member_id, request.instance_id, request.generation)
+    if error is ErrorCode.NONE and group.state is COMPLETING:
+        error = ErrorCode.REBALANCE_IN_PROGRESS
+    outs: list[Out] = []
+    if error is ErrorCode.NONE:
+        wall_ms = group.options.wall_ms + group.now_ms
+        outs += [
+            commit_record(group.group_id, topic, partition, offset, wall_ms)
+            for (topic, partition), offset in request.offsets
+        ]
+        if request.member_id in group.members:
+            beat(group, request.member_id)
+    return [*outs, Answer(client, CommitDone(request.request, error))]

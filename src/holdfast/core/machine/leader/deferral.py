@@ -1,0 +1,554 @@
+"""Design II's decision: which partitions wait for a departed member, and which do not.
+
+A partition that nobody claims is *unclaimed*. It is *held back* if the memory names a departed
+owner of it and all its claims are older than the memory. A member that the memory names and that is
+not in the round is *departed*. All examples are a group of members A, B and C that own partitions
+0, 1 and 2 of one topic, with a delay of 30 s.
+
+**Rules.**
+
+1. The memory is what the members' shares say together (:mod:`holdfast.core.machine.leader.recall`).
+Its
+   age is subtracted from every delay in it. A deadline therefore goes on when the leader changes,
+   and never starts again (L5, L6). No delay is longer than this leader's configuration says.
+   Example: C departs, the memory says "partition 2 waits 30 s". The leader A departs 10 s later.
+   B, whose share is 10 s old, leads and waits 20 s more.
+2. An unclaimed partition waits only if the memory names an owner of it and that owner has departed.
+   It does not wait if its owner is here, or if the memory names no owner of it (D3, D4,
+   KAFKA-9848): it is new, or its owner gave it up because the leader asked. If the memory was too
+   large to say what its members owned, every unclaimed partition that nobody reports to have given
+   up counts as one of the departed member that comes first by identity.
+   Example: the topic grows to four partitions; nobody ever owned partition 3, so it does not wait.
+   A partition that is held back waits as well, or is pinned to a member as below: an old claim
+   takes nothing from the newest owner. It is handed out in the round in which the claim is gone.
+   Claims count as older only if most members that claim anything were in the round of the memory;
+   one share may lie. Example: C departs, and A claims partition 2 without a generation. It waits
+   for C, and A is asked to give it up.
+3. Each departed member has a deadline of its own; a later departure does not change it. Kinds with
+   a delay of their own (``Policy.kinds``) wait so long, or not at all. A member
+   that leaves for good counts as departed; under ``Policy.clean_leave`` immediate nothing waits
+   for it.
+   Example: C departs, 20 s later B. Partition 2 waits 10 s more, partition 1 waits 30 s.
+4. Until the deadline, a member that is back by its identity (its instance id, or its member id if
+   it is dynamic) gets exactly the partitions that wait for it. If it claims others already, it gets
+   these beside them, and nobody gives a claim up for that in this round; a later one balances. The
+   partitions of a *static* member go to nobody else. Those of a *dynamic* member go to newcomers
+   that claim nothing: each newcomer gets partitions of one departed member, only of topics it
+   subscribes to. If there are no more newcomers than departed dynamic members, each takes the place
+   of one: it gets all that waits of it, even above its fair share, and a later round balances.
+   Newcomers to spare divide what waits of a member: each gets at most its fair share, or an equal
+   part if that is more. Of an unknown owner nobody gets more than a fair share. What is left waits
+   on (D1, D2).
+   Example: C departs and D joins. If C was dynamic, D gets partition 2 at once.
+   A departed member whose successor came before it departed does not wait at all
+   (:mod:`holdfast.core.machine.leader.successors`).
+   A newcomer claims nothing, has been in no generation, and is not in the memory. A member that
+   has lost its membership is one if it comes under another id. If it brings the only share that
+   tells of the last round, it counts as a member that was there.
+5. Without any memory the leader guesses. If no member claims anything of a topic, the topic is new
+   and does not wait, nor does what members report to have given up. If some member claims nothing
+   and was not in the last generation, it counts as a departed member that is back, and nothing
+   waits. A member that was there and owned nothing is idle, as where members are more than
+   partitions. Else the unclaimed partitions wait for an unknown owner. The leader guesses in
+   the same way about partitions that no member names if the memory is not complete, because more
+   than three neighbours of a member have gone with it; there a newcomer counts as the member that
+   is back.
+   Example: A and B join with claims of 0 and 1 and without memory: partition 2 waits 30 s.
+6. Without memory and without any claim the group is new: ``Policy.first_member`` decides whether
+   its partitions are assigned now or after ``Policy.first_member_delay_ms``, which has nothing to
+   do with the delay of a departed member.
+
+**Strategy.** Pure functions from claims and a memory to masks over topic-partitions, linear in
+both: newcomers stand in one queue for each topic, and each is served once.
+
+References: Incremental Cooperative Rebalancing, Design II, "Leader process" and "Events".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from holdfast.core.assignors.claims import Claims
+from holdfast.core.machine.leader.recall import Memory, is_first_wait
+from holdfast.core.machine.leader.ring import identity_of
+from holdfast.core.machine.leader.subscriptions import SubscribedMember
+from holdfast.core.machine.leader.successors import (
+    Arrivals,
+    after_round,
+    alike,
+    remembered,
+    served_by,
+)
+from holdfast.core.machine.policy import Policy, When
+from holdfast.core.model.columns import I32, NO_OWNER, Mask
+from holdfast.core.model.group import Group
+from holdfast.core.model.partition_columns import tps_of
+from holdfast.core.model.topics import Topics
+from holdfast.core.wire.layouts.memory import RememberedMember
+
+UNKNOWN_OWNER = RememberedMember(identity=b"")
+"""An unknown owner (rule 5)."""
+
+FIRST_MEMBERS = RememberedMember(identity=b"", static=True)
+"""The first members of a new group, for which its partitions wait (rule 6)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DepartedMember:
+    """A departed member and its unclaimed partitions.
+
+    Parameters
+    ----------
+    who : RememberedMember
+        As the memory has it.
+    remaining_ms : int
+        How long ``tps`` still wait, from now.
+    tps : int32[...]
+        Sorted.
+    """
+
+    who: RememberedMember
+    remaining_ms: int
+    tps: I32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Deferral:
+    """What the leader decides about unclaimed topic-partitions.
+
+    Parameters
+    ----------
+    waiting : tuple of DepartedMember
+        Their partitions are assigned to nobody in this round.
+    pinned : int32[n_tps]
+        The one member that may get an unclaimed topic-partition, or NO_OWNER.
+    exact : tuple of int
+        Members that are back by their identity, and newcomers that took a departed member's place:
+        they get exactly what is pinned to them.
+    pace_ms : int
+        Design III: how long until the next batch may move.
+    arrived : tuple of RememberedMember
+        Entries of the memory for members that came lately.
+    held_back : tuple of DepartedMember
+        Pinned to members that are back, while others claim them still: the next leader must know.
+    """
+
+    waiting: tuple[DepartedMember, ...]
+    pinned: I32
+    exact: tuple[int, ...]
+    pace_ms: int
+    arrived: tuple[RememberedMember, ...] = ()
+    held_back: tuple[DepartedMember, ...] = ()
+
+    @property
+    def delay_ms(self) -> int:
+        """Time until the first deadline, 0 if nothing waits."""
+        return min((w.remaining_ms for w in self.waiting), default=0)
+
+
+def defer(
+    policy: Policy,
+    claims: Claims,
+    members: Sequence[SubscribedMember],
+    memory: Memory | None,
+    free: Mask,
+) -> Deferral:
+    """Decide which unclaimed topic-partitions wait, and which are pinned to a member.
+
+    Parameters
+    ----------
+    claims : Claims
+        Of this round, normalised.
+    members : sequence of SubscribedMember
+        Those of the group, in its order.
+    memory : Memory or None
+        From :func:`recall`.
+    free : bool[n_tps]
+        Topic-partitions with a subscriber and without a claim.
+
+    References: Incremental Cooperative Rebalancing, Design II, "Leader process".
+    """
+    topics = claims.group.topics
+    pinned = np.full(topics.n_tps, NO_OWNER, np.int32)
+    pace_ms = 0 if memory is None else memory.pace_ms
+    if not policy.defers:
+        first = _first_wait(policy, claims, memory, free) if policy.waits_first else []
+        return Deferral(waiting=tuple(first), pinned=pinned, exact=(), pace_ms=pace_ms)
+    found = [w for w in _departed(policy, claims, members, memory, free) if len(w.tps)]
+    exact, lost = _return_known(found, members, pinned)
+    waits = [w for w in lost if w.remaining_ms > policy.tolerance_ms]
+    ran_out = _members_of(lost) - _members_of(waits)
+    held_back = _only(
+        [w for w in found if w.remaining_ms > policy.tolerance_ms], ~free & (pinned != NO_OWNER)
+    )
+    newcomers = _newcomers(members, memory, pinned, claims.group)
+    before = remembered(policy, members, memory)
+    succeeded, arrivals = _with_successors(waits, before, members, claims.group)
+    lost = [w for w in waits if w.who.delay_ms or w.who.identity not in succeeded]
+    places = [(w.who.identity, w.tps) for w in lost]
+    placed, lost = _serve_newcomers(lost, newcomers, members, pinned, free=free, group=claims.group)
+    exact = tuple(sorted({*exact, *placed}))
+    arrivals = after_round(
+        policy,
+        arrivals,
+        [i for i in newcomers if i not in before.members],
+        members,
+        places=places,
+        ran_out=len(ran_out),
+        pinned=pinned,
+    )
+    return Deferral(
+        waiting=tuple(lost),
+        held_back=tuple(held_back),
+        pinned=pinned,
+        exact=exact,
+        pace_ms=pace_ms,
+        arrived=arrivals.entries(policy),
+    )
+
+
+def _claimed_before(claims: Claims, memory: Memory) -> Mask:
+    """Topic-partitions whose claims are all older than the memory, bool[n_tps] (rule 2)."""
+    group = claims.group
+    mask = np.zeros(group.topics.n_tps, bool)
+    was_there = group.generation >= memory.generation
+    claimants = np.unique(claims.claim_member)
+    if 2 * np.count_nonzero(was_there[claimants]) <= len(claimants):
+        return mask
+    mask[claims.claim_tp] = True
+    mask[claims.claim_tp[was_there[claims.claim_member]]] = False
+    return mask & group.has_subscriber[group.topics.topic_of]
+
+
+def _only(lost: Sequence[DepartedMember], mask: Mask) -> list[DepartedMember]:
+    """Departed members with those of their partitions that are in a mask, if any are."""
+    kept = [replace(w, tps=w.tps[mask[w.tps]]) for w in lost]
+    return [w for w in kept if len(w.tps)]
+
+
+def _members_of(lost: Sequence[DepartedMember]) -> set[bytes]:
+    """Identities of departed members; the first ones of a new group are none."""
+    return {w.who.identity for w in lost if not is_first_wait(w.who)}
+
+
+def _with_successors(
+    lost: Sequence[DepartedMember],
+    arrivals: Arrivals,
+    members: Sequence[SubscribedMember],
+    group: Group,
+) -> tuple[frozenset[bytes], Arrivals]:
+    """Identities of those that departed just now and have a successor, and who is left of these."""
+    if not arrivals.members or not lost:
+        return frozenset(), arrivals
+    came = [a.who.identity for a in arrivals.open]
+    known_only = any(m.instance_id is not None for m in members)
+    topics: dict[bytes, set[int]] = {}
+    for w in sorted(lost, key=lambda w: (not w.who.identity, -len(w.tps), w.who.identity)):
+        who = w.who
+        if who.static or who.delay_ms or any(alike(who.identity, each) for each in came):
+            continue
+        if who.identity or not known_only:
+            topics.setdefault(who.identity, set()).update(group.topics.topic_of[w.tps].tolist())
+    subscribed = {
+        i: group.sub_topic[group.sub_start[i] : group.sub_start[i + 1]].tolist()
+        for i in arrivals.members
+    }
+    names = list(topics)
+    served, arrivals = served_by(arrivals, subscribed, list(topics.values()))
+    return frozenset(names[at] for at in served), arrivals
+
+
+def _first_wait(
+    policy: Policy, claims: Claims, memory: Memory | None, free: Mask
+) -> list[DepartedMember]:
+    """What waits for the first members of a group that waits for nobody afterwards (rule 6)."""
+    topics, tps = claims.group.topics, np.flatnonzero(free).astype(np.int32)
+    if memory is None:
+        left_ms = 0 if len(claims.claim_tp) else policy.first_member_delay_ms
+    else:
+        waits = [w for w in memory.waiting if is_first_wait(w)]
+        left_ms = max((w.delay_ms for w in waits), default=0)
+        tps = np.intersect1d(
+            tps, tps_of(topics, tuple(own for w in waits for own in w.owned or ()))
+        )
+    if left_ms <= policy.tolerance_ms or not len(tps):
+        return []
+    return [DepartedMember(who=FIRST_MEMBERS, remaining_ms=left_ms, tps=tps.astype(np.int32))]
+
+
+class _Present:
+    """The members of a round by identity, cut to any size."""
+
+    def __init__(self, members: Sequence[SubscribedMember]):
+        self.identities = [identity_of(m) for m in members]
+        self.by_size: dict[int, dict[bytes, int]] = {}
+
+    def find(self, identity: bytes) -> int | None:
+        """Index of the member with this identity."""
+        size = len(identity)
+        if not size:
+            return None
+        if size not in self.by_size:
+            self.by_size[size] = {whole[:size]: i for i, whole in enumerate(self.identities)}
+        return self.by_size[size].get(identity)
+
+
+def _departed(
+    policy: Policy,
+    claims: Claims,
+    members: Sequence[SubscribedMember],
+    memory: Memory | None,
+    free: Mask,
+) -> list[DepartedMember]:
+    """Departed members by deadline, with what is unclaimed or held back (rules 2, 3 and 5)."""
+    if memory is None:
+        was_there = claims.group.generation == claims.group.generation.max(initial=-1)
+        back = [m.stays and not last for m, last in zip(members, was_there.tolist(), strict=True)]
+        left = free & ~_given_up(claims.group.topics, members)
+        return _guess(policy, claims, left, back)
+    unowned = free | _claimed_before(claims, memory)
+    if not unowned.any():
+        return []
+    topics, present = claims.group.topics, _Present(members)
+    departed, owning = [], []
+    for who in (*memory.waiting, *memory.named):
+        member = present.find(who.identity)
+        here = None if member is None else members[member]
+        if here is not None and here.leaves_for_good and policy.clean_leave is When.IMMEDIATE:
+            waits = False
+        elif here is not None and not here.leaves_for_good and not who.delay_ms:
+            # Its owner is here: a sync that failed. A static one that is in no generation is
+            # another process, which gets back what its place had.
+            waits = _is_back(who, here)
+        else:
+            waits = True
+        if who.owned is None:
+            owning += [who] if waits and not who.delay_ms else []
+            continue
+        tps = tps_of(topics, who.owned) if who.owned else np.empty(0, np.int32)
+        tps = tps[unowned[tps]]
+        if member is not None:
+            tps = tps[claims.owner[tps] != member]  # it keeps what it claims itself
+        unowned[tps] = False
+        if waits and who.delay_ms:
+            departed.append(DepartedMember(who=who, remaining_ms=who.delay_ms, tps=tps))
+        elif waits:
+            departed += _by_delay(policy, topics, who, tps)
+    unowned &= free & ~_given_up(topics, members)
+    if owning:
+        # The memory was too large to say what its members owned.
+        tps = np.flatnonzero(unowned).astype(np.int32)
+        departed += _by_delay(policy, topics, owning[0], tps)
+    elif not memory.complete and unowned.any():
+        departed += _guess(policy, claims, unowned, [_is_new(m) for m in members])
+    return sorted(departed, key=lambda w: (w.remaining_ms, w.who.identity))
+
+
+def _given_up(topics: Topics, members: Sequence[SubscribedMember]) -> Mask:
+    """Topic-partitions that members report to have given up, bool[n_tps]."""
+    mask = np.zeros(topics.n_tps, bool)
+    mask[tps_of(topics, tuple(entry for m in members for entry in m.subscription.given_up))] = True
+    return mask
+
+
+def _is_new(member: SubscribedMember) -> bool:
+    """Whether a member stays and has been in no generation."""
+    return member.stays and member.subscription.generation < 0
+
+
+def _guess(
+    policy: Policy, claims: Claims, free: Mask, may_be_back: Sequence[bool]
+) -> list[DepartedMember]:
+    """The waiting partitions if no member carries a memory of them (rules 5 and 6)."""
+    topics = claims.group.topics
+    claimed = claims.claim_tp
+    if not len(claimed):
+        return _first_wait(policy, claims, None, free) if policy.waits_first else []
+    n_claims = np.diff(claims.group.claim_start).tolist()
+    if any(n == 0 and back for n, back in zip(n_claims, may_be_back, strict=True)):
+        return []
+    seen = np.zeros(topics.n_topics, bool)
+    seen[topics.topic_of[claimed]] = True
+    lost = free & seen[topics.topic_of]
+    return _by_delay(policy, topics, UNKNOWN_OWNER, np.flatnonzero(lost).astype(np.int32))
+
+
+def _by_delay(
+    policy: Policy, topics: Topics, who: RememberedMember, tps: I32
+) -> list[DepartedMember]:
+    """What was lost with a member just now, once for each delay; what does not wait is left out."""
+    if not policy.kinds:
+        return [DepartedMember(who=who, remaining_ms=policy.delay_ms, tps=tps)]
+    delay_ms = np.array([policy.delay_of(name) for name in topics.names], np.int64)
+    own = delay_ms[topics.topic_of[tps]]
+    return [
+        DepartedMember(who=who, remaining_ms=each, tps=tps[own == each])
+        for each in np.unique(own[own > 0]).tolist()
+    ]
+
+
+def _return_known(
+    lost: list[DepartedMember], members: Sequence[SubscribedMember], pinned: I32
+) -> tuple[tuple[int, ...], list[DepartedMember]]:
+    """Pin to each member that is back by its identity the partitions that waited (rule 4)."""
+    present = _Present(members)
+    exact, rest = set(), []
+    for waiting in lost:
+        member = present.find(waiting.who.identity)
+        if member is None or members[member].leaves_for_good:
+            rest.append(waiting)
+            continue
+        pinned[waiting.tps] = member
+        exact.add(member)
+    return tuple(sorted(exact)), rest
+
+
+def _newcomers(
+    members: Sequence[SubscribedMember], memory: Memory | None, pinned: I32, group: Group
+) -> list[int]:
+    """Members that claim nothing, are in no generation and in no memory (rule 4)."""
+    known = () if memory is None else (*memory.waiting, *memory.named)
+    old = {who.identity for who in known}
+    sizes = {len(identity) for identity in old if identity}
+    served = set(pinned.tolist())
+    n_claims = np.diff(group.claim_start).tolist()
+    return [
+        i
+        for i, (m, n) in enumerate(zip(members, n_claims, strict=True))
+        if n == 0
+        and _is_new(m)
+        and i not in served
+        and (memory is None or m.member_id not in memory.untold)
+        and not any(identity_of(m)[:size] in old for size in sizes)
+    ]
+
+
+def _serve_newcomers(
+    lost: list[DepartedMember],
+    newcomers: Sequence[int],
+    members: Sequence[SubscribedMember],
+    pinned: I32,
+    *,
+    free: Mask,
+    group: Group,
+) -> tuple[list[int], list[DepartedMember]]:
+    """Pin what departed dynamic members owned to newcomers without claims (rule 4).
+
+    Returns the newcomers that took a member's place alone, and what waits on.
+
+    Notes
+    -----
+    Cost: linear in the newcomers' subscriptions and in the partitions that wait.
+    """
+    if not newcomers or not lost:
+        return [], lost
+    takers = sum(m.stays for m in members)
+    total = int(np.count_nonzero(free)) + len(group.claim_tp)
+    share = -(-total // max(1, takers))
+    queues = _Queues(newcomers, group)
+    rest = [w for w in lost if w.who.static]
+    of_member: dict[bytes | int, list[DepartedMember]] = {}
+    for at, waiting in enumerate(lost):
+        if not waiting.who.static:
+            of_member.setdefault(waiting.who.identity or at, []).append(waiting)
+    places = len(of_member)
+    placed = []
+    for own in of_member.values():
+        places -= 1
+        who, waits = own[0].who, np.sort(np.concatenate([w.tps for w in own]))
+        known = who.identity != b"" and who.owned is not None
+        of = group.topics.topic_of[waits]
+        edges = np.flatnonzero(np.diff(of)) + 1
+        parts = np.split(waits, edges)  # sorted, so each topic is one part
+        left = {int(group.topics.topic_of[part[0]]): part.tolist()[::-1] for part in parts}
+        dividing = max(1, queues.at_most(left) - places)
+        most = max(share, -(-len(waits) // dividing)) if known else share
+        while (member := queues.first(left)) is not None:
+            if known and dividing == 1:
+                placed.append(member)
+            for tp in queues.take(member, left, most):
+                pinned[tp] = member
+        tps = np.array(sorted(tp for numbers in left.values() for tp in numbers), np.int32)
+        each = [replace(w, tps=w.tps[np.isin(w.tps, tps)]) for w in own]
+        rest += [w for w in each if len(w.tps)]
+    return placed, sorted(rest, key=lambda w: (w.remaining_ms, w.who.identity))
+
+
+def owed(
+    policy: Policy, members: Sequence[SubscribedMember], memory: Memory
+) -> tuple[RememberedMember, ...]:
+    """What still waits after a round in which a leader that cannot plan hands nothing out.
+
+    A member that came back in this round claims nothing yet, so it is waited for as before.
+    """
+    present = _Present(members)
+
+    def claims_it(who: RememberedMember) -> bool:
+        member = present.find(who.identity)
+        return member is not None and not _is_back(who, members[member])
+
+    gone = (*memory.waiting, *(w for w in memory.named if not claims_it(w)))
+    waits = tuple(entry for w in gone for entry in _owed_by_delay(policy, w))
+    return waits + remembered(policy, members, memory).entries(policy)
+
+
+def _owed_by_delay(policy: Policy, who: RememberedMember) -> list[RememberedMember]:
+    """An entry for each time that a member's partitions wait, from now on."""
+    by_delay: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
+    for topic, numbers in who.owned or ():
+        by_delay.setdefault(who.delay_ms or policy.delay_of(topic), []).append((topic, numbers))
+    return [replace(who, delay_ms=d, owned=tuple(o)) for d, o in sorted(by_delay.items()) if d]
+
+
+def _is_back(who: RememberedMember, member: SubscribedMember) -> bool:
+    """Whether a static member's place has another process now, which is in no generation."""
+    return who.static and member.subscription.generation < 0
+
+
+class _Queues:
+    """Newcomers that are not served yet, by topic."""
+
+    def __init__(self, newcomers: Sequence[int], group: Group):
+        self.topics = {
+            i: group.sub_topic[group.sub_start[i] : group.sub_start[i + 1]].tolist()
+            for i in newcomers
+        }
+        self.queues: dict[int, list[int]] = {}
+        for i in reversed(newcomers):
+            for topic in self.topics[i]:
+                self.queues.setdefault(topic, []).append(i)
+
+    def at_most(self, left: Mapping[int, list[int]]) -> int:
+        """How many newcomers may subscribe to one of these topics; never too few."""
+        return min(len(self.topics), sum(len(self.queues.get(topic, ())) for topic in left))
+
+    def first(self, left: Mapping[int, list[int]]) -> int | None:
+        """The first newcomer that subscribes to one of these topics."""
+        best: int | None = None
+        for topic in left:
+            queue = self.queues.get(topic, [])
+            while queue and queue[-1] not in self.topics:
+                queue.pop()
+            if queue and (best is None or queue[-1] < best):
+                best = queue[-1]
+        return best
+
+    def take(self, member: int, left: dict[int, list[int]], share: int) -> list[int]:
+        """What a newcomer receives of what is left, at most ``share``; it is served then.
+
+        Each list of what is left ends with its lowest partition.
+        """
+        taken: list[int] = []
+        for topic in self.topics.pop(member):
+            numbers = left.get(topic)
+            if numbers is None or len(taken) == share:
+                continue
+            n = min(len(numbers), share - len(taken))
+            taken += numbers[-n:]
+            del numbers[-n:]
+            if not numbers:
+                del left[topic]
+        return taken

@@ -1,0 +1,642 @@
+"""The assignors that members offer: eager ones, Kafka's cooperative one, Designs I to III.
+
+**Rules.**
+
+- A member with an :class:`EagerAssignor` (``range``, ``roundrobin``, ``sticky``, ``lag``, ...)
+  gives everything up before it joins, so its subscription lists nothing as owned. What it owned
+  before stands in the user data, if the assignor uses claims.
+- A member with the :class:`CooperativeAssignor`, Kafka's ``cooperative-sticky``, keeps what it owns
+  while it joins. What its assignment does not list, it gives up (KIP-429). In the eager half of an
+  upgrade its subscription lists nothing as owned.
+- A member with a :class:`DesignAssignor` keeps what it owns until an assignment revokes it:
+  next = (owned - revoked) + assigned.
+- If a round of the last two kinds takes partitions from some members, the assignment of every other
+  member has an empty list of revoked partitions instead of none. All members then rejoin at once,
+  without waiting for a heartbeat.
+- A leader that cannot plan assigns to each member what it claims (:meth:`Assignor.stay`).
+
+**Strategy.** A caller answers ``ComputeAssignment`` with :func:`compute`. If it has to look up
+partitions first, it calls :func:`read_round` before, so that subscriptions are read once. ``lead``
+is a pure function from subscriptions to assignments; assignors for stock clients use it too. What
+only a leader needs, NumPy among it, is imported when a member leads for the first time. Most
+members never do, and a program that makes a consumer does not wait for it.
+
+References: Incremental Cooperative Rebalancing, Designs I, II, III; KIP-429; KIP-726.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.core.assignors.registry import assign_in_round, find
+from holdfast.core.machine.actions import ComputeAssignment, LedRound
+from holdfast.core.machine.events import AssignmentComputed, JoinedMember
+from holdfast.core.machine.leader.embedded import Embedded, Instruction, MemberView
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.designs import NAMES, Design
+from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.partitions import Resource, TopicPartitions, grouped, resources_of
+from holdfast.core.wire.layouts.consumer_protocol import (
+    AssignmentMessage,
+    Subscription,
+    decode_assignment,
+    encode_assignment,
+    encode_subscription,
+)
+from holdfast.core.wire.layouts.container import (
+    ASSIGNMENT_MAGIC,
+    MemberAssignment,
+    MemberSubscription,
+    decode_member_assignment,
+    encode_member_assignment,
+    encode_member_subscription,
+)
+from holdfast.core.wire.layouts.memory import holds_times
+from holdfast.core.wire.layouts.sticky_user_data import (
+    StickyUserData,
+    encode_cooperative_user_data,
+    encode_sticky_user_data,
+)
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.core.machine.leader.leader import PlannedRound
+    from holdfast.core.machine.leader.leader_turn import Member, ReadMembers
+    from holdfast.core.machine.leader.ring import RoundMemory
+    from holdfast.core.machine.leader.subscriptions import SubscribedMember
+
+EAGER = frozenset({RebalanceMode.EAGER})
+COOPERATIVE = frozenset({RebalanceMode.COOPERATIVE})
+
+NONCES = 128
+"""So many joins differ from one another by a nonce of one byte; two in a row have to."""
+
+Lags = Mapping[str, Sequence[int]]
+Racks = Mapping[str, Sequence[Iterable[str]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderRound:
+    """The input of a leader's plan.
+
+    Parameters
+    ----------
+    members : tuple of JoinedMember
+        With the subscriptions of the chosen protocol.
+    partitions : mapping of str to int
+        Partition count of each topic that exists.
+    generation : int
+        Of this round.
+    leader_id : str
+        The leader, whose own subscription was written ``waited_ms`` ago.
+    notes : list of str
+        Takes what a person should know of the plan.
+    unbroken, led
+        As in :class:`~holdfast.core.machine.actions.ComputeAssignment`; ``led`` only where it is
+        the round just before.
+    read : ReadMembers, optional
+    said : tuple of SubscribedMember, optional
+        The members' subscriptions, where they were read before the partitions were looked up
+        (:func:`read_round`): as columns for Kafka's assignors, or one by one for a design.
+    """
+
+    members: tuple[JoinedMember, ...]
+    partitions: Mapping[str, int]
+    generation: int
+    leader_id: str = ""
+    waited_ms: int = 0
+    lags: Lags | None = None
+    racks: Racks | None = None
+    read: ReadMembers | None = None
+    said: tuple[SubscribedMember, ...] | None = None
+    unbroken: bool = True
+    led: LedRound | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def subscribed_members(self) -> tuple[SubscribedMember, ...]:
+        """The members with their subscriptions, one by one."""
+        from holdfast.core.machine.leader.subscriptions import subscribed_members
+
+        if self.said is not None:
+            return self.said
+        return subscribed_members(self.members, self.leader_id, self.waited_ms)
+
+    @property
+    def first_impossible(self) -> int | None:
+        """The generation from which on no claim can be true; None where that is not known."""
+        return self.generation if self.unbroken else None
+
+    @property
+    def last_generation(self) -> int | None:
+        """The generation before this round, if the leader was in it; else None."""
+        return self.generation - 1 if self.unbroken else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribedTopics:
+    """The topics that a leader looks up before it plans.
+
+    Parameters
+    ----------
+    topics : tuple of str
+        Topics that some member subscribes to, sorted; not all need exist.
+    has_racks : bool
+        Whether some member names a rack.
+    read : ReadMembers or None
+    said : tuple of SubscribedMember or None
+        The subscriptions themselves, for :func:`compute`; see :class:`LeaderRound`.
+    """
+
+    topics: tuple[str, ...]
+    has_racks: bool
+    read: ReadMembers | None = None
+    said: tuple[SubscribedMember, ...] | None = None
+
+
+def read_round(assignors: Sequence[Assignor], request: ComputeAssignment) -> SubscribedTopics:
+    """Read the subscriptions of a round, so that partitions can be looked up before it is planned.
+
+    References: KIP-429, "Consumer leader"; KIP-881 (racks).
+    """
+    from holdfast.core.machine.leader.leader_turn import read_members
+    from holdfast.core.machine.leader.oversized import topics_alone
+    from holdfast.core.machine.leader.subscriptions import subscribed_members
+
+    modest = topics_alone(request.members, request.member_id)
+    is_whole = modest is request.members
+    if isinstance(_chosen(assignors, request), DesignAssignor):
+        members = subscribed_members(modest, request.member_id, request.waited_ms)
+        topics = sorted({topic for m in members for topic in m.subscription.topics})
+        return SubscribedTopics(
+            topics=tuple(topics),
+            has_racks=any(m.subscription.rack for m in members),
+            said=members if is_whole else None,
+        )
+    read = read_members(request.protocol_name, _triples(modest))
+    return SubscribedTopics(
+        topics=read.topics, has_racks=read.has_racks, read=read if is_whole else None
+    )
+
+
+class Assignor(Embedded, Protocol):
+    """An assignor with both halves: the members' messages, and the leader's round."""
+
+    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
+        """One assignment per member."""
+
+    def stay(self, turn: LeaderRound) -> dict[str, bytes]:
+        """The assignment that changes nothing, for a leader that cannot plan."""
+
+
+def compute(
+    assignors: Sequence[Assignor],
+    request: ComputeAssignment,
+    *,
+    lags: Lags | None = None,
+    racks: Racks | None = None,
+    subscribed: SubscribedTopics | None = None,
+) -> AssignmentComputed:
+    """Plan the round of a ``ComputeAssignment``.
+
+    Parameters
+    ----------
+    assignors : sequence of Assignor
+        The leader's own; the chosen one is among them.
+    request : ComputeAssignment
+        The member machine's action.
+    lags, racks : mapping, optional
+        Lags and racks that the caller knows, by topic.
+    subscribed : SubscribedTopics, optional
+        From :func:`read_round`: the subscriptions need not be read again.
+
+    Returns
+    -------
+    AssignmentComputed
+        If the plan could not be computed, ``failure`` is set and all members keep their claims.
+    """
+    turn = _turn_of(request)
+    ready = replace(turn, lags=lags, racks=racks)
+    if subscribed is not None and turn.members is request.members:
+        ready = replace(ready, read=subscribed.read, said=subscribed.said)
+    try:
+        plan = _chosen(assignors, request).lead(ready)
+    except Exception as error:  # whatever is wrong with the plan, the group must not hang
+        return stay(assignors, request, error)
+    return AssignmentComputed(request.token, tuple(sorted(plan.items())), notes=tuple(ready.notes))
+
+
+def stay(
+    assignors: Sequence[Assignor], request: ComputeAssignment, error: BaseException
+) -> AssignmentComputed:
+    """End the round of a leader that cannot plan: all members keep their claims.
+
+    References: KAFKA-13406 (repair, do not refuse).
+    """
+    plan = _chosen(assignors, request).stay(_turn_of(request))
+    failure = f"{type(error).__name__}: {error}"
+    return AssignmentComputed(request.token, tuple(sorted(plan.items())), failure)
+
+
+def _turn_of(request: ComputeAssignment) -> LeaderRound:
+    from holdfast.core.machine.leader.oversized import with_what_exists
+
+    partitions = dict(request.partitions)
+    return LeaderRound(
+        members=with_what_exists(request.members, partitions),
+        partitions=partitions,
+        generation=request.generation,
+        leader_id=request.member_id,
+        waited_ms=request.waited_ms,
+        unbroken=request.unbroken,
+        led=just_before(request),
+    )
+
+
+def led_round(request: ComputeAssignment, done: AssignmentComputed) -> LedRound:
+    """What the leader keeps of a round for its next turn."""
+    before = just_before(request)
+    settled = before is not None and before.settled and _same_members(before, request.members)
+    if not settled and done.failure is None and request.protocol_name in NAMES.values():
+        settled = any(_is_at_rest(data) for _, data in done.assignments)
+    return LedRound(
+        settled=settled,
+        generation=request.generation,
+        protocol_name=request.protocol_name,
+        members=request.members,
+        assignments=dict(done.assignments),
+    )
+
+
+def _same_members(led: LedRound, members: Sequence[JoinedMember]) -> bool:
+    return {m.member_id for m in led.members} == {m.member_id for m in members}
+
+
+def _is_at_rest(assignment: bytes) -> bool:
+    """Whether an assignment announces no other round."""
+    message = decode_member_assignment(assignment)
+    return message.revoked is None and not message.delay_ms
+
+
+def just_before(request: ComputeAssignment) -> LedRound | None:
+    """The round that the leader led, if it is the one just before and in the same protocol."""
+    led = request.led
+    if led is None or not request.unbroken or led.protocol_name != request.protocol_name:
+        return None
+    return led if led.generation == request.generation - 1 else None
+
+
+def _chosen(assignors: Sequence[Assignor], request: ComputeAssignment) -> Assignor:
+    return next(a for a in assignors if a.name == request.protocol_name)
+
+
+def _triples(members: Sequence[JoinedMember]) -> list[Member]:
+    return [(m.member_id, m.instance_id, m.metadata) for m in members]
+
+
+@dataclass(frozen=True, slots=True)
+class EagerAssignor:
+    """An eager assignor of the registry, in Kafka's bytes.
+
+    Parameters
+    ----------
+    name : str
+        Name in the registry and on the wire.
+    options : mapping
+        Options of the assignor.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    modes: frozenset[RebalanceMode] = EAGER
+
+    def __post_init__(self) -> None:
+        if find(self.name).cooperative:
+            raise ConfigError(f"{self.name} is cooperative; expected an eager assignor")
+
+    def subscribe(self, view: MemberView) -> bytes:
+        """Topics; if the assignor uses claims, what was owned before it was given up (KIP-54)."""
+        user_data = None
+        if find(self.name).uses_claims:
+            claims = StickyUserData(partitions=grouped(view.previous), generation=view.generation)
+            user_data = encode_sticky_user_data(claims)
+        return encode_subscription(
+            Subscription(version=3, topics=view.topics, user_data=user_data, rack=view.rack)
+        )
+
+    def read(self, assignment: bytes) -> Instruction:
+        """All partitions that the member shall own."""
+        return Instruction(assigned=resources_of(decode_assignment(assignment).partitions))
+
+    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
+        """The registry's assignor, bytes to bytes."""
+        from holdfast.core.machine.leader.leader_turn import perform_assignment
+
+        return perform_assignment(
+            self.name,
+            turn.read or _triples(turn.members),
+            turn.partitions,
+            lags=turn.lags,
+            racks=turn.racks,
+            generation=turn.first_impossible,
+            notes=turn.notes,
+            **self.options,
+        )
+
+    def stay(self, turn: LeaderRound) -> dict[str, bytes]:
+        """By range: members gave everything up before they joined, so there is nothing to keep."""
+        from holdfast.core.machine.leader.leader_turn import perform_assignment
+
+        members = [(m.member_id, None, m.metadata) for m in turn.members]
+        return perform_assignment("range", members, turn.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class CooperativeAssignor:
+    """Kafka's ``cooperative-sticky``: Design I inside the standard protocol.
+
+    Java members read the same bytes and skip the fields that only holdfast reads.
+    """
+
+    name: str = "cooperative-sticky"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    modes: frozenset[RebalanceMode] = EAGER | COOPERATIVE
+
+    def subscribe(self, view: MemberView) -> bytes:
+        """Subscription v3 with owned, generation and rack, and Java's user data."""
+        return encode_subscription(
+            Subscription(
+                version=3,
+                topics=view.topics,
+                user_data=encode_cooperative_user_data(view.generation),
+                owned=grouped(view.owned),
+                generation=view.generation,
+                rack=view.rack,
+            )
+        )
+
+    def read(self, assignment: bytes) -> Instruction:
+        """All that the member shall own: absence revokes. A frame of ours announces a round."""
+        message = decode_assignment(assignment)
+        again = False
+        if message.user_data and message.user_data.startswith(ASSIGNMENT_MAGIC):
+            again = decode_member_assignment(assignment).revoked is not None
+        return Instruction(assigned=resources_of(message.partitions), again=again)
+
+    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
+        """Target minus what others still claim; if something is withheld, all rejoin at once."""
+        from holdfast.core.machine.leader.false_claims import without_false_claims
+        from holdfast.core.machine.leader.leader_turn import read_group
+
+        group = read_group(
+            self.name,
+            turn.read or _triples(turn.members),
+            turn.partitions,
+            lags=turn.lags,
+            racks=turn.racks,
+            generation=turn.first_impossible,
+        )
+        group = without_false_claims(
+            group,
+            turn.led,
+            self.read,
+            leader_id=turn.leader_id,
+            last_generation=turn.last_generation,
+        )
+        result = assign_in_round(group, self.name, turn.notes, **self.options)
+        plan = {
+            member_id: tuple((topic, tuple(numbers)) for topic, numbers in own.items())
+            for member_id, own in result.to_dict().items()
+        }
+        if not result.withheld:
+            return {
+                m: encode_assignment(AssignmentMessage(partitions=p, user_data=None))
+                for m, p in plan.items()
+            }
+        return {
+            m: encode_member_assignment(MemberAssignment(assigned=p, revoked=()))
+            for m, p in plan.items()
+        }
+
+    def stay(self, turn: LeaderRound) -> dict[str, bytes]:
+        """What each member claims and no other member claims."""
+        from holdfast.core.machine.leader.subscriptions import undisputed
+
+        members = turn.subscribed_members()
+        return {
+            member_id: encode_assignment(AssignmentMessage(partitions=own, user_data=None))
+            for member_id, own in undisputed(members, turn.first_impossible).items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DesignAssignor:
+    """Designs I, II and III in holdfast's container.
+
+    Parameters
+    ----------
+    policy : Policy
+        The design and its settings.
+    """
+
+    policy: Policy
+    modes: frozenset[RebalanceMode] = EAGER | COOPERATIVE
+
+    def __post_init__(self) -> None:
+        info = find(self.policy.assignor)
+        if info.uses_lags and not info.uses_claims:
+            raise ConfigError(
+                f"partition.assignment.strategy: under {self.name}, {info.name} would move "
+                "partitions in every round, because lags are different in every round; take "
+                f"lag-sticky, which moves nothing without a reason, or holdfast.policy=eager"
+            )
+        if not info.uses_claims and self.policy.design is not Design.SIMPLE:
+            raise ConfigError(
+                f"partition.assignment.strategy: under {self.name}, {info.name} ignores what "
+                "members claim, so a member that comes back would not get its own partitions; "
+                "take cooperative-sticky, or leave the strategy out"
+            )
+
+    @property
+    def name(self) -> str:
+        """Protocol name; groups of different designs do not mix."""
+        return NAMES[self.policy.design]
+
+    def subscribe(self, view: MemberView) -> bytes:
+        """Topics and claims, the nonce, and the share of the memory as it came."""
+        timed = view.memory is not None and holds_times(view.memory)
+        return encode_member_subscription(
+            MemberSubscription(
+                topics=view.topics,
+                owned=grouped(view.owned),
+                generation=view.generation,
+                rack=view.rack,
+                nonce=view.nonce % NONCES,
+                leaving=view.leaving,
+                memory_age_ms=min(view.memory_age_ms, INT32_MAX) if timed else 0,
+                given_up=grouped(view.given_up),
+                memory=view.memory,
+            )
+        )
+
+    def read(self, assignment: bytes) -> Instruction:
+        """What is assigned and revoked: next = (owned - revoked) + assigned."""
+        message = decode_member_assignment(assignment)
+        revoked = resources_of(message.revoked or ())
+        assigned = resources_of(message.assigned)
+        return Instruction(
+            assigned=assigned - revoked if revoked else assigned,
+            revoked=revoked,
+            absence_revokes=False,
+            delay_ms=message.delay_ms,
+            again=message.revoked is not None,
+            memory=message.memory,
+            planned=message.planned,
+        )
+
+    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
+        """Plan one round; see :func:`holdfast.core.machine.leader.leader.plan_round`."""
+        from holdfast.core.machine.leader.false_claims import without_false_claims
+        from holdfast.core.machine.leader.leader import plan_round
+
+        members = turn.subscribed_members()
+        led = turn.led
+        done = plan_round(
+            self.policy,
+            members,
+            turn.partitions,
+            generation=turn.generation,
+            leader_id=turn.leader_id,
+            lags=turn.lags,
+            racks=turn.racks,
+            unbroken=turn.unbroken,
+            same_members=led is not None and led.settled and _same_members(led, turn.members),
+            believe=lambda group: without_false_claims(
+                group,
+                turn.led,
+                self.read,
+                leader_id=turn.leader_id,
+                last_generation=turn.last_generation,
+            ),
+        )
+        turn.notes.extend(done.notes)
+        assignments = dict(done.assignments)
+        for m in members:
+            if gone := _vanished(m.subscription.owned, turn.partitions):
+                # S9: no delay beside it, the memory keeps the deadline
+                done = replace(done, again=True, delay_ms=0)
+                planned = assignments[m.member_id]
+                both = grouped(sorted(gone | resources_of(planned.revoked)))
+                assignments[m.member_id] = replace(planned, revoked=both)
+            if m.member_id in done.disbelieved:
+                # The plan took these claims for none. Nobody waits for the member that makes them:
+                # it alone is told to give them up, and to join again.
+                planned = assignments[m.member_id]
+                wrong = _existing(m.subscription.owned, turn.partitions)
+                wrong -= resources_of(planned.listed)
+                assignments[m.member_id] = replace(planned, revoked=grouped(sorted(wrong)))
+        return self._written(turn, members, replace(done, assignments=assignments))
+
+    def _written(
+        self, turn: LeaderRound, members: Sequence[SubscribedMember], plan: PlannedRound
+    ) -> dict[str, bytes]:
+        """The assignments as bytes."""
+        from holdfast.core.machine.leader.counts import planned_counts
+        from holdfast.core.machine.leader.record_limit import fitting_shares
+        from holdfast.core.machine.leader.ring import LeftOut
+
+        planned = planned_counts(turn.partitions, members, turn.leader_id)
+        left_out, given = fitting_shares(
+            self.policy, members, plan, planned_bytes=len(planned or b"")
+        )
+        new_only = self.policy.omit_unchanged or left_out >= LeftOut.UNCHANGED
+        result = {}
+        for m in members:
+            own = plan.assignments[m.member_id]
+            # A static member that is back is answered with what was stored for it: it needs all.
+            listed = own.gained if new_only and m.instance_id is None else own.listed
+            result[m.member_id] = encode_member_assignment(
+                MemberAssignment(
+                    assigned=listed,
+                    revoked=own.revoked if own.revoked or plan.again else None,
+                    delay_ms=plan.delay_ms,
+                    memory=given.get(m.member_id) or None,
+                    planned=planned if m.member_id == turn.leader_id else None,
+                )
+            )
+        return result
+
+    def stay(self, turn: LeaderRound) -> dict[str, bytes]:
+        """Nothing new, nothing revoked; the memory travels on, brought up to date."""
+        from holdfast.core.machine.leader.leader import PlannedAssignment, PlannedRound
+        from holdfast.core.machine.leader.subscriptions import undisputed
+
+        members = turn.subscribed_members()
+        keeps = undisputed(members, turn.first_impossible)
+        return self._written(
+            turn,
+            members,
+            PlannedRound(
+                assignments={
+                    m: PlannedAssignment(kept=own, gained=(), revoked=())
+                    for m, own in keeps.items()
+                },
+                delay_ms=0,
+                again=False,
+                memory=self._kept_memory(turn, members, keeps),
+            ),
+        )
+
+    def _kept_memory(
+        self,
+        turn: LeaderRound,
+        members: Sequence[SubscribedMember],
+        keeps: Mapping[str, TopicPartitions],
+    ) -> RoundMemory | None:
+        """The memory of a round without a plan; None if it would claim to know what it does not."""
+        from holdfast.core.machine.leader.deferral import owed
+        from holdfast.core.machine.leader.recall import recall
+        from holdfast.core.machine.leader.ring import RoundMemory
+
+        if not self.policy.remembers:
+            return None
+        memory = recall(self.policy, members, turn.generation, turn.leader_id)
+        if memory is None or not memory.complete:
+            return None
+        return RoundMemory(
+            generation=turn.generation,
+            leader_id=turn.leader_id,
+            members=tuple(members),
+            owned={member_id: own for member_id, own in keeps.items() if own},
+            waiting=owed(self.policy, members, memory),
+            pace_ms=memory.pace_ms,
+        )
+
+
+def _existing(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozenset[Resource]:
+    """Claims of partitions that exist."""
+    return frozenset(
+        (topic, number)
+        for topic, numbers in owned
+        if (count := partitions.get(topic, 0))
+        for number in numbers
+        if 0 <= number < count
+    )
+
+
+def _vanished(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozenset[Resource]:
+    """Claims of partitions beyond the last one of their topic, which has lost partitions.
+
+    They are revoked here, because only what another member shall own is revoked elsewhere. Claims
+    of a topic that is not known stay: the topic may be known again in the next round.
+    """
+    beyond = (
+        (topic, number)
+        for topic, numbers in owned
+        if max(numbers, default=-1) >= (count := partitions.get(topic, 2**31))
+        for number in numbers
+        if number >= count
+    )
+    return frozenset(beyond)

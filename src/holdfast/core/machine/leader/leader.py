@@ -1,0 +1,424 @@
+"""A round of a design: from subscriptions to what each member keeps, gains and gives up.
+
+**Rules.**
+
+- A plan is a pure function of the set of subscriptions, the partition counts and the policy. Time
+  enters only as the remaining time of deadlines (S13).
+- A partition that some member claims is assigned to no other member in the same round (S3, S4). A
+  partition is revoked only from a member that claims it in this round (S8).
+- Only what was lost waits. All else is balanced as if the partitions that wait did not exist, so
+  new members are served at once, and a departure alone moves nothing. Example: A, B and C own ten
+  each, C departs, D, E and F join: they get four each of what A and B own, and C's ten wait.
+- All members are given the same delay, and a round that revokes carries none (S9). The deadlines
+  stay in the memory, and the next round gives the first of them to all members again.
+- Design III moves at most ``batch`` partitions, then waits ``interval_ms``. To revoke a claim that
+  cannot stand (claimed twice, of an old generation, not subscribed) is not a move and happens at
+  once.
+
+**Strategy.** Subscriptions become columns (:func:`group_of`); :mod:`holdfast.core.assignors.claims`
+settles the claims; :mod:`holdfast.core.machine.leader.deferral` says what waits and what is pinned
+to a member; an assignor of the registry computes the target, the owner wanted for every partition.
+A member gains the target partitions that it does not claim, and gives up its other claims.
+
+References: Incremental Cooperative Rebalancing, "Leader process" of Designs I, II and III;
+KIP-429, "Consumer leader".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from holdfast.core.assignors.claims import Claims, normalise
+from holdfast.core.assignors.registry import assign_in_round
+from holdfast.core.machine.leader.deferral import Deferral, defer
+from holdfast.core.machine.leader.false_claims import settled_by_memory
+from holdfast.core.machine.leader.recall import recall
+from holdfast.core.machine.leader.ring import RoundMemory
+from holdfast.core.machine.leader.subscriptions import SubscribedMember, without_claims
+from holdfast.core.machine.leader.targets import isolated_target, weighted_target
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.columns import I32, NO_OWNER, Mask, frozen
+from holdfast.core.model.designs import Design
+from holdfast.core.model.group import Group
+from holdfast.core.model.lag import lag_column
+from holdfast.core.model.measure import loads
+from holdfast.core.model.partition_columns import (
+    partitions_by_member,
+    partitions_by_owner,
+    partitions_of,
+)
+from holdfast.core.model.partitions import TopicPartitions, merge_topics
+from holdfast.core.model.reported import ReportedClaims, Subscriptions
+from holdfast.core.model.topics import Topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedAssignment:
+    """The assignment of one member in one round: next = (owned - revoked) + gained.
+
+    ``kept`` are its claims that it keeps.
+    """
+
+    kept: TopicPartitions
+    gained: TopicPartitions
+    revoked: TopicPartitions
+
+    @property
+    def listed(self) -> TopicPartitions:
+        """All that the member is to own, by topic."""
+        return merge_topics((*self.kept, *self.gained)) if self.gained else self.kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRound:
+    """The outcome of one round.
+
+    Parameters
+    ----------
+    assignments : dict of str to PlannedAssignment
+        By member id, sorted.
+    delay_ms : int
+        Until all members rejoin at the latest, 0 for no such time.
+    again : bool
+        Whether all members rejoin at once.
+    memory : RoundMemory or None
+        What the next leader must know, to be carried by the members; Design I has none.
+    moves_left : int
+        Moves that a later batch makes (Design III).
+    disbelieved : set of str
+        Members of which some claim counted as none, because it cannot be true.
+    notes : tuple of str
+        What a person should know of the plan.
+    """
+
+    assignments: dict[str, PlannedAssignment]
+    delay_ms: int
+    again: bool
+    memory: RoundMemory | None
+    moves_left: int = 0
+    disbelieved: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+
+
+def plan_round(
+    policy: Policy,
+    members: Sequence[SubscribedMember],
+    partitions: Mapping[str, int],
+    *,
+    generation: int,
+    leader_id: str = "",
+    lags: Mapping[str, Sequence[int]] | None = None,
+    racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
+    unbroken: bool = True,
+    same_members: bool = False,
+    believe: Callable[[Group], Group] = lambda group: group,
+) -> PlannedRound:
+    """Plan one round of Design I, II or III.
+
+    Parameters
+    ----------
+    policy : Policy
+        The design and its settings.
+    members : sequence of SubscribedMember
+        In any order.
+    partitions : mapping of str to int
+        Partition count of each topic that exists.
+    generation : int
+        Of this round, from JoinGroup.
+    leader_id : str
+        The member that plans; what it brings itself it trusts before all others.
+    lags, racks : mapping, optional
+        As for :func:`holdfast.core.machine.leader.leader_turn.perform_assignment`.
+    unbroken : bool
+        Whether no claim of this or a later generation can be true, as in
+        :class:`~holdfast.core.machine.actions.ComputeAssignment`.
+    same_members : bool
+        Whether a round with exactly these members has left nothing to do, and this leader has led
+        all rounds since. Isolated kinds are then left alone unless they have changed themselves.
+    believe : callable, optional
+        Takes claims away that the leader knows to be false.
+
+    Raises
+    ------
+    ModelError
+        If member ids repeat, or lags do not fit the partitions.
+
+    References: Incremental Cooperative Rebalancing, "Leader process".
+    """
+    members = sorted(members, key=lambda m: m.member_id)
+    first_impossible = generation if unbroken else None
+    lies = np.array([unbroken and m.subscription.generation >= generation for m in members], bool)
+    for i in np.flatnonzero(lies).tolist():
+        members[i] = without_claims(members[i])
+    group = group_of(members, partitions, generation=first_impossible, lags=lags, racks=racks)
+    memory = recall(policy, members, generation, leader_id) if policy.remembers else None
+    reported, group = group, believe(group)
+    group = settled_by_memory(group, members, memory)
+    claims = normalise(group)
+    deferral = defer(policy, claims, members, memory, _unclaimed(claims))
+    planner = _RoundPlanner(policy, claims, members, deferral, same_members=same_members)
+    done = planner.finish(generation, leader_id)
+    lies |= np.diff(reported.claim_start) > np.diff(group.claim_start)
+    lies[reported.foreign_member] |= len(reported.foreign_tp) > len(group.foreign_tp)
+    disbelieved = frozenset(group.member_ids[i] for i in np.flatnonzero(lies).tolist())
+    return replace(done, disbelieved=disbelieved)
+
+
+def group_of(
+    members: Sequence[SubscribedMember],
+    partitions: Mapping[str, int],
+    *,
+    generation: int | None = None,
+    lags: Mapping[str, Sequence[int]] | None = None,
+    racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
+) -> Group:
+    """Members, sorted by id, as a group; one that leaves for good subscribes to nothing.
+
+    ``generation`` is that of the round: claims of it or a later one count as none.
+    """
+    said = [m.subscription for m in members]
+    topics = Topics.from_counts(
+        partitions, racks=racks, more_racks=(s.rack for s in said if s.rack is not None)
+    )
+    return Group.build(
+        topics=topics,
+        member_ids=tuple(m.member_id for m in members),
+        instance_ids=tuple(m.instance_id for m in members),
+        subscriptions=Subscriptions.from_names(
+            topics, (() if m.leaves_for_good else m.subscription.topics for m in members)
+        ),
+        claims=ReportedClaims.from_partitions(topics, [s.owned for s in said]),
+        generation=np.array([s.generation for s in said], np.int32),
+        rack=topics.rack_indices([s.rack for s in said]),
+        lags=lag_column(lags, topics),
+        round_generation=generation,
+    )
+
+
+def _unclaimed(claims: Claims) -> Mask:
+    """Topic-partitions with a subscriber and without a claim, bool[n_tps]."""
+    free: Mask = claims.group.has_subscriber[claims.group.topics.topic_of]
+    free[claims.claim_tp] = False
+    return free
+
+
+class _RoundPlanner:
+    """One round in columns: owners before, owners wanted, claims given up."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        claims: Claims,
+        members: Sequence[SubscribedMember],
+        deferral: Deferral,
+        *,
+        same_members: bool = False,
+    ):
+        self.policy = policy
+        self.same_members = same_members
+        self.claims = claims
+        self.members = members
+        self.group = claims.group
+        self.waits = np.zeros(self.group.topics.n_tps, bool)
+        for waiting in deferral.waiting:
+            self.waits[waiting.tps] = True
+        self.deferral = deferral
+        self.pinned = self._valid(deferral.pinned)
+        self.claimed = np.zeros(self.group.topics.n_tps, bool)
+        self.claimed[claims.claim_tp] = True
+        held_back = self.claimed & (self.waits | (self.pinned != NO_OWNER))
+        self.owner = np.where(held_back, NO_OWNER, claims.owner).astype(np.int32)
+        self.again = False
+        self.notes: list[str] = []
+        self.moves_left = 0
+        self.pace_ms = 0
+
+    def _valid(self, pinned: I32) -> I32:
+        """Pins to members that subscribe."""
+        tps = np.flatnonzero(pinned != NO_OWNER)
+        if not len(tps):
+            return pinned
+        fits = self.group.is_subscribed(pinned[tps], self.group.topics.topic_of[tps])
+        pinned = pinned.copy()
+        pinned[tps[~fits]] = NO_OWNER
+        return pinned
+
+    def target(self) -> I32:
+        """Owner wanted for each topic-partition; pins count as claims, what waits has no owner."""
+        group = self._with_pins()
+        if not self.waits.any():
+            return self._computed(group)
+        rest, kept = group.without_partitions(self.waits)
+        target = np.full(group.topics.n_tps, NO_OWNER, np.int32)
+        target[kept] = self._computed(rest)
+        return target
+
+    def _computed(self, group: Group) -> I32:
+        policy = self.policy
+        if policy.isolate:
+            level = not self.same_members
+            return isolated_target(group, self._registry, policy.weights, level=level)
+        if policy.weights:
+            return weighted_target(group, policy.weights)
+        return self._registry(group)
+
+    def _registry(self, group: Group) -> I32:
+        name, options = self.policy.assignor, dict(self.policy.options)
+        return assign_in_round(group, name, self.notes, **options).target
+
+    def _with_pins(self) -> Group:
+        group = self.group
+        newest = int(group.generation.max(initial=-1))
+        # A member that claims something gets its pins beside that; they must cost nobody a claim.
+        speaks = np.diff(group.claim_start) == 0
+        tps = np.flatnonzero(self.pinned != NO_OWNER).astype(np.int32)
+        tps = tps[speaks[self.pinned[tps]]]
+        if not len(tps):
+            return group
+        member = np.concatenate((group.claim_members(), self.pinned[tps]))
+        tp = np.concatenate((group.claim_tp, tps))
+        # A pin stands beside the newest claims, so the pinned member speaks with their generation.
+        generation = group.generation.copy()
+        generation[np.unique(self.pinned[tps])] = newest
+        return group.with_claims(member, tp, generation=frozen(generation))
+
+    def finish(self, generation: int, leader_id: str) -> PlannedRound:
+        """Hand out what may be, ask back what must be, write the memory."""
+        target, owner = self.target(), self.owner
+        wrong_member, wrong_tp = self._wrong_claims(owner)
+        moves = self._moves(owner, target)
+        revoked_member = np.concatenate((wrong_member, owner[moves]))
+        revoked_tp = np.concatenate((wrong_tp, moves)).astype(np.int32)
+        handed = np.where(self.claimed | self.waits, NO_OWNER, target)
+        exact = np.isin(self.pinned, np.array(self.deferral.exact, np.int32)) & ~self.claimed
+        if self.waits.any():  # while something waits, others that were here get nothing lost (D1)
+            exact = (self.pinned != NO_OWNER) & ~self.claimed
+        handed = self._exchanged(handed, exact)
+        if (handed[exact] != target[exact]).any():
+            self.again = True  # given by identity, to be balanced in a round of its own
+        if len(revoked_tp):
+            self.again = True
+        next_owner = np.where(handed != NO_OWNER, handed, owner)
+        next_owner[moves] = NO_OWNER  # other claims that are revoked were not their owner's
+        delay_ms = 0 if self.again else self._delay_ms()
+        held = partitions_by_owner(self.group.topics, next_owner)
+        memory = self._memory(generation, leader_id, held)
+        kept_owner = np.where(handed != NO_OWNER, NO_OWNER, next_owner).astype(np.int32)
+        gained = partitions_by_owner(self.group.topics, handed.astype(np.int32))
+        kept = partitions_by_owner(self.group.topics, kept_owner) if gained else held
+        revoked = partitions_by_member(self.group.topics, revoked_member, revoked_tp)
+        assignments = {
+            m.member_id: PlannedAssignment(
+                kept=kept.get(i, ()), gained=gained.get(i, ()), revoked=revoked.get(i, ())
+            )
+            for i, m in enumerate(self.members)
+        }
+        return PlannedRound(
+            assignments=assignments,
+            delay_ms=delay_ms,
+            again=self.again,
+            memory=memory,
+            moves_left=self.moves_left,
+            notes=tuple(dict.fromkeys(self.notes)),
+        )
+
+    def _exchanged(self, handed: I32, exact: Mask) -> I32:
+        """What is handed out, with ``exact`` pins obeyed.
+
+        A member that gets a pin which the target gives to another gives that one an unclaimed
+        partition of the same topic in return, if the target gives one to it.
+        """
+        given = np.where(exact, self.pinned, handed).astype(np.int32)
+        instead = np.flatnonzero(exact & (handed != NO_OWNER) & (handed != self.pinned))
+        if not len(instead):
+            return given
+        topic_of = self.group.topics.topic_of
+        spare: dict[tuple[int, int], list[int]] = {}
+        for tp in np.flatnonzero(~exact & np.isin(handed, self.pinned[instead])).tolist():
+            spare.setdefault((int(handed[tp]), int(topic_of[tp])), []).append(tp)
+        for tp in instead.tolist():
+            in_return = spare.get((int(self.pinned[tp]), int(topic_of[tp])))
+            if in_return:
+                given[in_return.pop()] = handed[tp]
+        return given
+
+    def _wrong_claims(self, owner: I32) -> tuple[I32, I32]:
+        """Claims that cannot stand: of another's, doubled, or outside the subscription."""
+        tp, member = self.claims.claim_tp, self.claims.claim_member
+        foreign = np.zeros(len(tp), bool)
+        foreign[len(self.group.claim_tp) :] = True
+        wrong = np.flatnonzero(foreign | (owner[tp] != member))
+        return member[wrong], tp[wrong]
+
+    def _moves(self, owner: I32, target: I32) -> I32:
+        """Topic-partitions to ask back for balance, int32[...]."""
+        moves = np.flatnonzero((owner != NO_OWNER) & (target != owner)).astype(np.int32)
+        paced = self._is_paced()[self.group.topics.topic_of[moves]]
+        batch = self._batch(moves[paced], owner, target)
+        return np.sort(np.concatenate((moves[~paced], batch))) if len(batch) else moves[~paced]
+
+    def _is_paced(self) -> Mask:
+        """Whether Design III moves a topic's partitions, bool[n_topics]."""
+        names = self.group.topics.names
+        paced = np.full(len(names), self.policy.design is Design.INCREMENTAL)
+        for kind in self.policy.kinds.keys() & self.group.topics.index.keys():
+            paced[self.group.topics.index[kind]] = self.policy.design_of(kind) is Design.INCREMENTAL
+        return paced
+
+    def _batch(self, moves: I32, owner: I32, target: I32) -> I32:
+        """Those of Design III's moves that are made in this round."""
+        none = np.empty(0, np.int32)
+        if not len(moves):
+            self.pace_ms = self.deferral.pace_ms
+            return none
+        if self.deferral.pace_ms > self.policy.tolerance_ms:
+            self.pace_ms, self.moves_left = self.deferral.pace_ms, len(moves)
+            return none
+        if (~self.claimed & ~self.waits & (target != NO_OWNER)).any():
+            # Hand out first: a batch begins when the one before has arrived.
+            self.moves_left = len(moves)
+            self.pace_ms = self.policy.interval_ms
+            self.again = self.policy.interval_ms == 0
+            return none
+        self.moves_left = max(0, len(moves) - self.policy.batch)
+        return self._lightest_surplus(moves, owner, target)
+
+    def _lightest_surplus(self, moves: I32, owner: I32, target: I32) -> I32:
+        """The batch that evens out most: from the fullest members to the emptiest."""
+        load = loads(owner, self.group.n_members)
+        chosen = np.zeros(len(moves), bool)
+        gives, takes = owner[moves], target[moves]
+        for _ in range(min(self.policy.batch, len(moves))):
+            surplus = np.where(chosen, np.iinfo(np.int64).min, load[gives] - load[takes])
+            best = int(np.argmax(surplus))  # of equal ones the first, which has the lowest tp
+            chosen[best] = True
+            load[gives[best]] -= 1
+            load[takes[best]] += 1
+        return moves[chosen]
+
+    def _delay_ms(self) -> int:
+        """Until the first deadline or the next batch, whichever comes first."""
+        times = [self.deferral.delay_ms] if self.waits.any() else []
+        return min([*times, self.pace_ms] if self.moves_left else times, default=0)
+
+    def _memory(
+        self, generation: int, leader_id: str, held: Mapping[int, TopicPartitions]
+    ) -> RoundMemory | None:
+        if not self.policy.remembers:
+            return None
+        topics = self.group.topics
+        return RoundMemory(
+            generation=generation,
+            leader_id=leader_id,
+            members=tuple(self.members),
+            owned={self.members[i].member_id: own for i, own in held.items()},
+            waiting=tuple(
+                replace(w.who, delay_ms=w.remaining_ms, owned=partitions_of(topics, w.tps))
+                for w in (*self.deferral.waiting, *self.deferral.held_back)
+            )
+            + self.deferral.arrived,
+            pace_ms=self.pace_ms,
+        )

@@ -1,0 +1,241 @@
+"""The memory of a round, divided among its members.
+
+**Rules.**
+
+1. The *identity* of a member is a hash of its instance id if it is static, else of its member id,
+   cut to the fewest bytes at which no two members of the round are alike, and to no fewer than 3 in
+   a group of up to 32 members, 4 in a larger one. Members in the order of their identities are a
+   *ring*: the last one stands before the first one. So a member that comes has the identity of
+   another one by chance in two of a million cases at most, up to 8,192 members.
+2. The share of a member names its three predecessors in the ring: who they are, and what they own
+   after the round. So three members know what a member owned, and its own claim says it too. Any
+   three members may die at once: of a dead member and its three holders one is alive.
+   Example: a ring of A, B, C, D and E. C carries A, B and E; what A owned is known to B, C and D.
+3. A share is a complete statement about the ring from behind its fourth predecessor, whose identity
+   it has, to its own member. A member there that owns nothing is not named.
+   Example: A, B and E die. C names them and says that nobody stands between D and E.
+4. The list of what waits is carried by the leader and the next three members of the ring. All
+   others carry its digest, which says whose list is true. A list without partitions tells only who
+   came lately (:mod:`holdfast.core.machine.leader.successors`); it has no digest.
+5. The pace of Design III is in every share.
+6. If shares are too large, parts are left out in the order of :class:`LeftOut`.
+
+**Strategy.** Each member's entry is written once; a share is a few entries joined. All of it is
+linear in the members and in what they own.
+
+References: Incremental Cooperative Rebalancing, Design II, "Leader exits"; Stoica et al., "Chord",
+whose successor lists hold copies in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import lru_cache
+from hashlib import blake2b
+
+from holdfast.core.machine.leader.subscriptions import SubscribedMember
+from holdfast.core.model.partitions import TopicPartitions, merge_topics
+from holdfast.core.wire.layouts.memory import (
+    COPIES,
+    CROWDS,
+    IDENTITY_BYTES,
+    TOPIC_BITS,
+    RememberedMember,
+    Sizes,
+    digest_of,
+    encode_neighbour,
+    encode_waiting,
+    join_share,
+)
+
+FULL_BYTES = IDENTITY_BYTES[-1]
+
+FEW = 32
+"""In a group of up to so many members identities are a byte shorter."""
+
+
+class LeftOut(IntEnum):
+    """What does not fit and is left out; each step leaves out what the ones before it do, too."""
+
+    NOTHING = 0
+    THIRD_COPIES = 1
+    SECOND_COPIES = 2
+    OWNED = 3  # shares say who was there, and not what it owned
+    SHARES = 4  # only what waits is remembered
+    LISTS = 5  # only the leader carries the list of what waits
+    UNCHANGED = 6  # assignments list what is new, and not what a member keeps
+    MEMORY = 7  # nobody carries anything
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundMemory:
+    """What the next leader must know of a round.
+
+    Parameters
+    ----------
+    generation : int
+        Of the round.
+    leader_id : str
+        The member that leads it; if it is not in the round, the first member of the ring.
+    members : tuple of SubscribedMember
+        Those of the round.
+    owned : mapping of str to (topic, partitions)
+        What a member owns after the round, by member id; nothing if it is not there.
+    waiting : tuple of RememberedMember
+        Departed members with the time and the partitions that wait; topics by name.
+    pace_ms : int
+        Design III: how long until the next batch.
+    """
+
+    generation: int
+    leader_id: str
+    members: tuple[SubscribedMember, ...]
+    owned: Mapping[str, TopicPartitions]
+    waiting: tuple[RememberedMember, ...] = ()
+    pace_ms: int = 0
+
+
+@lru_cache(maxsize=16_384)
+def _hashed(name: str) -> bytes:
+    return blake2b(name.encode(errors="surrogatepass"), digest_size=FULL_BYTES).digest()
+
+
+def identity_of(member: SubscribedMember) -> bytes:
+    """The whole identity of a member, 8 bytes."""
+    if member.instance_id is not None:
+        return _hashed(f"static {member.instance_id}")
+    return _hashed(f"member {member.member_id}")
+
+
+def hash_of_topic(topic: str) -> bytes:
+    """The whole hash of a topic, 8 bytes."""
+    return _hashed(f"topic {topic}")
+
+
+def topic_hash(topic: str, size: int) -> str:
+    """How a topic stands in a share: so many bits of its hash."""
+    return f"{int.from_bytes(hash_of_topic(topic), 'big'):0{8 * FULL_BYTES}b}"[:size]
+
+
+def shares(memory: RoundMemory, left_out: LeftOut = LeftOut.NOTHING) -> dict[str, bytes]:
+    """The share of each member, by member id; empty bytes for no share.
+
+    Notes
+    -----
+    Cost: linear in the members and in the partitions that they own.
+
+    References: Incremental Cooperative Rebalancing, Design II, "Leader exits".
+    """
+    ring = sorted(memory.members, key=lambda m: (identity_of(m), m.member_id))
+    if not ring or left_out >= LeftOut.MEMORY:
+        return dict.fromkeys((m.member_id for m in ring), b"")
+    sizes, short = _sizes(ring, memory)
+    copies = 0 if left_out >= LeftOut.SHARES else max(1, COPIES - left_out)
+    identities = [identity_of(m)[: sizes.identity_bytes] for m in ring]
+    entries: list[tuple[bytes, str]] = []
+    if copies:
+        names_owned = left_out < LeftOut.OWNED
+        entries = [
+            (identity, encode_neighbour(_entry(m, memory.owned, short, names_owned), sizes))
+            for identity, m in zip(identities, ring, strict=True)
+        ]
+    waiting = _list_of(memory.waiting, short, sizes) if memory.waiting else None
+    digest = digest_of(waiting) if waiting and any(w.owned for w in memory.waiting) else b""
+    carriers = _carriers(ring, memory.leader_id, 1 if left_out >= LeftOut.LISTS else 1 + COPIES)
+    result = {}
+    for at, member in enumerate(ring):
+        carries = waiting is not None and at in carriers
+        if not copies and not carries:
+            result[member.member_id] = b""
+            continue
+        before = min(copies, len(ring) - 1)
+        places = [(at - back) % len(ring) for back in range(before, 0, -1)]
+        whole = bool(copies) and before == len(ring) - 1
+        result[member.member_id] = join_share(
+            sizes,
+            generation=memory.generation,
+            pace_ms=memory.pace_ms,
+            whole=whole,
+            after=b"" if whole or not copies else identities[(at - before - 1) % len(ring)],
+            neighbours=[entries[p] for p in places if ring[p].member_id in memory.owned],
+            waiting=waiting if carries else None,
+            digest=digest,
+        )
+    return result
+
+
+def _sizes(
+    ring: Sequence[SubscribedMember], memory: RoundMemory
+) -> tuple[Sizes, Mapping[str, str]]:
+    """The fewest bits for identities, topics and partitions, and the topics in so many bits.
+
+    In a group with one topic, a topic is no bits: what was owned is of that topic.
+    """
+    owned = [*memory.owned.values(), *(w.owned or () for w in memory.waiting)]
+    named = {topic for own in owned for topic, _ in own}
+    subscribed = {m.subscription.topics for m in ring}
+    topics = named.union(*subscribed)
+    topic_bits = 0
+    if len(topics) > 1:
+        hashes = [topic_hash(topic, TOPIC_BITS[-1]) for topic in topics]
+        topic_bits = _fewest(hashes, TOPIC_BITS[8:])
+    numbers = [numbers for own in owned for _, numbers in own if numbers]
+    counts = sorted(map(len, numbers))
+    least = IDENTITY_BYTES[len(ring) > FEW]
+    sizes = Sizes(
+        identity_bytes=_fewest(map(identity_of, ring), range(least, IDENTITY_BYTES.stop)),
+        topic_bits=topic_bits,
+        partition_bits=max(map(max, numbers), default=0).bit_length(),
+        crowd=min((len(ring) - 1).bit_length(), CROWDS[-1]),
+        usual_count=counts[len(counts) // 2] if counts else 1,
+    )
+    return sizes, {topic: topic_hash(topic, topic_bits) for topic in named}
+
+
+def _entry(
+    member: SubscribedMember,
+    owned: Mapping[str, TopicPartitions],
+    short: Mapping[str, str],
+    names_owned: bool,
+) -> RememberedMember:
+    """A member as it stands in the shares of others."""
+    own: TopicPartitions | None = _hashed_topics(owned.get(member.member_id, ()), short)
+    if own and not names_owned:
+        own = None
+    return RememberedMember(
+        identity=identity_of(member), static=member.instance_id is not None, owned=own
+    )
+
+
+def _list_of(waiting: Sequence[RememberedMember], short: Mapping[str, str], sizes: Sizes) -> str:
+    most = sizes.identity_bytes
+    return encode_waiting(
+        [
+            replace(w, owned=_hashed_topics(w.owned, short))
+            if w.owned
+            else replace(w, identity=w.identity[:most])
+            for w in waiting
+        ],
+        sizes,
+    )
+
+
+def _hashed_topics(owned: TopicPartitions, short: Mapping[str, str]) -> TopicPartitions:
+    return merge_topics((short[topic], numbers) for topic, numbers in owned if numbers)
+
+
+def _carriers(ring: Sequence[SubscribedMember], leader_id: str, count: int) -> frozenset[int]:
+    """Places in the ring of the leader and of those after it."""
+    first = next((at for at, m in enumerate(ring) if m.member_id == leader_id), 0)
+    return frozenset((first + step) % len(ring) for step in range(count))
+
+
+def _fewest(hashes: Iterable[bytes] | Iterable[str], sizes: range) -> int:
+    """The smallest of these sizes at which no two hashes are alike, else the largest."""
+    found = list(hashes)
+    for size in sizes:
+        if len({h[:size] for h in found}) == len(found):
+            return size
+    return sizes[-1]

@@ -1,0 +1,248 @@
+"""Successors: newcomers that came before the members whose places they take.
+
+A Deployment of Kubernetes that surges starts the new process first and ends the old one when the
+new one is ready. The group is then as strong as it was, so nobody is waited for. All examples are
+a group of A, B and C with a delay of 60 s that has been as it is for a long time.
+
+**Rules.**
+
+1. An *arrival* is a newcomer that took no departed member's place, in a group that had not grown
+   for 30 s (:data:`START_MS`), or for the delay if that is shorter. Newcomers in a group that grew
+   more lately are its start, and make it grow. The memory keeps an arrival for the delay. Example:
+   A, B and C start within 2 s: none of them is an arrival. D comes a minute later and is one.
+2. A departed dynamic member that is no arrival has a *successor* if an arrival is here that
+   subscribes to all it owned. What it owned does not wait then: it is dealt like partitions that
+   nobody ever owned, as in Design I. Nobody gets more than its share, whatever it says. The arrival
+   is forgotten: each departure needs one of its own. Oldest first.
+   Example: D comes and takes its share of A's, B's and C's. 20 s later A leaves: what A owned goes
+   to B, C and D at once. Then C dies, and what C owned waits.
+3. An arrival that departs is itself waited for, as anybody is. The newcomer that takes its place
+   becomes the arrival, with the time that is left.
+4. A departed member whose wait ran out leaves a *vacancy* for another delay. A newcomer that takes
+   nobody's place fills one, and is no arrival then: it is the member that is back late. Example: A
+   leaves, and 60 s later what A owned goes to B and C. A returns as D. Then B leaves, and is waited
+   for as A was.
+5. A member that was there and owns nothing is no arrival. Nor is one that is back, by identity or
+   in the place of a departed one. Static members have no successors: only they come back.
+6. Unknown owners, if more than three neighbours of a member have gone with it, have a successor if
+   one is left when all others are served, in a group without static members.
+7. No more arrivals and vacancies are remembered than a quarter of the members, rounded up, and no
+   more than :data:`MOST`: a Deployment surges by a quarter unless it is told otherwise. Who is not
+   remembered is no successor.
+
+How a member ended cannot be seen: a coordinator says neither that a member left nor that its
+session ran out. So a death soon after a scale-up costs what it costs without a delay, and an old
+process that is killed in a surge has a successor too. The memory does not name members without
+partitions: if one of them bounces, where members are more than partitions, it counts as an arrival.
+
+**Strategy.** Pure functions from the entries of the memory to those of the next one. An entry's
+age is the delay less what remains of it.
+
+References: Incremental Cooperative Rebalancing, Design II, "Leader process": "if we detect a new
+member, we want to utilize it immediately to resolve the imbalance".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.core.machine.leader.recall import Memory
+from holdfast.core.machine.leader.ring import identity_of
+from holdfast.core.machine.leader.subscriptions import SubscribedMember
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.columns import I32
+from holdfast.core.wire.layouts.memory import RememberedMember
+
+START_MS = 30_000
+"""A group that starts is told from a surge by its pauses. The number is small beside a usual delay:
+a surge that is taken for a start costs the delay, a start that is taken for a surge a few moves."""
+
+MOST = 32
+"""So many entries cost less than a thousandth of the record of a group that may have them."""
+
+_VACANCY = RememberedMember(identity=b"", static=True)
+_GROWTH = RememberedMember(identity=b"")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A newcomer that may be a successor.
+
+    Parameters
+    ----------
+    who : RememberedMember
+        Its entry of the memory.
+    member : int
+        Its index in the round, -1 if it has departed.
+    age_ms : int
+        Since it came.
+    """
+
+    who: RememberedMember
+    member: int
+    age_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrivals:
+    """Who came lately, oldest first.
+
+    Parameters
+    ----------
+    open : tuple of Arrival
+        Those that may be successors.
+    vacant_ms : tuple of int
+        The ages of vacancies.
+    grown_ms : int or None
+        Since the group grew; None if that is longer ago than counts.
+    """
+
+    open: tuple[Arrival, ...] = ()
+    vacant_ms: tuple[int, ...] = ()
+    grown_ms: int | None = None
+
+    @property
+    def members(self) -> frozenset[int]:
+        """Indices of the arrivals that are here."""
+        return frozenset(a.member for a in self.open if a.member >= 0)
+
+    def entries(self, policy: Policy) -> tuple[RememberedMember, ...]:
+        """As they stand in the memory."""
+        left_ms = policy.longest_delay_ms
+        kept = [replace(_VACANCY, delay_ms=left_ms - ms) for ms in self.vacant_ms]
+        kept += [replace(a.who, delay_ms=left_ms - a.age_ms) for a in self.open]
+        if self.grown_ms is not None:
+            kept.append(replace(_GROWTH, delay_ms=left_ms - self.grown_ms))
+        return tuple(entry for entry in kept if entry.delay_ms > policy.tolerance_ms)
+
+
+def start_ms(policy: Policy) -> int:
+    """How long a group must not have grown before a newcomer is an arrival."""
+    return min(START_MS, policy.longest_delay_ms) - policy.tolerance_ms
+
+
+def most_remembered(members: int) -> int:
+    """How many arrivals and vacancies a group of so many members remembers (rule 7)."""
+    return min(MOST, -(-members // 4))
+
+
+def remembered(
+    policy: Policy, members: Sequence[SubscribedMember], memory: Memory | None
+) -> Arrivals:
+    """The arrivals of a round by the memory; without any the group starts (rule 1)."""
+    if memory is None:
+        return Arrivals(grown_ms=0)
+    most_ms = policy.longest_delay_ms
+    entries = [e for e in memory.arrived if e.delay_ms > policy.tolerance_ms]
+    sizes = {len(e.identity) for e in entries}
+    found = {identity_of(m)[:size]: i for i, m in enumerate(members) for size in sizes}
+    came = [
+        Arrival(who=e, member=found.get(e.identity, -1), age_ms=most_ms - e.delay_ms)
+        for e in entries
+        if e.identity
+    ]
+    grown = [most_ms - e.delay_ms for e in entries if not e.identity and not e.static]
+    grown = [ms for ms in grown if ms < start_ms(policy)]
+    return Arrivals(
+        open=tuple(
+            sorted(
+                (a for a in came if a.member < 0 or members[a.member].stays),
+                key=lambda a: (-a.age_ms, a.who.identity),
+            )
+        ),
+        vacant_ms=tuple(most_ms - e.delay_ms for e in entries if e.static and not e.identity),
+        grown_ms=min(grown, default=None),
+    )
+
+
+def served_by(
+    arrivals: Arrivals,
+    subscribed: Mapping[int, Collection[int]],
+    wanted: Sequence[Collection[int]],
+) -> tuple[frozenset[int], Arrivals]:
+    """Which departed members have a successor, and the arrivals that are left (rule 2).
+
+    Parameters
+    ----------
+    subscribed : mapping of int to collection of int
+        Topics of each arrival, by its index in the round.
+    wanted : sequence of collection of int
+        Topics of what each departed member owned.
+
+    Returns
+    -------
+    frozenset of int, Arrivals
+        Indices into ``wanted``.
+    """
+    left, served = list(arrivals.open), set()
+    for at, topics in enumerate(wanted):
+        fits = (a for a in left if a.member >= 0 and set(topics) <= set(subscribed[a.member]))
+        if (successor := next(fits, None)) is not None:
+            left.remove(successor)
+            served.add(at)
+    return frozenset(served), replace(arrivals, open=tuple(left))
+
+
+def after_round(
+    policy: Policy,
+    arrivals: Arrivals,
+    newcomers: Sequence[int],
+    members: Sequence[SubscribedMember],
+    *,
+    places: Sequence[tuple[bytes, I32]],
+    ran_out: int,
+    pinned: I32,
+) -> Arrivals:
+    """The arrivals with those of this round, in which departed ones were replaced (rules 1 to 4).
+
+    Parameters
+    ----------
+    newcomers : sequence of int
+        Members that came in this round and are no arrivals yet.
+    places : sequence of (bytes, int32[...])
+        Identities of departed members, and what waited of each before the newcomers were served.
+    ran_out : int
+        How many departed members are waited for no longer, because their time is over.
+    pinned : int32[n_tps]
+        What newcomers were given of it.
+    """
+    given = set(pinned.tolist())
+    kept: list[Arrival] = []
+    for a in arrivals.open:
+        if a.member >= 0:
+            kept += [a] if a.member not in given else []
+            continue
+        waited = [tps for identity, tps in places if alike(identity, a.who.identity)]
+        takers = [i for tps in waited for i in pinned[tps].tolist() if i in newcomers]
+        if takers:
+            kept.append(_arrival(members, takers[0], a.age_ms))
+        elif any(map(len, waited)):
+            kept.append(a)
+    vacant = [*arrivals.vacant_ms, *[0] * ran_out]
+    fresh = [i for i in newcomers if i not in given]
+    filled = min(len(fresh), len(vacant))
+    fresh, vacant = fresh[filled:], vacant[filled:]
+    grown_ms = arrivals.grown_ms
+    if grown_ms is None:
+        kept += [_arrival(members, i, 0) for i in fresh]
+    elif fresh:
+        grown_ms = 0
+    most = most_remembered(len(members))
+    vacant = vacant[:most]
+    return Arrivals(
+        open=tuple(kept[: most - len(vacant)]), vacant_ms=tuple(vacant), grown_ms=grown_ms
+    )
+
+
+def alike(one: bytes, other: bytes) -> bool:
+    """Whether two identities, cut to any size, are of one member."""
+    size = min(len(one), len(other))
+    return size > 0 and one[:size] == other[:size]
+
+
+def _arrival(members: Sequence[SubscribedMember], member: int, age_ms: int) -> Arrival:
+    who = RememberedMember(
+        identity=identity_of(members[member]), static=members[member].instance_id is not None
+    )
+    return Arrival(who=who, member=member, age_ms=age_ms)

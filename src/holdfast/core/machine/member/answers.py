@@ -1,0 +1,413 @@
+"""The coordinator's answers to a member: rounds, refusals, and the loss of membership.
+
+**Rules.** The rules are those of :mod:`holdfast.core.machine.member.member`, where events come in.
+An answer changes nothing unless its number is the one that the record awaits. The caller does the
+returned actions in order.
+
+**Strategy.** One function for each answer, on the member's record. Steps that several functions
+share stand in :mod:`holdfast.core.machine.member.steps`.
+
+References: KIP-345, KIP-394, KIP-429, KIP-814; Incremental Cooperative Rebalancing, "Member
+process".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.core.machine.actions import Action, Actions, ComputeAssignment, JoinCompleted, Warn
+from holdfast.core.machine.codes import (
+    COORDINATOR_GONE,
+    EXPECTED,
+    FATAL,
+    MEMBER_OVER,
+    MEMBERSHIP_LOST,
+    ErrorCode,
+    describe,
+)
+from holdfast.core.machine.events import (
+    AssignmentComputed,
+    AssignmentFailed,
+    CommitAnswered,
+    HeartbeatAnswered,
+    JoinAnswered,
+    JoinedMember,
+    LeaveAnswered,
+    SyncAnswered,
+)
+from holdfast.core.machine.leader.counts import handed_out, read_counts
+from holdfast.core.machine.leader.embedded import Instruction
+from holdfast.core.machine.member.holdings import ordered, topics_of
+from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData, RecordSize
+from holdfast.core.machine.member.requests import new_request, send_sync
+from holdfast.core.machine.member.steps import (
+    backoff_ms,
+    die,
+    doubled_ms,
+    fail,
+    give_up,
+    is_told,
+    lose,
+    refused,
+    retry,
+    want,
+    watch_metadata,
+)
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.states import ENDED, MemberState
+from holdfast.core.wire.layouts.assignment_entries import names_more
+from holdfast.errors import WireError
+
+MOST_TOPICS, MOST_MORE = 100, 600
+"""Topics and partitions that a leader may name beyond three times those that its member knows."""
+
+MOST_UNKNOWN = 100_000
+"""Partitions that a subscribed topic may have of which the member knows nothing yet."""
+
+PASSING_FAILURES = 4  # so often in a row the coordinator may be away without a word
+
+UNJOINED, STABLE = MemberState.UNJOINED, MemberState.STABLE
+PREPARING, COMPLETING = MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE
+
+
+def on_coordinator(member: MemberData, request: int) -> Actions:
+    """FindCoordinator is answered."""
+    if request == member.find_request:
+        member.find_request = NO_REQUEST
+        member.coordinator_known = True
+        member.retries = 0
+    return ()
+
+
+def on_join(member: MemberData, event: JoinAnswered) -> Actions:
+    """JoinGroup is answered: a generation begins, and its leader computes the assignments."""
+    if event.request != member.join_request:
+        return ()
+    member.join_request = NO_REQUEST
+    if member.state is not PREPARING:
+        return _on_late_join(member, event)
+    if event.error == ErrorCode.MEMBER_ID_REQUIRED:
+        member.member_id, member.state = event.member_id, UNJOINED
+        return ()
+    if event.error != ErrorCode.NONE:
+        return _round_failed(member, "JoinGroup", event.error)
+    return _begin_round(member, event)
+
+
+def _begin_round(member: MemberData, event: JoinAnswered) -> Actions:
+    """A follower asks for its assignment at once, a leader computes those of all first."""
+    unbroken = member.claim_generation == member.generation == event.generation - 1
+    member.member_id, member.generation = event.member_id, event.generation
+    member.protocol_name = event.protocol_name
+    member.is_leader = event.leader_id == event.member_id
+    member.contact_ms = member.now_ms
+    member.heartbeat_due_ms = member.now_ms + member.options.heartbeat_interval_ms
+    member.state = COMPLETING
+    if not member.is_leader:
+        return (send_sync(member, ()),)
+    if event.skip_assignment:
+        return _skip_assignment(member)
+    member.plan_token = new_request(member)
+    member.planned_with = member.partitions
+    member.record = _size_of(event.members)
+    return (
+        ComputeAssignment(
+            token=member.plan_token,
+            generation=event.generation,
+            protocol_name=event.protocol_name,
+            members=event.members,
+            partitions=member.partitions,
+            member_id=member.member_id,
+            waited_ms=member.now_ms - member.join_sent_ms,
+            unbroken=unbroken,
+        ),
+    )
+
+
+def _on_late_join(member: MemberData, event: JoinAnswered) -> Actions:
+    """A round has begun in which the member leaves: it hands over what it owns as one of it.
+
+    It claimed all of that when it joined, so nobody else has it. Under the generation before, its
+    heartbeats and the commit of its hand-over would be refused, and its callback would still run
+    when the others take over.
+    """
+    if event.error != ErrorCode.NONE:
+        return on_refusal(member, event.error, member.generation)
+    member.generation, member.contact_ms = event.generation, member.now_ms
+    member.holdings.renew(member.identity)
+    return ()
+
+
+def _skip_assignment(member: MemberData) -> Actions:
+    """A static leader is back, and the group keeps its old assignments (KIP-814).
+
+    The process that planned them is gone, and this one does not know the partition counts they
+    were planned with. Under a design its assignment holds these counts. Without them the leader
+    asks for one more round, because partitions added meanwhile would otherwise never get an owner
+    (L1). An eager leader asks at once: if it took its assignment first, the round would stop it
+    again.
+    """
+    member.planned_with = ()
+    if member.mode is RebalanceMode.EAGER:
+        member.state = UNJOINED
+        return want(member, "what was planned for is not known")
+    return (send_sync(member, ()),)
+
+
+def on_plan(member: MemberData, event: AssignmentComputed | AssignmentFailed) -> Actions:
+    """The leader's assignments are computed, or could not be."""
+    if event.token != member.plan_token:
+        return ()
+    member.plan_token = NO_REQUEST
+    member.planned_with = member.partitions
+    if isinstance(event, AssignmentFailed):
+        # Without a SyncGroup of its leader the group would hang, and with an empty one every member
+        # would get bytes that are no assignment. A join begins a new round, and all claims stand.
+        return (Warn(f"could not plan, the round begins anew: {event.reason}"), *retry(member))
+    if member.record is not None:
+        member.record = _with_assignments(member.record, event.assignments)
+    if event.failure is None:
+        member.plan_failures = 0
+        return (*map(Warn, event.notes), send_sync(member, event.assignments))
+    member.plan_failures += 1
+    text = f"could not plan, everybody keeps what it claims: {event.failure}"
+    return (Warn(text), send_sync(member, event.assignments))
+
+
+def on_sync(member: MemberData, event: SyncAnswered) -> Actions:
+    """SyncGroup is answered: the member has its assignment."""
+    if event.request != member.sync_request:
+        return ()
+    member.sync_request = NO_REQUEST
+    record, member.record = member.record, None
+    if event.error != ErrorCode.NONE:
+        return _round_failed(member, "SyncGroup", event.error, record)
+    assignor = next(a for a in member.assignors if a.name == member.protocol_name)
+    topics, partitions = _most_named(member)
+    if names_more(event.assignment, topics=topics, partitions=partitions):
+        text = f"the leader's assignment names more than {topics:,} topics or {partitions:,} "
+        return (Warn(f"{text}partitions: far fewer exist, so it is not taken"), *retry(member))
+    try:
+        instruction = assignor.read(event.assignment)
+    except WireError as error:
+        return (Warn(f"unreadable assignment: {error}"), *retry(member))
+    member.retries, member.failing_since_ms = 0, None
+    if not topics_of(instruction.assigned).issubset(member.topics):
+        member.state = UNJOINED  # the subscription has changed since the join
+        return want(member, "assignment does not match the subscription")
+    return _apply(member, instruction)
+
+
+def _most_named(member: MemberData) -> tuple[int, int]:
+    """More topics and partitions than an honest leader can name to this member, as far as it knows.
+
+    The leader may know of more partitions than this member, whose metadata are older.
+    """
+    known = dict(member.partitions)
+    topics = {*member.topics, *member.joined_topics, *topics_of(member.holdings.owned)}
+    exist = sum(known.get(topic, MOST_UNKNOWN) for topic in topics)
+    return MOST_TOPICS + 3 * len(topics), MOST_MORE + 3 * (exist + len(member.holdings.owned))
+
+
+def _apply(member: MemberData, instruction: Instruction) -> Actions:
+    """Take over an assignment: next = (owned - revoked) + assigned."""
+    assert member.state is COMPLETING, member.state
+    owned = member.holdings.owned
+    gained = instruction.assigned - owned
+    if instruction.absence_revokes:
+        revoked = owned - instruction.assigned
+    else:
+        revoked = owned & instruction.revoked
+    member.claim_generation = member.generation
+    member.given_up = ordered(revoked)
+    member.memory, member.memory_ms = instruction.memory, member.now_ms
+    if member.planned_with == () and member.is_leader:
+        member.planned_with = handed_out(read_counts(instruction.planned), member.partitions)
+    member.state, member.rejoin_reason = STABLE, None
+    member.rejoin_at_ms = member.now_ms + instruction.delay_ms if instruction.delay_ms else None
+    member.previous = ordered((owned - revoked) | gained if revoked or gained else owned)
+    done = JoinCompleted(
+        generation=member.generation,
+        member_id=member.member_id,
+        is_leader=member.is_leader,
+        protocol_name=member.protocol_name,
+        owned=member.previous,
+        gained=ordered(gained),
+        revoked=ordered(revoked),
+        delay_ms=instruction.delay_ms,
+    )
+    actions: list[Action] = [done]
+    member.rounds_announced = member.rounds_announced + 1 if instruction.again else 0
+    if instruction.again and not revoked:
+        # A join at once would begin the next round before slower members have synced. Their syncs
+        # would be refused, they would never learn what to give up, and no round would end this.
+        options, n_before = member.options, member.rounds_announced - 1
+        member.rejoin_at_ms = member.now_ms + doubled_ms(
+            options.again_pause_ms, n_before, options.heartbeat_interval_ms
+        )
+    if member.joined_topics != member.topics:
+        want(member, "subscription changed")
+    if member.is_leader and 0 < member.plan_failures <= member.options.plan_retries:
+        member.rejoin_at_ms = member.now_ms + backoff_ms(member, member.plan_failures)
+    watch_metadata(member)
+    if revoked:
+        want(member, "resources were revoked")
+        actions += give_up(member, revoked, of_round=True)
+    actions += member.holdings.gain(gained)
+    return tuple(actions)
+
+
+def on_heartbeat(member: MemberData, event: HeartbeatAnswered) -> Actions:
+    """A heartbeat is answered: the session runs from the time at which it was sent."""
+    if event.request != member.heartbeat_request:
+        return ()
+    member.heartbeat_request = NO_REQUEST
+    error = event.error
+    if error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+        member.contact_ms = max(member.contact_ms, member.heartbeat_sent_ms)
+    told: Actions = ()
+    if error not in (ErrorCode.NONE, *EXPECTED, *MEMBERSHIP_LOST, *FATAL):
+        told = (Warn(f"a heartbeat was refused, the next one follows: {describe(error)}"),)
+    return (*told, *on_refusal(member, error, member.heartbeat_generation))
+
+
+def on_refusal(member: MemberData, error: int, generation: int) -> Actions:
+    """An error code of a heartbeat or commit that was sent with ``generation``."""
+    if error == ErrorCode.NONE or member.state in (*ENDED, MemberState.LEAVING):
+        return ()
+    if error == ErrorCode.ILLEGAL_GENERATION and member.join_request != NO_REQUEST:
+        # At the coordinator the round is over. Its JoinGroup answer is on the way, on the other
+        # connection, and the request with the old generation came too late. If the answer never
+        # comes, the end of the session ends the wait.
+        return ()
+    if error in COORDINATOR_GONE:
+        member.coordinator_known = False
+    elif error == ErrorCode.REBALANCE_IN_PROGRESS:
+        if member.state is STABLE:
+            want(member, "group is rebalancing")
+    elif error in MEMBERSHIP_LOST:
+        if generation == member.generation and generation >= 0:
+            reset_id = error == ErrorCode.UNKNOWN_MEMBER_ID
+            return lose(member, reset_id=reset_id, reason=describe(error))
+    elif error == ErrorCode.FENCED_INSTANCE_ID and generation != member.generation:
+        return ()  # by this process itself, which has joined again since, with a new member id
+    elif error in FATAL:
+        return fail(member, error)
+    return ()
+
+
+def on_failed(member: MemberData, request: int, reason: str) -> Actions:
+    """A request had no answer."""
+    if request == NO_REQUEST:
+        return ()
+    if request == member.leave_request:
+        return on_left(member, LeaveAnswered(request))
+    if request in (member.join_request, member.sync_request):
+        member.coordinator_known = False
+        member.join_request = member.sync_request = NO_REQUEST
+        return retry(member) if member.state in (PREPARING, COMPLETING) else ()
+    if request == member.heartbeat_request:
+        member.heartbeat_request, member.coordinator_known = NO_REQUEST, False
+        member.heartbeat_due_ms = member.now_ms
+    if request == member.find_request:
+        member.find_request = NO_REQUEST
+        pause_ms = backoff_ms(member, member.retries)
+        member.retry_at_ms = member.now_ms + pause_ms
+        member.retries += 1
+        if member.retries >= PASSING_FAILURES and is_told(member.retries - 1):
+            text = f"the coordinator is not found, the next attempt is in {pause_ms} ms: {reason}"
+            return (Warn(text),)
+    return ()
+
+
+def on_left(member: MemberData, event: LeaveAnswered) -> Actions:
+    """LeaveGroup is answered, or will not be: the member is dead either way.
+
+    A refusal is told and not answered with another attempt: the process is about to end, and the
+    end of its session does the same for the others. Kafka's client does likewise.
+
+    References: ``LeaveGroupResponseHandler`` of Kafka's AbstractCoordinator.
+    """
+    if event.request != member.leave_request:
+        return ()
+    member.leave_request = NO_REQUEST
+    die(member)
+    member.member_id = ""
+    if event.error in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID):
+        return ()
+    text = "LeaveGroup was refused; the others take over when this session ends"
+    return (Warn(f"{text}: {describe(event.error)}"),)
+
+
+def on_hand_over_commit(member: MemberData, event: CommitAnswered) -> Actions:
+    """The commit of a hand-over is answered; a refusal may mean that membership is lost."""
+    job = member.holdings.hand_over
+    if job is None or job.token != event.token:
+        return ()
+    joins = member.join_request != NO_REQUEST
+    actions = member.holdings.commit_answered(event, member.now_ms, joins=joins)
+    if event.error in MEMBER_OVER:
+        return (*actions, *on_refusal(member, event.error, job.sent_generation))
+    return actions
+
+
+def _round_failed(
+    member: MemberData, request: str, error: int, record: RecordSize | None = None
+) -> Actions:
+    """JoinGroup or SyncGroup was refused with this error code."""
+    if error in MEMBERSHIP_LOST:
+        reset_id = error == ErrorCode.UNKNOWN_MEMBER_ID
+        lost = lose(member, reset_id=reset_id, reason=describe(error))
+        return (*lost, *retry(member))
+    if error in COORDINATOR_GONE:
+        member.coordinator_known = False
+    elif error in FATAL:
+        return fail(member, error)
+    unexplained = request == "SyncGroup" and error == ErrorCode.UNKNOWN_SERVER_ERROR
+    return refused(member, request, error, _too_large(record) if unexplained else "")
+
+
+def _too_large(record: RecordSize | None) -> str:
+    """The likely cause of a code that names none, with what this member knows of it.
+
+    A coordinator that cannot write the group's record because of its size answers so.
+
+    References: ``appendGroupMetadataErrorToResponseError`` of Kafka's GroupMetadataManager.
+    """
+    text = (
+        "Most likely the group's record is larger than the brokers allow: message.max.bytes, or "
+        "max.message.bytes of __consumer_offsets"
+    )
+    if record is None:
+        return f"{text}; the leader's log names the size"
+    total = record.subscription_bytes + record.assignment_bytes
+    return (
+        f"{text}. This leader sent {record.assignment_bytes:,} bytes of assignments; with "
+        f"{record.subscription_bytes:,} bytes of subscriptions the record has {total:,} bytes and "
+        f"more. The largest part is the {record.largest}: {record.largest_bytes:,} bytes"
+    )
+
+
+def _size_of(members: tuple[JoinedMember, ...]) -> RecordSize:
+    largest = max(members, key=lambda m: len(m.metadata), default=None)
+    if largest is None:
+        return RecordSize()
+    return RecordSize(
+        subscription_bytes=sum(len(m.metadata) for m in members),
+        largest_bytes=len(largest.metadata),
+        largest=f"subscription of member {largest.member_id}",
+    )
+
+
+def _with_assignments(record: RecordSize, assignments: tuple[tuple[str, bytes], ...]) -> RecordSize:
+    sizes = [(len(data), member_id) for member_id, data in assignments]
+    size, member_id = max(sizes, default=(0, ""))
+    total = sum(size for size, _ in sizes)
+    if size <= record.largest_bytes:
+        return replace(record, assignment_bytes=total)
+    return replace(
+        record,
+        assignment_bytes=total,
+        largest_bytes=size,
+        largest=f"assignment of member {member_id}",
+    )

@@ -1,0 +1,496 @@
+"""The resources that a member owns, and the only safe order of giving them up.
+
+**Rules.**
+
+- ``owned`` is what the next join claims. A resource leaves it when its hand-over ends or when
+  membership is lost, never earlier.
+- A hand-over is: stop fetching, drained, ``REVOKED`` callback, commit with the generation in which
+  the resources were owned; the member joins only after that. The callback comes before the commit,
+  so that what the callback flushes is safe before the offsets are committed. If the callback
+  raised, nothing is committed, and the new owner reads again from the last commit.
+- After ``ASSIGNED`` was called for a resource, ``REVOKED`` or ``LOST`` is called for it exactly
+  once. Callbacks are made one at a time, in the order of their causes.
+- A hand-over has a deadline. At the deadline the member waits no longer for the application: it
+  commits what the application has asked past, and drops the resources. ``REVOKED`` comes when the
+  application is back. What is in its hand is read again by the next owner.
+- When membership is lost, the hand-over ends; answers that come for it later change nothing.
+- A *term* is the time from the gain of a resource to the end of its hand-over or to its loss. Each
+  term has a number of its own. What was handed out in a term may be committed in that term only.
+  Example: offset 107 of ``t-0`` is handed out in term 1, ``t-0`` is lost, another member commits
+  308, and ``t-0`` comes back in term 2. To ask "is ``t-0`` mine now?" would set the group back.
+
+**Strategy.** A plain record with a queue of callbacks and at most one hand-over. Methods return
+actions. The member joins only when :attr:`Holdings.handing_over` is false.
+
+References: KIP-429, "Rebalance Callback"; KAFKA-14024 (bounded commits); KAFKA-8972 (release once);
+KAFKA-10763 (what runs and what the member believes never diverge).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from holdfast.core.machine.actions import (
+    Action,
+    Actions,
+    CallListener,
+    Commit,
+    DropNow,
+    StartFetching,
+    StopFetching,
+    Warn,
+)
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.codes import ErrorCode, commits_again, describe
+from holdfast.core.machine.events import CommitAnswered, Drained, ListenerReturned
+from holdfast.core.machine.member.identity import Identity
+from holdfast.core.model.partitions import SMALL, Resource
+from holdfast.core.model.remembered import remembered
+
+
+class HandOverStep(StrEnum):
+    """Where a hand-over stands."""
+
+    DRAINING = "draining"
+    CALLING = "calling"
+    COMMITTING = "committing"
+    WAITING = "waiting"  # for the next attempt to commit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """How long the application is waited for, and the setting that says so."""
+
+    ms: int
+    setting: str
+
+    def __str__(self) -> str:
+        return f"{self.ms / 1000:g} s ({self.setting})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOver:
+    """One hand-over in progress."""
+
+    token: int
+    resources: frozenset[Resource]
+    identity: Identity
+    step: HandOverStep
+    deadline_ms: int
+    limit: Limit
+    of_round: bool = False  # asked for by an assignment: REVOKED comes before its ASSIGNED
+    always_call: bool = False  # an eager member's callback comes even when it owns nothing
+    attempts: int = 0
+    sent_generation: int = -1  # of the last attempt
+    retry_ms: int | None = None
+    is_late: bool = False  # its deadline is over: only its commit is waited for
+    loses: bool = False  # membership ends with it, so its resources stay owned until then
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One callback, queued or out."""
+
+    call: ListenerCall
+    resources: frozenset[Resource]
+    hand_over: int | None = None  # token of the hand-over that waits for it
+
+
+@remembered(1024, largest=SMALL)
+def ordered(resources: frozenset[Resource]) -> tuple[Resource, ...]:
+    """Resources in their one written order."""
+    return tuple(sorted(resources))
+
+
+def of_an_earlier_term(
+    terms: Mapping[Resource, int], handed_out: Mapping[Resource, int]
+) -> frozenset[Resource]:
+    """Find resources whose records were not handed out in the term that runs now.
+
+    Parameters
+    ----------
+    terms : mapping of Resource to int
+        Number of the present term of each resource that is owned now.
+    handed_out : mapping of Resource to int
+        Number of the term in which records of each resource were handed out.
+
+    Returns
+    -------
+    frozenset of Resource
+        A commit of these records is refused, also where the resource is owned again.
+
+    References: KIP-429, ``onPartitionsLost``; Kafka's ``CommitFailedException``.
+    """
+    return frozenset(r for r, term in handed_out.items() if terms.get(r) != term)
+
+
+def names(resources: frozenset[Resource]) -> str:
+    """Resources for a text: the first five by name, and how many more."""
+    shown = ", ".join(f"{topic}-{number}" for topic, number in ordered(resources)[:5])
+    return f"{shown} and {len(resources) - 5} more" if len(resources) > 5 else shown
+
+
+@remembered(1024, largest=SMALL)
+def topics_of(resources: frozenset[Resource]) -> frozenset[str]:
+    """Their topics or kinds."""
+    return frozenset(topic for topic, _ in resources)
+
+
+@dataclass(slots=True, kw_only=True)
+class Holdings:
+    """Resources of one member, their callbacks and their hand-over.
+
+    Parameters
+    ----------
+    auto_commit : bool
+        Whether a hand-over commits.
+    commit_retries : int
+        How often a commit that failed is tried again.
+    retry_backoff_ms : int
+        How long before the first of these; doubled for each one more.
+    last_commit_ms : int
+        How long the commit of a hand-over whose deadline is over may take.
+    """
+
+    auto_commit: bool
+    commit_retries: int
+    retry_backoff_ms: int
+    last_commit_ms: int
+
+    owned: frozenset[Resource] = frozenset()  # what the next join claims
+    announced: frozenset[Resource] = frozenset()  # ASSIGNED was called, REVOKED or LOST not yet
+    terms: Mapping[Resource, int] = field(default_factory=dict)  # of what is owned; never changed
+    next_term: int = 0
+    started: frozenset[Resource] = frozenset()  # fetched at some time since assigned
+    queue: tuple[Call, ...] = ()  # callbacks to be made, in order
+    calling: Call | None = None  # the callback that is out
+    out_token: int = -1  # its token
+    next_token: int = 0
+    hand_over: HandOver | None = None
+
+    @property
+    def handing_over(self) -> bool:
+        """Whether a hand-over is in progress."""
+        return self.hand_over is not None
+
+    @property
+    def deadline_ms(self) -> int:
+        """The next time at which the hand-over in progress has something to do."""
+        job = self.hand_over
+        assert job is not None
+        return job.deadline_ms if job.retry_ms is None else min(job.deadline_ms, job.retry_ms)
+
+    def gain(self, resources: frozenset[Resource]) -> Actions:
+        """Own these from now on; ASSIGNED is called even for no resources (KIP-429)."""
+        if resources:
+            self.owned |= resources
+            self.terms = {**self.terms, **dict.fromkeys(resources, self.next_term)}
+            self.next_term += 1
+        self.queue = (*self.queue, Call(call=ListenerCall.ASSIGNED, resources=resources))
+        return self._pump()
+
+    def give_up(
+        self,
+        resources: frozenset[Resource],
+        identity: Identity,
+        deadline_ms: int,
+        *,
+        limit: Limit,
+        of_round: bool = False,
+        always_call: bool = False,
+    ) -> Actions:
+        """Begin to hand these over.
+
+        Parameters
+        ----------
+        resources : frozenset of Resource
+            A subset of ``owned``; may be empty, for an eager member's callback.
+        identity : Identity
+            Identity of the commit, with the generation in which they were owned.
+        deadline_ms : int
+            When the application is waited for no longer, however far the hand-over has come.
+        limit : Limit
+            Where that deadline comes from; for the log.
+        of_round : bool
+            Whether an assignment asked for it: then REVOKED comes before that round's ASSIGNED.
+        always_call : bool
+            Whether the callback comes even for nothing (eager members, KIP-429).
+        """
+        assert self.hand_over is None
+        assert resources <= self.owned
+        token = self._token()
+        self.hand_over = HandOver(
+            token=token,
+            resources=resources,
+            identity=identity,
+            step=HandOverStep.DRAINING,
+            deadline_ms=deadline_ms,
+            limit=limit,
+            of_round=of_round,
+            always_call=always_call,
+        )
+        return (StopFetching(token=token, resources=ordered(resources), deadline_ms=deadline_ms),)
+
+    def drained(self, event: Drained) -> Actions:
+        """The application has finished with the hand-over's resources: call REVOKED."""
+        job = self.hand_over
+        if job is None or job.token != event.token or job.step is not HandOverStep.DRAINING:
+            return ()
+        self.hand_over = job = replace(job, step=HandOverStep.CALLING)
+        announced = self._announced(job)
+        if not announced and not job.always_call:
+            return (*self._commit(job, failed=False), *self._pump())
+        self._put_revoked(announced, job)
+        return self._pump()
+
+    def listener_returned(self, event: ListenerReturned) -> Actions:
+        """A callback has returned: begin to fetch, or commit, and make the next call."""
+        done = self.calling
+        if done is None or event.token != self.out_token:
+            return ()
+        self.calling = None
+        actions: list[Action] = []
+        if event.error is not None:
+            actions.append(Warn(f"the {done.call} callback raised: {event.error}"))
+        job = self.hand_over
+        if done.call is ListenerCall.ASSIGNED:
+            start = done.resources & self.owned
+            for later in self.queue:  # lost and gained again: wait for the newer callback
+                start -= later.resources
+            if job is not None:
+                start -= job.resources
+            if start:
+                self.started |= start
+                (term,) = {self.terms[r] for r in start}  # one gain, one callback
+                actions.append(StartFetching(ordered(start), term))
+        elif job is not None and done.hand_over == job.token and job.step is HandOverStep.CALLING:
+            actions += self._commit(job, failed=event.error is not None)
+        actions += self._pump()
+        return tuple(actions)
+
+    def renew(self, identity: Identity) -> None:
+        """A round has begun meanwhile: the hand-over's commit is sent as this from now on."""
+        if self.hand_over is not None:
+            self.hand_over = replace(self.hand_over, identity=identity)
+
+    def commit_answered(self, event: CommitAnswered, now_ms: int, *, joins: bool) -> Actions:
+        """The hand-over's commit is answered: end it, or try again a few times (KAFKA-14024).
+
+        A generation that was refused is tried again if a newer one is known or, if ``joins``, soon
+        will be.
+        """
+        job = self.hand_over
+        if job is None or job.token != event.token or job.step is not HandOverStep.COMMITTING:
+            return ()
+        is_overtaken = joins or job.sent_generation < job.identity.generation
+        retriable = commits_again(event.error, is_overtaken=is_overtaken)
+        if event.error == ErrorCode.NONE:
+            return self._finish(job)
+        if retriable and job.attempts < self.commit_retries:
+            pause = self.retry_backoff_ms << min(job.attempts - 1, 5)
+            self.hand_over = replace(job, step=HandOverStep.WAITING, retry_ms=now_ms + pause)
+            return ()
+        return self._finish(job, failed=describe(event.error))
+
+    def tick(self, now_ms: int) -> Actions:
+        """Commit again when that is due; end the hand-over at its deadline."""
+        job = self.hand_over
+        if job is None:
+            return ()
+        if now_ms >= job.deadline_ms:
+            return self._expire(job, now_ms)
+        if job.retry_ms is not None and now_ms >= job.retry_ms:
+            return self._commit(job, failed=False)
+        return ()
+
+    def end(self, identity: Identity, now_ms: int, limit: Limit) -> Actions:
+        """Begin the last hand-over: commit what is processed of everything, before it is lost.
+
+        It takes the place of the hand-over in progress, and nobody is waited for.
+        """
+        job = HandOver(
+            token=self._token(),
+            resources=self.owned,
+            identity=identity,
+            step=HandOverStep.DRAINING,
+            deadline_ms=now_ms + self.last_commit_ms,
+            limit=limit,
+            is_late=True,
+            loses=True,
+        )
+        self.hand_over = job
+        return self._commit(job, failed=False)
+
+    def lose(self) -> Actions:
+        """Membership is lost: drop everything at once, call LOST once for each resource."""
+        job, calling = self.hand_over, self.calling
+        untold = [c for c in self.queue if c.call is ListenerCall.ASSIGNED]
+        kept = tuple(c for c in self.queue if c.call is not ListenerCall.ASSIGNED)
+        never_announced = frozenset[Resource]().union(*(c.resources for c in untold))
+        # A resource with REVOKED queued or called must not get LOST as well.
+        revoked = frozenset[Resource]()
+        for call in (*kept, *(() if calling is None else (calling,))):
+            if call.call is not ListenerCall.ASSIGNED:
+                revoked |= call.resources
+        dropped, self.owned, self.started = self.owned, frozenset(), frozenset()
+        self.terms = {}
+        self.hand_over = None
+        lost = (self.announced & dropped) - never_announced - revoked
+        is_told = (HandOverStep.COMMITTING, HandOverStep.WAITING)
+        if job is not None and job.step in is_told and not job.loses:
+            lost -= job.resources
+        self.queue = kept
+        if lost:
+            self.queue = (*kept, Call(call=ListenerCall.LOST, resources=lost))
+        actions = self._pump()
+        return (DropNow(ordered(dropped), ordered(lost)), *actions) if dropped else actions
+
+    def _announced(self, job: HandOver) -> frozenset[Resource]:
+        """The hand-over's resources for which ASSIGNED was called; the others leave the queue."""
+        queued = frozenset[Resource]().union(
+            *(c.resources for c in self.queue if c.call is ListenerCall.ASSIGNED)
+        )
+        hidden = job.resources & (queued - self.announced)
+        if hidden:
+            self.queue = tuple(
+                replace(c, resources=c.resources - hidden) if c.call is ListenerCall.ASSIGNED else c
+                for c in self.queue
+            )
+        return job.resources - hidden
+
+    def _put_revoked(self, announced: frozenset[Resource], job: HandOver) -> None:
+        """Queue REVOKED, before the ASSIGNED of the same round (KIP-429's order).
+
+        That ASSIGNED is the newest call, and holds none of ``announced``: they were owned before.
+        """
+        call = Call(call=ListenerCall.REVOKED, resources=announced, hand_over=job.token)
+        keep = len(self.queue)
+        if job.of_round and self.queue and self.queue[-1].call is ListenerCall.ASSIGNED:
+            keep -= 1
+        self.queue = (*self.queue[:keep], call, *self.queue[keep:])
+
+    def _pump(self) -> Actions:
+        """Make the next callback, unless one is out, or it must wait for this round's REVOKED."""
+        if self.calling is not None or not self.queue:
+            return ()
+        head = self.queue[0]
+        job = self.hand_over
+        waiting = job is not None and job.of_round and job.step is HandOverStep.DRAINING
+        if waiting and head.call is ListenerCall.ASSIGNED and len(self.queue) == 1:
+            return ()  # REVOKED of this round comes first
+        self.queue = self.queue[1:]
+        self.calling, self.out_token = head, self._token()
+        if not head.resources:
+            pass
+        elif head.call is ListenerCall.ASSIGNED:
+            self.announced |= head.resources
+        else:
+            self.announced -= head.resources
+        return (
+            CallListener(token=self.out_token, call=head.call, resources=ordered(head.resources)),
+        )
+
+    def _commit(self, job: HandOver, *, failed: bool) -> Actions:
+        """Ask for the commit of what was fetched, or end a hand-over where none is wanted.
+
+        A position of a resource that was not fetched since it was assigned is an old one.
+        """
+        fetched = job.resources & self.started
+        if failed or not self.auto_commit or not fetched:
+            return self._finish(job)
+        who = job.identity
+        self.hand_over = replace(
+            job,
+            step=HandOverStep.COMMITTING,
+            attempts=job.attempts + 1,
+            sent_generation=who.generation,
+            retry_ms=None,
+        )
+        return (
+            Commit(
+                token=job.token,
+                resources=ordered(fetched),
+                generation=who.generation,
+                member_id=who.member_id,
+                instance_id=who.instance_id,
+            ),
+        )
+
+    def _expire(self, job: HandOver, now_ms: int) -> Actions:
+        """Wait no longer: for the application at the deadline, and later for its last commit.
+
+        REVOKED is queued at once, and called as soon as the application is back.
+        """
+        waits = job.step in (HandOverStep.COMMITTING, HandOverStep.WAITING)
+        if job.step is HandOverStep.DRAINING:
+            announced = self._announced(job)
+            if announced or job.always_call:
+                self._put_revoked(announced, job)
+        self.hand_over = job = replace(
+            job, is_late=True, retry_ms=None, deadline_ms=now_ms + self.last_commit_ms
+        )
+        if waits:
+            return (*self._finish(job, failed="no answer in time"), *self._pump())
+        return (*self._commit(job, failed=False), *self._pump())
+
+    def _finish(self, job: HandOver, failed: str = "") -> Actions:
+        """End a hand-over; what is late is in the application's hand still, and is dropped."""
+        self.hand_over = None
+        text = f"gave up {names(job.resources)}"
+        if job.is_late:
+            text = f"{text} after {job.limit}"
+        text = f"{text}, uncommitted: {failed}" if failed else f"{text}: {self.read_again}"
+        told = (Warn(text),) if failed else ()
+        if job.loses:
+            return told
+        self.owned -= job.resources
+        self.terms = {r: term for r, term in self.terms.items() if r in self.owned}
+        self.started -= job.resources
+        if not job.is_late or not job.resources:
+            return told
+        return (DropNow(ordered(job.resources)), Warn(text))
+
+    @property
+    def read_again(self) -> str:
+        """What the next owner does again, in words."""
+        if self.auto_commit:
+            return "what the application has in its hand is read again"
+        return "what is not committed is done again"
+
+    def _token(self) -> int:
+        token = self.next_token
+        self.next_token += 1
+        return token
+
+
+SavedHoldings: TypeAlias = tuple[Any, ...]
+"""A copy of a state of holdings: hashable, and equal for equal states."""
+
+
+def saved_holdings(holdings: Holdings) -> SavedHoldings:
+    """A copy of the state, without the settings."""
+    return (
+        holdings.owned, holdings.announced, holdings.started, holdings.queue, holdings.calling,
+        holdings.out_token, holdings.next_token, holdings.hand_over,
+        tuple(sorted(holdings.terms.items())), holdings.next_term,
+    )  # fmt: skip
+
+
+def restore_holdings(holdings: Holdings, values: SavedHoldings) -> None:
+    """Give holdings the state that :func:`saved_holdings` copied."""
+    (
+        holdings.owned, holdings.announced, holdings.started, holdings.queue, holdings.calling,
+        holdings.out_token, holdings.next_token, holdings.hand_over, terms, holdings.next_term,
+    ) = values  # fmt: skip
+    holdings.terms = dict(terms)
+
+
+def shift_holdings(holdings: Holdings, by_ms: int) -> None:
+    """Let ``by_ms`` pass: times of the hand-over lie so much earlier afterwards."""
+    job = holdings.hand_over
+    if job is not None:
+        retry_ms = None if job.retry_ms is None else job.retry_ms - by_ms
+        holdings.hand_over = replace(job, deadline_ms=job.deadline_ms - by_ms, retry_ms=retry_ms)

@@ -1,0 +1,257 @@
+"""The state of a member: a plain record, and what can be read from it without changing it.
+
+**Rules.**
+
+- :class:`MemberData` holds facts. What happens next is decided in
+  :mod:`holdfast.core.machine.member.member` and :mod:`holdfast.core.machine.member.answers`.
+- The first three fields are settings and stay as they are. ``holdings`` is a record like this one.
+  Every other field holds an immutable value, so the tuple of these values is a copy of the state.
+- ``now_ms`` and every field that ends in ``_ms`` are times of one monotonic clock.
+
+**Strategy.** :func:`saved` and :func:`restore` copy a state out and in. :func:`shift` lets time
+pass. The exhaustive search uses all three; a test compares them with the fields of the record.
+
+References: KIP-62, KIP-345, KIP-429; Incremental Cooperative Rebalancing, "Member process".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from holdfast.core.machine.events import LeaveRequested
+from holdfast.core.machine.leader.embedded import Embedded
+from holdfast.core.machine.member.holdings import (
+    Holdings,
+    ordered,
+    restore_holdings,
+    saved_holdings,
+    shift_holdings,
+)
+from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.member.options import MemberOptions
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.states import ENDED, MemberState
+from holdfast.core.model.partitions import Resource
+
+NO_REQUEST = -(2**31)
+"""In place of a request number or a token: no answer is awaited."""
+
+NEVER_MS = 2**62
+"""In place of a time: not before the next event."""
+
+Saved: TypeAlias = tuple[Any, ...]
+"""A copy of a state: hashable, and equal for equal states."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSize:
+    """What a leader knows of the size of its group's record.
+
+    Parameters
+    ----------
+    subscription_bytes, assignment_bytes : int
+        Bytes of all members' messages; names and addresses of the members come on top.
+    largest_bytes : int
+        Size of the largest message.
+    largest : str
+        Its kind and its member's id.
+    """
+
+    subscription_bytes: int = 0
+    assignment_bytes: int = 0
+    largest_bytes: int = 0
+    largest: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class MemberData:
+    """The state of a member."""
+
+    assignors: tuple[Embedded, ...]  # in order of preference
+    options: MemberOptions
+    mode: RebalanceMode  # whether the member gives everything up before it joins
+    holdings: Holdings  # what it owns, its callbacks and its hand-over
+
+    now_ms: int
+    deadline_ms: int = NEVER_MS  # when the member wants to hear of time next
+
+    state: MemberState = MemberState.UNJOINED
+    member_id: str = ""  # "": the coordinator has not given one
+    generation: int = -1  # of the last JoinGroup answer; heartbeats and commits carry it
+    claim_generation: int = -1  # of the assignment that ``holdings.owned`` comes from
+    protocol_name: str = ""
+    is_leader: bool = False
+
+    # What the application wants
+    started: bool = False
+    stalled: bool = False  # it has not polled for max.poll.interval.ms
+    leaves_stalled: bool = False  # for that reason, once the last hand-over has ended
+    polled_ms: int
+    topics: tuple[str, ...] = ()
+    partitions: tuple[tuple[str, int], ...] = ()  # counts of the topics known now
+    leaving: LeaveRequested | None = None
+    departure_announced: bool = False  # in the subscription of a last round
+
+    # The coordinator
+    coordinator_known: bool = False
+    contact_ms: int  # it has acknowledged what was sent then
+    retries: int = 0  # in a row, of a round or of finding it
+    retry_at_ms: int
+
+    # The next round
+    rejoin_reason: str | None = None  # None: no round is wanted
+    rejoin_at_ms: int | None = None  # when a round is wanted without another event
+    rounds_announced: int = 0  # in a row: each assignment said that another round follows
+    nonce: int = 0  # differs from one join to the next
+
+    # The last assignment
+    previous: tuple[Resource, ...] = ()  # all that was owned after it
+    given_up: tuple[Resource, ...] = ()  # what it revoked
+    memory: bytes | None = None  # the leader's, to be carried to the next leader
+    memory_ms: int  # when it came
+
+    # The round that runs
+    joined_topics: tuple[str, ...] = ()  # the subscription that was sent
+    planned_with: tuple[tuple[str, int], ...] | None = None  # counts; None: it has not led
+    plan_failures: int = 0  # in a row
+    record: RecordSize | None = None  # of the group, in a round that the member leads
+    failing_since_ms: int | None = None  # rounds are refused with codes that are not expected
+
+    # Requests whose answers are awaited, or NO_REQUEST
+    next_request: int = 0
+    find_request: int = NO_REQUEST
+    join_request: int = NO_REQUEST
+    join_sent_ms: int
+    sync_request: int = NO_REQUEST
+    leave_request: int = NO_REQUEST
+    plan_token: int = NO_REQUEST
+    heartbeat_request: int = NO_REQUEST
+    heartbeat_sent_ms: int
+    heartbeat_generation: int = -1  # the generation it was sent with
+    heartbeat_due_ms: int
+
+    # Readings
+
+    @property
+    def owned(self) -> tuple[Resource, ...]:
+        """What the next join claims, sorted; a hand-over in progress is still in it."""
+        return ordered(self.holdings.owned)
+
+    @property
+    def identity(self) -> Identity:
+        """Member id and generation for a commit that the application sends itself."""
+        return Identity(
+            generation=self.generation,
+            member_id=self.member_id,
+            instance_id=self.options.instance_id,
+        )
+
+    @property
+    def session_ends_ms(self) -> int:
+        """When the coordinator may remove the member, unless it acknowledges a heartbeat."""
+        if self.generation < 0 or self.state is MemberState.LEAVING:
+            return NEVER_MS
+        return self.contact_ms + self.options.session_timeout_ms
+
+    @property
+    def poll_ends_ms(self) -> int:
+        """When the member leaves unless the application polls."""
+        interval_ms = self.options.max_poll_interval_ms
+        ends = self.stalled or self.leaves_stalled or self.leaving is not None
+        if interval_ms == 0 or ends or self.member_id == "":
+            return NEVER_MS
+        return self.polled_ms + interval_ms
+
+    @property
+    def sends_heartbeats(self) -> bool:
+        """Whether the member is in a generation and knows its coordinator."""
+        return (
+            self.generation >= 0
+            and self.coordinator_known
+            and self.state is not MemberState.LEAVING
+        )
+
+    def next_deadline_ms(self) -> int:
+        """The first time at which the member has something to do; NEVER_MS for none."""
+        if self.state in ENDED:
+            return NEVER_MS
+        soonest = self.session_ends_ms
+        if self.holdings.handing_over:
+            soonest = min(soonest, self.holdings.deadline_ms)
+        if self.options.max_poll_interval_ms:
+            soonest = min(soonest, self.poll_ends_ms)
+        idle = self.heartbeat_request == NO_REQUEST
+        if idle and self.heartbeat_due_ms < soonest and self.sends_heartbeats:
+            soonest = self.heartbeat_due_ms
+        if self.rejoin_at_ms is not None and self.state is MemberState.STABLE:
+            soonest = min(soonest, self.rejoin_at_ms)
+        waits = self.state is MemberState.UNJOINED or not self.coordinator_known
+        if waits and self.now_ms < self.retry_at_ms < soonest:
+            soonest = self.retry_at_ms
+        return soonest
+
+
+def saved(member: MemberData) -> Saved:
+    """A copy of the state, without the settings."""
+    return (
+        member.now_ms, member.deadline_ms, member.state, member.member_id, member.generation,
+        member.claim_generation, member.protocol_name, member.is_leader, member.started,
+        member.stalled, member.leaves_stalled, member.polled_ms, member.topics,
+        member.partitions, member.leaving,
+        member.departure_announced, member.coordinator_known, member.contact_ms, member.retries,
+        member.retry_at_ms, member.rejoin_reason, member.rejoin_at_ms, member.rounds_announced,
+        member.nonce, member.previous, member.given_up, member.memory, member.memory_ms,
+        member.joined_topics, member.planned_with, member.plan_failures, member.record,
+        member.failing_since_ms, member.next_request,
+        member.find_request, member.join_request, member.join_sent_ms, member.sync_request,
+        member.leave_request, member.plan_token, member.heartbeat_request,
+        member.heartbeat_sent_ms, member.heartbeat_generation, member.heartbeat_due_ms,
+        saved_holdings(member.holdings),
+    )  # fmt: skip
+
+
+def restore(member: MemberData, values: Saved) -> None:
+    """Give a member the state that :func:`saved` copied from it or from another one."""
+    (
+        member.now_ms, member.deadline_ms, member.state, member.member_id, member.generation,
+        member.claim_generation, member.protocol_name, member.is_leader, member.started,
+        member.stalled, member.leaves_stalled, member.polled_ms, member.topics,
+        member.partitions, member.leaving,
+        member.departure_announced, member.coordinator_known, member.contact_ms, member.retries,
+        member.retry_at_ms, member.rejoin_reason, member.rejoin_at_ms, member.rounds_announced,
+        member.nonce, member.previous, member.given_up, member.memory, member.memory_ms,
+        member.joined_topics, member.planned_with, member.plan_failures, member.record,
+        member.failing_since_ms, member.next_request,
+        member.find_request, member.join_request, member.join_sent_ms, member.sync_request,
+        member.leave_request, member.plan_token, member.heartbeat_request,
+        member.heartbeat_sent_ms, member.heartbeat_generation, member.heartbeat_due_ms,
+        holdings,
+    ) = values  # fmt: skip
+    restore_holdings(member.holdings, holdings)
+
+
+def shift(member: MemberData, by_ms: int) -> None:
+    """Let ``by_ms`` pass: every time but ``now_ms`` lies so much earlier afterwards.
+
+    A search can keep its clock at one time this way, so that states that differ only in their time
+    are equal. NEVER_MS stays.
+    """
+    member.deadline_ms = earlier(member.deadline_ms, by_ms)
+    member.polled_ms -= by_ms
+    member.contact_ms -= by_ms
+    member.retry_at_ms = earlier(member.retry_at_ms, by_ms)
+    if member.rejoin_at_ms is not None:
+        member.rejoin_at_ms -= by_ms
+    if member.failing_since_ms is not None:
+        member.failing_since_ms -= by_ms
+    member.memory_ms -= by_ms
+    member.join_sent_ms -= by_ms
+    member.heartbeat_sent_ms -= by_ms
+    member.heartbeat_due_ms -= by_ms
+    shift_holdings(member.holdings, by_ms)
+
+
+def earlier(at_ms: int, by_ms: int) -> int:
+    """A time ``by_ms`` before another one; NEVER_MS stays."""
+    return at_ms if at_ms >= NEVER_MS else at_ms - by_ms

@@ -1,0 +1,164 @@
+"""Steps of a member that several events take: ask for a round, give up, retry, lose membership.
+
+**Rules.** The rules are those of :mod:`holdfast.core.machine.member.member`. The caller does the
+returned actions in order.
+
+**Strategy.** Functions on the member's record, each of which leaves a whole state behind.
+
+References: KIP-345, KIP-429; Incremental Cooperative Rebalancing, "Member process".
+"""
+
+from __future__ import annotations
+
+from holdfast.core.machine.actions import Actions, Fail, Warn
+from holdfast.core.machine.codes import EXPECTED, ErrorCode, describe
+from holdfast.core.machine.member.holdings import Limit
+from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.states import MemberState
+from holdfast.core.model.partitions import Resource
+
+
+def want(member: MemberData, reason: str) -> Actions:
+    """Ask for a round; the first reason stays until the round begins. No actions."""
+    member.rejoin_reason = member.rejoin_reason or reason
+    return ()
+
+
+def watch_metadata(member: MemberData) -> Actions:
+    """Ask for a round if partition counts differ from those the leader planned with. No actions.
+
+    Only a stable leader does; followers leave it to the leader.
+
+    References: Incremental Cooperative Rebalancing, "Member process", (b.5).
+    """
+    if (
+        member.state is not MemberState.STABLE
+        or not member.is_leader
+        or member.planned_with is None
+    ):
+        return ()
+    if _relevant(member, member.partitions) != _relevant(member, member.planned_with):
+        want(member, "partition counts changed")
+    return ()
+
+
+def _relevant(
+    member: MemberData, partitions: tuple[tuple[str, int], ...]
+) -> tuple[tuple[str, int], ...]:
+    """Of these partition counts, those of topics that were planned with or are subscribed."""
+    names = {name for name, _ in member.planned_with or ()} | set(member.topics)
+    return tuple(entry for entry in partitions if entry[0] in names)
+
+
+def give_up(
+    member: MemberData,
+    resources: frozenset[Resource],
+    *,
+    of_round: bool = False,
+    always_call: bool = False,
+) -> Actions:
+    """Begin a hand-over; see :meth:`Holdings.give_up`."""
+    member.state = MemberState.HANDING_OVER
+    limit = Limit(ms=member.options.drain_timeout_ms, setting=member.options.drain_setting)
+    return member.holdings.give_up(
+        resources,
+        member.identity,
+        member.now_ms + limit.ms,
+        limit=limit,
+        of_round=of_round,
+        always_call=always_call,
+    )
+
+
+def retry(member: MemberData) -> Actions:
+    """Join again after a pause; claims and identity stay as they are."""
+    member.state = MemberState.UNJOINED
+    member.retry_at_ms = member.now_ms + backoff_ms(member, member.retries)
+    member.retries += 1
+    return want(member, "the last round failed")
+
+
+def refused(member: MemberData, request: str, error: int, cause: str = "") -> Actions:
+    """Try a round again that was refused with a code that passes, and say so from time to time.
+
+    A code that Kafka expects is no news. Any other one is told at the first, second, fourth, eighth
+    refusal and so on. After ``error_timeout_ms`` of refusals the member fails.
+    """
+    n_before, options = member.retries, member.options
+    actions = retry(member)
+    if error in EXPECTED:
+        return actions
+    if member.failing_since_ms is None:
+        member.failing_since_ms = member.now_ms
+    failing_ms = member.now_ms - member.failing_since_ms
+    if 0 < options.error_timeout_ms <= failing_ms:
+        text = f"{request} is refused since {failing_ms} ms: {describe(error)}"
+        return fail(member, error, f"{text}. {cause}" if cause else text)
+    if is_told(n_before):
+        pause_ms = member.retry_at_ms - member.now_ms
+        text = f"{request} was refused, the next attempt is in {pause_ms} ms: {describe(error)}"
+        return (Warn(f"{text}. {cause}" if cause else text), *actions)
+    return actions
+
+
+def is_told(n_before: int) -> bool:
+    """Whether a failure after ``n_before`` others is told: the first, second, fourth, eighth..."""
+    return n_before & (n_before + 1) == 0
+
+
+def backoff_ms(member: MemberData, retries: int) -> int:
+    """How long to wait before the next attempt: doubled each time, and the same in every run."""
+    options = member.options
+    return doubled_ms(options.retry_backoff_ms, retries, options.retry_backoff_max_ms)
+
+
+def doubled_ms(first_ms: int, n_before: int, most_ms: int) -> int:
+    """A pause that doubles with every one before it, up to a limit."""
+    return min(first_ms << min(n_before, 10), most_ms)
+
+
+def lose(member: MemberData, *, reset_id: bool, reason: str) -> Actions:
+    """Membership is lost: drop everything that is owned, then join.
+
+    A member that goes on during a round joins without claims. An eager member still reports its
+    last assignment at the old generation, as Kafka's ``AbstractStickyAssignor`` does: what no other
+    member has had since comes back to it.
+
+    References: KAFKA-12983; KIP-341.
+    """
+    member.generation = -1
+    if member.mode is not RebalanceMode.EAGER:
+        member.claim_generation, member.previous = -1, ()
+    if reset_id:
+        member.member_id = ""
+    member.is_leader = False
+    member.given_up = ()
+    member.leaves_stalled = False
+    forget_round(member)
+    member.heartbeat_request = NO_REQUEST
+    member.state = MemberState.UNJOINED
+    want(member, reason)
+    return member.holdings.lose()
+
+
+def forget_round(member: MemberData) -> None:
+    """Await no answer of the round that runs, and no round that was scheduled."""
+    member.join_request = member.sync_request = member.plan_token = NO_REQUEST
+    member.rejoin_at_ms = member.record = None
+
+
+def die(member: MemberData) -> None:
+    """The member has left; its id stays for the logs."""
+    member.state, member.generation = MemberState.DEAD, -1
+
+
+def fail(member: MemberData, error: int, text: str = "") -> Actions:
+    """The coordinator refuses this member for good; ``text`` is what is said of a code by default.
+
+    References: :data:`holdfast.core.machine.codes.FATAL`.
+    """
+    actions = lose(member, reset_id=False, reason="")
+    fenced = error == ErrorCode.FENCED_INSTANCE_ID
+    member.state = MemberState.FENCED if fenced else MemberState.DEAD
+    return (*actions, Fail(error, text or describe(error)))

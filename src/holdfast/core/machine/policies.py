@@ -1,0 +1,190 @@
+"""Every rebalance policy, one row each.
+
+**Rules.** A policy is a name for what a member offers to its group: assignors in Kafka's own
+protocols, or a design in holdfast's protocol. ``Consumer``, ``Worker``, the assignors for stock
+clients, ``simulate``, ``replay``, the search and random runs all read this table, so one name means
+one protocol, and a default has one value, everywhere.
+
+- ``simple`` is Design I as Kafka's own ``cooperative-sticky``. Design I in holdfast's own protocol
+  has the name of that protocol, ``holdfast-simple``.
+- An assignor's name is a policy too: that of ``eager`` or ``simple``, with this assignor.
+- The defaults of a design's options are those of :class:`~holdfast.core.machine.policy.Policy`.
+
+**Strategy.** :func:`find_policy` returns the row of a name. The rows name protocols and make no
+assignors: :mod:`holdfast.core.machine.offers` does, and loads the leader's code.
+
+References: Incremental Cooperative Rebalancing, Designs I, II and III; KIP-429; KIP-726.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from holdfast.core.assignors.registry import ASSIGNORS, canonical
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.designs import NAMES, Design
+from holdfast.errors import ConfigError, suggest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyInfo:
+    """One policy.
+
+    Parameters
+    ----------
+    name : str
+        Name of the command line and of ``holdfast.policy``.
+    title : str
+        Name in tables of measurements.
+    summary : str
+        One line for people.
+    needs : str
+        What a group must have before it can run the policy.
+    design : Design, optional
+        The design that members speak in holdfast's protocol; None: Kafka's own protocols.
+    assignors : tuple of str
+        Assignors of the registry that a member offers unless it names others. A design offers
+        itself, and its one assignor computes targets.
+    cooperative : bool
+        Whether members go on with their partitions during a round.
+    options : tuple of str
+        Fields of :class:`~holdfast.core.machine.policy.Policy` that change what the policy does.
+    worker : str
+        The policy that ``holdfast.Worker`` runs under this name, "" if it refuses the name. A
+        worker's resources have kinds and weights, which only holdfast's protocol carries.
+    """
+
+    name: str
+    title: str
+    summary: str
+    needs: str
+    design: Design | None = None
+    assignors: tuple[str, ...] = ("cooperative-sticky",)
+    cooperative: bool = True
+    options: tuple[str, ...] = ()
+    worker: str = ""
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """Protocol names that a member offers by default, in order of preference."""
+        return self.assignors if self.design is None else (NAMES[self.design],)
+
+    @property
+    def defers(self) -> bool:
+        """Whether partitions of a member that left wait for its return."""
+        return "delay_ms" in self.options
+
+
+DESIGNS: Mapping[str, Design] = MappingProxyType({name: design for design, name in NAMES.items()})
+"""Protocol names of the designs, which a list of assignors may hold beside those of others."""
+
+DEFAULTS = Policy()
+"""The default of every option of every design."""
+
+_WAITS = ("delay_ms", "first_member", "first_member_delay_ms", "clean_leave")
+_ANY_CLIENT = "any client that has the assignor"
+_HOLDFAST_ONLY = "every member of the group runs holdfast"
+
+_ROWS: dict[str, PolicyInfo] = {
+    info.name: info
+    for info in (
+        PolicyInfo(
+            name="eager",
+            title="eager, range",
+            summary="everybody gives up everything in every rebalance",
+            needs=_ANY_CLIENT,
+            assignors=("range",),
+            cooperative=False,
+        ),
+        PolicyInfo(
+            name="eager-sticky",
+            title="eager, sticky",
+            summary="eager, but most partitions come back to the member that gave them up",
+            needs=_ANY_CLIENT,
+            assignors=("sticky",),
+            cooperative=False,
+        ),
+        PolicyInfo(
+            name="simple",
+            title="Design I, as cooperative-sticky (KIP-429)",
+            summary="Design I: what moves is given up first, everything else goes on",
+            needs=_ANY_CLIENT,
+            worker="holdfast-simple",
+        ),
+        PolicyInfo(
+            name="holdfast-simple",
+            title="Design I, as holdfast-simple",
+            summary="Design I in holdfast's own protocol: any assignor, kinds and weights",
+            needs=_HOLDFAST_ONLY,
+            design=Design.SIMPLE,
+            worker="holdfast-simple",
+        ),
+        PolicyInfo(
+            name="deferred",
+            title="Design II",
+            summary="Design II: what a member leaves behind waits a delay for its return",
+            needs=_HOLDFAST_ONLY,
+            design=Design.DEFERRED,
+            options=_WAITS,
+            worker="deferred",
+        ),
+        PolicyInfo(
+            name="incremental",
+            title="Design III",
+            summary="Design III: Design II, and moves in small batches with pauses between them",
+            needs=_HOLDFAST_ONLY,
+            design=Design.INCREMENTAL,
+            options=(*_WAITS, "batch", "interval_ms"),
+            worker="incremental",
+        ),
+    )
+}
+
+POLICIES: Mapping[str, PolicyInfo] = MappingProxyType(_ROWS)
+"""Every policy by name. Random runs draw from it by position: a new row goes to the end, or every
+seed of ``simulate-soak`` stands for another run."""
+
+
+def find_policy(name: str) -> PolicyInfo:
+    """The row of a policy; for an assignor the row of its mode, with this assignor.
+
+    Raises
+    ------
+    ConfigError
+        The name is neither a policy nor an assignor.
+    """
+    if name in POLICIES:
+        return POLICIES[name]
+    if (own := canonical(name)) not in ASSIGNORS:
+        known = (*POLICIES, *ASSIGNORS)
+        raise ConfigError(f"unknown policy {name!r}; {suggest(name, known, 2)}")
+    info = ASSIGNORS[own]
+    row = POLICIES["simple" if info.cooperative else "eager"]
+    return replace(row, name=own, title=own, summary=info.summary, assignors=(own,))
+
+
+def check_known(name: str, option: str) -> None:
+    """Refuse a name that is neither a policy nor an assignor that a policy offers by default.
+
+    Raises
+    ------
+    ConfigError
+        With ``option``, for which the name was given.
+    """
+    by_default = {info.protocols for info in POLICIES.values()}
+    own = canonical(name)
+    if name not in POLICIES and (own not in ASSIGNORS or (own,) not in by_default):
+        known = ", ".join(POLICIES)
+        raise ConfigError(f"{option}: found {name!r}, which is not one of the expected {known}")
+
+
+def policy_of_protocol(protocol: str) -> PolicyInfo | None:
+    """The policy whose members offer this protocol; None for a protocol of other software."""
+    for info in POLICIES.values():
+        if info.design is not None and protocol in info.protocols:
+            return info
+    if protocol not in ASSIGNORS:
+        return None
+    return POLICIES["simple" if ASSIGNORS[protocol].cooperative else "eager"]

@@ -1,0 +1,165 @@
+"""The settings of a design.
+
+**Rules.** A policy is a value. Every member of a group should have the same policy; the leader's
+policy counts. A delay of 0 always means no delay (KAFKA-15693). Times travel as int32 ms.
+
+References: Incremental Cooperative Rebalancing, Designs I, II and III.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from holdfast.core.model.designs import Design
+from holdfast.core.model.limits import INT32_MAX
+from holdfast.errors import ConfigError
+
+
+class When(StrEnum):
+    """Whether something is done now or after the delay."""
+
+    IMMEDIATE = "immediate"
+    DEFERRED = "deferred"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindPolicy:
+    """What is different for the resources of one kind, or for one topic; None: as for the others.
+
+    Parameters
+    ----------
+    design : Design, optional
+        Under SIMPLE nothing of the kind waits, under INCREMENTAL it moves in batches.
+    delay_ms : int, optional
+        How long the kind's resources wait for the member that left; 0: not at all.
+
+    References: Incremental Cooperative Rebalancing, "Benefits" (connectors and tasks).
+    """
+
+    design: Design | None = None
+    delay_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Settings of a design.
+
+    Parameters
+    ----------
+    design : Design
+        SIMPLE (I), DEFERRED (II) or INCREMENTAL (III).
+    delay_ms : int
+        ``scheduled.rebalance.max.delay.ms``: how long the resources of a member that
+        left wait for its return; 0: not at all.
+    first_member : When
+        Whether a new group assigns at once or waits for more members (KIP-134's case).
+    first_member_delay_ms : int
+        How long such a group waits; Kafka's ``group.initial.rebalance.delay.ms`` is as long.
+    clean_leave : When
+        When the resources of a member that announced to leave for good are handed out.
+    batch : int
+        Design III: moves per round, at least 1.
+    interval_ms : int
+        Design III: pause between two batches.
+    tolerance_ms : int
+        A deadline that is so near counts as reached. Clocks drift, and a delay of a few ms would
+        start one round after the other.
+    assignor : str
+        Name in the registry; computes every target.
+    options : mapping
+        Options of that assignor.
+    omit_unchanged : bool
+        Whether assignments list only the resources that a member gains, as between workers. False
+        lists all that a member shall hold, so that other tools and clients can read it from the
+        broker's log.
+    isolate : bool
+        Whether each topic or kind is balanced by itself. A change in one then moves nothing of
+        another. When members come or go, totals are evened too, by moving what makes one more of a
+        kind. Between two such rounds a change in one kind may leave totals uneven, because both
+        cannot be had: A owns one of each of four kinds, B too, and B's kinds are deleted.
+    kinds : mapping of str to KindPolicy
+        What is different for single topics or kinds.
+    weights : mapping of str to int
+        Load of one resource of a kind, 1 where not given. Each isolated kind is even by itself;
+        weights then decide which members hold the one resource more of a kind.
+    memory_limit_bytes : int
+        All shares of the leader's memory together are never larger; what does not fit is left out
+        in the order of :class:`holdfast.core.machine.leader.ring.LeftOut`.
+    record_limit_bytes : int
+        The group's record, with the bytes that its leader cannot see estimated, is never made
+        larger by the leader; what does not fit is left out in the same order. A broker refuses
+        records above ``message.max.bytes``, by default 1,048,588.
+    """
+
+    design: Design = Design.DEFERRED
+    delay_ms: int = 300_000
+    first_member: When = When.IMMEDIATE
+    first_member_delay_ms: int = 3_000
+    clean_leave: When = When.DEFERRED
+    batch: int = 1
+    interval_ms: int = 10_000
+    tolerance_ms: int = 100
+    assignor: str = "cooperative-sticky"
+    options: Mapping[str, object] = field(default_factory=dict)
+    omit_unchanged: bool = False
+    isolate: bool = False
+    weights: Mapping[str, int] = field(default_factory=dict)
+    kinds: Mapping[str, KindPolicy] = field(default_factory=dict)
+    memory_limit_bytes: int = 512 << 10
+    record_limit_bytes: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        for name in ("delay_ms", "first_member_delay_ms", "interval_ms", "tolerance_ms"):
+            value = getattr(self, name)
+            if not 0 <= value <= INT32_MAX:
+                raise ConfigError(f"{name}: found {value}, expected 0 to {INT32_MAX} ms")
+        for name in ("memory_limit_bytes", "record_limit_bytes"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name}: found {getattr(self, name)}, expected 0 or more bytes")
+        if self.batch < 1:
+            raise ConfigError(f"batch: found {self.batch}, expected at least 1")
+        for kind, own in self.kinds.items():
+            if not 0 <= (own.delay_ms or 0) <= INT32_MAX:
+                text = f"delay_ms of {kind}: found {own.delay_ms}, expected 0 to {INT32_MAX} ms"
+                raise ConfigError(text)
+        for kind, weight in self.weights.items():
+            if weight < 1:
+                raise ConfigError(f"weight of {kind}: found {weight}, expected at least 1")
+
+    @property
+    def defers(self) -> bool:
+        """Whether resources of a member that left wait for its return, of some kind at least."""
+        return self.longest_delay_ms > 0
+
+    @property
+    def longest_delay_ms(self) -> int:
+        """The delay of the kind that waits longest, 0 if none waits."""
+        others = 0 if self.design is Design.SIMPLE else self.delay_ms
+        return max([others, *(self.delay_of(kind) for kind in self.kinds)])
+
+    @property
+    def waits_first(self) -> bool:
+        """Whether a new group waits for more members."""
+        waits = self.first_member is When.DEFERRED and self.first_member_delay_ms > 0
+        return waits and self.design is not Design.SIMPLE
+
+    @property
+    def remembers(self) -> bool:
+        """Whether members carry the leader's memory."""
+        return self.design is not Design.SIMPLE or any(
+            own.design not in (None, Design.SIMPLE) for own in self.kinds.values()
+        )
+
+    def design_of(self, kind: str) -> Design:
+        """The design by which a kind's resources are handed over."""
+        own = self.kinds.get(kind)
+        return self.design if own is None or own.design is None else own.design
+
+    def delay_of(self, kind: str) -> int:
+        """How long a kind's resources wait for a member that left, in ms."""
+        if self.design_of(kind) is Design.SIMPLE:
+            return 0
+        own = self.kinds.get(kind)
+        return self.delay_ms if own is None or own.delay_ms is None else own.delay_ms

@@ -1,0 +1,367 @@
+"""KIP-726's two rolling bounces, and every other change of assignors, as a checked procedure.
+
+**Rules.**
+
+- A step changes the configurations of a group one member at a time. Every mixture of old and new
+  members on the way must be sound, whichever member leads.
+- A member runs in the highest mode that all its assignors support (KIP-429). A group uses an
+  assignor that all its members offer.
+- A mixture is sound if every member can start, and all members share a protocol type and an
+  assignor. A client refuses what its library refuses, so a plan prints only steps that the named
+  client can take, as they are written into its configuration.
+- A member that keeps its partitions while it joins offers only assignors that read claims, so the
+  chosen assignor does. A member that runs eager reports no partitions as owned.
+- An assignor of holdfast's in kafka-python's own consumer hears only of the assignments that it was
+  chosen for, so it cannot claim what another one of its list was given. A member with such a list
+  runs eager: its cooperative assignors are ``upgrading``.
+
+For example, ``[range]`` to ``[cooperative-sticky]`` is no sound step: the members of the mixture
+share no assignor. ``[range]`` to ``[cooperative-sticky, range]`` is one.
+
+**Strategy.** It matters only which configurations a mixture contains, not how often. So for each
+pair of lists "all before", "both" and "all after" are checked. A way has one bounce where that is
+safe, else two: every member first offers what it goes to and what it comes from. A
+``holdfast.Worker`` offers all designs by itself, so one bounce is enough.
+
+References: KIP-726 and KIP-429, "Compatibility, Upgrade path"; KIP-415 (Connect needs one bounce).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
+
+from holdfast.core.assignors.registry import ASSIGNORS, JAVA_NAMES
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.policies import DESIGNS, policy_of_protocol
+from holdfast.errors import ConfigError
+
+EAGER, COOPERATIVE = RebalanceMode.EAGER, RebalanceMode.COOPERATIVE
+BOTH = frozenset({EAGER, COOPERATIVE})
+EAGER_ONES = frozenset(info.name for info in ASSIGNORS.values() if not info.cooperative)
+
+
+class Client(StrEnum):
+    """The client library of a member."""
+
+    HOLDFAST = "holdfast"
+    WORKER = "holdfast-worker"
+    JAVA = "java"
+    KAFKA_PYTHON = "kafka-python"
+    KAFKA_PYTHON_PLUGIN = "kafka-python-holdfast"
+    AIOKAFKA = "aiokafka"
+    AIOKAFKA_PLUGIN = "aiokafka-holdfast"
+    CONFLUENT = "confluent"
+
+
+_CLASSES = {
+    Client.KAFKA_PYTHON: {
+        "range": "RangePartitionAssignor",
+        "roundrobin": "RoundRobinPartitionAssignor",
+        "sticky": "StickyPartitionAssignor",
+        "cooperative-sticky": "CooperativeStickyAssignor",
+    },
+    Client.AIOKAFKA: {
+        "range": "RangePartitionAssignor",
+        "roundrobin": "RoundRobinPartitionAssignor",
+        "sticky": "StickyPartitionAssignor",
+    },
+}
+"""Python clients whose setting lists classes -> the class of each assignor that they have."""
+
+_JAVA_CLASSES = {name: java_class for java_class, name in JAVA_NAMES.items()}
+
+KNOWN_TO = {
+    Client.HOLDFAST: frozenset({*ASSIGNORS, *DESIGNS}),
+    Client.WORKER: frozenset(DESIGNS),
+    Client.JAVA: frozenset(JAVA_NAMES.values()),
+    Client.KAFKA_PYTHON: frozenset(_CLASSES[Client.KAFKA_PYTHON]),
+    Client.KAFKA_PYTHON_PLUGIN: frozenset(ASSIGNORS),
+    Client.AIOKAFKA: frozenset(_CLASSES[Client.AIOKAFKA]),
+    Client.AIOKAFKA_PLUGIN: EAGER_ONES,
+    Client.CONFLUENT: frozenset(i.name for i in ASSIGNORS.values() if i.in_librdkafka),
+}
+"""Clients -> the assignors and designs that they can offer."""
+
+_PLUGINS = {
+    Client.KAFKA_PYTHON: Client.KAFKA_PYTHON_PLUGIN,
+    Client.AIOKAFKA: Client.AIOKAFKA_PLUGIN,
+}
+"""Clients -> the same ones with holdfast's assignors."""
+
+_OF_KAFKA_PYTHON = (Client.KAFKA_PYTHON, Client.KAFKA_PYTHON_PLUGIN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The configuration of a member, as far as an upgrade looks at it.
+
+    Parameters
+    ----------
+    assignors : tuple of str
+        ``partition.assignment.strategy``, in order.
+    client : Client
+        The client library. Kafka-python by itself runs in one mode only; with holdfast's assignors
+        it takes eager and cooperative ones in one list, and runs eager then.
+    version : tuple of int
+        Of the Java client, empty if new enough.
+    protocol_type : str
+        ``consumer`` or another.
+    """
+
+    assignors: tuple[str, ...]
+    client: Client = Client.HOLDFAST
+    version: tuple[int, ...] = ()
+    protocol_type: str = "consumer"
+
+    def __str__(self) -> str:
+        return f"{self.client} [{', '.join(self.assignors)}]"
+
+    @property
+    def offers(self) -> tuple[str, ...]:
+        """Protocols in JoinGroup: a worker that names one design offers the others behind it."""
+        if self.client is Client.WORKER and len(self.assignors) == 1:
+            return (*self.assignors, *(d for d in DESIGNS if d not in self.assignors))
+        return self.assignors
+
+    @property
+    def group_type(self) -> str:
+        """The protocol type in JoinGroup: that of workers is their own."""
+        return "holdfast" if self.client is Client.WORKER else self.protocol_type
+
+    @property
+    def setting(self) -> str:
+        """What a person writes into the configuration of this client."""
+        if self.client is Client.WORKER and len(self.assignors) == 1:
+            policy = policy_of_protocol(self.assignors[0])
+            return f"holdfast.policy={self.assignors[0] if policy is None else policy.name}"
+        if self.client is Client.JAVA:
+            classes = [_JAVA_CLASSES.get(a, a) for a in self.assignors]
+            return f"partition.assignment.strategy={','.join(classes)}"
+        if self.client in (Client.HOLDFAST, Client.WORKER, Client.CONFLUENT):
+            return f"partition.assignment.strategy={','.join(self.assignors)}"
+        written = ", ".join(self._written(a) for a in self.assignors)
+        return f"partition_assignment_strategy=[{written}]"
+
+    def _written(self, name: str) -> str:
+        """An assignor as the Python client takes it: a class of its own or one of holdfast's."""
+        plain = _CLASSES.get(self.client, {}).get(name)
+        if plain is not None:
+            return plain
+        arguments = [repr(name)]
+        if len(self.assignors) > 1 and name not in EAGER_ONES:
+            arguments.append("upgrading=True")
+        if name in ASSIGNORS and "group_id" in ASSIGNORS[name].options:
+            arguments.append("group_id='...'")
+        return f"assignor({', '.join(arguments)})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeFinding:
+    """Why a step is not safe, or what to know about it."""
+
+    unsafe: bool
+    rule: str
+    text: str
+    advice: str
+
+
+def modes_of(assignor: str, client: Client = Client.HOLDFAST) -> frozenset[RebalanceMode]:
+    """Modes that an assignor declares in a client.
+
+    Raises
+    ------
+    ConfigError
+        If the assignor is unknown.
+    """
+    if assignor in DESIGNS:
+        return BOTH
+    if assignor not in ASSIGNORS:
+        known = ", ".join([*sorted(ASSIGNORS), *DESIGNS])
+        raise ConfigError(f"unknown assignor {assignor!r}; known: {known}")
+    if not ASSIGNORS[assignor].cooperative:
+        return frozenset({EAGER})
+    if client in (Client.KAFKA_PYTHON, Client.CONFLUENT):
+        return frozenset({COOPERATIVE})
+    return BOTH
+
+
+def mode_of(config: Config) -> RebalanceMode | None:
+    """The mode a member runs in, or None if its assignors share none."""
+    if config.client is Client.KAFKA_PYTHON_PLUGIN and len(config.assignors) > 1:
+        return EAGER
+    modes = BOTH.intersection(*(modes_of(a, config.client) for a in config.assignors))
+    return max(modes, default=None)
+
+
+def check_group(configs: Sequence[Config]) -> list[UpgradeFinding]:
+    """Check whether these configurations can be in one group at the same time.
+
+    Parameters
+    ----------
+    configs : sequence of Config
+        At least one; equal ones count once.
+
+    References: KIP-726, "Upgrade path".
+    """
+    distinct = sorted(set(configs), key=lambda c: (str(c), c.version, c.group_type))
+    findings = [finding for config in distinct for finding in _check_one(config)]
+    if any(f.unsafe for f in findings):
+        return findings
+    types = sorted({c.group_type for c in distinct})
+    if len(types) > 1:
+        text = f"protocol types {' and '.join(types)} in one group"
+        advice = "a group has one protocol type: stop all members, then start them anew"
+        return [*findings, _unsafe("protocol-type", text, advice)]
+    common = set.intersection(*(set(c.offers) for c in distinct))
+    if not common:
+        text = " and ".join(str(c) for c in distinct) + " have no assignor in common"
+        advice = "go by way of a list that holds the old and the new assignor"
+        return [*findings, _unsafe("no-common-assignor", text, advice)]
+    modes = {config: mode_of(config) for config in distinct}
+    if len(set(modes.values())) > 1:
+        text = "some members run EAGER and some COOPERATIVE: eager ones stop in every round"
+        findings.append(
+            UpgradeFinding(
+                unsafe=False,
+                rule="mixed-modes",
+                text=text,
+                advice="safe, since eager members report nothing as owned; finish the bounce",
+            )
+        )
+    return findings
+
+
+def check_step(before: Sequence[Config], after: Sequence[Config]) -> list[UpgradeFinding]:
+    """Check whether members may be bounced one by one from ``before`` to ``after``.
+
+    Parameters
+    ----------
+    before, after : sequence of Config
+        Member by member, of equal length.
+
+    Returns
+    -------
+    list of UpgradeFinding
+        Each once; the step is safe if none is unsafe.
+
+    Raises
+    ------
+    ConfigError
+        If the lists differ in length or are empty, or an assignor is unknown.
+    """
+    if len(before) != len(after) or not before:
+        raise ConfigError(f"members: found {len(before)} before and {len(after)} after")
+    findings: list[UpgradeFinding] = []
+    for mixture in ([*before], [*before, *after], [*after]):
+        findings += [f for f in check_group(mixture) if f not in findings]
+    return findings
+
+
+def plan_upgrade(start: Config, goal: Config) -> list[Config]:
+    """Configurations to roll through, one bounce each, ``goal`` last.
+
+    Parameters
+    ----------
+    start, goal : Config
+        Of every member. Where the client by itself does not have an assignor, or cannot take a
+        step, the same client with holdfast's assignors stands for it.
+
+    Raises
+    ------
+    ConfigError
+        If no safe way of two bounces exists; it says why.
+
+    References: KIP-726: ``["cooperative-sticky", "range"]``, then ``["cooperative-sticky"]``.
+    """
+    first, *steps = plan_group([start], [goal])
+    for before, after in pairwise([first, *steps]):
+        if unsafe := _unsafe_in(check_step(before, after)):
+            why = f"{unsafe[0].text}; {unsafe[0].advice}"
+            raise ConfigError(
+                f"no safe way from {start} to {goal} by rolling bounces, stop all first: {why}"
+            )
+    return [configs[0] for configs in steps]
+
+
+def plan_group(before: Sequence[Config], after: Sequence[Config]) -> list[list[Config]]:
+    """The configurations of a group's members at the start and after each bounce.
+
+    Parameters
+    ----------
+    before, after : sequence of Config
+        Member by member, of equal length.
+
+    Returns
+    -------
+    list of list of Config
+        The start first, then one list a bounce, none if nothing changes. Two bounces that are not
+        safe are no way: :func:`check_step` says why.
+
+    References: KIP-726, "Upgrade path".
+    """
+    start = [_with_plugin(c) for c in before]
+    goal = [_with_plugin(c) for c in after]
+    if start == goal:
+        return [start]
+    if not _unsafe_in(check_step(start, goal)):
+        return [start, goal]
+    between = [a if a == b else _bridge(a, b) for a, b in zip(start, goal, strict=True)]
+    return [start, between, goal]
+
+
+def _bridge(start: Config, goal: Config) -> Config:
+    """What a member offers between two bounces, in the first client of the two that can."""
+    both = tuple(dict.fromkeys((*goal.assignors, *start.assignors)))
+    bridges = [_with_plugin(replace(side, assignors=both)) for side in (goal, start)]
+    return next((b for b in bridges if not _unsafe_in(_check_one(b))), bridges[0])
+
+
+def _with_plugin(config: Config) -> Config:
+    """The configuration, with holdfast's assignors where the client by itself cannot start."""
+    if config.client not in _PLUGINS or not _unsafe_in(_check_one(config)):
+        return config
+    other = replace(config, client=_PLUGINS[config.client])
+    return config if _unsafe_in(_check_one(other)) else other
+
+
+def _unsafe_in(findings: Sequence[UpgradeFinding]) -> list[UpgradeFinding]:
+    return [f for f in findings if f.unsafe]
+
+
+def _check_one(config: Config) -> list[UpgradeFinding]:
+    if not config.assignors:
+        return [_unsafe("no-assignor", "a member without assignors", "name at least one")]
+    findings = []
+    cooperative = [a for a in config.assignors if COOPERATIVE in modes_of(a, config.client)]
+    known = KNOWN_TO[config.client]
+    unknown = [a for a in config.assignors if a not in known]
+    old_java = config.client is Client.JAVA and config.version and config.version < (2, 4)
+    if cooperative and (old_java or config.client in (Client.AIOKAFKA, Client.AIOKAFKA_PLUGIN)):
+        text = f"{config}: this client has no cooperative assignors"
+        advice = "upgrade the client in a bounce before"
+        if not old_java:
+            advice = "aiokafka is eager: use holdfast.aiokafka, or sticky"
+        findings.append(_unsafe("client-too-old", text, advice))
+    elif unknown:
+        text = f"{config}: this client does not have {unknown[0]}"
+        advice = f"it has {', '.join(sorted(known))}"
+        if unknown[0] in DESIGNS and config.client in _OF_KAFKA_PYTHON:
+            advice = "use holdfast.kafka.KafkaConsumer, which is a client of holdfast"
+        findings.append(_unsafe("unknown-to-client", text, advice))
+    elif mode_of(config) is None:
+        text = f"{config} does not start: its assignors share no rebalance protocol"
+        advice = "use holdfast's assignors, whose cooperative ones also run eager"
+        if config.client is Client.CONFLUENT:
+            advice = "stop all of its members for the change"
+        findings.append(_unsafe("cannot-start", text, advice))
+    if len(set(config.assignors)) < len(config.assignors):
+        text = f"{config}: holdfast and older Java clients refuse an assignor that is named twice"
+        findings.append(_unsafe("cannot-start", text, "name each once"))
+    return findings
+
+
+def _unsafe(rule: str, text: str, advice: str) -> UpgradeFinding:
+    return UpgradeFinding(unsafe=True, rule=rule, text=text, advice=advice)

@@ -1,0 +1,312 @@
+"""A consumer group as columns: its members, their subscriptions and their claims.
+
+**Rules.** Members are sorted by id and topics by name, so the result of every assignor is a
+function of the set of inputs, not of their order. Members with equal subscriptions share one row
+of the subscription table. The claim columns hold only claims that can be true
+(:mod:`holdfast.core.model.reported`).
+
+**Strategy.** :meth:`Group.build` is the only place that makes a group. Each source (a JSON
+snapshot, messages, tables) turns its subscriptions and claims into columns first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from operator import lt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.core.model.columns import I32, I64, Mask, frozen, row_of, starts, within
+from holdfast.core.model.lag import lag_column
+from holdfast.core.model.limits import MOST_PARTITIONS, NO_GENERATION
+from holdfast.core.model.partition_columns import partitions_by_member
+from holdfast.core.model.reported import DroppedClaims, ReportedClaims, Subscriptions, check_claims
+from holdfast.core.model.snapshot import read_snapshot
+from holdfast.core.model.topics import NO_RACK, Topics
+from holdfast.errors import ModelError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Group:
+    """Members, subscriptions and claims.
+
+    Parameters
+    ----------
+    topics : Topics
+        Topics of the cluster. A subscribed topic that does not exist is not in any row.
+    member_ids : tuple of str
+        Sorted, unique.
+    instance_ids : tuple of str or None
+        Static identity of each member (KIP-345).
+    set_start, set_topic : int64[n_sets + 1], int32[...]
+        The distinct subscriptions, each a sorted row of topic indices.
+    subscription : int32[n_members]
+        Row of the subscription table for each member.
+    claim_start, claim_tp : int64[n_members + 1], int32[...]
+        Topic-partitions that each member says it owns, sorted in each row.
+    generation : int32[n_members]
+        Generation in which the member learned its claims; -1 if it has none.
+    rack : int32[n_members]
+        Index into ``topics.rack_names``, or -1.
+    lags : int64[n_tps], optional
+        Messages behind the end of each topic-partition, at least 0.
+    foreign_member, foreign_tp : int32[n_foreign]
+        Claims of topic-partitions that exist but that the claimant does not subscribe to: no right
+        to keep them, yet a cooperative round must wait until they are given up.
+    dropped : DroppedClaims
+        Claims that were left out, foreign ones included.
+
+    References: KIP-54 (claims), KIP-345 (instance ids), KIP-881 (racks).
+    """
+
+    topics: Topics
+    member_ids: tuple[str, ...]
+    instance_ids: tuple[str | None, ...]
+    set_start: I64
+    set_topic: I32
+    subscription: I32
+    claim_start: I64
+    claim_tp: I32
+    generation: I32
+    rack: I32
+    foreign_member: I32
+    foreign_tp: I32
+    lags: I64 | None = None
+    dropped: DroppedClaims = field(default_factory=DroppedClaims)
+
+    @classmethod
+    def from_dict(
+        cls, snapshot: Mapping[str, Any], *, most_partitions: int = MOST_PARTITIONS
+    ) -> Group:
+        """Read the JSON snapshot.
+
+        Parameters
+        ----------
+        most_partitions : int
+            Topic-partitions that it may have in all.
+
+        Raises
+        ------
+        ModelError
+            Something is missing, unknown, of the wrong type or out of range; the text names the
+            place, as in ``members[3].owned[0]``.
+        """
+        read = read_snapshot(snapshot, most_partitions)
+        topics = Topics.from_counts(
+            read.partitions,
+            racks=read.racks,
+            more_racks=filter(None, (m.rack for m in read.members)),
+        )
+        members = sorted(read.members, key=lambda member: member.member_id)
+        return cls.build(
+            topics=topics,
+            member_ids=tuple(m.member_id for m in members),
+            instance_ids=tuple(m.instance_id for m in members),
+            subscriptions=Subscriptions.from_names(topics, (m.topics for m in members)),
+            claims=ReportedClaims.from_partitions(topics, [m.owned for m in members]),
+            generation=np.array([m.generation for m in members], np.int32),
+            rack=topics.rack_indices([m.rack for m in members]),
+            lags=lag_column(read.lags, topics),
+        )
+
+    @classmethod
+    def build(
+        cls,
+        *,
+        topics: Topics,
+        member_ids: tuple[str, ...],
+        subscriptions: Subscriptions,
+        claims: ReportedClaims,
+        generation: I32,
+        instance_ids: tuple[str | None, ...] | None = None,
+        rack: I32 | None = None,
+        lags: I64 | None = None,
+        round_generation: int | None = None,
+    ) -> Group:
+        """Build from columns in which only the claims are still unchecked.
+
+        Parameters
+        ----------
+        round_generation : int, optional
+            Generation of the round that the group is in. Members learned what they own in an
+            earlier one, so a claim of this or a later generation counts as none, and its member as
+            one without a generation.
+
+        Raises
+        ------
+        ModelError
+            Member ids are not strictly ascending.
+        """
+        ascending = list(map(lt, member_ids, member_ids[1:]))
+        if not all(ascending):
+            index = ascending.index(False)
+            left, right = member_ids[index : index + 2]
+            text = f"{right!r} after {left!r}, expected ascending unique member ids"
+            raise ModelError(text, column="member_ids", index=index + 1)
+        n_members = len(member_ids)
+        lies = None
+        if round_generation is not None and (generation >= round_generation).any():
+            lies = generation >= round_generation
+            generation = np.where(lies, NO_GENERATION, generation).astype(np.int32)
+        checked = check_claims(topics, subscriptions, claims, member_ids, lies=lies)
+        return cls(
+            topics=topics,
+            member_ids=member_ids,
+            instance_ids=instance_ids or (None,) * n_members,
+            set_start=frozen(subscriptions.start),
+            set_topic=frozen(subscriptions.topic),
+            subscription=frozen(subscriptions.of_member),
+            claim_start=frozen(checked.start),
+            claim_tp=frozen(checked.tp),
+            generation=frozen(generation),
+            rack=frozen(np.full(n_members, NO_RACK, np.int32) if rack is None else rack),
+            foreign_member=frozen(checked.foreign_member),
+            foreign_tp=frozen(checked.foreign_tp),
+            lags=lags,
+            dropped=checked.dropped,
+        )
+
+    @property
+    def n_members(self) -> int:
+        """Number of members."""
+        return len(self.member_ids)
+
+    @property
+    def n_sets(self) -> int:
+        """Number of distinct subscriptions."""
+        return len(self.set_start) - 1
+
+    @cached_property
+    def sub_start(self) -> I64:
+        """CSR starts of the topics each member subscribes to, int64[n_members + 1]."""
+        return frozen(starts(np.diff(self.set_start)[self.subscription]))
+
+    @cached_property
+    def sub_topic(self) -> I32:
+        """Topics each member subscribes to, sorted in each row, int32[...]; can be large."""
+        counts = np.diff(self.sub_start)
+        first = np.repeat(self.set_start[self.subscription], counts)
+        return frozen(self.set_topic[first + within(counts)])
+
+    @cached_property
+    def dealing_order(self) -> I32:
+        """Members in the order in which partitions are dealt, int32[n_members].
+
+        Static members come first, by instance id, then the others by member id, so that a
+        restarted static member keeps its place although its member id is new.
+
+        References: KIP-345; ``AbstractPartitionAssignor.MemberInfo`` of Kafka 4.3.1.
+        """
+        if not any(self.instance_ids):
+            return frozen(np.arange(self.n_members, dtype=np.int32))
+        keys = [
+            (instance_id is None, instance_id or "", member)
+            for member, instance_id in enumerate(self.instance_ids)
+        ]
+        return frozen(np.array([member for *_, member in sorted(keys)], np.int32))
+
+    @cached_property
+    def has_subscriber(self) -> Mask:
+        """Whether some member may read each topic, bool[n_topics]."""
+        mask = np.zeros(self.topics.n_topics, np.bool_)
+        mask[self.set_topic] = True  # build keeps no row without a member
+        return frozen(mask)
+
+    @cached_property
+    def n_readers(self) -> I64:
+        """Members that subscribe to each topic, int64[n_topics]."""
+        members = np.bincount(self.subscription, minlength=self.n_sets)
+        each = np.repeat(members, np.diff(self.set_start))
+        count = np.bincount(self.set_topic, weights=each, minlength=self.topics.n_topics)
+        return frozen(count.astype(np.int64))
+
+    def is_subscribed(self, members: npt.NDArray[Any], topics: npt.NDArray[Any]) -> Mask:
+        """Whether ``members[i]`` subscribes to ``topics[i]``; both int arrays of one length."""
+        return self.subscriptions.holds(members, topics, self.topics.n_topics)
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        """The columns ``set_start``, ``set_topic`` and ``subscription`` as one value."""
+        return Subscriptions(self.set_start, self.set_topic, self.subscription)
+
+    def claim_members(self) -> I32:
+        """Member of each claim in ``claim_tp``, int32[n_claims]."""
+        return row_of(self.claim_start)
+
+    def with_claims(self, member: I32, tp: I32, **changes: Any) -> Group:
+        """The same group, in which ``member[i]`` claims ``tp[i]``; other fields as in ``changes``.
+
+        Parameters
+        ----------
+        member, tp : int32[n_claims]
+            In any order; no pair stands twice.
+        """
+        counts = np.bincount(member, minlength=self.n_members)
+        return replace(
+            self,
+            claim_start=frozen(starts(counts)),
+            claim_tp=frozen(tp[np.lexsort((tp, member))]),
+            **changes,
+        )
+
+    def without_partitions(self, gone: Mask) -> tuple[Group, I32]:
+        """The same group as if some topic-partitions did not exist.
+
+        The others of a topic are numbered anew, from 0 on and in their order.
+
+        Parameters
+        ----------
+        gone : bool[n_tps]
+
+        Returns
+        -------
+        group : Group
+        kept : int32[...]
+            Its topic-partitions as this group numbers them, ascending.
+        """
+        kept = np.flatnonzero(~gone).astype(np.int32)
+        new = np.cumsum(~gone, dtype=np.int64) - 1
+        own, foreign = ~gone[self.claim_tp], ~gone[self.foreign_tp]
+        rest = self.with_claims(
+            self.claim_members()[own],
+            new[self.claim_tp[own]].astype(np.int32),
+            topics=self.topics.only(kept),
+            foreign_member=frozen(self.foreign_member[foreign]),
+            foreign_tp=frozen(new[self.foreign_tp[foreign]].astype(np.int32)),
+            lags=None if self.lags is None else frozen(self.lags[kept]),
+        )
+        return rest, kept
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON snapshot again: sorted, without claims that were dropped."""
+        topics = self.topics
+        result: dict[str, Any] = {
+            "partitions": dict(zip(topics.names, topics.n_partitions.tolist(), strict=True))
+        }
+        if topics.rack_start is not None:
+            racks = [list(topics.racks_of(tp)) for tp in range(topics.n_tps)]
+            result["racks"] = topics.by_name(racks)
+        if self.lags is not None:
+            result["lags"] = topics.by_name(self.lags.tolist())
+        owned = partitions_by_member(topics, self.claim_members(), self.claim_tp)
+        result["members"] = [
+            {
+                "id": member_id,
+                "topics": [
+                    topics.names[topic]
+                    for topic in self.sub_topic[self.sub_start[i] : self.sub_start[i + 1]].tolist()
+                ],
+                "owned": [[topic, n] for topic, numbers in owned.get(i, ()) for n in numbers],
+                "generation": int(self.generation[i]),
+                "instance_id": self.instance_ids[i],
+                "rack": topics.rack_names[rack] if rack >= 0 else None,
+            }
+            for i, (member_id, rack) in enumerate(
+                zip(self.member_ids, self.rack.tolist(), strict=True)
+            )
+        ]
+        return result

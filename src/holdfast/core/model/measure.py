@@ -1,0 +1,149 @@
+"""Every number we report about an assignment, each defined once.
+
+**Rules.** A load is a count of topic-partitions. Columns named ``before`` and ``after`` are owner
+columns of the same group: int32[n_tps] of member indices, or NO_OWNER.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, row_of
+from holdfast.core.model.group import Group
+from holdfast.errors import ModelError
+
+
+def loads(owner: I32, n_members: int) -> I64:
+    """Topic-partitions of each member, int64[n_members]."""
+    return np.bincount(owner[owner != NO_OWNER], minlength=n_members).astype(np.int64)
+
+
+def balance_score(load: I64) -> int:
+    """Sum of ``abs(a - b)`` over all pairs of members; 0 is perfect, lower is better.
+
+    Notes
+    -----
+    Cost: one sort. With loads sorted ascending, member ``i`` is the larger of ``i`` pairs and the
+    smaller of ``n - 1 - i``.
+
+    References: KIP-54, "The Algorithm": overall balance score.
+    """
+    ordered = np.sort(load)
+    n = len(ordered)
+    weights = 2 * np.arange(n, dtype=np.int64) - (n - 1)
+    return int((ordered * weights).sum())
+
+
+def spread(values: I64) -> int:
+    """Largest value minus smallest; 0 of none."""
+    return int(values.max() - values.min()) if len(values) else 0
+
+
+def count_kept(before: I32, after: I32) -> int:
+    """Count the topic-partitions that have the same owner before and after.
+
+    Raises
+    ------
+    ModelError
+        If the columns differ in length.
+    """
+    _same_length(before, after)
+    return int(np.count_nonzero((before == after) & (before != NO_OWNER)))
+
+
+def count_moved(before: I32, after: I32) -> int:
+    """Count the topic-partitions whose owner changed from one member to another.
+
+    Raises
+    ------
+    ModelError
+        If the columns differ in length.
+
+    References: KIP-54, "Stickiness".
+    """
+    _same_length(before, after)
+    return int(np.count_nonzero((before != after) & (before != NO_OWNER) & (after != NO_OWNER)))
+
+
+def topic_excess(group: Group, owner: I32) -> int:
+    """How far topics are from being spread evenly: sum over topics and members of count squared.
+
+    The smallest value is reached where every topic is cut into equal parts over its members.
+
+    References: KAFKA-16277.
+    """
+    held = np.flatnonzero(owner != NO_OWNER)
+    key = group.topics.topic_of[held] * np.int64(max(group.n_members, 1)) + owner[held]
+    counts = np.unique(key, return_counts=True)[1].astype(np.int64)
+    return int((counts * counts).sum())
+
+
+def topic_floor(group: Group) -> int:
+    """Least ``topic_excess`` there could be: every topic in even shares over its subscribers.
+
+    A lower bound whatever the other goals are; they may keep any assignment from reaching it.
+
+    References: KAFKA-16277.
+    """
+    readers = group.n_readers[group.has_subscriber]
+    share, rest = np.divmod(
+        group.topics.n_partitions[group.has_subscriber].astype(np.int64), readers
+    )
+    return int((share * share * (readers - rest) + (share + 1) ** 2 * rest).sum())
+
+
+def crosses_rack(group: Group, tps: I32, members: I32) -> Mask:
+    """Whether ``members[i]`` would read ``tps[i]`` from another rack than its own, bool[n].
+
+    False where the rack of the member or of the partition is not known.
+
+    References: KIP-881.
+    """
+    known, there = _racks_of(group, tps, members)
+    return known & ~there
+
+
+def count_cross_rack(group: Group, owner: I32) -> int | None:
+    """Count the topic-partitions read across racks; None where no racks are known."""
+    if group.topics.rack_start is None:
+        return None
+    held = np.flatnonzero(owner != NO_OWNER).astype(np.int32)
+    return int(np.count_nonzero(crosses_rack(group, held, owner[held])))
+
+
+def count_rack_matches(group: Group, owner: I32) -> int | None:
+    """Count the topic-partitions read inside their member's rack; None where no racks are known.
+
+    References: KIP-881.
+    """
+    if group.topics.rack_start is None:
+        return None
+    held = np.flatnonzero(owner != NO_OWNER).astype(np.int32)
+    return int(np.count_nonzero(_racks_of(group, held, owner[held])[1]))
+
+
+def _racks_of(group: Group, tps: I32, members: I32) -> tuple[Mask, Mask]:
+    """Whether the racks of both sides are known, and whether the member's is one of the tp's."""
+    topics = group.topics
+    known, there = np.zeros(len(tps), np.bool_), np.zeros(len(tps), np.bool_)
+    if topics.rack_start is None or topics.rack is None:
+        return known, there
+    width = len(topics.rack_names)
+    held = row_of(topics.rack_start) * np.int64(width) + topics.rack
+    wanted = tps * np.int64(width) + group.rack[members]
+    known = (np.diff(topics.rack_start)[tps] > 0) & (group.rack[members] >= 0)
+    there[known] = np.isin(wanted[known], held)
+    return known, there
+
+
+def lag_per_member(owner: I32, lags: I64, n_members: int) -> I64:
+    """Total lag of each member in messages, int64[n_members]."""
+    total = np.zeros(n_members, np.int64)
+    held = owner != NO_OWNER
+    np.add.at(total, owner[held], lags[held])
+    return total
+
+
+def _same_length(before: I32, after: I32) -> None:
+    if before.shape != after.shape:
+        raise ModelError(f"{len(after)} entries, expected {len(before)}", column="after")

@@ -1,0 +1,133 @@
+"""Sets of partitions: the three shapes they have, and the ways from one shape to another.
+
+========================  ================================  ======================================
+shape                     looks like                        used by
+========================  ================================  ======================================
+:data:`TopicPartitions`   ``(("orders", (0, 2)), ...)``     messages, as Kafka groups them
+set of :data:`Resource`   ``{("orders", 0), ...}``          members and checkers: set arithmetic
+``tps``                   ``int32[...]`` of flat indices    leaders and assignors: columns
+========================  ================================  ======================================
+
+**Rules.** Every conversion between these shapes stands once: between the first two here, from and
+to columns in :mod:`holdfast.core.model.partition_columns`, because messages and members need no
+NumPy. A function is named after the shape that it returns, as :func:`resources_of` is. A *resource*
+is a partition of a topic, or the same thing in a group that shares something else: (kind, index).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import TypeAlias
+
+from holdfast.core.model.remembered import remembered
+
+Resource: TypeAlias = tuple[str, int]
+"""One thing to own: (topic, partition), or (kind, index) for resources that are not topics."""
+
+TopicPartitions: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
+"""(topic, partitions), as Kafka's messages group them."""
+
+KEPT = 1 << 16
+"""Resources that are kept, so that equal ones are one object; above that all are let go."""
+
+LONGEST = 249
+"""Characters of a topic's name, by Kafka's rule; resources under longer names are not kept."""
+
+SMALL = 256
+"""Sets of fewer partitions are remembered whole."""
+
+
+def weight_of(partitions: TopicPartitions) -> int:
+    """What a listing costs to keep, in partitions; eight characters of a name count as one."""
+    return sum([1 + len(topic) // 8 + len(numbers) for topic, numbers in partitions])
+
+
+@remembered(1024, largest=SMALL, size=weight_of)
+def resources_of(partitions: TopicPartitions) -> frozenset[Resource]:
+    """Each partition as a resource of its own."""
+    return frozenset(r for topic, numbers in partitions for r in resources_of_topic(topic, numbers))
+
+
+class _OfTopic(dict[int, Resource]):
+    """The resources of one topic that were named so far."""
+
+    def __init__(self, topic: str):
+        super().__init__()
+        self._topic = topic
+
+    def __missing__(self, number: int) -> Resource:
+        made = self[number] = (self._topic, number)
+        return made
+
+
+class _KeptResources:
+    """Resources by topic, and how many there are."""
+
+    def __init__(self) -> None:
+        self.by_topic: dict[str, _OfTopic] = {}
+        self.n_kept = 0
+
+    def clear(self) -> None:
+        """Let all go."""
+        self.by_topic.clear()
+        self.n_kept = 0
+
+    def find(self, topic: str, numbers: Sequence[int]) -> list[Resource]:
+        """One object each, kept from now on."""
+        if self.n_kept + len(numbers) > KEPT:
+            self.clear()
+        known = self.by_topic.get(topic)
+        if known is None:
+            known = self.by_topic[topic] = _OfTopic(topic)
+        before = len(known)
+        found = list(map(known.__getitem__, numbers))
+        self.n_kept += len(known) - before
+        return found
+
+
+_kept = _KeptResources()
+
+
+def resources_of_topic(topic: str, numbers: Sequence[int]) -> list[Resource]:
+    """The resources ``(topic, number)``, in the order given.
+
+    A resource is the same object most times, because comparing sets of equal objects that are not
+    the same is slow. Time and memory are linear in the numbers given, however large they are, and
+    at most :data:`KEPT` resources outlive the call.
+    """
+    if not numbers or len(numbers) > KEPT or len(topic) > LONGEST:
+        return [(topic, number) for number in numbers]
+    return _kept.find(topic, numbers)
+
+
+def grouped(resources: Iterable[Resource]) -> TopicPartitions:
+    """Resources as (topic, partitions), in the order given.
+
+    Only neighbours are grouped: a topic that stands in two places comes out twice.
+    """
+    return _grouped(tuple(resources))
+
+
+@remembered(1024, largest=SMALL)
+def _grouped(resources: tuple[Resource, ...]) -> TopicPartitions:
+    """Most members report the same partitions in every round, so this was mostly done before."""
+    return tuple(
+        (topic, tuple(number for _, number in entries))
+        for topic, entries in groupby(resources, key=itemgetter(0))
+    )
+
+
+def merge_topics(partitions: Iterable[tuple[str, Iterable[int]]]) -> TopicPartitions:
+    """One entry per topic, topics and partitions in the order met."""
+    groups: dict[str, list[int]] = {}
+    for topic, numbers in partitions:
+        groups.setdefault(topic, []).extend(numbers)
+    return tuple((topic, tuple(numbers)) for topic, numbers in groups.items())
+
+
+def sort_partitions(partitions: Iterable[tuple[str, Iterable[int]]]) -> TopicPartitions:
+    """One entry per topic that has partitions, sorted by topic and partition."""
+    merged = merge_topics(partitions)
+    return tuple(sorted((topic, tuple(sorted(numbers))) for topic, numbers in merged if numbers))

@@ -1,0 +1,234 @@
+"""Reports of members as columns: the topics they subscribe to and the partitions they claim.
+
+**Rules.** Members with equal subscriptions share one row of :class:`Subscriptions`. A claim that
+cannot be true (see :data:`REASONS`) is dropped and counted; a claim of a partition that exists but
+that its member does not subscribe to is *foreign*, and kept beside the others.
+:mod:`holdfast.core.assignors.claims` decides which of several claims of one partition counts.
+
+**Strategy.** A class method for each shape in which reports come: names (messages, snapshots), rows
+of topic indices and owner columns (tables). :meth:`holdfast.core.model.group.Group.build` takes
+both classes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, frozen, row_of, starts
+from holdfast.core.model.partitions import TopicPartitions
+from holdfast.core.model.topics import Topics
+
+IMPOSSIBLE = "impossible-generation"
+
+REASONS = (IMPOSSIBLE, "unknown-topic", "no-such-partition", "not-subscribed", "repeated")
+"""Why a single claim is dropped, in the order in which the reasons are tried."""
+
+MAX_EXAMPLES = 100
+"""Dropped claims that are kept by name; the counts are complete."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedClaims:
+    """Claims that no assignor sees.
+
+    Parameters
+    ----------
+    counts : mapping of str to int
+        Claims dropped by reason, reasons without any left out.
+    examples : tuple
+        Up to 100 of them as ``(reason, member id, topic, partition)``.
+    """
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    examples: tuple[tuple[str, str, str, int], ...] = ()
+
+    def __add__(self, other: DroppedClaims) -> DroppedClaims:
+        """Both together."""
+        return DroppedClaims(
+            counts=dict(Counter(self.counts) + Counter(other.counts)),
+            examples=(self.examples + other.examples)[:MAX_EXAMPLES],
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subscriptions:
+    """The subscription of each member.
+
+    Parameters
+    ----------
+    start, topic : int64[n_sets + 1], int32[...]
+        The distinct subscriptions, each a sorted row of topic indices.
+    of_member : int32[n_members]
+        Row of each member.
+    """
+
+    start: I64
+    topic: I32
+    of_member: I32
+
+    @classmethod
+    def from_names(cls, topics: Topics, names: Iterable[tuple[str, ...]]) -> Subscriptions:
+        """Topic names of each member in any order; unknown ones are left out."""
+        index = topics.index
+        number: dict[tuple[str, ...], int] = {}
+        of_member = [number.setdefault(one, len(number)) for one in names]
+        rows = cls.from_rows(tuple(sorted({index[t] for t in one if t in index})) for one in number)
+        return cls(rows.start, rows.topic, rows.of_member[of_member])
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[tuple[int, ...]]) -> Subscriptions:
+        """Sorted topic indices of each member; equal rows become one, in the order met."""
+        number: dict[tuple[int, ...], int] = {}
+        of_member = [number.setdefault(row, len(number)) for row in rows]
+        return cls(
+            start=frozen(starts(np.array([len(row) for row in number], np.int64))),
+            topic=frozen(np.array([topic for row in number for topic in row], np.int32)),
+            of_member=frozen(np.array(of_member, np.int32)),
+        )
+
+    def holds(self, members: npt.NDArray[Any], topics: npt.NDArray[Any], n_topics: int) -> Mask:
+        """Whether ``members[i]`` subscribes to ``topics[i]`` (0 to ``n_topics - 1``)."""
+        n_sets = len(self.start) - 1
+        if len(self.topic) == n_sets * n_topics:  # every member reads every topic
+            return np.ones(len(members), np.bool_)
+        keys = row_of(self.start).astype(np.int64) * n_topics + self.topic
+        wanted = self.of_member[members].astype(np.int64) * n_topics + topics
+        if n_sets * n_topics <= 1 << 25:
+            table = np.zeros(n_sets * n_topics, np.bool_)
+            table[keys] = True
+            known: Mask = table[wanted]
+            return known
+        at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+        found: Mask = keys[at] == wanted if len(keys) else np.zeros(len(wanted), np.bool_)
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReportedClaims:
+    """Claims in member order, still unchecked.
+
+    Parameters
+    ----------
+    member, topic, partition : int32[n_claims]
+        Indices of member and topic (-1: unknown), and the partition as it was reported.
+    names : sequence of str, optional
+        Topic name of each claim, to name unknown topics among the dropped claims.
+    """
+
+    member: I32
+    topic: I32
+    partition: I32
+    names: Sequence[str] = ()
+
+    @classmethod
+    def from_partitions(cls, topics: Topics, owned: Sequence[TopicPartitions]) -> ReportedClaims:
+        """The claims of each member as (topic, partitions)."""
+        rows = [(i, name, numbers) for i, own in enumerate(owned) for name, numbers in own]
+        sizes = np.array([len(numbers) for _, _, numbers in rows], np.int64)
+        flat = [number for _, _, numbers in rows for number in numbers]
+        index = np.array([topics.index.get(name, -1) for _, name, _ in rows], np.int32)
+        return cls(
+            member=np.repeat(np.array([i for i, _, _ in rows], np.int32), sizes),
+            topic=np.repeat(index, sizes),
+            partition=np.array(flat, np.int64).astype(np.int32),
+            names=[name for _, name, numbers in rows for _ in numbers],
+        )
+
+    @classmethod
+    def from_owner(cls, topics: Topics, owner: I32) -> ReportedClaims:
+        """The claims of members that own their partitions in ``owner``, int32[n_tps]."""
+        tps = np.flatnonzero(owner != NO_OWNER)
+        tps = tps[np.argsort(owner[tps], kind="stable")]
+        return cls(owner[tps], topics.topic_of[tps], topics.partition_of[tps])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedClaims:
+    """Claims after the checks: CSR columns by member, foreign claims, dropped claims."""
+
+    start: I64
+    tp: I32
+    foreign_member: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    foreign_tp: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    dropped: DroppedClaims = field(default_factory=DroppedClaims)
+
+
+def check_claims(
+    topics: Topics,
+    subscriptions: Subscriptions,
+    claims: ReportedClaims,
+    member_ids: tuple[str, ...],
+    *,
+    lies: Mask | None = None,
+) -> CheckedClaims:
+    """Keep the claims that can be true, as CSR sorted by member and tp; name the others.
+
+    ``lies``, bool[n_members]: members that claim under a generation that cannot exist.
+    """
+    possible = np.ones(len(claims.topic), np.bool_) if lies is None else ~lies[claims.member]
+    if not len(claims.topic) or not topics.n_topics:
+        start = np.zeros(len(member_ids) + 1, np.int64)
+        none = np.zeros(len(claims.topic), np.bool_)
+        tests = (possible, *(none,) * (len(REASONS) - 1))
+        dropped = _name_dropped(topics, claims, tests, member_ids)
+        return CheckedClaims(start=start, tp=np.empty(0, np.int32), dropped=dropped)
+    known = claims.topic >= 0
+    topic = np.maximum(claims.topic, 0)
+    exists = (claims.partition >= 0) & (claims.partition < topics.n_partitions[topic])
+    may = subscriptions.holds(claims.member, topic, topics.n_topics)
+    key = topics.start[topic] + claims.partition
+    key += claims.member * np.int64(topics.n_tps)
+    good = possible & known & exists & may
+    if good.all() and (key[1:] > key[:-1]).all():
+        return CheckedClaims(
+            start=_edges(key, topics, member_ids), tp=_tps(key, claims.member, topics)
+        )
+    at = np.flatnonzero(good)
+    kept, first = np.unique(key[at], return_index=True)
+    fresh = np.zeros(len(known), np.bool_)
+    fresh[at[first]] = True
+    foreign = np.flatnonzero(possible & known & exists & ~may)
+    return CheckedClaims(
+        start=_edges(kept, topics, member_ids),
+        tp=_tps(kept, claims.member[at[first]], topics),
+        foreign_member=claims.member[foreign],
+        foreign_tp=_tps(key[foreign], claims.member[foreign], topics),
+        dropped=_name_dropped(topics, claims, (possible, known, exists, may, fresh), member_ids),
+    )
+
+
+def _edges(key: I64, topics: Topics, member_ids: tuple[str, ...]) -> I64:
+    """CSR starts of sorted keys ``member * n_tps + tp``."""
+    edges = np.arange(len(member_ids) + 1, dtype=np.int64) * topics.n_tps
+    return np.asarray(np.searchsorted(key, edges), dtype=np.int64)
+
+
+def _tps(key: I64, member: I32, topics: Topics) -> I32:
+    tps: I32 = (key - member * np.int64(topics.n_tps)).astype(np.int32)
+    return tps
+
+
+def _name_dropped(
+    topics: Topics, claims: ReportedClaims, tests: tuple[Mask, ...], member_ids: tuple[str, ...]
+) -> DroppedClaims:
+    """Count by the first test that each claim fails, with examples in the order given."""
+    counts: dict[str, int] = {}
+    examples: list[tuple[str, str, str, int]] = []
+    passed = np.ones(len(claims.topic), np.bool_)
+    for reason, test in zip(REASONS, tests, strict=True):
+        failed = np.flatnonzero(passed & ~test)
+        passed &= test
+        if len(failed):
+            counts[reason] = len(failed)
+        for i in failed[: MAX_EXAMPLES - len(examples)].tolist():
+            topic = int(claims.topic[i])
+            name = topics.names[topic] if topic >= 0 else claims.names[i] if claims.names else "?"
+            member_id = member_ids[claims.member[i]]
+            examples.append((reason, member_id, name, int(claims.partition[i])))
+    return DroppedClaims(counts=counts, examples=tuple(examples))

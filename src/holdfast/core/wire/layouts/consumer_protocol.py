@@ -1,0 +1,251 @@
+"""The consumer's embedded protocol: a member's subscription, and its assignment by the leader.
+
+=======  ===========================================  ==================================  =========
+version  ConsumerProtocolSubscription                 ConsumerProtocolAssignment          written by
+=======  ===========================================  ==================================  =========
+0        Topics []string, UserData nullable bytes     AssignedPartitions [](Topic         up to 2.3
+                                                      string, Partitions []int32),
+                                                      UserData nullable bytes
+1        + OwnedPartitions [](Topic, Partitions)      same                                2.4 - 3.3
+2        + GenerationId int32                         same                                nobody
+3        + RackId nullable string                     same                                3.4 on
+=======  ===========================================  ==================================  =========
+
+**Rules.** A version above 3 is read as 3, and a version below 0 is refused. Bytes after the last
+known field are ignored. Null user data and empty user data are different values. A writer leaves
+out the fields that the version asked for does not have, as Kafka does.
+
+**Strategy.** Reading keeps the order of the wire. Writing gives the bytes that Kafka's own client
+writes: topics sorted, owned partitions sorted by topic and partition, and assigned partitions
+grouped by topic in the order met. :class:`SubscriptionDecoder` remembers the last block of topics,
+since the members of a group usually subscribe to the same ones.
+
+References: KIP-429 (v1), KAFKA-13715 (v2), KIP-881 (v3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.model.limits import NO_GENERATION
+from holdfast.core.model.partitions import (
+    SMALL,
+    TopicPartitions,
+    merge_topics,
+    sort_partitions,
+    weight_of,
+)
+from holdfast.core.model.remembered import remembered
+from holdfast.core.wire.one.reader import Reader
+from holdfast.core.wire.one.reasons import Reason
+from holdfast.core.wire.one.writer import Writer, write_string, write_topic_partitions
+
+HIGHEST_VERSION = 3
+SUBSCRIPTION = "ConsumerProtocolSubscription"
+ASSIGNMENT = "ConsumerProtocolAssignment"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """What a member sends to the leader when it joins.
+
+    Parameters
+    ----------
+    version : int
+        0 to 3: the layout it was read with, or is written in by default.
+    topics : tuple of str
+        Topics subscribed.
+    user_data : bytes or None
+        The assignor's own bytes; null and empty differ.
+    owned : tuple of (topic, partitions)
+        Partitions that the member claims (v1 and above).
+    generation : int
+        Generation of the claim, -1 none (v2 and above).
+    rack : str or None
+        The member's rack (v3).
+    """
+
+    version: int = HIGHEST_VERSION
+    topics: tuple[str, ...]
+    user_data: bytes | None = None
+    owned: TopicPartitions = ()
+    generation: int = NO_GENERATION
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentMessage:
+    """What the leader sends to a member.
+
+    Parameters
+    ----------
+    version : int
+        0 to 3; the layouts are the same.
+    partitions : tuple of (topic, partitions)
+        Partitions assigned.
+    user_data : bytes or None
+        The assignor's own bytes; null and empty differ.
+    """
+
+    version: int = HIGHEST_VERSION
+    partitions: TopicPartitions
+    user_data: bytes | None = None
+
+
+def decode_subscription(data: bytes) -> Subscription:
+    """Read a ConsumerProtocolSubscription.
+
+    Raises
+    ------
+    WireError
+        If the bytes end early, hold a null, length, count or string that the schema forbids, or a
+        negative version.
+
+    References: KIP-429, KIP-881.
+    """
+    reader = Reader(data, SUBSCRIPTION)
+    version = reader.leading_version(HIGHEST_VERSION)
+    return _read_after_topics(reader, version, reader.strings("topics"))
+
+
+class SubscriptionDecoder:
+    """Decodes many subscriptions; topics that repeat the last message's are not read again.
+
+    A block of topics is compared byte for byte, so the answer is always that of
+    :func:`decode_subscription`.
+
+    References: KIP-429, KIP-881.
+    """
+
+    __slots__ = ("_block", "_topics")
+
+    def __init__(self) -> None:
+        self._block = b""
+        self._topics: tuple[str, ...] = ()
+
+    def decode(self, data: bytes) -> Subscription:
+        """As :func:`decode_subscription`; after a failure the remembered topics are the same."""
+        reader = Reader(data, SUBSCRIPTION)
+        version = reader.leading_version(HIGHEST_VERSION)
+        start = reader.pos
+        if self._block and data.startswith(self._block, start):
+            reader.pos = start + len(self._block)
+            return _read_after_topics(reader, version, self._topics)
+        topics = reader.strings("topics")
+        self._block, self._topics = data[start : reader.pos], topics
+        return _read_after_topics(reader, version, topics)
+
+
+def decode_assignment(data: bytes) -> AssignmentMessage:
+    """Read a ConsumerProtocolAssignment.
+
+    Raises
+    ------
+    WireError
+        As :func:`decode_subscription`.
+
+    References: KIP-429.
+    """
+    reader = Reader(data, ASSIGNMENT)
+    return AssignmentMessage(
+        version=reader.leading_version(HIGHEST_VERSION),
+        partitions=reader.topic_partitions("assigned_partitions"),
+        user_data=reader.nullable_bytes("user_data"),
+    )
+
+
+def encode_subscription(value: Subscription, version: int | None = None) -> bytes:
+    """Write a ConsumerProtocolSubscription as Kafka's own client does.
+
+    Parameters
+    ----------
+    value : Subscription
+        Topics and owned partitions may stand in any order; they are written sorted.
+    version : int, optional
+        0 to 3, by default ``value.version``. Fields that it lacks are left out.
+
+    Raises
+    ------
+    WireError
+        If the version is not 0 to 3, or a value does not fit its field.
+
+    References: KIP-429, KIP-881.
+    """
+    version = value.version if version is None else version
+    writer = _start(SUBSCRIPTION, version)
+    writer.raw(_topics_block(value.topics, version))
+    writer.bytes_(value.user_data, "user_data", nullable=True)
+    if version >= 1:
+        writer.raw(_owned_block(value.owned, version))
+    if version >= 2:
+        writer.int32(max(value.generation, NO_GENERATION), "generation_id")
+    if version >= 3:
+        writer.string(value.rack, "rack_id", nullable=True)
+    return writer.done()
+
+
+def encode_assignment(value: AssignmentMessage, version: int | None = None) -> bytes:
+    """Write a ConsumerProtocolAssignment as Kafka's own client does.
+
+    Parameters
+    ----------
+    value : AssignmentMessage
+        Partitions are grouped by topic in the order met, and not sorted.
+    version : int, optional
+        0 to 3, by default ``value.version``.
+
+    Raises
+    ------
+    WireError
+        As :func:`encode_subscription`.
+
+    References: KIP-429.
+    """
+    version = value.version if version is None else version
+    writer = _start(ASSIGNMENT, version)
+    writer.raw(_assigned_block(value.partitions, version))
+    writer.bytes_(value.user_data, "user_data", nullable=True)
+    return writer.done()
+
+
+# Members mostly have the same topics and partitions as in the last round: blocks are remembered.
+
+
+@remembered(256, largest=SMALL)
+def _topics_block(topics: tuple[str, ...], version: int) -> bytes:
+    writer = Writer(SUBSCRIPTION, version)
+    writer.array(sorted(topics), "topics", write_string)
+    return writer.done()
+
+
+@remembered(256, largest=SMALL, size=weight_of)
+def _owned_block(owned: TopicPartitions, version: int) -> bytes:
+    writer = Writer(SUBSCRIPTION, version)
+    writer.array(sort_partitions(owned), "owned_partitions", write_topic_partitions)
+    return writer.done()
+
+
+@remembered(256, largest=SMALL, size=weight_of)
+def _assigned_block(partitions: TopicPartitions, version: int) -> bytes:
+    writer = Writer(ASSIGNMENT, version)
+    writer.array(merge_topics(partitions), "assigned_partitions", write_topic_partitions)
+    return writer.done()
+
+
+def _read_after_topics(reader: Reader, version: int, topics: tuple[str, ...]) -> Subscription:
+    return Subscription(
+        version=version,
+        topics=topics,
+        user_data=reader.nullable_bytes("user_data"),
+        owned=reader.topic_partitions("owned_partitions") if version >= 1 else (),
+        generation=reader.int32("generation_id") if version >= 2 else NO_GENERATION,
+        rack=reader.nullable_string("rack_id") if version >= 3 else None,
+    )
+
+
+def _start(schema: str, version: int) -> Writer:
+    writer = Writer(schema, version)
+    if not 0 <= version <= HIGHEST_VERSION:
+        writer.fail(Reason.BAD_VERSION, "version", f"{version} is not 0 to {HIGHEST_VERSION}")
+    writer.int16(version, "version")
+    return writer

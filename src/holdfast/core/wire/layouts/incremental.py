@@ -1,0 +1,177 @@
+"""The embedded protocol of the document "Incremental Cooperative Rebalancing".
+
+=======  ============================================  ============================================
+version  Subscription                                  Assignment
+=======  ============================================  ============================================
+1        SubscribeTopics []string,                     AssignedTopicPartitions [](Topic string,
+         PartitionAssignorData bytes,                  Partitions []int32),
+         AssignedTopicPartitions [](Topic string,      RevokeTopicPartitions [](Topic, Partitions)
+         Partitions []int32)
+2        same                                          + ScheduledRebalanceTimeout int32
+3        same                                          same
+=======  ============================================  ============================================
+
+**Rules.**
+
+* The types are Kafka's classic ones. The version is the number of the design.
+* A member then owns (owned - revoked) + assigned. It keeps a partition that the assignment does not
+  list: absence never revokes.
+* Lists may be null. Null and empty ``revoked`` differ. Empty means that another member gives a
+  partition up: another round follows, and this member may join again at once. Null means none of
+  that.
+* The timeout is in ms, 0 to 2**31 - 1; 0 means no timeout. A negative timeout is refused.
+* A version above 3 is read as 3, and bytes after the last known field are ignored.
+
+**Strategy.** These messages are the document's reference, for ``holdfast decode`` and ``encode``.
+No member speaks them: in every group, of :class:`holdfast.Worker` too, the same content stands in
+:mod:`holdfast.core.wire.layouts.container`. Nothing of ours writes ``PartitionAssignorData``.
+
+References: Incremental Cooperative Rebalancing: Support and Policies, Designs I, II and III.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.model.designs import Design
+from holdfast.core.model.partitions import TopicPartitions
+from holdfast.core.wire.one.reader import TOPIC_PARTITIONS_MIN, Reader, read_topic_partitions
+from holdfast.core.wire.one.reasons import Reason
+from holdfast.core.wire.one.writer import Writer, write_string, write_topic_partitions
+
+DESIGN_SUBSCRIPTION = "DesignSubscription"
+DESIGN_ASSIGNMENT = "DesignAssignment"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignSubscription:
+    """The document's Subscription.
+
+    Parameters
+    ----------
+    design : Design
+        Which design the member runs.
+    topics : tuple of str
+        Topics subscribed.
+    assignor_data : bytes or None
+        The assignor's own bytes.
+    assigned : tuple of (topic, partitions), or None
+        What the member holds; null or empty for a new member.
+    """
+
+    design: Design
+    topics: tuple[str, ...]
+    assignor_data: bytes | None = None
+    assigned: TopicPartitions | None = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignAssignment:
+    """The document's Assignment.
+
+    Parameters
+    ----------
+    design : Design
+        Which design the leader runs.
+    assigned : tuple of (topic, partitions), or None
+        What the member is to hold besides; null repeats the last assignment.
+    revoked : tuple of (topic, partitions), or None
+        Partitions to give up before joining again. Empty, not null: another round is coming.
+    timeout_ms : int
+        ScheduledRebalanceTimeout, 0 none; Design I has none.
+    """
+
+    design: Design
+    assigned: TopicPartitions | None = ()
+    revoked: TopicPartitions | None = ()
+    timeout_ms: int = 0
+
+
+def decode_design_subscription(data: bytes) -> DesignSubscription:
+    """Read the document's Subscription.
+
+    Raises
+    ------
+    WireError
+        If the bytes break the layout, or the version is below 1.
+
+    References: Incremental Cooperative Rebalancing, Designs I and II.
+    """
+    reader = Reader(data, DESIGN_SUBSCRIPTION)
+    return DesignSubscription(
+        design=_read_design(reader),
+        topics=reader.strings("subscribe_topics"),
+        assignor_data=reader.nullable_bytes("partition_assignor_data"),
+        assigned=_read_list(reader, "assigned_topic_partitions"),
+    )
+
+
+def encode_design_subscription(value: DesignSubscription) -> bytes:
+    """Write the document's Subscription.
+
+    Raises
+    ------
+    WireError
+        If a value does not fit its field.
+
+    References: Incremental Cooperative Rebalancing, Designs I and II.
+    """
+    writer = Writer(DESIGN_SUBSCRIPTION, int(value.design))
+    writer.int16(value.design, "version")
+    writer.array(value.topics, "subscribe_topics", write_string)
+    writer.bytes_(value.assignor_data, "partition_assignor_data", nullable=True)
+    _write_list(writer, value.assigned, "assigned_topic_partitions")
+    return writer.done()
+
+
+def decode_design_assignment(data: bytes) -> DesignAssignment:
+    """Read the document's Assignment.
+
+    Raises
+    ------
+    WireError
+        If the bytes break the layout, the version is below 1, or the timeout is negative.
+
+    References: Incremental Cooperative Rebalancing, Designs I and II.
+    """
+    reader = Reader(data, DESIGN_ASSIGNMENT)
+    design = _read_design(reader)
+    return DesignAssignment(
+        design=design,
+        assigned=_read_list(reader, "assigned_topic_partitions"),
+        revoked=_read_list(reader, "revoke_topic_partitions"),
+        timeout_ms=0 if design is Design.SIMPLE else reader.delay_ms("scheduled_rebalance_timeout"),
+    )
+
+
+def encode_design_assignment(value: DesignAssignment) -> bytes:
+    """Write the document's Assignment.
+
+    Raises
+    ------
+    WireError
+        If a value does not fit its field, or Design I is given a timeout.
+
+    References: Incremental Cooperative Rebalancing, Designs I and II.
+    """
+    writer = Writer(DESIGN_ASSIGNMENT, int(value.design))
+    writer.int16(value.design, "version")
+    _write_list(writer, value.assigned, "assigned_topic_partitions")
+    _write_list(writer, value.revoked, "revoke_topic_partitions")
+    if value.design is not Design.SIMPLE:
+        writer.delay_ms(value.timeout_ms, "scheduled_rebalance_timeout")
+    elif value.timeout_ms:
+        writer.fail(Reason.OUT_OF_RANGE, "scheduled_rebalance_timeout", "Design I has none")
+    return writer.done()
+
+
+def _read_design(reader: Reader) -> Design:
+    return Design(reader.leading_version(int(Design.INCREMENTAL), int(Design.SIMPLE)))
+
+
+def _read_list(reader: Reader, field: str) -> TopicPartitions | None:
+    return reader.nullable_array(field, read_topic_partitions, TOPIC_PARTITIONS_MIN)
+
+
+def _write_list(writer: Writer, value: TopicPartitions | None, field: str) -> None:
+    writer.array(value, field, write_topic_partitions, nullable=True)

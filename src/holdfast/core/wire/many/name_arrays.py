@@ -1,0 +1,201 @@
+"""Arrays of names in many messages at once; an array of int32 may follow each name.
+
+**Rules.** Nothing is read outside the buffer. Every count is checked against the bytes left before
+anything is allocated. A member whose array does not fit gets an empty row.
+
+**Strategy.** Lock step: step ``j`` reads the position of the ``j``-th name of every member that has
+so many names, as columns over members. A wrong length or count moves the position beyond the end,
+where it stays. One check after the last step finds it. If all names of an array are as long as
+its first name, their positions are computed without any step.
+
+References: KIP-429: ``ConsumerProtocolSubscription``, ``Topics`` and ``OwnedPartitions``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+from holdfast.core.model.columns import I32, I64, U8, Mask, starts, within
+from holdfast.core.wire.many.name_table import int16_at, int32_at
+
+FEW = 4
+PATIENCE = 64
+"""When at most FEW members have names left, and more than PATIENCE steps are to come, lock step
+costs more than it saves: the arrays of these members are not read here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NameArrays:
+    """Where arrays of names lie in a buffer, one array a member, as CSR over members.
+
+    Parameters
+    ----------
+    start : int64[n_members + 1]
+        Rows of the columns below.
+    name_at, name_length : int64[...], int32[...]
+        First byte of each name, and its bytes.
+    count : int32[...]
+        Partitions behind each name; 0 in arrays without.
+    end : int64[n_members]
+        First byte behind each array.
+    good : bool[n_members]
+        Members whose array lies inside its bounds, or was not wanted.
+    """
+
+    start: I64
+    name_at: I64
+    name_length: I32
+    count: I32
+    end: I64
+    good: Mask
+
+
+def join(messages: Sequence[bytes], ends: list[int], n_pad: int) -> tuple[U8, I64, I64]:
+    """One buffer of what follows ``ends`` in each message; where each begins and ends."""
+    tails = (
+        [data[end:] for data, end in zip(messages, ends, strict=True)] if any(ends) else messages
+    )
+    bounds = np.fromiter(accumulate(map(len, tails), initial=0), np.int64, len(tails) + 1)
+    buffer = np.frombuffer(b"".join((*tails, b"\0" * (n_pad + 16))), np.uint8)
+    return buffer, bounds[:-1], bounds[1:]
+
+
+def walk(buffer: U8, first: I64, last: I64, wanted: Mask, *, partitions: bool) -> NameArrays:
+    """Walk one array for each member.
+
+    Parameters
+    ----------
+    buffer : uint8[n_bytes]
+        Ends in at least 16 bytes of 0 behind the largest of ``last``.
+    first, last : int64[n]
+        Where the array begins, and the end of the bytes it may use; those of members that are not
+        wanted are not looked at.
+    wanted : bool[n]
+        Members to read; the others get an empty row and an ``end`` of ``first``.
+    partitions : bool
+        Whether an array of int32 stands behind each name.
+    """
+    n_names = np.zeros(len(first), np.int64)
+    room = last - first - 4
+    good = wanted & (room >= 0)
+    n_names[good] = int32_at(buffer)[first[good]]
+    good &= (n_names >= 0) & (n_names * (6 if partitions else 2) <= room)
+    n_names[~good] = 0
+    stop = int(last.max(initial=0, where=wanted)) + 1  # the others may end anywhere
+    found = None if partitions else _alike(buffer, first + 4, n_names, stop)
+    if found is None:
+        at = _walked(buffer, first + 4, n_names, good, stop, partitions=partitions)
+        found = at, int16_at(buffer)[at].astype(np.int32)
+    end = np.where(wanted, first + 4, first)
+    good |= ~wanted
+    return _columns(
+        buffer, *found, starts(n_names), end=end, last=last, good=good, partitions=partitions
+    )
+
+
+def _alike(buffer: U8, begin: I64, n_names: I64, stop: int) -> tuple[I64, I32] | None:
+    """Where names begin and their lengths, if in each array all are alike in length; else None."""
+    lengths = int16_at(buffer).view(">u2")
+    stride = lengths[np.minimum(begin, stop)].astype(np.int64) + 2
+    second = np.where(n_names > 1, begin + stride, begin)
+    if (lengths[np.minimum(second, stop)] + 2 != stride).any():
+        return None
+    strides = np.repeat(stride, n_names)
+    at = np.repeat(begin, n_names) + within(n_names) * strides
+    np.minimum(at, stop, out=at)
+    length = int16_at(buffer)[at].astype(np.int32)  # a negative one is never alike
+    return (at, length) if (length + 2 == strides).all() else None
+
+
+def _walked(
+    buffer: U8, begin: I64, n_names: I64, good: Mask, stop: int, *, partitions: bool
+) -> I64:
+    """Where each name begins, in lock step; arrays too long for that become empty and not good."""
+    order = np.argsort(-n_names, kind="stable")
+    n_active = np.searchsorted(-n_names[order], -np.arange(1, n_names.max(initial=0) + 1), "right")
+    steps = _steps(buffer, begin[order], n_active, stop, partitions=partitions)
+    if len(steps) < len(n_active):  # the longest are left: they come first
+        long = int(n_active[len(steps)])
+        good[order[:long]], n_names[order[:long]] = False, 0
+        steps, order, n_active = [at[long:] for at in steps], order[long:], n_active - long
+    start = starts(n_names)
+    at = np.empty(int(start[-1]), np.int64)
+    if steps:
+        active = n_active[: len(steps)]
+        row = start[:-1][order][within(active)]
+        at[row + np.repeat(np.arange(len(steps)), active)] = np.concatenate(steps)
+    return at
+
+
+def _columns(
+    buffer: U8,
+    at: I64,
+    length: I32,
+    start: I64,
+    *,
+    end: I64,
+    last: I64,
+    good: Mask,
+    partitions: bool,
+) -> NameArrays:
+    """Counts at the names found; rows of members with a wrong one or a wrong length are emptied."""
+    n_names = np.diff(start)
+    limit = np.repeat(last, n_names)
+    behind = at + 2 + length
+    wrong, count = length < 0, np.zeros(len(at), np.int32)
+    if partitions:
+        count = int32_at(buffer)[np.minimum(np.maximum(behind, 0), limit)].astype(np.int32)
+        wrong |= count < 0
+        behind += 4 + 4 * count.astype(np.int64)
+    wrong |= behind > limit
+    full = np.flatnonzero(n_names)
+    end[full] = behind[start[full + 1] - 1]
+    columns = (at + 2, length, count)
+    if wrong.any():
+        bad = np.zeros(len(n_names), np.bool_)
+        bad[np.repeat(np.arange(len(n_names)), n_names)[wrong]] = True
+        stays = np.repeat(~bad, n_names)
+        columns = (columns[0][stays], columns[1][stays], columns[2][stays])
+        start, good = starts(np.where(bad, 0, n_names)), good & ~bad
+    return NameArrays(
+        start=start,
+        name_at=columns[0],
+        name_length=columns[1],
+        count=columns[2],
+        end=end,
+        good=good,
+    )
+
+
+def _steps(buffer: U8, cursor: I64, n_active: I64, stop: int, *, partitions: bool) -> list[I64]:
+    """Where the names of each step begin; up to the step from which only a few long ones are left.
+
+    Parameters
+    ----------
+    cursor : int64[n]
+        First name of each member, those with the most names first.
+    n_active : int64[n_steps]
+        Members that have a name in each step.
+    stop : int
+        Where a cursor stays that ran over the end.
+    """
+    # Read as unsigned, a negative length or count only ever leads forward, behind the end.
+    int32, int16 = int32_at(buffer).view(">u4"), int16_at(buffer).view(">u2")
+    steps = []
+    for step, active in enumerate(n_active.tolist()):
+        if active <= FEW and len(n_active) - step > PATIENCE:
+            break
+        at = cursor[:active]
+        steps.append(at)
+        cursor = at + int16[at]
+        cursor += 2
+        if partitions:
+            np.minimum(cursor, stop, out=cursor)
+            cursor += 4 * int32[cursor].astype(np.int64)
+            cursor += 4
+        np.minimum(cursor, stop, out=cursor)
+    return steps

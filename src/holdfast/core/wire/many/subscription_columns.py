@@ -1,0 +1,213 @@
+"""All subscriptions of a group at once: bytes of every member to the columns of a group.
+
+**Rules.** The values are those that
+:func:`holdfast.core.wire.layouts.consumer_protocol.decode_subscription` and
+:func:`holdfast.core.wire.layouts.sticky_user_data.read_claims` give member by member. If a
+subscription cannot be read, it has no topics, because a leader must not fail on the bytes of one
+member. Every count is checked against the bytes left, so no count makes a column large.
+
+**Strategy.** The blocks of topics in front are read by
+:mod:`~holdfast.core.wire.many.topic_blocks`. What follows is joined into one buffer and read in
+lock step, as columns over members (:mod:`~holdfast.core.wire.many.name_arrays`). Where a check
+fails, or a message is of a rare shape, that member alone is read the slow way
+(:mod:`~holdfast.core.wire.many.subscription_slow`).
+
+References: KIP-429, KIP-341, KIP-881.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.core.model.columns import I32, I64, U8, Mask, within
+from holdfast.core.model.reported import ReportedClaims, Subscriptions
+from holdfast.core.wire.many.name_arrays import NameArrays, join, walk
+from holdfast.core.wire.many.name_table import NameTable, int16_at, int32_at
+from holdfast.core.wire.many.ragged import keep_freed_memory
+from holdfast.core.wire.many.subscription_slow import ClaimNames, OneByOne
+from holdfast.core.wire.many.topic_blocks import TopicBlocks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SubscriptionColumns:
+    """What the members of a group subscribe to and claim.
+
+    Parameters
+    ----------
+    subscriptions : Subscriptions
+        Of known topics.
+    claims : ReportedClaims
+        As written, with the topic name of each.
+    generation : int32[n_members]
+        Of the claims, -1 none.
+    racks : list of str or None
+        Rack of each member.
+    given_up : tuple of int
+        Members of a cooperative group whose claims stand in sticky user data alone: eager members
+        in the middle of an upgrade, which gave everything up before they joined.
+    """
+
+    subscriptions: Subscriptions
+    claims: ReportedClaims
+    generation: I32
+    racks: list[str | None]
+    given_up: tuple[int, ...] = ()
+
+
+def decode_subscriptions(
+    messages: Sequence[bytes], table: NameTable, *, cooperative: bool
+) -> SubscriptionColumns:
+    """Read the subscription of every member.
+
+    Parameters
+    ----------
+    messages : sequence of bytes
+        One ``ConsumerProtocolSubscription`` a member.
+    table : NameTable
+        The known topics.
+    cooperative : bool
+        Whether claims stand in the subscription (True) or in sticky user data; where the one has
+        none the other is tried, as a group in the middle of an upgrade has both.
+
+    References: KIP-429, "Consumer protocol".
+    """
+    keep_freed_memory()
+    blocks = TopicBlocks(table)
+    ends = blocks.read(messages)
+    tails = _read_tails(messages, blocks, ends, cooperative=cooperative)
+    return _merge(messages, blocks, tails, cooperative=cooperative)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Tails:
+    """What stands behind the topics of each member."""
+
+    buffer: U8
+    names: NameArrays
+    generation: I32
+    rack_at: I64
+    rack_length: I32
+    odd: Mask  # members to be read the slow way
+
+
+def _read_tails(
+    messages: Sequence[bytes], blocks: TopicBlocks, ends: list[int], *, cooperative: bool
+) -> _Tails:
+    """Read user data, claims, generation and rack of every member whose topics were readable."""
+    buffer, first, last = join(messages, ends, blocks.table.n_pad)
+    int32, int16 = int32_at(buffer), int16_at(buffer)
+    readable = np.array(blocks.row, np.int64) >= 0
+    version = _versions(messages)
+    good = readable & (version >= 0) & (first + 4 <= last)
+    n_user = np.where(good, int32[np.minimum(first, last)], -1)
+    after = first + 4 + np.maximum(n_user, 0)
+    has_owned = version >= 1
+    good &= (n_user >= -1) & (after + 4 * has_owned <= last)
+    n_owned = np.where(good & has_owned, int32[np.where(good, after, 0)], 0)
+    if cooperative:
+        names = walk(buffer, after, last, good & has_owned, partitions=True)
+        behind = names.end
+    else:
+        names = walk(buffer, first + 4, after, good & (n_user >= 4), partitions=True)
+        good &= n_owned == 0
+        behind = after + 4 * has_owned
+    good &= names.good
+    good &= behind + 4 * (version >= 2) + 2 * (version >= 3) <= last
+    behind = np.where(good, behind, 0)
+    generation = np.where(good & (version >= 2), int32[behind], -1)
+    rack_length = np.where(good & (version >= 3), int16[behind + 4], -1).astype(np.int32)
+    good &= (rack_length >= -1) & (behind + 6 + rack_length <= last + 6 * (version < 3))
+    if cooperative:
+        in_user = good & (generation < 0) & (n_user >= 4)
+        generation = np.where(in_user, int32[np.where(in_user, first + 4, 0)], generation)
+        good &= (n_owned != 0) | (n_user <= 4)  # else it may be sticky user data
+    else:
+        has = good & (after - names.end >= 4) & (n_user >= 4)
+        generation = np.where(has, int32[np.where(has, names.end, 0)], -1)
+    return _Tails(
+        buffer=buffer,
+        names=names,
+        generation=np.maximum(generation, -1).astype(np.int32),
+        rack_at=behind + 6,
+        rack_length=rack_length,
+        odd=readable & ~good,
+    )
+
+
+def _versions(messages: Sequence[bytes]) -> npt.NDArray[np.int64]:
+    """Version of each message, 3 for every higher one; -1 where there is none."""
+    heads = b"".join([data[:2] if len(data) >= 2 else b"\xff\xff" for data in messages])
+    return np.minimum(np.frombuffer(heads, ">i2").astype(np.int64), 3)
+
+
+def _merge(
+    messages: Sequence[bytes], blocks: TopicBlocks, tails: _Tails, *, cooperative: bool
+) -> SubscriptionColumns:
+    """Join the members that were read fast, and read the others one by one."""
+    arrays, n_members = tails.names, len(messages)
+    topic = blocks.table.find(tails.buffer, arrays.name_at, arrays.name_length)
+    run_member = np.repeat(np.arange(n_members, dtype=np.int32), np.diff(arrays.start))
+    racks = _racks(tails)
+    _check_names(tails, run_member, np.flatnonzero(topic < 0))
+    fine = ~tails.odd & (np.array(blocks.row, np.int64) >= 0)
+    counts = np.where(np.repeat(fine, np.diff(arrays.start)), arrays.count, 0)
+    run = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+    numbers_at = arrays.name_at + arrays.name_length + 4
+    at = (
+        numbers_at
+        if len(run) == len(counts) and (counts == 1).all()
+        else (numbers_at[run] + 4 * within(counts))
+    )
+    partition = int32_at(tails.buffer)[at].astype(np.int32)
+    columns = (run_member[run], topic[run], partition)
+    names: Sequence[str] = ClaimNames(tails.buffer, arrays, run)
+    generation, given_up = tails.generation, tuple[int, ...]()
+    if tails.odd.any():
+        generation = generation.copy()
+        slow = OneByOne(blocks, columns, names)
+        for member in np.flatnonzero(tails.odd).tolist():
+            claim, racks[member] = slow.read(member, messages[member], cooperative)
+            generation[member] = claim.generation
+        columns, names = slow.merged()
+        given_up = tuple(slow.given_up)
+    row = np.array(blocks.row, np.int32)
+    if (row < 0).any():
+        generation = np.where(row < 0, -1, generation)
+        row[row < 0] = blocks.add(b"")
+    return SubscriptionColumns(
+        subscriptions=blocks.subscriptions(row),
+        claims=ReportedClaims(*columns, names),
+        generation=generation,
+        racks=racks,
+        given_up=given_up,
+    )
+
+
+def _check_names(tails: _Tails, run_member: I32, unknown: I64) -> None:
+    """Mark members as odd that claim a topic whose name is no UTF-8; a known name is."""
+    raw = tails.buffer.tobytes() if len(unknown) else b""
+    names_at, lengths = tails.names.name_at[unknown].tolist(), tails.names.name_length[unknown]
+    members = run_member[unknown].tolist()
+    for member, first, length in zip(members, names_at, lengths.tolist(), strict=True):
+        try:
+            raw[first : first + length].decode()
+        except UnicodeDecodeError:
+            tails.odd[member] = True
+
+
+def _racks(tails: _Tails) -> list[str | None]:
+    """Rack of each member; an empty name is none."""
+    racks: list[str | None] = [None] * len(tails.rack_at)
+    named = np.flatnonzero((tails.rack_length > 0) & ~tails.odd)
+    raw = tails.buffer.tobytes() if len(named) else b""
+    for member in named.tolist():
+        first = int(tails.rack_at[member])
+        try:
+            racks[member] = raw[first : first + int(tails.rack_length[member])].decode()
+        except UnicodeDecodeError:
+            tails.odd[member] = True
+    return racks

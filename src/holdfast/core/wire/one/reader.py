@@ -1,0 +1,438 @@
+"""Reading Kafka's primitive types: a position in bytes that never goes beyond their end.
+
+**Rules.** A count or a length allocates nothing before it is checked: the bytes left must hold that
+many elements of the smallest possible size. Example: 100 bytes left and a count of 30 strings is
+allowed, because a string has at least two bytes; a count of 60 is refused.
+
+**Strategy.** Nested readers are plain functions ``Reader -> T`` passed to :meth:`Reader.array`. The
+path of a field is built only when something fails: each array puts its own name in front of the
+error that its element raised.
+
+References
+----------
+Kafka protocol guide, "Protocol Primitive Types"; KIP-482 (compact types and tagged fields).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - `error` is the name of too many things
+from typing import Any, NoReturn, TypeVar
+from uuid import UUID
+
+from holdfast.core.model.partitions import TopicPartitions
+from holdfast.core.wire.one.reasons import (
+    INT8,
+    INT16,
+    INT16_MAX,
+    INT32,
+    INT64,
+    Reason,
+    int32s_layout,
+    within,
+)
+from holdfast.core.wire.one.structs import Structs
+from holdfast.errors import WireError
+
+T = TypeVar("T")
+STRING_MIN = 2
+"""Bytes of the shortest string."""
+TOPIC_PARTITIONS_MIN = 6
+"""Bytes of the shortest ``Topic string, Partitions []int32``."""
+
+
+class Reader:
+    """A position in immutable bytes, for one schema.
+
+    Parameters
+    ----------
+    data : bytes
+        The whole input.
+    schema : str
+        Kafka's name of the schema, for errors.
+    version : int, optional
+        Version being read; may be set once it is known.
+    """
+
+    __slots__ = ("data", "end", "n_unknown_tags", "pos", "schema", "version")
+
+    def __init__(self, data: bytes, schema: str, version: int | None = None):
+        self.data = data
+        self.end = len(data)
+        self.pos = 0
+        self.schema = schema
+        self.version = version
+        self.n_unknown_tags = 0
+
+    def fail(
+        self, reason: Reason, field: str, position: int | None = None, detail: str = ""
+    ) -> NoReturn:
+        """Raise a :class:`WireError` for ``field`` at ``position`` (default: here)."""
+        raise WireError(
+            reason,
+            schema=self.schema,
+            version=self.version,
+            field=field,
+            position=self.pos if position is None else position,
+            detail=detail,
+        )
+
+    @property
+    def n_left(self) -> int:
+        """Bytes not yet read."""
+        return self.end - self.pos
+
+    def finish(self, field: str = "end") -> None:
+        """Refuse bytes left over."""
+        if self.pos != self.end:
+            self.fail(Reason.TRAILING_BYTES, field, detail=f"{self.n_left} bytes left over")
+
+    def skip(self, n_bytes: int, field: str) -> None:
+        """Step over ``n_bytes`` (not negative)."""
+        if n_bytes > self.end - self.pos:
+            self.fail(Reason.TRUNCATED, field, detail=f"{n_bytes} bytes expected")
+        self.pos += n_bytes
+
+    # Fixed size
+
+    def int8(self, field: str) -> int:
+        """One signed byte."""
+        return self._fixed(INT8, field)
+
+    def int16(self, field: str) -> int:
+        """Two bytes, signed, big endian."""
+        return self._fixed(INT16, field)
+
+    def int32(self, field: str) -> int:
+        """Four bytes, signed, big endian."""
+        return self._fixed(INT32, field)
+
+    def int64(self, field: str) -> int:
+        """Eight bytes, signed, big endian."""
+        return self._fixed(INT64, field)
+
+    def uuid(self, field: str) -> UUID:
+        """Sixteen bytes."""
+        pos = self.pos
+        self.skip(16, field)
+        return UUID(bytes=self.data[pos : pos + 16])
+
+    def _fixed(self, layout: Struct, field: str) -> int:
+        pos = self.pos
+        after = pos + layout.size
+        if after > self.end:
+            self.fail(Reason.TRUNCATED, field, detail=f"{layout.size} bytes expected")
+        self.pos = after
+        value: int = layout.unpack_from(self.data, pos)[0]
+        return value
+
+    # What several schemas have
+
+    def leading_version(self, highest: int, lowest: int = 0) -> int:
+        """An int16 version: below ``lowest`` is refused, above ``highest`` is read as that one."""
+        start = self.pos
+        version = self.int16("version")
+        if version < lowest:
+            self.fail(Reason.BAD_VERSION, "version", start, f"{version} is below {lowest}")
+        self.version = min(version, highest)
+        return self.version
+
+    def delay_ms(self, field: str) -> int:
+        """An int32 of ms that remain; a negative one is refused."""
+        start = self.pos
+        time_ms = self.int32(field)
+        if time_ms < 0:
+            self.fail(Reason.OUT_OF_RANGE, field, start, f"{time_ms} ms is negative")
+        return time_ms
+
+    # Varints
+
+    def uvarint(self, field: str) -> int:
+        """Unsigned varint of at most 32 bits: 1 to 5 bytes, least significant first."""
+        pos = self.pos
+        if pos < self.end and (byte := self.data[pos]) < 0x80:  # mostly
+            self.pos = pos + 1
+            return byte
+        return self._long_uvarint(field)
+
+    def _long_uvarint(self, field: str) -> int:
+        data, start, end = self.data, self.pos, self.end
+        pos, shift, value = start, 0, 0
+        while True:
+            if pos == end:
+                self.fail(Reason.TRUNCATED, field, start, "a varint does not end")
+            byte = data[pos]
+            pos += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if value >> 32 or (byte & 0x80 and shift >= 32):
+                self.fail(Reason.BAD_VARINT, field, start, "more than 32 bits")
+            if byte < 0x80:
+                self.pos = pos
+                return value
+
+    # Strings and bytes
+
+    def string(self, field: str) -> str:
+        """An int16 length and UTF-8."""
+        start = self.pos
+        return self._present(self.nullable_string(field), field, start)
+
+    def nullable_string(self, field: str) -> str | None:
+        """An int16 length (-1: null) and UTF-8."""
+        start = self.pos
+        return self._text(start, self.int16(field), field)
+
+    def bytes_(self, field: str) -> bytes:
+        """An int32 length and bytes."""
+        start = self.pos
+        return self._present(self.nullable_bytes(field), field, start)
+
+    def nullable_bytes(self, field: str) -> bytes | None:
+        """An int32 length (-1: null) and bytes."""
+        start = self.pos
+        return self._blob(start, self.int32(field), field)
+
+    def compact_string(self, field: str) -> str:
+        """An unsigned varint length + 1 and UTF-8."""
+        start = self.pos
+        return self._present(self.nullable_compact_string(field), field, start)
+
+    def nullable_compact_string(self, field: str) -> str | None:
+        """An unsigned varint length + 1 (0: null) and UTF-8."""
+        start = self.pos
+        size = self.uvarint(field) - 1
+        if size > INT16_MAX:
+            self.fail(Reason.BAD_LENGTH, field, start, f"string of {size} bytes")
+        return self._text(start, size, field)
+
+    def compact_bytes(self, field: str) -> bytes:
+        """An unsigned varint length + 1 and bytes."""
+        start = self.pos
+        return self._present(self.nullable_compact_bytes(field), field, start)
+
+    def nullable_compact_bytes(self, field: str) -> bytes | None:
+        """An unsigned varint length + 1 (0: null) and bytes."""
+        start = self.pos
+        return self._blob(start, self.uvarint(field) - 1, field)
+
+    def _present(self, value: T | None, field: str, start: int) -> T:
+        if value is None:
+            self.fail(Reason.UNEXPECTED_NULL, field, start)
+        return value
+
+    def _text(self, start: int, size: int, field: str) -> str | None:
+        blob = self._blob(start, size, field)
+        try:
+            return None if blob is None else blob.decode("utf-8")
+        except UnicodeDecodeError as error:
+            self.fail(Reason.BAD_UTF8, field, start, f"{error.reason} at byte {error.start} of it")
+
+    def _blob(self, start: int, size: int, field: str) -> bytes | None:
+        if size < 0:
+            if size < -1:
+                self.fail(Reason.BAD_LENGTH, field, start, f"length {size}")
+            return None
+        pos = self.pos
+        if size > self.end - pos:
+            self.fail(Reason.TRUNCATED, field, start, f"{size} bytes expected")
+        self.pos = pos + size
+        return self.data[pos : pos + size]
+
+    # Arrays
+
+    def array(self, field: str, element: Callable[[Reader], T], min_size: int) -> tuple[T, ...]:
+        """An int32 count and that many elements, each of at least ``min_size`` bytes (> 0)."""
+        start = self.pos
+        return self._present(self.nullable_array(field, element, min_size), field, start)
+
+    def nullable_array(
+        self, field: str, element: Callable[[Reader], T], min_size: int
+    ) -> tuple[T, ...] | None:
+        """As :meth:`array`; a count of -1 is null."""
+        count = self.count(field, min_size)
+        return None if count is None else self._items(count, field, element)
+
+    def compact_array(
+        self, field: str, element: Callable[[Reader], T], min_size: int
+    ) -> tuple[T, ...]:
+        """An unsigned varint count + 1 and that many elements."""
+        start = self.pos
+        return self._present(self.nullable_compact_array(field, element, min_size), field, start)
+
+    def nullable_compact_array(
+        self, field: str, element: Callable[[Reader], T], min_size: int
+    ) -> tuple[T, ...] | None:
+        """As :meth:`compact_array`; 0 is null."""
+        count = self.compact_count(field, min_size)
+        return None if count is None else self._items(count, field, element)
+
+    def structs(
+        self,
+        field: str,
+        count: int,
+        names: tuple[str, ...],
+        fill: Callable[[Reader, list[Any]], None],
+    ) -> Structs | tuple[()]:
+        """``count`` structs (see :meth:`count`), whose values ``fill`` puts behind each other."""
+        values: list[Any] = []
+        index = 0
+        try:
+            for index in range(count):  # noqa: B007 - the index names the failing one
+                fill(self, values)
+        except WireError as error:
+            raise within(f"{field}[{index}]", error) from None
+        return Structs(names, values) if count else ()
+
+    def count(self, field: str, min_size: int) -> int | None:
+        """An int32 count (-1: null) of elements of at least ``min_size`` bytes (> 0) each."""
+        start = self.pos
+        return self._count(start, self.int32(field), field, min_size)
+
+    def compact_count(self, field: str, min_size: int) -> int | None:
+        """As :meth:`count`, an unsigned varint count + 1 (0: null)."""
+        start = self.pos
+        return self._count(start, self.uvarint(field) - 1, field, min_size)
+
+    def int32s(self, field: str) -> tuple[int, ...]:
+        """An int32 count and that many int32."""
+        start = self.pos
+        return self._int32s(self._present(self.count(field, 4), field, start))
+
+    def compact_int32s(self, field: str) -> tuple[int, ...]:
+        """An unsigned varint count + 1 and that many int32."""
+        start = self.pos
+        return self._int32s(self._present(self.compact_count(field, 4), field, start))
+
+    def _int32s(self, count: int) -> tuple[int, ...]:
+        pos = self.pos
+        self.pos = pos + 4 * count
+        layout = int32s_layout(count)
+        return layout.unpack_from(self.data, pos)
+
+    def _count(self, start: int, count: int, field: str, min_size: int) -> int | None:
+        if count < 0:
+            if count < -1:
+                self.fail(Reason.BAD_COUNT, field, start, f"count {count}")
+            return None
+        if count > (self.end - self.pos) // min_size:
+            self.fail(Reason.BAD_COUNT, field, start, f"{count} elements in {self.n_left} bytes")
+        return count
+
+    def _items(self, count: int, field: str, element: Callable[[Reader], T]) -> tuple[T, ...]:
+        items: list[T] = []
+        try:
+            for _ in range(count):
+                items.append(element(self))  # noqa: PERF401 - the length names the failing one
+        except WireError as error:
+            raise within(f"{field}[{len(items)}]", error) from None
+        return tuple(items)
+
+    # The two arrays that messages are made of, without a call per element. What does not fit is
+    # read again by the plain way, which knows where and why it fails.
+
+    def strings(self, field: str) -> tuple[str, ...]:
+        """An int32 count and that many strings."""
+        start, data, end = self.pos, self.data, self.end
+        count = self._present(self.count(field, STRING_MIN), field, start)
+        pos = self.pos
+        values: list[str] = []
+        try:
+            for _ in range(count):
+                after = pos + 2 + (data[pos] << 8 | data[pos + 1])
+                if after > end or data[pos] > 0x7F:
+                    break
+                values.append(data[pos + 2 : after].decode())
+                pos = after
+        except (IndexError, UnicodeDecodeError):
+            pass
+        if len(values) < count:
+            self.pos = start
+            return self.array(field, read_string, STRING_MIN)
+        self.pos = pos
+        return tuple(values)
+
+    def topic_partitions(self, field: str) -> TopicPartitions:
+        """An int32 count and that many ``Topic string, Partitions []int32``."""
+        start, data, end = self.pos, self.data, self.end
+        count = self._present(self.count(field, TOPIC_PARTITIONS_MIN), field, start)
+        pos = self.pos
+        values: list[tuple[str, tuple[int, ...]]] = []
+        try:
+            for _ in range(count):
+                at = pos + 2 + (data[pos] << 8 | data[pos + 1])
+                n_partitions: int = INT32.unpack_from(data, at)[0]
+                after = at + 4 + 4 * n_partitions
+                if after > end or n_partitions < 0 or data[pos] > 0x7F:
+                    break
+                layout = int32s_layout(n_partitions)
+                values.append((data[pos + 2 : at].decode(), layout.unpack_from(data, at + 4)))
+                pos = after
+        except (IndexError, StructError, UnicodeDecodeError):
+            pass
+        if len(values) < count:
+            self.pos = start
+            return self.array(field, read_topic_partitions, TOPIC_PARTITIONS_MIN)
+        self.pos = pos
+        return tuple(values)
+
+    # Tagged fields
+
+    def tagged(
+        self, known: Mapping[int, tuple[str, Callable[[Reader], object]]] | None = None
+    ) -> dict[int, object]:
+        """Tagged fields at the end of a flexible struct.
+
+        Parameters
+        ----------
+        known : mapping of tag to (field, reader), optional
+            Tags to read. Others are stepped over and counted in ``n_unknown_tags``.
+
+        Returns
+        -------
+        dict of tag to value
+            Only tags that were there. A tag written twice keeps its last value, as in Kafka.
+
+        References: KIP-482; KIP-915 (unknown tags are skipped).
+        """
+        values: dict[int, object] = {}
+        for _ in range(self.uvarint("tagged_fields")):
+            tag = self.uvarint("tagged_fields")
+            start = self.pos
+            size = self.uvarint("tagged_fields")
+            if known is None or tag not in known:
+                self._need(start, size, "tagged_fields")
+                self.pos += size
+                self.n_unknown_tags += 1
+            else:
+                field, element = known[tag]
+                self._need(start, size, field)
+                values[tag] = self._bounded(field, element, size)
+        return values
+
+    def _need(self, start: int, size: int, field: str) -> None:
+        if size > self.end - self.pos:
+            self.fail(Reason.TRUNCATED, field, start, f"{size} bytes expected")
+
+    def _bounded(self, field: str, element: Callable[[Reader], T], size: int) -> T:
+        start, outer_end = self.pos, self.end
+        self.end = start + size
+        try:
+            value = element(self)
+        except WireError as error:
+            raise within(field, error) from None
+        if self.pos != self.end:
+            self.fail(Reason.BAD_LENGTH, field, start, f"{self.n_left} bytes too many")
+        self.end = outer_end
+        return value
+
+
+def read_topic_partitions(reader: Reader) -> tuple[str, tuple[int, ...]]:
+    """One ``Topic string, Partitions []int32``."""
+    return reader.string("topic"), reader.int32s("partitions")
+
+
+def read_string(reader: Reader) -> str:
+    """A string as an array's element."""
+    return reader.string("")

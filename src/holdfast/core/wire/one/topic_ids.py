@@ -1,0 +1,65 @@
+"""Topic ids as people read them: 22 characters of base64url, as Kafka's own tools show them.
+
+**Rules.** A topic id is 16 bytes. It is written as 22 characters without padding
+(``AAAAAAAAAAAAAAAAAAAAAQ``), and read in that form or as a UUID with dashes
+(``00000000-0000-0000-0000-000000000001``), which other tools have.
+
+**Strategy.** :func:`topic_id_text` for one id; the pipeline writes whole columns of them
+(:mod:`holdfast.fleet.pipeline.ingest.arrow_columns`).
+
+References: KIP-516; ``org.apache.kafka.common.Uuid.toString``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable
+from uuid import UUID
+
+TEXT_LENGTH = 22
+
+
+def topic_id_text(topic_id: UUID) -> str:
+    """The id as Kafka's tools write it."""
+    return base64.urlsafe_b64encode(topic_id.bytes)[:TEXT_LENGTH].decode("ascii")
+
+
+def read_topic_id(text: str) -> UUID:
+    """The id of a text in either form.
+
+    Raises
+    ------
+    ValueError
+        The text is neither 22 characters of base64url nor a UUID.
+    """
+    if len(text) != TEXT_LENGTH:
+        return UUID(text)
+    try:
+        data = base64.b64decode(f"{text}==", altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"{text!r} is no topic id: {error}") from error
+    return UUID(bytes=data)
+
+
+def names_by_id(topics: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Names of topics by their ids, under both forms of each id.
+
+    Parameters
+    ----------
+    topics : iterable of (str, str)
+        Topic id and name; ids that have neither form stand as they are. The id 0 is left out: a
+        cluster before Kafka 2.8 gives it to every topic.
+    """
+    names: dict[str, str] = {}
+    for text, name in topics:
+        names[text] = name
+        try:
+            topic_id = read_topic_id(text)
+        except ValueError:
+            continue
+        if not topic_id.int:  # of every topic of a cluster without ids, which is no topic's id
+            del names[text]
+            continue
+        names[topic_id_text(topic_id)] = names[str(topic_id)] = name
+    return names

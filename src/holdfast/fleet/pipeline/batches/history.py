@@ -1,0 +1,251 @@
+"""The history of every group: records of a dump or a cluster in, tables out, as one batch.
+
+**Rules.** A group's name is a value: it is never part of a path or of a query's text.
+
+**Strategy.** A live cluster is dumped first. :mod:`holdfast.fleet.pipeline.batches.jobs` makes the
+tables of the dump as one batch, and a commit makes the batch visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+import pyarrow as pa
+
+from holdfast.core.command_lines import SERVERS, holdfast_line
+from holdfast.core.wire.one.topic_ids import names_by_id
+from holdfast.errors import ConfigError
+from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
+from holdfast.fleet.pipeline.history.ages import Times
+from holdfast.fleet.pipeline.history.lag import Ends
+from holdfast.fleet.pipeline.ingest.dump import write_dump
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.share_positions import share_positions
+from holdfast.fleet.pipeline.ingest.source import Cluster, Dump
+from holdfast.fleet.tables.columns.values import to_us
+from holdfast.fleet.tables.folder.contents import check_folder, remove_table, remove_tree
+from holdfast.fleet.tables.folder.manifest import Batch
+from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.storage.places import Place, StorePath, place_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Note = Callable[[str], None]
+
+DUMP_FOLDER: Final = "_dump"
+"""How the folder of a dump begins that a run takes of a live cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Tables that were written, to be read without Spark.
+
+    Parameters
+    ----------
+    tables : Tables
+        ``tables.table(name)`` is an Arrow table.
+    dump : Dump
+        What they were made from.
+    n_records : int
+        Records read.
+    unknown : dict of int to int
+        Records of types that are not known, by type; they are in no table.
+    n_bad_share : int
+        Records of ``__share_group_state`` that do not parse; they are in no table either.
+    """
+
+    tables: Tables
+    dump: Dump
+    n_records: int
+    unknown: dict[int, int]
+    n_bad_share: int = 0
+
+    @property
+    def n_unknown(self) -> int:
+        """Records of types that are not known."""
+        return sum(self.unknown.values())
+
+    def table(
+        self, name: str, *, flat: bool = True, groups: Sequence[str] | None = None
+    ) -> pa.Table:
+        """One table; see :meth:`holdfast.fleet.tables.reading.Tables.table`."""
+        return self.tables.table(name, flat=flat, groups=groups)
+
+
+def run(
+    spark: SparkSession,
+    source: Dump | Cluster | Place | str,
+    out_dir: Place | str,
+    *,
+    selection: Selection | None = None,
+    auto_offset_reset: str = "latest",
+    broker_logs: Sequence[Path] = (),
+    overwrite: bool = False,
+    note: Note | None = None,
+) -> History:
+    """Write the history of every group to a folder of tables, in place of an earlier history.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        With the Kafka connector where ``source`` is a live cluster.
+    source : Dump, path or URL of one, or Cluster
+        A live cluster is dumped first, into ``out_dir``.
+    out_dir : path or URL
+        Folder of the tables; made if it is not there. Workers write to it too.
+    auto_offset_reset : str
+        What a partition without a commit has to read: nothing for ``latest``, else the whole log.
+    broker_logs : sequence of Path
+        Logs of group coordinators, oldest first: causes that they state replace inferred ones.
+    overwrite : bool
+        Replace what a stream (``watch``) has kept in the folder, too.
+
+    Raises
+    ------
+    ConfigError
+        A stream keeps the folder, and ``overwrite`` was not said.
+    SourceError
+        The source or a log cannot be read, or nothing was read though it holds records; or the
+        folder holds what is not ours, or another process writes to it.
+    """
+    tables = Tables(place_of(out_dir).absolute())
+    check_target(tables.root, overwrite=overwrite)
+    chosen = selection or Selection()
+    with tables.writing():
+        check_target(tables.root, overwrite=overwrite)
+        dump = _open(spark, source, tables.root, chosen, note)
+        dump.check_read()
+        ends = ends_of(dump, chosen, auto_offset_reset)
+        times = None if isinstance(source, (Dump, StorePath, str, Path)) else source.times_at
+        return history_of(
+            spark,
+            dump,
+            tables,
+            chosen,
+            ends,
+            broker_logs=broker_logs,
+            times=times,
+        )
+
+
+def check_target(root: Place, *, overwrite: bool = False) -> None:
+    """Refuse a folder whose history would be lost, or which is not a folder of tables.
+
+    Raises
+    ------
+    ConfigError
+        A stream keeps it, and ``overwrite`` was not said.
+    SourceError
+        It holds what is not ours.
+    """
+    check_folder(root)
+    kept = Tables(root).committed()
+    if overwrite or not any("query" in batch.notes for batch in kept):
+        return
+    n_rows = Tables(root).rows("rebalances")
+    line = holdfast_line("watch", "-b", SERVERS, "-o", str(root))
+    raise ConfigError(
+        f"{root} is kept by a stream and holds {n_rows} rebalances, which the offsets topic may "
+        f"have compacted away: name another folder (-o), take what is new with `{line}`, or say "
+        "--overwrite to replace all of it"
+    )
+
+
+def ends_of(dump: Dump, selection: Selection, reset: str) -> Ends:
+    """Where the partitions of a dump begin and end, and where its share groups are."""
+    share, n_bad = share_positions(dump.share_state(), topic_names(dump), selection)
+    return Ends(
+        offsets=dump.offsets(),
+        taken_at_us=taken_at_us(dump),
+        reset=reset,
+        share=share,
+        n_bad_share=n_bad,
+    )
+
+
+def history_of(
+    spark: SparkSession,
+    dump: Dump,
+    tables: Tables,
+    selection: Selection,
+    ends: Ends,
+    *,
+    broker_logs: Sequence[Path] = (),
+    times: Times | None = None,
+) -> History:
+    """Write the tables of one dump as one new batch that replaces all others.
+
+    ``times`` asks a cluster for times of records, for :mod:`holdfast.fleet.pipeline.history.ages`.
+    """
+    before = tables.manifest()
+    job = Job(spark=spark, tables=tables, batch=tables.next_batch())
+    job.read_dump(dump, selection, topic_names(dump))
+    job.lag(ends, times)
+    job.pauses()
+    job.restate(broker_logs)
+    n_records = dump.n_records()
+    notes = {
+        "cluster_id": dump.cluster_id,
+        "taken_at": dump.taken_at,
+        "n_records": n_records,
+        **job.notes,
+    }
+    done = Batch(id=job.batch, files=job.files, notes=notes)
+    tables.commit(done, replace=True, made_from=before)
+    remove_staged(tables.root)
+    _remove_stream(tables.root)
+    _remove_dumps(tables.root, dump.path)
+    return History(
+        tables=tables,
+        dump=dump,
+        n_records=n_records,
+        unknown=dict(job.unknown),
+        n_bad_share=job.n_bad_share,
+    )
+
+
+def _remove_stream(root: Place) -> None:
+    """Delete what a stream kept for its next batch: its tables are no more."""
+    for name in STATE_TABLES:
+        remove_table(root, name)
+
+
+def _remove_dumps(root: Place, own: Place) -> None:
+    """Delete the dumps that earlier runs took for themselves."""
+    found: list[Place] = list(root.iterdir())
+    for place in found:
+        if place.name.startswith(f"{DUMP_FOLDER}-") and place != own:
+            remove_tree(place)
+
+
+def _open(
+    spark: SparkSession,
+    source: Dump | Cluster | Place | str,
+    root: Place,
+    selection: Selection,
+    note: Note | None,
+) -> Dump:
+    if isinstance(source, Dump):
+        return source
+    if isinstance(source, (str, Path, StorePath)):
+        return Dump.open(source)
+    own = root / f"{DUMP_FOLDER}-{uuid4().hex}"  # another run on this folder leaves it alone
+    return write_dump(spark, source, own, groups=selection.groups, note=note)
+
+
+def taken_at_us(dump: Dump) -> int:
+    """When the dump was taken, in microseconds; the time or else of its newest record."""
+    found = to_us(dump.taken_at)
+    return dump.newest_us() if found is None else found
+
+
+def topic_names(dump: Dump) -> dict[str, str]:
+    """Topic id, in either form, to name, as KIP-848 records need it."""
+    topics = dump.topics()
+    pairs = zip(topics["topic_id"].to_pylist(), topics["topic"].to_pylist(), strict=True)
+    return names_by_id(pairs)

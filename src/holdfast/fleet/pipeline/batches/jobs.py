@@ -1,0 +1,349 @@
+"""The steps of one batch: records of some groups to every table.
+
+**Rules.** All records of a group come to one task, in the order of the log. Where a step runs, in
+this process or on Spark, is no matter of this file (:mod:`holdfast.fleet.pipeline.steps`).
+
+**Strategy.**
+
+=========  ======================================================  ================================
+step       reads                                                   writes
+=========  ======================================================  ================================
+split      all records, once                                       offset_commits, bad_records
+groups     all other records, by group                             generations, members, assignments
+                                                                   movements, anomalies, bad_records
+lag        owners by the records, positions and end offsets        lag
+pauses     pauses by the records, members that went, commits of    pauses
+           those groups, and what had nothing to read by ``lag``
+=========  ======================================================  ================================
+
+Step ``groups`` makes ``rebalances``; step ``pauses`` adds sums of pauses, and how members went.
+``split`` and ``groups`` are one step of the runner. The tasks write their files themselves
+(:mod:`holdfast.fleet.tables.folder.writing`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
+from holdfast.fleet.pipeline.batches.split import SPLIT, SPLIT_ORDER, split_task
+from holdfast.fleet.pipeline.batches.state import STATE, state_task
+from holdfast.fleet.pipeline.batches.stored_files import rows_of_files
+from holdfast.fleet.pipeline.batches.tasks import groups_task
+from holdfast.fleet.pipeline.history.ages import Times, with_record_ages
+from holdfast.fleet.pipeline.history.broker_log import read_files, restated, unmistakable
+from holdfast.fleet.pipeline.history.lag import INPUT, OWNERS, Ends, lag_of_groups, positions_input
+from holdfast.fleet.pipeline.history.pauses import (
+    PAUSES,
+    SEEN,
+    STAGED,
+    commit_rows,
+    idle_rows,
+    pauses_of_groups,
+)
+from holdfast.fleet.pipeline.history.signs import DEPARTURES, with_departures
+from holdfast.fleet.pipeline.ingest.pieces import RECORDS
+from holdfast.fleet.pipeline.ingest.positions import LATEST, POSITIONS, from_commits
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.steps import (
+    FrameRows,
+    Grouping,
+    Input,
+    Rows,
+    Step,
+    by_table,
+    run,
+    unchanged,
+)
+from holdfast.fleet.tables.columns.groups import whole_groups
+from holdfast.fleet.tables.columns.pause_sums import add_pauses, late_pauses
+from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.folder.contents import checked_files, remove_table
+from holdfast.fleet.tables.folder.files import read_parquet
+from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter, files_of
+from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.storage.parquet import open_parquet
+from holdfast.fleet.tables.storage.places import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OfGroups = Callable[[pa.Table], Mapping[str, pa.Table]]
+"""Makes rows of some tables, by name, of the rows of whole groups."""
+
+Files = list[tuple[str, int]]
+
+STAGED_TABLES: Final = (POSITIONS, PAUSES, DEPARTURES)
+"""What one step writes for another of the same batch."""
+
+STATE_TABLES: Final = (STATE, LATEST, SEEN, OWNERS)
+"""What a batch of a stream writes for the next one, or for new log ends (:meth:`Job.lag`)."""
+
+
+@dataclass(slots=True)
+class Job:
+    """One batch in the making.
+
+    Parameters
+    ----------
+    keep_state : bool
+        Write the state that the next batch needs.
+    past : mapping
+        Files of :data:`STATE_TABLES` that the batch before wrote.
+    amended : list of str
+        Committed files that this batch's files stand for.
+    """
+
+    spark: SparkSession
+    tables: Tables
+    batch: int
+    keep_state: bool = False
+    past: Mapping[str, Files] = field(default_factory=dict)
+    files: dict[str, Files] = field(default_factory=dict)
+    unknown: Counter[int] = field(default_factory=Counter)
+    n_bad_share: int = 0
+    taken_at_us: int = 0
+    amended: list[str] = field(default_factory=list)
+
+    def read_dump(self, dump: Dump, selection: Selection, names: Mapping[str, str]) -> None:
+        """Split and group the records of a dump."""
+        self.read_rows(dump.rows(), selection, names)
+
+    def read(
+        self,
+        records: DataFrame,
+        selection: Selection,
+        names: Mapping[str, str],
+        *,
+        n_rows: int | None = None,
+    ) -> None:
+        """Split and group the records of a frame, ``n_rows`` of them at most if that is known."""
+        rows = FrameRows(frame=records, schema=RECORDS, cost_rows=n_rows)
+        self.read_rows(rows, selection, names)
+
+    def read_rows(self, records: Rows, selection: Selection, names: Mapping[str, str]) -> None:
+        """Split and group records, with the state of their groups."""
+        root = str(self.tables.root)
+        inputs = [Input(rows=records, into=split_task(root, self.batch, selection))]
+        if held := self.past.get(STATE, []):
+            inputs.append(self._input(held, "state", state_task(selection)))
+        task = groups_task(root, self.batch, names, keep_state=self.keep_state)
+        columns = tuple(name for name in SPLIT.names if name != "group")
+        grouped = Grouping(task=task, out=FILES_SCHEMA, order=SPLIT_ORDER, columns=columns)
+        self._run(Step(what="the records", inputs=inputs, schema=SPLIT, grouped=grouped))
+
+    def lag(self, ends: Ends, times: Times | None = None) -> None:
+        """Make the lag, of the owners that the groups step wrote or that ``files`` names.
+
+        ``times`` asks a cluster for times of records, for
+        :mod:`holdfast.fleet.pipeline.history.ages`.
+        """
+        self.n_bad_share, self.taken_at_us = ends.n_bad_share, ends.taken_at_us
+        owners, positions = self.files.pop(OWNERS, []), self.files.pop(POSITIONS, [])
+        if self.keep_state:
+            self.files[OWNERS] = owners
+        positions = [*self.past.get(LATEST, []), *positions, *self._staged(ends.share)]
+        inputs = [
+            self._input(owners, "lag_input"),
+            self._input(positions, "positions", by_table(positions_input)),
+        ]
+        kept = ("lag", LATEST) if self.keep_state else ("lag",)
+        step = partial(_only, kept, partial(lag_of_groups, ends=ends))
+        if times is None:
+            self._by_group("positions", inputs, INPUT, step)
+            return
+        aged = partial(with_record_ages, times=times, taken_at_us=ends.taken_at_us)
+        if not self._by_group(
+            "positions", inputs, INPUT, step, partial(_changed, "lag", aged, step)
+        ):
+            self._rewrite("lag", aged)  # tasks of Spark have written it: they ask no cluster
+
+    def _staged(self, share: pa.Table) -> Files:
+        """Positions of share groups as a file, like those that the records gave."""
+        writer = BatchWriter(str(self.tables.root), self.batch)
+        writer.write(POSITIONS, share)
+        return files_of(writer.close()).get(POSITIONS, [])
+
+    def pauses(self) -> None:
+        """Make the bounds of pauses, and put their sums into ``rebalances``."""
+        if staged := self.files.pop(PAUSES, []):
+            inputs = self._pause_inputs(staged)
+            self._by_group("pauses", inputs, STAGED, pauses_of_groups)
+        told = self._tables(self.files.pop(DEPARTURES, []))
+        pauses = [arrow_schema("pauses").empty_table(), *self._tables(self.files.get("pauses", []))]
+
+        def summed(rows: pa.Table) -> pa.Table:
+            return add_pauses(with_departures(rows, told), pa.concat_tables(pauses))
+
+        self._rewrite("rebalances", summed)  # few rows, so their sums are filled in here
+
+    def _pause_inputs(self, staged: Files) -> list[Input]:
+        """Pauses, and what tells of the same groups: commits, log ends, what a stream kept."""
+        columns = [open_parquet(file).read(columns=["group"]) for file in self._paths(staged)]
+        groups = pc.unique(pa.concat_tables(columns)["group"])
+        asked = partial(_of_groups, groups)
+
+        def commits(rows: pa.Table) -> pa.Table:
+            return commit_rows(from_commits(asked(rows)))
+
+        def latest(rows: pa.Table) -> pa.Table:
+            return commit_rows(asked(rows))
+
+        def idle(rows: pa.Table, taken_at_us: int = self.taken_at_us) -> pa.Table:
+            return idle_rows(asked(rows), taken_at_us)
+
+        made = self.files.get("offset_commits", [])
+        return [
+            self._input(staged, "pause_input"),
+            self._input(made, "offset_commits", by_table(commits)),
+            self._input(self.past.get(LATEST, []), "positions", by_table(latest)),
+            self._input(self.past.get(SEEN, []), "pause_input", by_table(asked)),
+            self._input(self.files.get("lag", []), "lag", by_table(idle)),
+        ]
+
+    def _input(self, files: Files, name: str, into: BatchTask = unchanged) -> Input:
+        """Rows of a step's or a stored table, in the columns of its definition."""
+        n_rows = sum(rows for _, rows in files)
+        return Input(rows=rows_of_files(self._paths(files), arrow_schema(name), n_rows), into=into)
+
+    def _by_group(
+        self,
+        what: str,
+        inputs: Sequence[Input],
+        schema: pa.Schema,
+        step: OfGroups,
+        here: OfGroups | None = None,
+    ) -> bool:
+        """Run a step whose tasks write tables; return whether it ran in this process.
+
+        ``here`` stands for ``step`` there.
+        """
+        written = partial(_written, str(self.tables.root), self.batch, schema)
+        near = None if here is None else written(here)
+        grouped = Grouping(task=written(step), out=FILES_SCHEMA, here=near)
+        return self._run(Step(what=what, inputs=inputs, schema=schema, grouped=grouped))
+
+    def _run(self, step: Step) -> bool:
+        done = run(lambda: self.spark, step)
+        self.collect(done.rows)
+        return done.is_here
+
+    def _rewrite(self, name: str, change: Callable[[pa.Table], pa.Table]) -> None:
+        """Put a table of this batch in place of what it was; small, so in this process."""
+        if files := self.files.pop(name, []):
+            self.files[name] = self._rewritten(name, change(pa.concat_tables(self._tables(files))))
+
+    def amend(self) -> None:
+        """Add the pauses of this batch that belong to rebalances of earlier ones to those.
+
+        ``amended`` then names the files whose rows are in this batch's files instead.
+        """
+        pauses = self._tables(self.files.get("pauses", []))
+        own = self._tables(self.files.get("rebalances", []))
+        late = late_pauses(pauses, own)
+        if not late.num_rows:
+            return
+        groups = sorted(pc.unique(late["group"]).to_pylist())
+        generations = sorted(pc.unique(late["generation"]).to_pylist())
+        for file in self.tables.data_files("rebalances"):
+            if file.may_hold("group", groups) and file.may_hold("generation", generations):
+                self._amend(file.name, late)
+
+    def _amend(self, name: str, late: pa.Table) -> None:
+        (rows,) = self._tables([(name, 0)])
+        more = add_pauses(rows, late)
+        if not more.equals(rows):
+            self.amended.append(name)
+            self.files.setdefault("rebalances", []).extend(self._rewritten("rebalances", more))
+
+    def _tables(self, files: Files) -> list[pa.Table]:
+        return [read_parquet(file) for file in self._paths(files)]
+
+    def _paths(self, files: Files) -> list[Place]:
+        return checked_files(self.tables.root, [name for name, _ in files])
+
+    def _rewritten(self, name: str, rows: pa.Table) -> Files:
+        """Write a table to a file of this batch."""
+        writer = BatchWriter(str(self.tables.root), self.batch)
+        writer.write(name, rows.cast(arrow_schema(name)))
+        return files_of(writer.close())[name]
+
+    def restate(self, logs: Sequence[Path]) -> None:
+        """Put the causes that broker logs state into ``rebalances``; small, so on the driver.
+
+        A batch of a stream uses only statements that can be about no other batch.
+        """
+        if not (logs and self.files.get("rebalances")):
+            return
+        whole = pa.concat_tables(self._tables(self.files.pop("rebalances")))
+        said = read_files(logs, pc.unique(whole["group"]).to_pylist())
+        said = unmistakable(said) if self.keep_state else said
+        rebalances, anomalies = restated(whole, said)
+        self.files["rebalances"] = self._rewritten("rebalances", rebalances)
+        writer = BatchWriter(str(self.tables.root), self.batch)
+        writer.write("anomalies", anomalies)
+        self.files.setdefault("anomalies", []).extend(files_of(writer.close()).get("anomalies", []))
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What the records held that is in no table, for the manifest."""
+        named = {str(record_type): n for record_type, n in sorted(self.unknown.items())}
+        return {
+            "n_unknown": self.unknown.total(),
+            "unknown_types": named,
+            "n_bad_share": self.n_bad_share,
+        }
+
+    def collect(self, rows: pa.Table) -> None:
+        """Take in what tasks handed back."""
+        for row in rows.filter(rows["record_type"].is_valid()).to_pylist():
+            self.unknown[row["record_type"]] += row["n_unknown"]
+        for table, files in files_of(rows).items():
+            self.files.setdefault(table, []).extend(files)
+
+
+def _written(root: str, batch: int, schema: pa.Schema, step: OfGroups) -> BatchTask:
+    """A task that writes what a step makes of whole groups; its rows are sorted by group."""
+
+    def task(batches: Batches) -> Batches:
+        writer = BatchWriter(root, batch)
+        for rows in whole_groups(batches, schema):
+            for name, made in step(rows).items():
+                writer.write(name, made)
+        yield from writer.close().to_batches()
+
+    return task
+
+
+def _only(names: Sequence[str], step: OfGroups, rows: pa.Table) -> dict[str, pa.Table]:
+    """Some of the tables that a step makes."""
+    made = step(rows)
+    return {name: made[name] for name in names}
+
+
+def _changed(
+    name: str, change: Callable[[pa.Table], pa.Table], step: OfGroups, rows: pa.Table
+) -> dict[str, pa.Table]:
+    """The tables that a step makes, one of them changed."""
+    made = dict(step(rows))
+    return {**made, name: change(made[name])}
+
+
+def _of_groups(groups: pa.Array, rows: pa.Table) -> pa.Table:
+    """Rows of these groups."""
+    return rows.filter(pc.is_in(rows["group"], groups))
+
+
+def remove_staged(root: Place) -> None:
+    """Delete the files that the steps of a batch wrote for each other."""
+    for name in STAGED_TABLES:
+        remove_table(root, name)

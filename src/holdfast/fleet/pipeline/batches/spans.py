@@ -1,0 +1,139 @@
+"""Which records a batch of a stream takes: spans of offsets, and where the folder keeps their ends.
+
+**Rules.** A batch begins where the one before it ended, by the notes of that batch, which were
+committed with its rows. A topic that ends before that is another topic: nothing is read from it.
+
+**Strategy.** A span is cut into the same share for every partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+from holdfast.errors import SourceError
+from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC, Cluster, kafka_records
+from holdfast.fleet.tables.folder.manifest import Batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OFFSETS: Final = "offsets"
+"""Note of a batch: where it ends, as JSON has it."""
+
+SETTING: Final = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
+
+Offsets: TypeAlias = Mapping[int, int]
+"""Partition -> offset of the next record."""
+
+Span: TypeAlias = Mapping[int, tuple[int, int]]
+"""Partition -> first offset, and the one behind the last."""
+
+
+class Feed(Protocol):
+    """Records in partitions, each in the order of its offsets."""
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that reads them."""
+        ...
+
+    def ends(self) -> Span:
+        """Where each partition begins and ends now."""
+        ...
+
+    def records(self, span: Span) -> DataFrame:
+        """partition, offset, timestamp, key, value of a span."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaFeed:
+    """The offsets topic of a live cluster.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        With the Kafka connector.
+    cluster : Cluster
+        The cluster.
+    """
+
+    spark: SparkSession
+    cluster: Cluster
+
+    def ends(self) -> Span:
+        """As in :class:`Feed`."""
+        return self.cluster.partition_ends(OFFSETS_TOPIC)
+
+    def records(self, span: Span) -> DataFrame:
+        """As in :class:`Feed`."""
+        return kafka_records(self.spark, self.cluster, span)
+
+
+def check_session(spark: SparkSession) -> None:
+    """Refuse a session that by its settings reads nothing from the offsets topic, without an error.
+
+    Raises
+    ------
+    SourceError
+    """
+    if (spark.conf.get(SETTING, None) or "").lower() != "true":
+        raise SourceError(
+            f"Spark would read nothing from {OFFSETS_TOPIC}: {SETTING} must be true for this "
+            "session"
+        )
+
+
+def next_span(done: Offsets, ends: Span, most: int | None) -> dict[int, tuple[int, int]]:
+    """What the next batch takes; nothing where there is nothing new.
+
+    Parameters
+    ----------
+    done : mapping
+        Where the batch before ended; a partition that is not there is read from its beginning.
+    ends : mapping
+        Where the partitions begin and end.
+    most : int, optional
+        Offsets of a batch, about; each partition with new records gives one at least.
+
+    Raises
+    ------
+    SourceError
+        A partition ends before the batch before did.
+    """
+    span = {}
+    for partition, (first, end) in sorted(ends.items()):
+        begin = done.get(partition, first)
+        if begin > end:
+            raise SourceError(
+                f"partition {partition} of the topic ends at {end}, but this folder has read up to "
+                f"{begin}: it follows another cluster, or the topic was made anew; name a new "
+                "folder"
+            )
+        span[partition] = (min(max(begin, first), end), end)
+    total = n_offsets(span)
+    if not total:
+        return {}
+    if most is not None and total > most:
+        span = {
+            p: (b, b + min(e - b, max(1, (e - b) * most // total))) for p, (b, e) in span.items()
+        }
+    return span
+
+
+def n_offsets(span: Span) -> int:
+    """Offsets of a span: its records, where none was compacted away."""
+    return sum(end - begin for begin, end in span.values())
+
+
+def as_note(upto: Offsets) -> dict[str, int]:
+    """Ends as a batch's note has them."""
+    return {str(partition): end for partition, end in sorted(upto.items())}
+
+
+def ends_of_batch(batch: Batch) -> dict[int, int] | None:
+    """Where a batch ended, by its notes; None where it is not a stream's."""
+    found = batch.notes.get(OFFSETS)
+    return None if found is None else {int(partition): int(end) for partition, end in found.items()}

@@ -1,0 +1,279 @@
+"""The second step of a batch: all rows of a group in, files of tables out.
+
+**Rules.** A task sees all records of a group, in the order of the log, and no other task sees the
+group. Only the names of its files go back to the driver. ``ASSIGNED_AT_ONCE`` partitions and
+``CELLS_AT_ONCE`` cells bound its memory, whatever the size of a group.
+
+**Strategy.** Groups are collected until there are enough partitions, then all of them are worked on
+at once. The last group may go on in the next batch, so the least past that it needs is carried over
+(:func:`holdfast.fleet.pipeline.history.movements.carry`). A task is a plain function over an
+iterator: the same code runs in a Spark worker, in a stream, and in a test without a JVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.kinds.kind import GroupType
+from holdfast.core.model.columns import I64
+from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
+from holdfast.fleet.pipeline.batches.split import RowKind, by_kind, file_names
+from holdfast.fleet.pipeline.batches.state import (
+    STATE,
+    CarriedState,
+    read_state,
+    reported_until,
+    state_rows,
+)
+from holdfast.fleet.pipeline.history.consumer_groups import fold
+from holdfast.fleet.pipeline.history.dense import cells_needed, dense, group_codes
+from holdfast.fleet.pipeline.history.departures import departure_rows
+from holdfast.fleet.pipeline.history.lag import OWNERS, owners_of
+from holdfast.fleet.pipeline.history.movements import (
+    carry,
+    compare,
+    movement_table,
+    open_pauses,
+    pause_candidates,
+)
+from holdfast.fleet.pipeline.history.pauses import PAUSES
+from holdfast.fleet.pipeline.history.rebalances import anomaly_table, rebalance_table
+from holdfast.fleet.pipeline.history.reconciled import Reconciled, reconcile, unknown_topics
+from holdfast.fleet.pipeline.ingest.generations import (
+    DEAD,
+    Generations,
+    concat,
+    generation_tables,
+    list_parts,
+)
+from holdfast.fleet.pipeline.ingest.records import (
+    ConsumerGroupEvent,
+    Decoded,
+    bad_table,
+    read_groups,
+)
+from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter
+
+ASSIGNED_AT_ONCE: Final = 2_000_000
+CELLS_AT_ONCE: Final = 16_000_000
+ROWS_AT_ONCE: Final = 64
+"""Generations at once of a group that alone needs more cells than that."""
+
+
+def groups_task(
+    root: str, batch: int, topic_names: Mapping[str, str], *, keep_state: bool = False
+) -> BatchTask:
+    """Rows of :data:`~holdfast.fleet.pipeline.batches.split.SPLIT` without their group to tables.
+
+    Names of files that the split step wrote go back to the driver with the names of the files
+    written here. With ``keep_state`` the state of every group is written too.
+    """
+
+    def run(batches: Batches) -> Batches:
+        work = GroupWork(
+            writer=BatchWriter(root, batch), topic_names=topic_names, keep_state=keep_state
+        )
+        files: list[dict[str, Any]] = []
+        for rows in batches:
+            for kind, part in by_kind(rows):
+                match kind:
+                    case RowKind.FILES:
+                        files += file_names(part)
+                    case RowKind.STATE:
+                        read_state(part, work.remembered)
+                    case RowKind.RECORD:
+                        work.take(part)
+        work.finish()
+        files += work.writer.close().to_pylist()
+        yield from pa.Table.from_pylist(files, schema=FILES_SCHEMA).to_batches()
+
+    return run
+
+
+@dataclass(slots=True)
+class GroupWork:
+    """The state of a group task between batches."""
+
+    writer: BatchWriter
+    topic_names: Mapping[str, str]
+    keep_state: bool = False
+    remembered: CarriedState = field(default_factory=CarriedState)
+    past: Generations = field(default_factory=Generations.empty)
+    waiting: Decoded = field(default_factory=Decoded)
+    n_waiting: int = 0
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Decode records; work on them once they hold ``ASSIGNED_AT_ONCE`` partitions."""
+        before = len(self.waiting.generations)
+        read_groups(batch, self.waiting)
+        for gens in self.waiting.generations[before:]:
+            self.n_waiting += len(list_parts(gens.owned["partitions"])[1]) + gens.n_rows
+        if self.n_waiting >= ASSIGNED_AT_ONCE:
+            self._work(last_goes_on=True)
+
+    def finish(self) -> None:
+        """Work on the groups that are left."""
+        self._work(last_goes_on=False)
+
+    def _work(self, *, last_goes_on: bool) -> None:
+        waiting, self.waiting, self.n_waiting = self.waiting, Decoded(), 0
+        remembered, self.remembered = self.remembered, CarriedState()
+        self.writer.write("bad_records", bad_table(waiting))
+        self.writer.unknown += waiting.unknown
+        reported = reported_until(remembered.past)
+        events = [*remembered.events, *waiting.consumer]
+        folded = fold(events, self.topic_names, reported)
+        parts = [self.past, *remembered.past, *waiting.generations, folded]
+        gens = concat(parts).sorted()
+        if last_goes_on:
+            gens, events = self._hold_back(gens, waiting, remembered)
+        reconciled = reconcile(events)
+        self.writer.write(PAUSES, reconciled.table(self.topic_names, with_open=self.keep_state))
+        self.writer.write("anomalies", unknown_topics(gens, self.topic_names))
+        keep = self._goes_on(gens, last_goes_on=last_goes_on)
+        past = work(gens, self.writer, keep, reconciled, every_past=self.keep_state)
+        if self.keep_state:
+            done, past = _split_last(past, goes_on=last_goes_on and len(keep) > 0)
+            self.writer.write(STATE, state_rows(done, [*events, *reconciled.released]))
+        self.past = past
+
+    def _goes_on(self, gens: Generations, *, last_goes_on: bool) -> I64:
+        if not last_goes_on or gens.n_rows == 0:
+            return np.zeros(0, np.int64)
+        return np.array([len(group_codes(gens)[1]) - 1])
+
+    def _hold_back(
+        self, gens: Generations, waiting: Decoded, remembered: CarriedState
+    ) -> tuple[Generations, list[ConsumerGroupEvent]]:
+        """Let the last group wait until it is whole, if it has KIP-848 records or state.
+
+        Such records are folded together with all earlier ones; a cut would lose the earlier ones.
+        """
+        events = [*remembered.events, *waiting.consumer]
+        names = [*gens.head["group"].unique().to_pylist(), *(e["group"] for e in events)]
+        if not names:
+            return gens, events
+        last = max(names, key=str.encode)
+        held = [e for e in events if e["group"] == last]
+        if not held:
+            return gens, events
+        self.waiting.consumer = [e for e in waiting.consumer if e["group"] == last]
+        self.remembered.events = [e for e in remembered.events if e["group"] == last]
+        is_last = pc.equal(gens.head["group"], last).to_numpy()
+        rest = gens.take(np.flatnonzero(~is_last))
+        classic = is_last & (pc.equal(gens.head["group_type"], GroupType.CLASSIC).to_numpy())
+        context = gens.head["context"].to_numpy()
+        self.waiting.generations = [gens.take(np.flatnonzero(classic & ~context))]
+        self.remembered.past = [gens.take(np.flatnonzero(is_last & context))]
+        return rest, [e for e in events if e["group"] != last]
+
+
+def _split_last(past: Generations, *, goes_on: bool) -> tuple[Generations, Generations]:
+    """The past of groups that are done, and of the last one if it goes on."""
+    if not goes_on:
+        return past, Generations.empty()
+    _, first = group_codes(past)
+    cut = int(first[-1])
+    return past.take(np.arange(cut)), past.take(np.arange(cut, past.n_rows))
+
+
+def work(
+    gens: Generations,
+    writer: BatchWriter,
+    keep: I64,
+    reconciled: Reconciled,
+    *,
+    every_past: bool = False,
+) -> Generations:
+    """Write every table of these generations.
+
+    Parameters
+    ----------
+    gens : Generations
+        Sorted; whole groups, or with their past as context.
+    keep : int64
+        Numbers of the groups that go on.
+    reconciled : Reconciled
+        Pauses that were recorded, so that none is inferred in their place.
+    every_past : bool
+        The past of all groups is wanted, not only of those.
+
+    Returns
+    -------
+    Generations
+        The past of those groups, sorted.
+    """
+    gens = without_conversions(gens)
+    if gens.n_rows == 0:
+        return gens
+    code, first = group_codes(gens)
+    cells = cells_needed(gens)
+    if int(cells.sum()) <= CELLS_AT_ONCE:
+        return _write(gens, writer, keep, reconciled, every_past=every_past)
+    kept = [Generations.empty()]
+    is_big = cells > CELLS_AT_ONCE // 4
+    small = np.flatnonzero(~is_big)
+    for part in np.array_split(small, 1 + int(cells[small].sum()) // CELLS_AT_ONCE):
+        rows = np.flatnonzero(np.isin(code, part))
+        goes_on = np.flatnonzero(np.isin(part, keep))
+        kept.append(_write(gens.take(rows), writer, goes_on, reconciled, every_past=every_past))
+    end = np.append(first[1:], gens.n_rows)
+    for group in np.flatnonzero(is_big):
+        past = Generations.empty()
+        for start in range(int(first[group]), int(end[group]), ROWS_AT_ONCE):
+            stop = min(start + ROWS_AT_ONCE, int(end[group]))
+            goes_on = np.arange(int(group in keep or stop < int(end[group])))
+            piece = concat([past, gens.take(np.arange(start, stop))])
+            past = _write(piece, writer, goes_on, reconciled, every_past=every_past)
+        kept.append(past)
+    return concat(kept).sorted()
+
+
+def _write(
+    gens: Generations, writer: BatchWriter, keep: I64, reconciled: Reconciled, *, every_past: bool
+) -> Generations:
+    if gens.n_rows == 0:
+        return gens
+    alone = gens.exclusive()
+    layout = dense(alone)
+    events = compare(alone, layout)
+    tables = generation_tables(gens)
+    tables["movements"] = movement_table(alone, layout, events)
+    tables["rebalances"] = rebalance_table(alone, layout, events, gens)
+    reads = gens.reads()
+    tables[PAUSES] = pause_candidates(alone, layout, events, reconciled.covered(gens), reads)
+    tables["anomalies"] = anomaly_table(alone, layout, events)
+    for name, rows in tables.items():
+        writer.write(name, rows)
+    writer.write(PAUSES, departure_rows(alone, layout, events, reads))
+    last = np.append(layout.first_row[1:], gens.n_rows) - 1
+    writer.write(OWNERS, owners_of(gens, np.delete(last, keep)))
+    every = np.arange(len(layout.first_row))
+    if every_past:
+        inferred = every[~reconciled.covered(gens)[last]]
+        inferred = inferred[~np.isin(inferred, keep)]
+        writer.write(PAUSES, open_pauses(alone, layout, events, inferred, reads))
+    wanted = every if every_past else keep
+    return carry(gens, layout, events, wanted)
+
+
+def without_conversions(gens: Generations) -> Generations:
+    """Leave out tombstones of a group that goes on under the other protocol.
+
+    When a group migrates online, a tombstone of one record type is followed at once by a record of
+    the other type; its members and the partitions that they own stay.
+    """
+    if gens.n_rows < 2:
+        return gens
+    code, _ = group_codes(gens)
+    dead = pc.equal(gens.head["state"], DEAD).to_numpy()
+    kind = gens.head["group_type"].to_numpy()
+    drop = np.zeros(gens.n_rows, bool)
+    drop[:-1] = dead[:-1] & ~dead[1:] & (code[:-1] == code[1:]) & (kind[:-1] != kind[1:])
+    return gens.take(np.flatnonzero(~drop)) if drop.any() else gens

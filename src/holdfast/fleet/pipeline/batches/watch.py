@@ -1,0 +1,406 @@
+"""The history as a stream: batch after batch from the offsets topic, stopped and resumed at will.
+
+**Rules.** A batch is a span of offsets, and the commit that makes its rows visible says where it
+ends. So a visible batch is not done again, and a batch that was interrupted is done anew from the
+same offsets. The tables equal those of one run over the whole topic, row for row.
+
+**Strategy.** This process asks the cluster where its partitions end, and reads what is new as a
+batch like any other (:mod:`holdfast.fleet.pipeline.batches.spans`). Spark's own streams are not
+used: on Spark Connect a server would have to start our Python within 10 s, and how far a stream has
+read would stand in a checkpoint beside the tables, on a storage that Spark itself has to write to.
+
+A batch runs the jobs of :mod:`holdfast.fleet.pipeline.batches.jobs` over the new records and over
+what the batch before left: the state of every group (:mod:`holdfast.fleet.pipeline.batches.state`)
+and its positions. So no record is read twice. A batch of few records is worked off in this process,
+which is what nearly every batch is that follows a cluster: no worker is started for it. ``lag`` is
+a snapshot: each batch replaces it, and where nothing is new, log ends alone are read again. If a
+pause ends in a later batch than the one its rebalance is in, it is added to that rebalance.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
+from holdfast.core.wire.one.topic_ids import names_by_id
+from holdfast.errors import SourceError
+from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
+from holdfast.fleet.pipeline.batches.spans import (
+    OFFSETS,
+    Feed,
+    KafkaFeed,
+    Offsets,
+    Span,
+    as_note,
+    check_session,
+    ends_of_batch,
+    n_offsets,
+    next_span,
+)
+from holdfast.fleet.pipeline.history.ages import Times
+from holdfast.fleet.pipeline.history.lag import OWNERS, Ends
+from holdfast.fleet.pipeline.ingest.dump import offsets_table, share_table
+from holdfast.fleet.pipeline.ingest.positions import LATEST
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.share_positions import share_positions
+from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC, Cluster, SourceSnapshot
+from holdfast.fleet.pipeline.spark_errors import reading
+from holdfast.fleet.tables.columns.names import batch_folder
+from holdfast.fleet.tables.columns.values import to_us
+from holdfast.fleet.tables.folder.contents import check_folder, remove_table
+from holdfast.fleet.tables.folder.manifest import Batch, Manifest
+from holdfast.fleet.tables.folder.upkeep import DROPPED, KEEP_DAYS, UPKEEP_EVERY, keep_up
+from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.storage.places import Place, place_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BeforeBatch: TypeAlias = Callable[[int, int], None]
+AfterLook: TypeAlias = Callable[[Tables, SourceError | None], None]
+
+
+@dataclass(slots=True)
+class Stream:
+    """Takes the batches of a stream into a folder of tables.
+
+    Parameters
+    ----------
+    tables : Tables
+        The folder.
+    query : str
+        Which stream this is; a folder belongs to one.
+    snapshot : callable
+        Reads topics and offsets of the cluster, once per batch, after its records are fixed.
+    selection : Selection
+        Which groups.
+    auto_offset_reset : str
+        What the lag of a partition without a commit is: 0 for ``latest``, else the whole log.
+    broker_logs : sequence of Path
+        Logs of group coordinators, read anew for every batch with rebalances; one that is not
+        there at the moment (it is being rotated) is left out.
+    keep_days : float, optional
+        Rows that are older are dropped, but what still stands; None keeps everything.
+    every_seconds : float, optional
+        Pause between two looks; noted, so that a reader can tell a stream that has died.
+    times : callable, optional
+        Asks the cluster for times of records, once per batch and look.
+    started_with : sequence of str
+        Options that start the stream again, without its folder and pause; noted for people.
+    """
+
+    tables: Tables
+    query: str
+    snapshot: Callable[[], SourceSnapshot]
+    selection: Selection
+    auto_offset_reset: str = "latest"
+    broker_logs: Sequence[Path] = ()
+    keep_days: float | None = None
+    every_seconds: float | None = None
+    times: Times | None = None
+    started_with: Sequence[str] = ()
+
+    def process(
+        self,
+        records: DataFrame,
+        batch_id: int,
+        upto: Offsets | None = None,
+        *,
+        n_rows: int | None = None,
+    ) -> None:
+        """Take one batch in; do nothing if it is there already.
+
+        Parameters
+        ----------
+        records : DataFrame
+            partition, offset, timestamp, key, value.
+        upto : mapping of int to int, optional
+            Where it ends: partition -> offset of the next record.
+        n_rows : int, optional
+            How many records, at most.
+
+        Raises
+        ------
+        SourceError
+            The folder belongs to another stream, the batch before this one is missing, or another
+            process has written to the folder since.
+        """
+        kept = self.tables.manifest()
+        before = self._before(kept, batch_id)
+        if before is None or before.id < batch_id:
+            self._take(records, batch_id, kept, before, upto or {}, n_rows=n_rows)
+
+    def _take(
+        self,
+        records: DataFrame,
+        batch_id: int,
+        kept: Manifest,
+        before: Batch | None,
+        upto: Offsets,
+        *,
+        n_rows: int | None,
+    ) -> None:
+        job = Job(
+            spark=records.sparkSession,
+            tables=self.tables,
+            batch=batch_id,
+            keep_state=True,
+            past=before.notes["state"] if before else {},
+        )
+        cluster = self.snapshot()
+        names = names_by_id((topic_id, topic) for topic_id, topic, _ in cluster.topics)
+        job.read(records, self.selection, names, n_rows=n_rows)
+        self._lag(job, cluster)
+        job.pauses()
+        job.restate([log for log in self.broker_logs if log.is_file()])
+        job.amend()
+        state = {name: job.files.pop(name, []) for name in STATE_TABLES}
+        notes = {"query": self.query, "state": state, OFFSETS: as_note(upto)}
+        notes |= {**self._looked(cluster), **job.notes}
+        if before and DROPPED in before.notes:
+            notes[DROPPED] = before.notes[DROPPED]
+        done = Batch(id=batch_id, files=job.files, notes=notes)
+        self.tables.commit(done, anew=["lag"], without=job.amended, made_from=kept)
+        self._sweep(batch_id)
+        if batch_id % UPKEEP_EVERY == UPKEEP_EVERY - 1:
+            keep_up(self.tables.folder, keep_days=self.keep_days)
+
+    def look(self, spark: SparkSession) -> bool:
+        """Read log ends again, and make the lag of the newest batch by them; no record is read.
+
+        Returns
+        -------
+        bool
+            False where there is no batch yet.
+
+        Raises
+        ------
+        SourceError
+            The cluster cannot be read, or another process has written to the folder since.
+        """
+        kept = self.tables.manifest()
+        last = kept.batches[-1] if kept.batches else None
+        state = last.notes.get("state", {}) if last is not None else {}
+        if last is None:
+            return False
+        cluster = self.snapshot()
+        owners = {OWNERS: [(str(name), int(rows)) for name, rows in state[OWNERS]]}
+        past = {LATEST: state.get(LATEST, [])}
+        job = Job(spark=spark, tables=self.tables, batch=last.id, past=past, files=owners)
+        self._lag(job, cluster)
+        files = {"lag": job.files.get("lag", [])}
+        done = replace(last, files=files, notes={**last.notes, **self._looked(cluster)})
+        self.tables.commit(done, anew=["lag"], made_from=kept, operation="UPDATE")
+        remove_staged(self.tables.root)
+        return True
+
+    def _lag(self, job: Job, cluster: SourceSnapshot) -> None:
+        job.lag(self._ends(cluster), self.times)
+
+    def _looked(self, cluster: SourceSnapshot) -> dict[str, Any]:
+        """When log ends were read, and how often they are, as notes of a batch."""
+        return {
+            "taken_at": cluster.taken_at,
+            "every_seconds": self.every_seconds,
+            "started_with": list(self.started_with),
+        }
+
+    def _ends(self, cluster: SourceSnapshot) -> Ends:
+        taken_at = to_us(cluster.taken_at) or 0
+        offsets = offsets_table(cluster)
+        names = names_by_id((topic_id, topic) for topic_id, topic, _ in cluster.topics)
+        share, n_bad = share_positions(share_table(cluster), names, self.selection)
+        return Ends(
+            offsets=offsets,
+            taken_at_us=taken_at,
+            reset=self.auto_offset_reset,
+            share=share,
+            n_bad_share=n_bad,
+        )
+
+    def _before(self, kept: Manifest, batch_id: int) -> Batch | None:
+        batches = kept.batches
+        if not batches:
+            if batch_id:
+                raise SourceError(f"{self.tables.root} has no tables: batch 0 is missing")
+            return None
+        last = batches[-1]
+        if last.notes.get("query") != self.query:
+            raise _of_another_run(self.tables.root)
+        if last.id < batch_id - 1:
+            raise SourceError(f"batch {batch_id - 1} of {self.tables.root} is missing")
+        return last
+
+    def _sweep(self, batch_id: int) -> None:
+        """Delete the state of earlier batches, and staged files."""
+        remove_staged(self.tables.root)
+        for name in STATE_TABLES:
+            remove_table(self.tables.root, name, but=batch_folder(batch_id))
+
+
+def check_watched(tables: Tables) -> None:
+    """Refuse a folder that a stream cannot go on with, before anything slow is started.
+
+    Raises
+    ------
+    SourceError
+        It holds the tables of another run, or what is not ours.
+    """
+    check_folder(tables.root)
+    kept = tables.committed()
+    if kept and ("query" not in kept[-1].notes or ends_of_batch(kept[-1]) is None):
+        raise _of_another_run(tables.root)
+
+
+def _of_another_run(root: Place) -> SourceError:
+    line = holdfast_line("watch", "-b", SERVERS, "-o", FOLDER)
+    return SourceError(
+        f"{root} holds the tables of another run, such as a history: a stream needs its own "
+        f"folder, an empty or a new one (`{line}`)"
+    )
+
+
+def watch(
+    spark: SparkSession,
+    cluster: Cluster,
+    out_dir: Place | str,
+    *,
+    selection: Selection | None = None,
+    every_seconds: float | None = None,
+    max_records: int | None = None,
+    auto_offset_reset: str = "latest",
+    broker_logs: Sequence[Path] = (),
+    keep_days: float | None = KEEP_DAYS,
+    started_with: Sequence[str] = (),
+    before_batch: BeforeBatch | None = None,
+    after_batch: Callable[[Tables, int], None] | None = None,
+    after_look: AfterLook | None = None,
+) -> Tables:
+    """Follow the offsets topic of a live cluster into a folder of tables.
+
+    Parameters
+    ----------
+    every_seconds : float, optional
+        From one look to the next, until stopped; by default read the records so far, and end.
+    max_records : int, optional
+        About so many offsets in a batch, at most; each partition has its share of them.
+    auto_offset_reset, broker_logs, keep_days, started_with
+        As in :class:`Stream`.
+    before_batch : callable, optional
+        Called before each batch with the number of its offsets, and of all that are new.
+    after_batch : callable, optional
+        Called with the tables and the batch id after each batch (metrics, a progress line).
+    after_look : callable, optional
+        Called after log ends were read where nothing was new, or with why they could not be.
+
+    Raises
+    ------
+    SourceError
+        The cluster cannot be read, or its topic ends before the folder's last batch; or another
+        process writes to the folder, or it holds what no stream has kept.
+    """
+    tables = Tables(place_of(out_dir).absolute())
+    check_watched(tables)
+    check_session(spark)
+    into = Stream(
+        tables=tables,
+        query="",
+        snapshot=cluster.snapshot,
+        selection=selection or Selection(),
+        auto_offset_reset=auto_offset_reset,
+        broker_logs=[log.absolute() for log in broker_logs],
+        keep_days=keep_days,
+        every_seconds=every_seconds,
+        times=cluster.times_at,
+        started_with=started_with,
+    )
+    with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
+        follow(
+            KafkaFeed(spark=spark, cluster=cluster),
+            into,
+            max_records=max_records,
+            before_batch=before_batch,
+            after_batch=after_batch,
+            after_look=after_look,
+        )
+    return tables
+
+
+def follow(
+    feed: Feed,
+    into: Stream,
+    *,
+    max_records: int | None = None,
+    before_batch: BeforeBatch | None = None,
+    after_batch: Callable[[Tables, int], None] | None = None,
+    after_look: AfterLook | None = None,
+    wait: Callable[[float], None] = time.sleep,
+) -> None:
+    """Take what a feed has into tables, batch after batch, as the only writer of their folder.
+
+    Parameters
+    ----------
+    feed : Feed
+        Where the records come from.
+    into : Stream
+        Where to, and how often; its ``query`` is the folder's, or a new one for a new folder.
+    max_records, before_batch, after_batch, after_look
+        As in :func:`watch`.
+    wait : callable
+        Waits so many seconds.
+    """
+    with into.tables.writing(into.every_seconds or 0.0):
+        kept = into.tables.committed()
+        query = str(kept[-1].notes["query"]) if kept else uuid.uuid4().hex
+        stream = replace(into, query=query)
+        ends = feed.ends()  # a cluster that cannot be read at the start ends the run
+        while True:
+            began = time.monotonic()
+            n_taken = 0
+            while span := next_span(done := _done(stream.tables), ends, max_records):
+                if before_batch is not None:
+                    before_batch(n_offsets(span), n_offsets(next_span(done, ends, None)))
+                batch_id = stream.tables.next_batch()
+                upto = {partition: end for partition, (_, end) in span.items()}
+                stream.process(feed.records(span), batch_id, upto, n_rows=n_offsets(span))
+                n_taken += 1
+                if after_batch is not None:
+                    after_batch(stream.tables, batch_id)
+            if into.every_seconds is None:
+                return
+            if not n_taken:
+                _look(stream, feed, after_look)
+            wait(max(0.0, into.every_seconds - (time.monotonic() - began)))
+            ends = _ends_now(feed, ends, stream.tables, after_look)
+
+
+def _look(stream: Stream, feed: Feed, after_look: AfterLook | None) -> None:
+    """Read log ends where nothing is new; tell of it, or of why they could not be read."""
+    error = None
+    try:
+        looked = stream.look(feed.spark)
+    except SourceError as found:
+        looked, error = False, found
+    if after_look is not None and (looked or error is not None):
+        after_look(stream.tables, error)
+
+
+def _ends_now(feed: Feed, before: Span, tables: Tables, after_look: AfterLook | None) -> Span:
+    """Where the partitions end; where they ended before, if the cluster cannot be read now."""
+    try:
+        return feed.ends()
+    except SourceError as error:
+        if after_look is not None:
+            after_look(tables, error)
+        return before
+
+
+def _done(tables: Tables) -> Offsets:
+    """How far the folder's batches have read; nothing for a new folder."""
+    kept = tables.committed()
+    return (ends_of_batch(kept[-1]) or {}) if kept else {}

@@ -1,0 +1,48 @@
+"""The Spark session of a command: Ctrl-C ends the command as without Spark.
+
+**Rules.** A ``KeyboardInterrupt`` ends the command, and the JVM ends with it. PySpark's own handler
+of SIGINT must not run: it calls the JVM, mostly in the middle of another call, and then both calls
+fail with a stack trace. What py4j logs about a call that Ctrl-C interrupted is not printed.
+
+**Strategy.** PySpark installs its handler while it starts a session in the main thread, and has no
+option against that. Putting Python's handler back afterwards would leave a gap: PySpark goes on
+talking to the JVM for about a second after it has installed its handler. So ``open_session``
+replaces ``signal.signal``, for as long as the session starts, by a function that ignores SIGINT.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from typing import Any, Final
+
+LOGGERS: Final = ("", "py4j.clientserver", "py4j.java_gateway")
+"""Loggers of py4j that report failed calls; a filter on a logger does not reach its children."""
+
+
+def open_session(**options: Any) -> Any:
+    """:func:`holdfast.fleet.pipeline.session.get_session`, without PySpark's SIGINT handler."""
+    from holdfast.fleet.pipeline.session import get_session
+
+    install = signal.signal
+
+    def keep(signalnum: int | signal.Signals, handler: Any) -> Any:
+        if signalnum == signal.SIGINT:
+            return signal.getsignal(signalnum)
+        return install(signalnum, handler)
+
+    for name in LOGGERS:
+        logging.getLogger(name).addFilter(not_interrupted)
+    signal.signal = keep
+    try:
+        return get_session(**options)
+    finally:
+        signal.signal = install
+
+
+def not_interrupted(record: logging.LogRecord) -> bool:
+    """Whether a record is about anything but a KeyboardInterrupt and the errors that follow it."""
+    error = record.exc_info[1] if record.exc_info else None
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is None

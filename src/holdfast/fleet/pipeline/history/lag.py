@@ -1,0 +1,249 @@
+"""How far every group is behind: commits, owners and end offsets put together.
+
+**Rules.** A partition has a row if it has a commit or an owner. Of the records of a partition the
+last one in the log counts; a tombstone means that there is no commit. A commit that has expired
+counts as none, unless a member owns the partition (Kafka keeps the commit then). Without a commit
+there is no lag; beside it stands what ``auto.offset.reset`` leaves to read: nothing for ``latest``,
+the whole log for any other value. A commit
+beyond the end or before the beginning of the log is clamped, and ``clamped`` says so. If the
+cluster does not have the topic, the lag is unknown. A share group has a start offset in place of a
+commit; records behind it that are done already do not count, and where that is not known, neither
+is the lag. Of its several readers of a partition one is named.
+
+**Strategy.** Positions (:mod:`holdfast.fleet.pipeline.ingest.positions`) and owners of a group come
+to one task, as rows of one table; one sort by partition brings each position and its owner
+together. A stream keeps the positions for its next batch.
+
+References
+----------
+KAFKA-5337 (what the lag of an unknown commit is); KIP-496 (tombstones of deleted offsets).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.kinds.kind import ACTIVE, SHARED, SOURCE
+from holdfast.core.model.columns import I32, I64, Mask
+from holdfast.fleet.pipeline.arrow_types import Arrays
+from holdfast.fleet.pipeline.history.movements import take
+from holdfast.fleet.pipeline.ingest.arrow_columns import filled_table
+from holdfast.fleet.pipeline.ingest.generations import (
+    Generations,
+    codes,
+    list_parts,
+    marked,
+    new_runs,
+)
+from holdfast.fleet.pipeline.ingest.positions import LATEST, POSITION, reduced
+from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, from_columns
+from holdfast.fleet.tables.columns.values import ints
+
+INPUT: Final = arrow_schema("lag_input")
+"""A position, which has a ``partition``; or ``partitions`` that a member owns."""
+
+OWNERS: Final = "_owners"
+"""Staged by the groups job: what the members of each group own now, in the shape of INPUT."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """Where every partition begins and ends (``offsets`` of a dump), and when that was so.
+
+    Parameters
+    ----------
+    taken_at_us : int
+        Microseconds since 1970.
+    reset : str
+        ``latest``, or anything else for the whole log.
+    share : Table of POSITION, optional
+        Where share groups are (:mod:`holdfast.fleet.pipeline.ingest.share_positions`).
+    n_bad_share : int
+        Records of ``__share_group_state`` that do not parse.
+    """
+
+    offsets: pa.Table
+    taken_at_us: int
+    reset: str
+    share: pa.Table = field(default_factory=POSITION.empty_table)
+    n_bad_share: int = 0
+
+
+def lag_of_groups(rows: pa.Table, ends: Ends) -> dict[str, pa.Table]:
+    """The table ``lag`` of whole groups, and LATEST.
+
+    Parameters
+    ----------
+    rows : Table of INPUT
+        Positions, several of a partition in any order, and what every member owns.
+    """
+    is_owner = rows["partition"].is_null()
+    latest = reduced(rows.filter(pc.invert(is_owner)).select(POSITION.names))
+    both = pa.concat_tables([rows.filter(is_owner), positions_input(latest)])
+    return {LATEST: latest, "lag": lag_table(both, ends)}
+
+
+def owners_of(gens: Generations, rows: I64) -> pa.Table:
+    """What the members of the generations at ``rows`` own, in the shape of :data:`INPUT`."""
+    last = gens.take(rows)
+    last = replace(last, owned=last.owned.filter(pa.array(_reads_itself(last))))
+    member = pa.array(ints(last.owned, "member"))
+    row = pa.array(ints(last.members, "row")).take(member)
+    n = last.owned.num_rows
+    columns: Arrays = {
+        "group": last.head["group"].take(row),
+        "topic": last.owned["topic"],
+        "partitions": last.owned["partitions"],
+        "delivered": pa.array(np.full(n, -1), mask=last.roles != SHARED),
+    }
+    for name in ("member_id", "client_id", "client_host"):
+        columns[name] = last.members[name].take(member)
+    return filled_table(columns, INPUT, n)
+
+
+def _reads_itself(gens: Generations) -> Mask:
+    """Rows of ``owned`` that name partitions of topics, with a member that reads them."""
+    role = gens.roles
+    row = ints(gens.members, "row")[ints(gens.owned, "member")]
+    tasks = marked(gens.head, lambda kind, _: not kind.topics)
+    tasks[row[role == SOURCE]] = True
+    found: Mask = np.where(tasks[row], role == SOURCE, (role == ACTIVE) | (role == SHARED))
+    return found
+
+
+def positions_input(positions: pa.Table) -> pa.Table:
+    """Rows of :data:`POSITION` among those of :data:`INPUT`."""
+    columns: Arrays = {name: positions[name] for name in POSITION.names}
+    return filled_table(columns, INPUT, positions.num_rows)
+
+
+def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
+    """The table ``lag`` of whole groups.
+
+    Parameters
+    ----------
+    rows : Table of INPUT
+        One position for each partition that has a commit, and what every member owns.
+    """
+    row, partition, is_owner = _partitions(rows)
+    if len(row) == 0:
+        return arrow_schema("lag").empty_table()
+    group, topic = codes(rows["group"])[row], codes(rows["topic"])[row]
+    place = ints(rows, "log_offset")[row], ints(rows, "log_partition")[row]
+    # Inside a partition: commits in the order of the log, then its owner, smallest id last.
+    order = np.lexsort((-_ranks(rows)[row], *place, is_owner, partition, topic, group))
+    keys = [column[order] for column in (group, topic, partition)]
+    first = np.flatnonzero(new_runs(*keys))
+    last = np.append(first[1:], len(order)) - 1
+    owned = is_owner[order]
+    n_owners = np.add.reduceat(owned.astype(np.int64), first)
+    commit_at = last - n_owners
+    commit = np.where(commit_at >= first, row[order][np.maximum(commit_at, 0)], -1)
+    owner = np.where(n_owners > 0, row[order][last], -1)
+    at = row[order][first]
+    columns = _lag_columns(rows, ends, commit, owner, _places(rows, ends, at, keys[2][first]))
+    columns |= {
+        "group": take(rows["group"], at),
+        "topic": take(rows["topic"], at),
+        "partition": keys[2][first],
+    }
+    keep = (commit >= 0) & ~_is_tombstone(rows, commit) | (owner >= 0)
+    table = from_columns("lag", columns)
+    return table if bool(keep.all()) else table.filter(pa.array(keep))
+
+
+def _partitions(rows: pa.Table) -> tuple[I64, I32, Mask]:
+    """Every partition of rows of INPUT: its row, its number, and if a member owns it."""
+    owners = np.flatnonzero(rows["partition"].is_null().to_numpy())
+    positions = np.flatnonzero(rows["partition"].is_valid().to_numpy())
+    starts, owned = list_parts(rows["partitions"].take(pa.array(owners)))
+    row = np.concatenate([np.repeat(owners, np.diff(starts)), positions])
+    single = ints(rows, "partition")[positions].astype(np.int32)
+    return row, np.concatenate([owned, single]), np.arange(len(row)) < len(owned)
+
+
+def _ranks(rows: pa.Table) -> I64:
+    found: I64 = pc.rank(rows["member_id"], tiebreaker="dense").to_numpy().astype(np.int64)
+    return found
+
+
+def _is_tombstone(rows: pa.Table, commit: I64) -> Mask:
+    is_null: Mask = rows["offset"].is_null().to_numpy()
+    return (commit >= 0) & is_null[np.maximum(commit, 0)]
+
+
+def _places(rows: pa.Table, ends: Ends, at: I64, partition: I32 | I64) -> I64:
+    """Row of ``ends.offsets`` for each partition, -1 where the cluster does not have it."""
+    n, m = len(at), ends.offsets.num_rows
+    if m == 0:
+        return np.full(n, -1, np.int64)
+    wanted = take(rows["topic"], at)
+    chunks = [wanted] if isinstance(wanted, pa.Array) else wanted.chunks
+    topic = codes(pa.chunked_array([*chunks, *ends.offsets["topic"].chunks], pa.string()))
+    key = topic << 32 | np.concatenate([partition, ints(ends.offsets, "partition")])
+    order = np.argsort(key[n:], kind="stable")
+    known = key[n:][order]
+    found = np.minimum(np.searchsorted(known, key[:n]), m - 1)
+    return np.where(known[found] == key[:n], order[found], -1)
+
+
+def _shared(rows: pa.Table, commit: I64, owner: I64) -> tuple[Mask, I64]:
+    """Which partitions a share group reads, and what it has done there; -1 where not known."""
+    known = rows["delivered"].is_valid().to_numpy()
+    value = ints(rows, "delivered")
+    found: Mask = np.zeros(len(commit), np.bool_)
+    for row in (commit, owner):
+        found |= (row >= 0) & known[np.maximum(row, 0)]
+    return found, np.where(commit >= 0, value[np.maximum(commit, 0)], -1)
+
+
+def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64) -> dict[str, Any]:
+    expires = ints(rows, "expire_timestamp")[np.maximum(commit, 0)]
+    none = commit < 0
+    deleted = _is_tombstone(rows, commit)
+    expired = ~none & ~deleted & (expires >= 0) & (expires <= ends.taken_at_us) & (owner < 0)
+    has = ~(none | deleted | expired)
+    current = ints(rows, "offset")[np.maximum(commit, 0)]
+    time = ints(rows, "commit_timestamp")[np.maximum(commit, 0)]
+    known = place >= 0
+    at = np.maximum(place, 0)
+    empty = ends.offsets.num_rows == 0
+    begin = np.zeros_like(at) if empty else ints(ends.offsets, "begin_offset")[at]
+    end = np.zeros_like(at) if empty else ints(ends.offsets, "end_offset")[at]
+    by_reset = np.zeros_like(at) if ends.reset == "latest" else np.maximum(end - begin, 0)
+    lag = np.where(has, end - np.clip(current, begin, np.maximum(begin, end)), 0)
+    shared, done = _shared(rows, commit, owner)
+    lag -= np.where(shared, np.maximum(done, 0), 0)
+    # What a share group has done is known to its coordinator alone.
+    known_lag = known & has & (~shared | (done >= 0))
+    beyond, before = has & known & (current > end), has & known & (current < begin)
+    stood = np.maximum(ends.taken_at_us - ints(rows, "since")[np.maximum(commit, 0)], 0) / 1e6
+    status = np.select([has & shared, has, deleted, expired], [4, 0, 2, 3], 1)
+    return {
+        "current_offset": pa.array(current, mask=~has),
+        "log_start_offset": pa.array(begin, mask=~known),
+        "log_end_offset": pa.array(end, mask=~known),
+        "lag": pa.array(np.maximum(lag, 0), mask=~known_lag),
+        "lag_by_reset": pa.array(by_reset, mask=has | ~known | shared),
+        "delivered": pa.array(done, mask=~shared | (done < 0)),
+        "lag_seconds": pa.array(np.where(lag > 0, stood, 0.0), mask=~known_lag),
+        "lag_seconds_basis": take(pa.array(["position"]), np.where(known_lag & (lag > 0), 0, -1)),
+        "member_id": take(rows["member_id"], owner),
+        "client_id": take(rows["client_id"], owner),
+        "client_host": take(rows["client_host"], owner),
+        "commit_timestamp": pa.array(time, mask=~has).cast(TIMESTAMP),
+        "position_timestamp": pa.array(ints(rows, "since")[np.maximum(commit, 0)], mask=~has).cast(
+            TIMESTAMP
+        ),
+        "status": take(pa.array(["committed", "none", "deleted", "expired", "shared"]), status),
+        "clamped": take(
+            pa.array(["none", "beyond_end", "before_begin"]),
+            np.select([beyond, before], [1, 2], 0),
+        ),
+        "is_idle": known & (begin == end),
+    }

@@ -1,0 +1,478 @@
+"""What moved between successive generations, and which partitions stood still.
+
+**Rules.** Two generations of a group are successive if no record of the group stands between them
+in the log, whatever their numbers. After a tombstone the group begins anew. The first known
+generation has no generation before it, so nothing has moved in it. A partition without an owner
+*moved through a gap* if its next owner is another member than its last owner; it is *gained* if it
+comes back to its last owner or never had one. A static member that returns under a new member id is
+the same member.
+
+**Strategy.** Lock step over :mod:`holdfast.fleet.pipeline.history.dense`: one slice per generation
+ordinal, with the last owner of every topic-partition carried along. Events are columns, never
+Python objects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.assignors.registry import ASSIGNORS
+from holdfast.core.kinds.kind import ACTIVE, SOURCE, GroupKind, GroupType
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask
+from holdfast.core.model.designs import NAMES as DESIGN_NAMES
+from holdfast.fleet.pipeline.arrow_types import Arrays, ArrowColumn
+from holdfast.fleet.pipeline.history.dense import Dense
+from holdfast.fleet.pipeline.history.pauses import OPEN, STAGED
+from holdfast.fleet.pipeline.ingest.arrow_columns import filled_table
+from holdfast.fleet.pipeline.ingest.generations import (
+    DEAD,
+    OWNED_ROWS,
+    Generations,
+    TaskTopics,
+    codes,
+    concat,
+    make_lists,
+    marked,
+    new_runs,
+)
+from holdfast.fleet.tables.columns.schemas import TIMESTAMP, from_columns
+from holdfast.fleet.tables.columns.values import ints
+
+MOVED, MOVED_THROUGH_GAP, GAINED, LOST = range(4)
+KINDS = ("moved", "moved_through_gap", "gained", "lost")
+
+UNOWNED, EAGER, HANDOVER = range(3)
+BASES = ("unowned", "eager", "handover")
+
+RESTART_WINDOW_SECONDS = 300
+"""A member with the client id and host of one that went at most so long ago is the same one."""
+
+COOPERATIVE_PROTOCOLS = frozenset(
+    [info.name for info in ASSIGNORS.values() if info.cooperative] + list(DESIGN_NAMES.values())
+)
+"""Assignors under which a member keeps working through a rebalance; all others stop it."""
+
+EventParts = list[tuple[I32 | I64, ...]]
+"""Columns of events, one tuple per generation ordinal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Events:
+    """Changes of ownership, and the partitions that stood still, as columns.
+
+    Parameters
+    ----------
+    row, tp, kind, before, after, from_row : int64
+        One entry per change: row of the new generation, topic-partition, index into KINDS,
+        identities, and the row in which ``before`` owned it last (-1 for none).
+    pause_row, pause_tp, pause_basis, pause_last_row : int64
+        One entry per partition that has an owner again in ``pause_row``.
+    fresh : bool[n_rows]
+        Rows with nothing before them.
+    """
+
+    row: I64
+    tp: I64
+    kind: I64
+    before: I64
+    after: I64
+    from_row: I64
+    pause_row: I64
+    pause_tp: I64
+    pause_basis: I64
+    pause_last_row: I64
+    fresh: Mask
+    last: I32
+    last_ordinal: I64
+    now: I32
+
+
+def row_flags(gens: Generations, layout: Dense) -> tuple[Mask, Mask, Mask]:
+    """(fresh, dead, stops): nothing before it; a tombstone; members stop during its rebalance."""
+    dead = np.array([s == DEAD for s in gens.head["state"].to_pylist()], bool)
+    fresh = layout.ordinal == 0
+    fresh[1:] |= dead[:-1]
+    stops = marked(gens.head, lambda kind, protocol: not works_on(kind, protocol))
+    return fresh, dead, stops | _nobody_claims(gens, layout)
+
+
+def works_on(kind: GroupKind, protocol: str | None) -> bool:
+    """Whether members of such a group keep working through a rebalance."""
+    if kind.group_type is not GroupType.CLASSIC:
+        return True
+    return protocol in (COOPERATIVE_PROTOCOLS if kind.cooperative is None else kind.cooperative)
+
+
+def conversions(gens: Generations, layout: Dense) -> Mask:
+    """Rows in which the broker wrote a group anew for another protocol, under the same number.
+
+    Nobody joins for it, and nobody stops; but the members that are not taken along have left.
+    """
+    kind, generation = codes(gens.head["group_type"]), ints(gens.head, "generation")
+    found = np.zeros(gens.n_rows, np.bool_)
+    found[1:] = (kind[1:] != kind[:-1]) & (generation[1:] == generation[:-1])
+    return found & (layout.ordinal > 0)
+
+
+def _nobody_claims(gens: Generations, layout: Dense) -> Mask:
+    """Rows of kinds whose claims tell, in which no member claims anything.
+
+    That is so only if some member owned something in the row before.
+    """
+    tell = marked(gens.head, lambda kind, _: kind.claims_tell)
+    if not tell.any():
+        return tell
+    n, row = gens.n_rows, ints(gens.members, "row")
+    claimed = np.bincount(row, np.maximum(ints(gens.members, "n_claimed"), 0), n) > 0
+    held = np.bincount(ints(gens.owned, "member"), minlength=len(row)) > 0
+    width = int(layout.identity.max(initial=0)) + 1
+    key = row * width + layout.identity
+    had = np.isin(key, key[held] + width)  # it owned something in the row before
+    stopped: Mask = ~claimed & (np.bincount(row[had], minlength=n) > 0)
+    return tell & stopped
+
+
+def compare(gens: Generations, layout: Dense) -> Events:
+    """Compare every generation with the one before it.
+
+    Returns
+    -------
+    Events
+        Context rows included; :func:`movement_table` and :func:`pause_candidates` leave them out.
+
+    Notes
+    -----
+    Cost: O(cells), one pass per generation ordinal.
+    """
+    fresh, dead, stops = row_flags(gens, layout)
+    stops_before = stops.copy()
+    stops_before[1:] = stops[:-1] | stops[1:]  # the old protocol decides too
+    stops_before &= ~conversions(gens, layout)
+    n = len(layout.tp_group)
+    last = np.full(n, NO_OWNER, np.int32)
+    last_ordinal = np.full(n, -1, np.int64)
+    previous = np.full(n, NO_OWNER, np.int32)
+    changes: EventParts = []
+    pauses: EventParts = []
+    for step, (start, count) in enumerate(zip(layout.step_start, layout.n_active, strict=True)):
+        now = layout.owner[start : start + count]
+        before, held, since = previous[:count], last[:count], last_ordinal[:count]
+        # Topic-partitions whose group starts afresh in this step are compared with themselves.
+        special = _special(layout, step, count, fresh | dead)
+        if special is not None:
+            rows = layout.row(special, np.full(len(special), step))
+            restart = special[fresh[rows]]
+            before[restart], held[restart], since[restart] = now[restart], NO_OWNER, -1
+            gone = special[dead[rows]]
+            before[gone], held[gone], since[gone] = NO_OWNER, NO_OWNER, -1
+        _step(layout, step, (now, before, held, since), stops_before, (changes, pauses))
+        owned = now != NO_OWNER
+        np.copyto(held, now, where=owned)
+        since[owned] = step
+        before[:] = now
+    return Events(
+        **_columns(("row", "tp", "kind", "before", "after", "from_row"), changes),
+        **_columns(("pause_row", "pause_tp", "pause_basis", "pause_last_row"), pauses),
+        fresh=fresh | dead,
+        last=last,
+        last_ordinal=last_ordinal,
+        now=previous,
+    )
+
+
+def _special(layout: Dense, step: int, count: int, marked: Mask) -> I64 | None:
+    """Topic-partitions of groups whose row at this step is marked; None where there is none."""
+    if step == 0:
+        return np.arange(count)
+    rows = layout.first_row + step
+    inside = np.append(layout.first_row[1:], len(layout.group_of)) > rows
+    hit = np.zeros(len(rows), bool)
+    hit[inside] = marked[rows[inside]]
+    return np.flatnonzero(hit[layout.tp_group[:count]]) if hit.any() else None
+
+
+def _step(
+    layout: Dense,
+    step: int,
+    owners: tuple[I32, I32, I32, I64],
+    stops: Mask,
+    out: tuple[EventParts, EventParts],
+) -> None:
+    """Append one step's changes and pauses to ``out``."""
+    changes, pauses = out
+    now, before, held, since = owners
+    tp = np.flatnonzero(now != before)
+    came, went, old = now[tp], before[tp], held[tp]
+    kind = np.full(len(tp), MOVED, np.int64)
+    kind[came == NO_OWNER] = LOST
+    gap = went == NO_OWNER
+    kind[gap] = np.where(
+        (old[gap] != NO_OWNER) & (old[gap] != came[gap]), MOVED_THROUGH_GAP, GAINED
+    )
+    row = layout.row(tp, np.full(len(tp), step))
+    from_row = np.where(since[tp] >= 0, layout.row(tp, since[tp]), -1)
+    source = np.where(kind == GAINED, NO_OWNER, old)
+    changes.append((row, tp, kind, source, came, from_row))
+    back = gap & (came != NO_OWNER) & (old != NO_OWNER)
+    pauses.append((row[back], tp[back], np.full(int(back.sum()), UNOWNED), from_row[back]))
+    handed = (kind == MOVED) & ~stops[row]
+    pauses.append((row[handed], tp[handed], np.full(int(handed.sum()), HANDOVER), from_row[handed]))
+    rows = layout.first_row + step
+    rows = rows[rows < np.append(layout.first_row[1:], len(layout.group_of))]
+    if step and bool(stops[rows].any()):
+        # Under an eager protocol every partition that has an owner before and after stood still.
+        tps = np.flatnonzero((now != NO_OWNER) & (before != NO_OWNER))
+        stopped = layout.row(tps, np.full(len(tps), step))
+        still = stops[stopped]
+        tps, stopped = tps[still], stopped[still]
+        pauses.append((stopped, tps, np.full(len(tps), EAGER), stopped - 1))
+
+
+def _columns(names: tuple[str, ...], parts: EventParts) -> dict[str, I64]:
+    if not parts:
+        return {name: np.zeros(0, np.int64) for name in names}
+    joined = (np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True))
+    return dict(zip(names, joined, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MemberLookup:
+    """From (row, identity) to the row of the member."""
+
+    key: I64
+    member: I64
+    n_identities: int
+
+    @classmethod
+    def of(cls, gens: Generations, layout: Dense) -> MemberLookup:
+        """Index the members of all rows."""
+        n = int(layout.identity.max(initial=-1)) + 1
+        key = ints(gens.members, "row") * max(n, 1) + layout.identity
+        order = np.argsort(key, kind="stable")
+        return cls(key=key[order], member=order.astype(np.int64), n_identities=max(n, 1))
+
+    def find(self, row: I64, identity: I64) -> I64:
+        """Member row, -1 where there is none (``row`` or ``identity`` is -1, or no such member)."""
+        wanted = row * self.n_identities + identity
+        at = np.searchsorted(self.key, wanted)
+        inside = at < len(self.key)
+        found = np.full(len(wanted), -1, np.int64)
+        hit = inside.copy()
+        hit[inside] = (self.key[at[inside]] == wanted[inside]) & (identity[inside] >= 0)
+        hit &= row >= 0
+        found[hit] = self.member[at[hit]]
+        return found
+
+
+def movement_table(gens: Generations, layout: Dense, events: Events) -> pa.Table:
+    """The table ``movements`` of the rows that are not context."""
+    new = ~gens.head["context"].to_numpy()
+    keep = new[events.row] & ~events.fresh[events.row]
+    # In log order, and inside a generation by topic and partition.
+    order = np.flatnonzero(keep)
+    order = order[np.lexsort((events.tp[order], events.row[order]))]
+    row, tp, from_row = events.row[order], events.tp[order], events.from_row[order]
+    kind = events.kind[order]
+    lookup = MemberLookup.of(gens, layout)
+    member_id = gens.members["member_id"]
+    generation = ints(gens.head, "generation")
+    known = (kind != GAINED) & (from_row >= 0)
+    return from_columns(
+        "movements",
+        {
+            "group": take(gens.head["group"], row),
+            "generation": generation[row],
+            "topic": take(layout.topics, layout.tp_topic[tp]),
+            "partition": layout.tp_partition[tp],
+            "from_member": take(member_id, lookup.find(from_row, events.before[order])),
+            "to_member": take(member_id, lookup.find(row, events.after[order])),
+            "kind": take(pa.array(KINDS), kind),
+            "from_generation": pa.array(generation[np.maximum(from_row, 0)], mask=~known),
+            "timestamp": take(gens.head["timestamp"], row),
+        },
+    )
+
+
+def take(column: ArrowColumn, index: I64) -> ArrowColumn:
+    """Values at ``index``; -1 gives null."""
+    if len(column) == 0:
+        return pa.nulls(len(index), column.type)
+    return column.take(pa.array(index, mask=index < 0))
+
+
+def pause_candidates(
+    gens: Generations,
+    layout: Dense,
+    events: Events,
+    covered: Mask | None = None,
+    reads: TaskTopics | None = None,
+) -> pa.Table:
+    """Pauses by the group records alone; commits narrow their upper bound later.
+
+    Parameters
+    ----------
+    covered : bool[n_rows], optional
+        Rows whose pauses :mod:`holdfast.fleet.pipeline.history.reconciled` knows; they are left
+        out.
+    reads : mapping, optional
+        :meth:`~holdfast.fleet.pipeline.ingest.generations.Generations.reads` of the same rows.
+
+    Returns
+    -------
+    Table of STAGED
+        ``last_seen`` is the record in which the partitions had an owner last.
+    """
+    new = ~gens.head["context"].to_numpy()
+    if covered is not None:
+        new &= ~covered
+    keep = np.flatnonzero(new[events.pause_row] & ~events.fresh[events.pause_row])
+    keep = keep[np.lexsort((events.pause_tp[keep], events.pause_row[keep]))]
+    row, tp = events.pause_row[keep], events.pause_tp[keep]
+    basis, last_row = events.pause_basis[keep], events.pause_last_row[keep]
+    topic = layout.tp_topic[tp]
+    first = np.flatnonzero(new_runs(row, topic, basis, last_row))
+    row, topic, basis, last_row = row[first], topic[first], basis[first], last_row[first]
+    time = ints(gens.head, "timestamp")
+    unowned = basis == UNOWNED
+    since = time[last_row + unowned]
+    lower = np.where(unowned, np.maximum(time[row] - since, 0), 0) / 1e6
+    limit = np.where(unowned, last_row + 1, row)
+    return _staged(
+        gens,
+        row,
+        limit,
+        reads=read_by(reads or {}, last_row, take(layout.topics, topic)),
+        topic=take(layout.topics, topic),
+        partitions=make_lists(layout.tp_partition[tp], first),
+        basis=take(pa.array(BASES), basis),
+        generation=pa.array(ints(gens.head, "generation")[row].astype(np.int32)),
+        pause_lower_seconds=pa.array(lower),
+        unowned_since=pa.array(since, mask=~unowned).cast(TIMESTAMP),
+        last_seen=pa.array(time[last_row]).cast(TIMESTAMP),
+        timestamp=pa.array(time[row]).cast(TIMESTAMP),
+    )
+
+
+def _staged(gens: Generations, row: I64, limit: I64, **known: ArrowColumn) -> pa.Table:
+    """Rows of STAGED of the groups at ``row``: commits before record ``limit`` count."""
+    columns: Arrays = {
+        "group": take(gens.head["group"], row),
+        "log_offset": pa.array(ints(gens.head, "log_offset")[limit]),
+    }
+    return filled_table(columns | known, STAGED, len(row))
+
+
+def read_by(reads: TaskTopics, row: I64, place: ArrowColumn) -> pa.Array:
+    """What the tasks of each subtopology read in the generation at ``row``; null for topics."""
+    dtype = STAGED.field("reads").type
+    if not reads:
+        return pa.nulls(len(row), dtype)
+    named = zip(row.tolist(), place.to_pylist(), strict=True)
+    return pa.array([sorted(reads[at]) if at in reads else None for at in named], dtype)
+
+
+def open_pauses(
+    gens: Generations,
+    layout: Dense,
+    events: Events,
+    groups: I64,
+    reads: TaskTopics | None = None,
+) -> pa.Table:
+    """Partitions of some groups that had an owner once and have none now, as pauses without an end.
+
+    Parameters
+    ----------
+    groups : int64
+        Group numbers of the layout.
+
+    Returns
+    -------
+    Table of STAGED
+        Of basis ``open``: a later step looks for the last commit before the owner was lost.
+    """
+    tp = _without_owner(layout, events, groups)
+    row = layout.row(tp, events.last_ordinal[tp]) + 1
+    return _staged(
+        gens,
+        row,
+        row,
+        reads=read_by(reads or {}, row - 1, take(layout.topics, layout.tp_topic[tp])),
+        topic=take(layout.topics, layout.tp_topic[tp]),
+        partitions=make_lists(layout.tp_partition[tp], np.arange(len(tp))),
+        basis=pa.repeat(OPEN, len(tp)),
+    )
+
+
+def _without_owner(layout: Dense, events: Events, groups: I64) -> I64:
+    """Topic-partitions of some groups that had an owner once and have none now."""
+    tp = np.flatnonzero((events.now == NO_OWNER) & (events.last != NO_OWNER))
+    return tp[np.isin(layout.tp_group[tp], groups)]
+
+
+def carry(gens: Generations, layout: Dense, events: Events, groups: I64) -> Generations:
+    """The least past of some groups that the next generations must be compared with.
+
+    Parameters
+    ----------
+    groups : int64
+        Group numbers of the layout.
+
+    Returns
+    -------
+    Generations
+        Marked as context: the last generation whole; for every partition without an owner the
+        generation in which it had one last, and the one after it; the members (not what they
+        owned) of all generations in the restart window, and of the one before it.
+    """
+    if len(groups) == 0:
+        return Generations.empty()
+    end = np.append(layout.first_row[1:], len(layout.group_of))
+    last_row = end[groups] - 1
+    gap = _without_owner(layout, events, groups)
+    owned_row = layout.row(gap, events.last_ordinal[gap])
+    recent = _recent_rows(gens, layout, groups, last_row)
+    rows = np.unique(np.concatenate([last_row, owned_row, owned_row + 1, recent]))
+    past = _owning_only(gens, layout, events, gap, owned_row)
+    final = np.isin(rows, last_row)
+    parts = concat([past.take(rows[~final], context=True), gens.take(rows[final], context=True)])
+    return parts.sorted()
+
+
+def _recent_rows(gens: Generations, layout: Dense, groups: I64, last_row: I64) -> I64:
+    """Rows from which a member could still count as restarted, and the row before the first."""
+    time = ints(gens.head, "timestamp")
+    since = np.full(len(layout.first_row), np.iinfo(np.int64).max)
+    since[groups] = time[last_row] - RESTART_WINDOW_SECONDS * 1_000_000
+    recent = np.flatnonzero(time >= since[layout.group_of])
+    before = recent[layout.ordinal[recent] > 0] - 1
+    return np.concatenate([recent, before])
+
+
+def _owning_only(
+    gens: Generations, layout: Dense, events: Events, gap: I64, owned_row: I64
+) -> Generations:
+    """The same rows and members, owning only these partitions."""
+    member = MemberLookup.of(gens, layout).find(owned_row, events.last[gap].astype(np.int64))
+    topic, partition = layout.tp_topic[gap], layout.tp_partition[gap]
+    order = np.lexsort((partition, topic, member))
+    member, topic, partition = member[order], topic[order], partition[order]
+    first = np.flatnonzero(new_runs(member, topic))
+    owned = pa.table(
+        {
+            "member": pa.array(member[first].astype(np.int32)),
+            "topic": take(layout.topics, topic[first]),
+            "partitions": make_lists(partition, first),
+            "role": pa.array(np.full(len(first), ACTIVE, np.int32)),
+            "reader": pa.nulls(len(first), pa.string()),
+        }
+    )
+    sources = gens.owned.filter(pa.array(gens.roles == SOURCE))
+    row = ints(gens.members, "row")[ints(sources, "member")]
+    sources = sources.filter(pa.array(np.isin(row, owned_row)))
+    if sources.num_rows:  # commits of what the tasks read narrow a pause that ends later
+        owned = pa.concat_tables([owned.select(OWNED_ROWS.names).cast(OWNED_ROWS), sources])
+        owned = owned.take(pa.array(np.argsort(ints(owned, "member"), kind="stable")))
+    return Generations(head=gens.head, members=gens.members, owned=owned)

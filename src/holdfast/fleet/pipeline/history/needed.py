@@ -1,0 +1,133 @@
+"""Needed moves where members subscribe to different topics, by an assignor that proves its result.
+
+**Rules.** The number has the meaning of :func:`holdfast.core.model.measure_history.needed_moves`,
+which counts groups whose members all subscribe to the same topics: of the partitions that have an
+owner now and had one before, the number that cannot stay if the loads are to be as even as
+possible. A number is reported only if its certificate was verified.
+
+**Strategy.** A generation becomes a :class:`~holdfast.core.model.group.Group` in which each member
+claims what it owned before, and ``sticky`` computes how many claims can be kept. Partition ids do
+not matter to ``sticky``, so the partitions that have an owner are renumbered from 0 in each topic.
+A generation in which nothing moved is not solved: no move of it was avoidable.
+
+References: KIP-54.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow.compute as pc
+
+from holdfast.core.assignors.registry import assign
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, starts
+from holdfast.core.model.group import Group
+from holdfast.core.model.reported import ReportedClaims, Subscriptions
+from holdfast.core.model.topics import Topics
+from holdfast.fleet.pipeline.history.dense import Dense
+from holdfast.fleet.pipeline.history.movements import (
+    LOST,
+    MOVED,
+    MOVED_THROUGH_GAP,
+    Events,
+    MemberLookup,
+)
+from holdfast.fleet.pipeline.ingest.generations import Generations, gather, list_parts, row_starts
+from holdfast.fleet.tables.columns.values import ints
+
+
+def needed_of_unequal(
+    gens: Generations, layout: Dense, events: Events, unequal: Mask
+) -> tuple[I64, Mask]:
+    """Least moves of rows whose members subscribe to different topics.
+
+    Parameters
+    ----------
+    unequal : bool[n_rows]
+        The rows.
+
+    Returns
+    -------
+    (needed, proven) : int64[n_rows], bool[n_rows]
+        0 and false for all other rows.
+    """
+    needed, proven = np.zeros(gens.n_rows, np.int64), np.zeros(gens.n_rows, np.bool_)
+    arrived = events.kind != LOST
+    moving = np.unique(events.row[(events.kind == MOVED) | (events.kind == MOVED_THROUGH_GAP)])
+    rows = moving[unequal[moving]]
+    if not len(rows):
+        return needed, proven
+    work = _RowGroups(gens, layout, events, arrived)
+    for row in rows.tolist():
+        found = work.solve(row)
+        if found is not None:
+            needed[row], proven[row] = found, True
+    return needed, proven
+
+
+class _RowGroups:
+    """One row after the other as a group."""
+
+    def __init__(self, gens: Generations, layout: Dense, events: Events, arrived: Mask):
+        self.gens = gens
+        self.member_start = row_starts(ints(gens.members, "row"), gens.n_rows)
+        self.owned_start = row_starts(ints(gens.owned, "member"), gens.members.num_rows)
+        self.owned_topic = pc.index_in(gens.owned["topic"], layout.topics).to_numpy()
+        self.part_start, self.parts = list_parts(gens.owned["partitions"])
+        asked = gens.members["subscribed_topics"].combine_chunks()
+        self.asked_start = starts(pc.fill_null(pc.list_value_length(asked), 0).to_numpy())
+        topics = pc.fill_null(pc.index_in(asked.flatten(), layout.topics), -1)
+        self.asked = topics.to_numpy().astype(np.int64)
+        order = np.flatnonzero(arrived)
+        order = order[np.argsort(events.row[order], kind="stable")]
+        self.event_start = row_starts(events.row[order], gens.n_rows)
+        self.event_key = _key(
+            layout.tp_topic[events.tp[order]], layout.tp_partition[events.tp[order]]
+        )
+        before = MemberLookup.of(gens, layout).find(events.row[order], events.before[order])
+        came = (events.kind[order] == MOVED) | (events.kind[order] == MOVED_THROUGH_GAP)
+        self.event_before = np.where(came, before, NO_OWNER)  # gained: nobody owned it
+        self.event_moved = came
+
+    def solve(self, row: int) -> int | None:
+        """Moves that this row needed; None if that is not proven."""
+        members = np.arange(self.member_start[row], self.member_start[row + 1])
+        at, member = gather(self.owned_start, members)
+        place, which = gather(self.part_start, at)
+        if not len(place):
+            return None
+        topic, partition = self.owned_topic[at][which], self.parts[place]
+        # Of two owners the first counts, as everywhere; the stable order keeps it first.
+        key, first = np.unique(_key(topic, partition), return_index=True)
+        claim_member, had_owner = member[which][first], np.ones(len(key), np.bool_)
+        span = slice(self.event_start[row], self.event_start[row + 1])
+        where = np.searchsorted(key, self.event_key[span])
+        before = self.event_before[span]
+        claim_member[where] = np.where(before >= 0, before - members[0], NO_OWNER)
+        had_owner[where] = self.event_moved[span]
+        result = assign(self._group(members, key >> 32, claim_member), "sticky")
+        if result.quality.needed_moves is None:
+            return None
+        return int(np.count_nonzero(had_owner)) - result.quality.kept
+
+    def _group(self, members: I64, topic: I64, claim_member: I64) -> Group:
+        """The row as a group; ``topic`` is sorted, one entry per partition."""
+        there, counts = np.unique(topic, return_counts=True)
+        names = [f"{number:09d}" for number in range(len(there))]
+        topics = Topics.from_counts(dict(zip(names, counts.tolist(), strict=True)))
+        return Group.build(
+            topics=topics,
+            member_ids=tuple(f"{number:09d}" for number in range(len(members))),
+            subscriptions=Subscriptions.from_rows(self._asks(m, there) for m in members.tolist()),
+            claims=ReportedClaims.from_owner(topics, claim_member.astype(np.int32)),
+            generation=np.zeros(len(members), np.int32),
+        )
+
+    def _asks(self, member: int, there: I64) -> tuple[int, ...]:
+        """Topics of the row that a member subscribes to, as places in ``there``."""
+        asked = np.unique(self.asked[self.asked_start[member] : self.asked_start[member + 1]])
+        found: list[int] = np.flatnonzero(np.isin(there, asked)).tolist()
+        return tuple(found)
+
+
+def _key(topic: I32 | I64, partition: I32 | I64) -> I64:
+    return np.asarray(topic, np.int64) << 32 | np.asarray(partition, np.int64)

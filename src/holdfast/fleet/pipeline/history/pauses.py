@@ -1,0 +1,290 @@
+"""Narrow the bounds of pauses by commits: an owner that committed was still there.
+
+**Rules.** The lower bound comes from the group's records alone. The upper bound is the time since
+the last sign of the old owner. A commit of the partition is such a sign if it stands in the log
+before the record in which the partition has no owner (or, if the partition was handed over, before
+the record that names the new owner). A group's commits and records are in one partition of the log,
+so their order is certain.
+
+A partition of which no record waits does not stand still. That is known if the group stood at one
+offset from before the pause, and no record was at that offset until after it: the log ended there
+when log ends were read later, or a cluster told the time of the record that came. Everything else
+may have stood still, and ``is_idle`` is null. Log ends are read for groups that are there: a batch
+of a stream may know what a later run over the whole history, which finds the group empty, cannot.
+
+**Strategy.** Commits and pauses of a group come to one task. One sort by (partition, place) matches
+all pairs at once: the last commit seen is carried forward. A stream does not read old commits
+again. It keeps the latest commit of each partition. For a partition that has lost its owner, it
+also keeps the last commit before that; rows of basis ``open`` ask for it. Log ends come as rows of
+basis ``idle``, one for each partition that has nothing to read, or had nothing for a while.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.model.columns import F64, I64, Mask
+from holdfast.fleet.pipeline.arrow_types import Arrays
+from holdfast.fleet.pipeline.history.signs import DEPARTURES, LEFT, LIVELY_MS, how_they_went
+from holdfast.fleet.pipeline.ingest.arrow_columns import filled_table
+from holdfast.fleet.pipeline.ingest.generations import codes, list_parts, make_lists, new_runs
+from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, from_columns
+from holdfast.fleet.tables.columns.values import floats, ints
+
+PAUSES: Final = "_pauses"
+"""Staged by the groups job: rows of :data:`STAGED`."""
+SEEN: Final = "_seen"
+"""Kept by a stream: last commits of partitions without an owner, as rows of :data:`STAGED`."""
+
+STAGED: Final = arrow_schema("pause_input")
+"""Pauses, of which commits before ``log_offset`` count; or commits: basis ``commit``, a
+``partition``, their time in ``timestamp`` and their place; or ``open``: no owner yet; or ``left``:
+a member that went, and what it owned; or ``idle``: no record of a ``partition`` waited from
+``last_seen`` to ``timestamp``."""
+
+COMMIT: Final = "commit"
+OPEN: Final = "open"
+IDLE: Final = "idle"
+
+
+def pauses_of_groups(rows: pa.Table) -> dict[str, pa.Table]:
+    """Rows of :data:`STAGED` of whole groups to ``pauses``; open pauses go to SEEN.
+
+    How members went goes to :data:`~holdfast.fleet.pipeline.history.signs.DEPARTURES`.
+    """
+    pauses, seen = narrow(rows)
+    return {DEPARTURES: told(rows), "pauses": pauses, SEEN: seen}
+
+
+def commit_rows(positions: pa.Table) -> pa.Table:
+    """Rows of :data:`~holdfast.fleet.pipeline.ingest.positions.POSITION` as commits among STAGED."""
+    found = positions.filter(positions["offset"].is_valid())
+    n = found.num_rows
+    columns: Arrays = {name: found[name] for name in ("group", "topic", "partition", "log_offset")}
+    columns["timestamp"] = found["commit_timestamp"]
+    columns["basis"] = pa.repeat(COMMIT, n)
+    return filled_table(columns, STAGED, n)
+
+
+def idle_rows(lag: pa.Table, taken_at_us: int) -> pa.Table:
+    """When nothing of a partition waited to be read, among STAGED.
+
+    Parameters
+    ----------
+    lag : Table
+        The table ``lag``.
+    taken_at_us : int
+        When the log ends were read, in microseconds since 1970.
+
+    Notes
+    -----
+    Since its first commit at the offset at which the group stands there is nothing to read, until
+    the log ends were read if the log ends there, else until the time of the next record. In a log
+    that never had a record there never was anything to read.
+    """
+    behind, since = ints(lag, "lag"), ints(lag, "position_timestamp")
+    stands = pc.and_(pc.equal(lag["status"], "committed"), pc.equal(lag["clamped"], "none"))
+    dated = pc.fill_null(pc.equal(lag["lag_seconds_basis"], "record"), False)
+    read_up = (behind == 0) & (since >= 0) & stands.to_numpy(zero_copy_only=False)
+    later = (behind > 0) & (since >= 0) & pc.and_(stands, dated).to_numpy(zero_copy_only=False)
+    empty = ints(lag, "log_end_offset") == 0
+    age_us = np.nan_to_num(floats(lag, "lag_seconds")) * 1e6
+    until = np.where(later, taken_at_us - age_us, taken_at_us).astype(np.int64)
+    known = np.flatnonzero(read_up | later | empty)
+    found, n = lag.take(pa.array(known)), len(known)
+    columns: Arrays = {name: found[name] for name in ("group", "topic", "partition")}
+    columns["last_seen"] = pa.array(np.where(empty, 0, since)[known]).cast(TIMESTAMP)
+    columns["timestamp"] = pa.array(until[known]).cast(TIMESTAMP)
+    columns["basis"] = pa.repeat(IDLE, n)
+    return filled_table(columns, STAGED, n)
+
+
+def narrow(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return the table ``pauses`` of whole groups, and the last commits of open pauses.
+
+    Parameters
+    ----------
+    rows : Table of STAGED
+        Pauses, commits and idle times in any order.
+    """
+    commits = rows.filter(pc.equal(rows["basis"], COMMIT))
+    idle = rows.filter(pc.equal(rows["basis"], IDLE))
+    beside = pc.is_in(rows["basis"], pa.array([COMMIT, LEFT, IDLE]))
+    pauses = rows.filter(pc.invert(beside))
+    if pauses.num_rows == 0:
+        return arrow_schema("pauses").empty_table(), STAGED.empty_table()
+    starts, partition = list_parts(pauses["partitions"])
+    row = np.repeat(np.arange(pauses.num_rows), np.diff(starts))
+    which, read = _read_by(pauses, row, partition.astype(np.int64))
+    found = _last_commits(pauses, read, commits)
+    is_open = pc.equal(pauses["basis"], OPEN).to_numpy(zero_copy_only=False)
+    wanted = is_open[read.row] & (found >= 0)
+    seen = commits.take(pa.array(np.unique(found[wanted])))
+    last = np.zeros(len(row), np.int64)
+    np.maximum.at(last, which, _times(commits, found))
+    row, partition, last = row[~is_open[row]], partition[~is_open[row]], last[~is_open[row]]
+    return _bounded(pauses, row, partition, last, idle), seen
+
+
+class _Read(NamedTuple):
+    """Topic-partitions of which commits are asked for, and the row of a table that asks."""
+
+    row: I64
+    topic: pa.Array
+    partition: I64
+
+
+def _read_by(rows: pa.Table, row: I64, partition: I64) -> tuple[I64, _Read]:
+    """The commits that tell of each partition of ``rows``, one entry of ``row`` each.
+
+    Those of the partition; or of a task, those of the same number of each topic that it reads.
+
+    Returns
+    -------
+    (int64, _Read)
+        Place in ``row`` of each, ascending.
+    """
+    own = rows["topic"].take(pa.array(row)).combine_chunks()
+    reads = rows["reads"].combine_chunks()
+    if reads.null_count == len(reads):
+        return np.arange(len(row)), _Read(row, own, partition)
+    many = np.asarray(pc.fill_null(pc.list_value_length(reads), 0), np.int64)
+    count = np.maximum(many[row], 1)
+    which = np.repeat(np.arange(len(row)), count)
+    inside = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+    values = pa.concat_arrays([pc.list_flatten(reads).cast(own.type), own])
+    first = (np.cumsum(many) - many)[row[which]] + inside
+    at = np.where(many[row[which]] > 0, first, int(many.sum()) + which)
+    return which, _Read(row[which], values.take(pa.array(at)), partition[which])
+
+
+def told(rows: pa.Table) -> pa.Table:
+    """How the members that went from whole groups did so, by the last commits of what they owned.
+
+    Parameters
+    ----------
+    rows : Table of STAGED
+        Members that went, and commits in any order.
+    """
+    left = rows.filter(pc.equal(rows["basis"], LEFT))
+    commits = rows.filter(pc.equal(rows["basis"], COMMIT))
+    if left.num_rows == 0:
+        return arrow_schema("departures").empty_table()
+    starts, partition = list_parts(left["partitions"])
+    row = np.repeat(np.arange(left.num_rows), np.diff(starts))
+    _, read = _read_by(left, row, partition.astype(np.int64))
+    seen = _times(commits, _last_commits(left, read, commits))
+    return how_they_went(left, read.row, seen, _lively(left, read, commits, seen))
+
+
+def _lively(left: pa.Table, read: _Read, commits: pa.Table, seen: I64) -> F64:
+    """Of each row of a member that went, which part of the group's other partitions works.
+
+    That is, was committed within ``LIVELY_MS`` before the record without the member. -1 where there
+    is no other, and where none of the member's own was silent for so long.
+
+    Notes
+    -----
+    Cost: a sort of the commits, and for each such row a pass over those shortly before it.
+    """
+    row, found = read.row, np.full(left.num_rows, -1.0)
+    window, record = LIVELY_MS * 1000, ints(left, "timestamp")
+    wanted = np.unique(row[(seen > 0) & (record[row] - seen > window)])
+    if not len(wanted):
+        return found
+    pair = _pairs(left, read, commits)
+    number = np.concatenate([read.partition, ints(commits, "partition")])
+    key = (pair[0] * (int(pair[1].max()) + 1) + pair[1]) << 32 | (number & 0xFFFFFFFF)
+    own, there, group = key[: len(row)], key[len(row) :], pair[0]
+    at, place = ints(commits, "timestamp"), ints(commits, "log_offset")
+    order = np.lexsort((at, group[len(row) :]))
+    grouped, at, place, there = group[len(row) :][order], at[order], place[order], there[order]
+    of_group = {g: len(np.unique(there[grouped == g])) for g in np.unique(group[: len(row)])}
+    for one in wanted:
+        mine = int(group[np.argmax(row == one)])
+        low, high = np.searchsorted(grouped, (mine, mine + 1))
+        first, last = low + np.searchsorted(at[low:high], (record[one] - window, record[one]))
+        recent = there[first:last][place[first:last] < ints(left, "log_offset")[one]]
+        others = of_group[mine] - len(np.unique(own[row == one]))
+        recent = np.unique(recent[~np.isin(recent, own[row == one])])
+        found[one] = len(recent) / others if others > 0 else -1.0
+    return found
+
+
+def _times(commits: pa.Table, found: I64) -> I64:
+    """Times of commits by their row; 0 for none."""
+    if commits.num_rows == 0:
+        return np.zeros(len(found), np.int64)
+    return np.where(found >= 0, ints(commits, "timestamp")[np.maximum(found, 0)], 0)
+
+
+def _bounded(pauses: pa.Table, row: I64, partition: I64, seen: I64, idle: pa.Table) -> pa.Table:
+    """Rows of ``pauses``: partitions with the same last sign, and alike idle, stay together."""
+    until = ints(pauses, "timestamp")
+    since = np.where(
+        pauses["unowned_since"].is_null().to_numpy(), until, ints(pauses, "unowned_since")
+    )
+    last_seen = np.maximum(ints(pauses, "last_seen")[row], np.minimum(seen, since[row]))
+    is_idle = _is_idle(pauses, row, partition, last_seen, idle)
+    order = np.lexsort((partition, is_idle, last_seen, row))
+    row, partition, last_seen = row[order], partition[order], last_seen[order]
+    is_idle = is_idle[order]
+    first = np.flatnonzero(new_runs(row, last_seen, is_idle.astype(np.int64)))
+    at = row[first]
+    picked = pauses.take(pa.array(at))
+    columns: dict[str, Any] = {name: picked[name] for name in pauses.column_names}
+    columns["partitions"] = make_lists(partition, first)
+    columns["last_seen"] = pa.array(last_seen[first]).cast(TIMESTAMP)
+    columns["pause_upper_seconds"] = np.maximum(until[at] - last_seen[first], 0) / 1e6
+    columns["is_idle"] = pa.array(is_idle[first], mask=~is_idle[first])
+    return from_columns("pauses", columns)
+
+
+def _is_idle(pauses: pa.Table, row: I64, partition: I64, last_seen: I64, idle: pa.Table) -> Mask:
+    """Which partitions are known to have had nothing to read all through their pause."""
+    n = len(row)
+    if not (n and idle.num_rows):
+        return np.zeros(n, np.bool_)
+    own = _Read(row, pauses["topic"].take(pa.array(row)).combine_chunks(), partition)
+    pair = _pairs(pauses, own, idle)
+    number = np.concatenate([partition, ints(idle, "partition")])
+    key = (pair[0] * (int(pair[1].max()) + 1) + pair[1]) << 32 | (number & 0xFFFFFFFF)
+    order = n + np.argsort(key[n:], kind="stable")
+    at = np.minimum(np.searchsorted(key[order], key[:n]), len(order) - 1)
+    where = order[at] - n
+    since, until = ints(idle, "last_seen")[where], ints(idle, "timestamp")[where]
+    again = ints(pauses, "timestamp")[row]
+    found: Mask = (key[n:][where] == key[:n]) & (since <= last_seen) & (again <= until)
+    return found
+
+
+def _pairs(pauses: pa.Table, read: _Read, others: pa.Table) -> list[I64]:
+    """Codes of group and topic of what is asked for, and behind them of other rows."""
+    group = pauses["group"].take(pa.array(read.row))
+    return [
+        codes(pa.chunked_array([*own, *others[name].chunks], pa.string()))
+        for name, own in (("group", group.chunks), ("topic", [read.topic]))
+    ]
+
+
+def _last_commits(pauses: pa.Table, read: _Read, commits: pa.Table) -> I64:
+    """Row of the last commit of each partition before the place of its pause; -1 for none."""
+    pair, row = _pairs(pauses, read, commits), read.row
+    n = len(row)
+    number = np.concatenate([read.partition, ints(commits, "partition")])
+    place = np.concatenate([ints(pauses, "log_offset")[row], ints(commits, "log_offset")])
+    is_commit = np.arange(len(number)) >= n
+    order = np.lexsort((is_commit, place, number, pair[1], pair[0]))
+    new_key = new_runs(*(column[order] for column in (*pair, number)))
+    rank = np.arange(len(order))
+    # Forward fill inside each partition: the start of the partition stops what came before it.
+    found = np.maximum.accumulate(np.where(is_commit[order], rank, -1))
+    begin = np.maximum.accumulate(np.where(new_key, rank, 0))
+    which = np.where(found >= begin, order[np.maximum(found, 0)] - n, -1)
+    result = np.empty(len(order), np.int64)
+    result[order] = which
+    return result[:n]

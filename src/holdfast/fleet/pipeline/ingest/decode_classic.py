@@ -1,0 +1,243 @@
+"""Records of classic groups as generations: members, subscriptions and assigned partitions.
+
+**Rules.** No Spark; no loop per record, but for messages that say more than partitions of topics
+(:mod:`holdfast.fleet.pipeline.ingest.decode_tasks`). A field that was not read is null or empty;
+``readable`` is False where an assignment does not parse.
+
+References: KIP-429, KIP-345.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.kinds.kind import CONSUMER_PROTOCOL, GroupType
+from holdfast.core.model.columns import I64, Mask, row_of
+from holdfast.core.model.designs import NAMES, Design
+from holdfast.core.wire.layouts.container import (
+    SUBSCRIPTION_MAGIC,
+    decode_member_assignment,
+    decode_member_subscription,
+)
+from holdfast.core.wire.layouts.frames import LEAVING_BITS, Leaving
+from holdfast.core.wire.many.columns import Column, Columns, Items, Slices
+from holdfast.core.wire.many.offsets_batch import Family
+from holdfast.core.wire.many.offsets_embedded import (
+    Messages,
+    read_assignments,
+    read_subscriptions,
+)
+from holdfast.errors import WireError
+from holdfast.fleet.pipeline.arrow_types import Arrays
+from holdfast.fleet.pipeline.ingest.arrow_columns import (
+    constant,
+    filled_table,
+    ints,
+    items,
+    lists,
+    numbers,
+    text,
+)
+from holdfast.fleet.pipeline.ingest.decode_tasks import blobs, with_tasks
+from holdfast.fleet.pipeline.ingest.generations import (
+    DEAD,
+    EMPTY,
+    HEAD,
+    MEMBER_ROWS,
+    OWNED_ROWS,
+    STABLE,
+    Generations,
+    marked,
+)
+
+DEFERRING = (NAMES[Design.DEFERRED], NAMES[Design.INCREMENTAL])
+"""Protocols whose assignments say when the next round is due."""
+
+
+def group_generations(family: Family, place: Arrays, *, subscriptions: bool = True) -> Generations:
+    """Records of one version as generations.
+
+    Parameters
+    ----------
+    family : Family
+        Records of type 2.
+    place : dict of name to Array
+        The group of each record, and where it stood in the log.
+    subscriptions : bool
+        Read the members' subscriptions too.
+    """
+    n_rows = len(family)
+    head = {
+        **place,
+        "group_type": constant(GroupType.CLASSIC, pa.string(), n_rows),
+        "context": constant(False, pa.bool_(), n_rows),
+    }
+    if not family.value:
+        head["generation"] = numbers(np.full(n_rows, -1, np.int32))
+        head["state"] = constant(DEAD, pa.string(), n_rows)
+        none = Generations.empty()
+        return replace(none, head=filled_table(head, HEAD, n_rows))
+    members = items(family.value["members"])
+    head |= _generation_fields(family.value, members)
+    found = filled_table(head, HEAD, n_rows)
+    row = row_of(members.start).astype(np.int64)
+    subscription, assignment = (
+        _bytes(members.columns[name]) for name in ("subscription", "assignment")
+    )
+    is_consumer = _rows_where(found["protocol_type"], CONSUMER_PROTOCOL)[row]
+    given = read_assignments(assignment, is_consumer)
+    owned = items(given.columns["assignedPartitions"])
+    of_members = {
+        "row": numbers(row_of(members.start)),
+        **_member_fields(members.columns),
+        "readable": pa.array(~given.unreadable),
+    }
+    if subscriptions:
+        asked = read_subscriptions(subscription, is_consumer)
+        others = marked(found, lambda kind, _: kind.announces)[row] & ~is_consumer
+        of_members |= _subscription_fields(asked)
+        of_members["leaving"] = _announced(subscription, asked, others)
+    of_owned = {
+        "member": numbers(row_of(owned.start)),
+        "topic": text(owned.columns["topic"]),
+        "partitions": _partition_lists(owned),
+    }
+    head["delay_ms"] = _planned_delays(found, members.start, assignment)
+    gens = Generations(
+        head=filled_table(head, HEAD, n_rows),
+        members=filled_table(of_members, MEMBER_ROWS, len(given.unreadable)),
+        owned=filled_table(of_owned, OWNED_ROWS, len(of_owned["topic"])),
+    )
+    return with_tasks(gens, subscription, assignment)
+
+
+def _planned_delays(head: pa.Table, start: I64, assignment: Slices) -> pa.Array:
+    """What remained of the delay in each round of Design II or III, in ms; null where none runs.
+
+    A leader tells all members the same, so the first one whose assignment parses is asked.
+    """
+    chosen = np.asarray(pc.fill_null(pc.is_in(head["protocol"], pa.array(DEFERRING)), False))
+    chosen = chosen & _rows_where(head["protocol_type"], CONSUMER_PROTOCOL)
+    found = np.zeros(len(chosen), np.int64)
+    for row in np.flatnonzero(chosen).tolist():
+        told = (
+            _told_delay(*blobs(assignment, np.array([member])))
+            for member in range(int(start[row]), int(start[row + 1]))
+        )
+        found[row] = next((delay_ms for delay_ms in told if delay_ms is not None), 0)
+    return numbers(found, found > 0)
+
+
+def _told_delay(assignment: bytes) -> int | None:
+    """The delay in one member's assignment, 0 for none; None if the bytes do not parse."""
+    try:
+        return decode_member_assignment(assignment).delay_ms if assignment else None
+    except WireError:
+        return None
+
+
+def _rows_where(column: pa.ChunkedArray, value: str) -> Mask:
+    found: Mask = np.asarray(pc.fill_null(pc.equal(column, value), False), np.bool_)
+    return found
+
+
+def _generation_fields(value: Columns, members: Items) -> Arrays:
+    return {
+        "generation": numbers(ints(value["generation"])),
+        "state": pa.array(np.where(np.diff(members.start) > 0, STABLE, EMPTY), pa.string()),
+        "protocol_type": text(value["protocolType"]),
+        "protocol": text(value["protocol"]),
+        "leader": text(value["leader"]),
+    }
+
+
+def _member_fields(columns: Columns) -> Arrays:
+    fields = {
+        "member_id": text(columns["memberId"]),
+        "client_id": text(columns["clientId"]),
+        "client_host": text(columns["clientHost"]),
+        "session_timeout_ms": numbers(ints(columns["sessionTimeout"])),
+    }
+    if "groupInstanceId" in columns:
+        fields["group_instance_id"] = text(columns["groupInstanceId"])
+    if "rebalanceTimeout" in columns:
+        fields["rebalance_timeout_ms"] = numbers(ints(columns["rebalanceTimeout"]))
+    return fields
+
+
+def _subscription_fields(asked: Messages) -> Arrays:
+    topics, was_read = items(asked.columns["topics"]), asked.version >= 0
+    claimed = items(asked.columns["ownedPartitions"])
+    n_claimed = np.diff(items(claimed.columns["partitions"]).start[claimed.start])
+    return {
+        "rack": text(asked.columns["rackId"]),
+        "subscribed_topics": lists(topics.start, text(topics.columns[""]), was_read),
+        "n_claimed": numbers(n_claimed, was_read),
+    }
+
+
+def _bytes(column: Column) -> Slices:
+    assert isinstance(column, Slices)
+    return column
+
+
+def _announced(subscription: Slices, asked: Messages, others: Mask) -> pa.Array:
+    """What each member announces, int32; null where it stays, or says nothing.
+
+    Parameters
+    ----------
+    subscription : Slices
+        Of all members.
+    asked : Messages
+        What subscriptions of plain consumers say.
+    others : bool[n]
+        Members of other groups whose subscriptions may carry a frame of ours.
+    """
+    found = np.zeros(len(others), np.int32)
+    told = [asked, read_subscriptions(subscription, others)] if others.any() else [asked]
+    for messages in told:
+        members = _may_leave(messages)
+        for member, blob in zip(members.tolist(), blobs(subscription, members), strict=True):
+            found[member] = _announced_by_one(blob)
+    return numbers(found, np.isin(found, _LEAVES))
+
+
+_LEAVES = (Leaving.RETURNS, Leaving.FOR_GOOD)
+
+
+def _may_leave(asked: Messages) -> I64:
+    """Members whose user data begins as a frame of ours that does not say that they stay."""
+    frames = asked.columns["userData"]
+    assert isinstance(frames, Slices)
+    rows = np.flatnonzero(frames.size > len(SUBSCRIPTION_MAGIC))
+    begin = frames.begin[rows]
+    ours = frames.data[begin + len(SUBSCRIPTION_MAGIC)] & LEAVING_BITS != Leaving.STAYS
+    for place, byte in enumerate(SUBSCRIPTION_MAGIC):
+        ours &= frames.data[begin + place] == byte
+    found: I64 = rows[ours]
+    return found
+
+
+def _announced_by_one(subscription: bytes) -> int:
+    """The same of one message; what is no frame of ours announces nothing."""
+    try:
+        return decode_member_subscription(subscription).leaving
+    except WireError:
+        return Leaving.STAYS
+
+
+def _partition_lists(owned: Items) -> pa.Array:
+    """The lists of partitions, each ascending."""
+    partitions = items(owned.columns["partitions"])
+    values, start = ints(partitions.columns[""]), partitions.start
+    falls = values[1:] < values[:-1]
+    inner = start[1:-1]
+    falls[inner[(inner > 0) & (inner < len(values))] - 1] = False
+    if falls.any():
+        row = np.repeat(np.arange(len(start) - 1), np.diff(start))
+        values = values[np.lexsort((values, row))]
+    return lists(start, numbers(values))

@@ -1,0 +1,202 @@
+"""What members of classic groups were given that is more than partitions of topics.
+
+**Rules.** The row of a kind says who reads the two messages of a member
+(:mod:`holdfast.core.kinds.rows`). What it reads stands in place of the partitions that the consumer
+protocol names, and those stay with the role SOURCE: an active task reads them. Bytes that do not
+parse give nothing, and the member is not ``readable``.
+
+**Strategy.** Such members are few, so their messages are read one by one; what was read becomes
+columns at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.kinds.kind import ACTIVE, SOURCE, Given, GroupKind
+from holdfast.core.kinds.rows import kind_of
+from holdfast.core.model.columns import I64, Mask
+from holdfast.core.wire.layouts.streams_user_data import NEVER_MS
+from holdfast.core.wire.many.columns import Slices
+from holdfast.errors import WireError
+from holdfast.fleet.pipeline.arrow_types import ArrowColumn
+from holdfast.fleet.pipeline.ingest.generations import Generations, make_lists, marked, row_starts
+from holdfast.fleet.tables.columns.values import ints, times_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GivenTasks:
+    """What the members of some generations were given.
+
+    Parameters
+    ----------
+    member : int64[n]
+        Members whose messages were looked at, ascending.
+    given : list of (Given or None), [n]
+        What each says; None where its messages do not parse.
+    readable : bool[n]
+        Whether they parse, or there is nothing to be read.
+    """
+
+    member: I64
+    given: list[Given | None]
+    readable: Mask
+
+    def each(self, name: str, unread: int) -> I64:
+        """One number of each member, int64[n]."""
+        return np.array(
+            [unread if one is None else getattr(one, name) for one in self.given], np.int64
+        )
+
+
+def blobs(column: Slices, rows: I64) -> list[bytes]:
+    """Some values of a column of bytes; empty where there is none."""
+    data, some = column.data.data, column.take(rows)
+    size = some.size if some.valid is None else np.where(some.valid, some.size, 0)
+    ends = (some.begin + size).tolist()
+    return [bytes(data[at:end]) for at, end in zip(some.begin.tolist(), ends, strict=True)]
+
+
+def with_tasks(gens: Generations, subscription: Slices, assignment: Slices) -> Generations:
+    """Generations with tasks in place of the topic-partitions that are read for them.
+
+    Parameters
+    ----------
+    gens : Generations
+        As the consumer protocol says.
+    subscription, assignment : Slices
+        Of all members.
+    """
+    row = ints(gens.members, "row")
+    mine = marked(gens.head, lambda kind, _: kind.read is not None)[row]
+    if not mine.any():
+        return gens
+    member = np.flatnonzero(mine)
+    told = blobs(assignment, member)
+    given = _read_rounds(gens.head, row[member], blobs(subscription, member), told)
+    readable = [one is not None or not blob for one, blob in zip(given, told, strict=True)]
+    found = GivenTasks(member=member, given=given, readable=np.array(readable, np.bool_))
+    return Generations(
+        head=_with_rounds(gens, found),
+        members=_with_claims(gens.members, found),
+        owned=_with_given(gens.owned, found),
+    )
+
+
+def _read_rounds(
+    head: pa.Table, row: I64, asked: Sequence[bytes], told: Sequence[bytes]
+) -> list[Given | None]:
+    """What the members say, round by round; ``row`` is the round of each."""
+    rounds, first = np.unique(row, return_index=True)
+    names = ("group_type", "protocol_type", "protocol")
+    kinds = zip(*(head[name].take(pa.array(rounds)).to_pylist() for name in names), strict=True)
+    bounds = [*first.tolist(), len(row)]
+    found: list[Given | None] = []
+    for kind, low, high in zip(kinds, bounds[:-1], bounds[1:], strict=True):
+        found += _read_round(kind_of(*kind), asked[low:high], told[low:high])
+    return found
+
+
+def _read_round(
+    kind: GroupKind, asked: Sequence[bytes], told: Sequence[bytes]
+) -> list[Given | None]:
+    found = [_read_one(kind, *pair) for pair in zip(asked, told, strict=True)]
+    if kind.among is not None:
+        good = [(at, one) for at, one in enumerate(found) if one is not None]
+        whole = kind.among([asked[at] for at, _ in good], [one for _, one in good])
+        for (at, _), one in zip(good, whole, strict=True):
+            found[at] = one
+    return found
+
+
+def _read_one(kind: GroupKind, subscription: bytes, assignment: bytes) -> Given | None:
+    if kind.read is None or not assignment:
+        return None
+    try:
+        return kind.read(subscription, assignment)
+    except WireError:
+        return None
+
+
+def _with_rounds(gens: Generations, found: GivenTasks) -> pa.Table:
+    row = ints(gens.members, "row")[found.member]
+    at_ms = times_ms(gens.head, "timestamp")
+    delay, next_ms = ints(gens.head, "delay_ms").copy(), np.full(gens.n_rows, NEVER_MS)
+    delay[row] = -1  # what is said below, or nothing
+    runs, planned = found.each("delay_ms", 0), found.each("next_ms", NEVER_MS)
+    np.maximum.at(delay, row, np.where(runs > 0, runs, -1))
+    np.minimum.at(next_ms, row, np.where(planned == 0, NEVER_MS, planned))  # at once: not planned
+    delay = np.where(next_ms < NEVER_MS, np.maximum(next_ms, at_ms) - at_ms, delay)
+    offset = ints(gens.head, "config_offset").copy()
+    np.maximum.at(offset, row, found.each("config_offset", -1))
+    return replaced(
+        gens.head,
+        delay_ms=_or_null(delay, delay >= 0),
+        config_offset=_or_null(offset, offset >= 0),
+    )
+
+
+def _or_null(values: I64, known: Mask) -> pa.Array:
+    return pa.array(values, pa.int64(), mask=~known)
+
+
+def _with_claims(members: pa.Table, found: GivenTasks) -> pa.Table:
+    columns = {name: ints(members, name).copy() for name in ("n_claimed", "n_revoked")}
+    claimed = found.each("n_claimed", -1)
+    known = claimed >= 0
+    columns["n_claimed"][found.member[known]] = claimed[known]
+    columns["n_revoked"][found.member] = found.each("n_revoked", -1)
+    readable = np.asarray(members["readable"]).copy()
+    readable[found.member] &= found.readable
+    return replaced(
+        members,
+        readable=pa.array(readable),
+        **{name: _or_null(column, column >= 0) for name, column in columns.items()},
+    )
+
+
+def _with_given(owned: pa.Table, found: GivenTasks) -> pa.Table:
+    """The rows of ``owned`` with what the members were given behind what they read for it."""
+    member = ints(owned, "member")
+    known = np.array([one is not None for one in found.given], np.bool_)
+    read = np.isin(member, found.member[known])
+    role = np.where(read, SOURCE, np.maximum(ints(owned, "role"), ACTIVE))
+    reader: list[str | None] = owned["reader"].to_pylist()
+    start = row_starts(member, int(found.member[-1]) + 1)
+    whose, roles, places, numbers = [], [], [], []
+    for at, one in zip(found.member.tolist(), found.given, strict=True):
+        if one is None:
+            continue
+        if one.readers:
+            reader[start[at] : start[at + 1]] = one.readers
+        for kept, place, given in one.owned:
+            whose.append(at)
+            roles.append(kept)
+            places.append(place)
+            numbers.append(given)
+    starts = np.cumsum([0, *map(len, numbers)])[:-1]
+    more = {
+        "member": pa.array(whose, pa.int32()),
+        "topic": pa.array(places, pa.string()),
+        "partitions": make_lists(np.array([n for one in numbers for n in one], np.int64), starts),
+        "role": pa.array(roles, pa.int32()),
+        "reader": pa.nulls(len(whose), pa.string()),
+    }
+    added = pa.table([more[name] for name in owned.column_names], schema=owned.schema)
+    whole = pa.concat_tables([replaced(owned, role=role, reader=reader), added])
+    order = np.argsort(ints(whole, "member"), kind="stable")
+    return whole.take(pa.array(order))
+
+
+def replaced(table: pa.Table, **columns: object) -> pa.Table:
+    """The table with other values in some of its columns."""
+    for name, values in columns.items():
+        at = table.schema.get_field_index(name)
+        field = table.schema.field(at)
+        column: ArrowColumn = values if isinstance(values, pa.Array) else pa.array(values)
+        table = table.set_column(at, field, column.cast(field.type))
+    return table

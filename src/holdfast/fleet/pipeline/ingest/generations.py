@@ -1,0 +1,269 @@
+"""Successive generations of many groups as columns: the input of every later step.
+
+**Rules.** Rows of ``head`` are sorted by group and then by place in the log. Rows of ``members``
+point to a row of ``head``, and rows of ``owned`` to a row of ``members``. A row marked ``context``
+was reported in an earlier batch and is here only to be compared with; it is not reported again.
+
+**Strategy.** :mod:`holdfast.fleet.pipeline.ingest.decode` reads classic records into this form, and
+:mod:`holdfast.fleet.pipeline.history.consumer_groups` folds KIP-848 records into it. A stream keeps
+its state in the same form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.kinds.kind import ACTIVE, ROLES, SHARED, SOURCE, STANDBY, WARMUP, GroupKind
+from holdfast.core.kinds.rows import kind_of
+from holdfast.core.model.columns import I32, I64, Mask
+from holdfast.fleet.pipeline.arrow_types import ArrowColumn
+from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
+from holdfast.fleet.tables.columns.values import ints
+
+STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
+
+HEAD: Final = arrow_schema("generation_heads")
+MEMBER_ROWS: Final = arrow_schema("generation_members")
+OWNED_ROWS: Final = arrow_schema("generation_owned")
+
+
+TaskTopics: TypeAlias = dict[tuple[int, str], set[str]]
+"""Topics that the tasks of a subtopology read, by row of the generation and subtopology."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Generations:
+    """Generations of one or many groups.
+
+    Parameters
+    ----------
+    head : Table of :data:`HEAD`
+        One row per generation, sorted by (group, log_partition, log_offset).
+    members : Table of :data:`MEMBER_ROWS`
+        ``row`` points into ``head`` and ascends.
+    owned : Table of :data:`OWNED_ROWS`
+        ``member`` points into ``members`` and ascends; a topic is there once per member and role.
+    """
+
+    head: pa.Table
+    members: pa.Table
+    owned: pa.Table
+
+    @classmethod
+    def empty(cls) -> Generations:
+        """No generation."""
+        return cls(
+            head=HEAD.empty_table(),
+            members=MEMBER_ROWS.empty_table(),
+            owned=OWNED_ROWS.empty_table(),
+        )
+
+    @property
+    def n_rows(self) -> int:
+        """Generations."""
+        n: int = self.head.num_rows
+        return n
+
+    def take(self, rows: I64, *, context: bool | None = None) -> Generations:
+        """The generations at ``rows`` (indices), with their members, in that order."""
+        order = np.asarray(rows, np.int64)
+        head = self.head.take(pa.array(order))
+        if context is not None:
+            flags = pa.array(np.full(len(order), context))
+            head = head.set_column(head.schema.get_field_index("context"), "context", flags)
+        member_start = row_starts(ints(self.members, "row"), self.n_rows)
+        picked, row = gather(member_start, order)
+        members = _replace(self.members.take(pa.array(picked)), "row", row)
+        owned_start = row_starts(ints(self.owned, "member"), self.members.num_rows)
+        owned_rows, member = gather(owned_start, picked)
+        owned = _replace(self.owned.take(pa.array(owned_rows)), "member", member)
+        return Generations(head=head, members=members, owned=owned)
+
+    def reads(self) -> TaskTopics:
+        """Topics that each subtopology reads, by row and subtopology; none of other groups."""
+        known = (self.roles == SOURCE) & np.asarray(self.owned["reader"].is_valid())
+        picked = self.owned.filter(pa.array(known))
+        row = ints(self.members, "row")[ints(picked, "member")]
+        found: TaskTopics = {}
+        columns = (picked["reader"].to_pylist(), picked["topic"].to_pylist())
+        for at, reader, topic in zip(row.tolist(), *columns, strict=True):
+            found.setdefault((at, reader), set()).add(topic)
+        return found
+
+    @property
+    def roles(self) -> I64:
+        """Role of each row of ``owned``."""
+        return np.clip(ints(self.owned, "role"), ACTIVE, SOURCE)
+
+    def exclusive(self) -> Generations:
+        """The same with only what one member alone owns: the rows whose role is ACTIVE."""
+        alone = self.roles == ACTIVE
+        if bool(alone.all()):
+            return self
+        owned = self.owned.filter(pa.array(alone))
+        return Generations(head=self.head, members=self.members, owned=owned)
+
+    def sorted(self) -> Generations:
+        """The same generations by (group, place in the log)."""
+        keys = [("group", "ascending"), ("log_partition", "ascending"), ("log_offset", "ascending")]
+        order = pc.sort_indices(self.head, sort_keys=keys).to_numpy()
+        if len(order) < 2 or bool(np.all(np.diff(order.astype(np.int64)) == 1)):
+            return self
+        return self.take(order)
+
+
+def concat(parts: Sequence[Generations]) -> Generations:
+    """Generations one after the other, with their pointers moved along."""
+    if len(parts) == 1:
+        return parts[0]
+    heads, members, owned = [HEAD.empty_table()], [MEMBER_ROWS.empty_table()], []
+    owned.append(OWNED_ROWS.empty_table())
+    n_rows = n_members = 0
+    for part in parts:
+        heads.append(part.head)
+        members.append(_replace(part.members, "row", ints(part.members, "row") + n_rows))
+        owned.append(_replace(part.owned, "member", ints(part.owned, "member") + n_members))
+        n_rows += part.n_rows
+        n_members += part.members.num_rows
+    return Generations(
+        head=pa.concat_tables(heads),
+        members=pa.concat_tables(members),
+        owned=pa.concat_tables(owned),
+    )
+
+
+def marked(head: pa.Table, says: Callable[[GroupKind, str | None], bool]) -> Mask:
+    """Rows of ``head`` of whose kind and protocol ``says`` is true, bool[n]; it is asked once each.
+
+    Parameters
+    ----------
+    head : Table
+        With ``group_type``, ``protocol_type`` and ``protocol``.
+    """
+    code = np.zeros(head.num_rows, np.int64)
+    names: list[tuple[str | None, ...]] = [()]
+    for column in ("group_type", "protocol_type", "protocol"):
+        coded = pa.chunked_array(head[column]).combine_chunks().dictionary_encode("encode")
+        values = coded.dictionary.to_pylist()
+        both = code * len(values) + coded.indices.to_numpy().astype(np.int64)
+        seen, code = np.unique(both, return_inverse=True)
+        pairs = (divmod(one, len(values)) for one in seen.tolist())
+        names = [(*names[before], values[last]) for before, last in pairs]
+    found = [says(kind_of(str(one), two, three), three) for one, two, three in names]
+    return np.array(found, np.bool_)[code]
+
+
+def row_starts(row: I64, n_rows: int) -> I64:
+    """CSR starts of an ascending pointer column, int64[n_rows + 1]."""
+    return np.searchsorted(row, np.arange(n_rows + 1)).astype(np.int64)
+
+
+def gather(start: I64, rows: I64) -> tuple[I64, I64]:
+    """Positions of all entries of ``rows`` in a CSR, and the new row of each."""
+    counts = start[rows + 1] - start[rows]
+    total = int(counts.sum())
+    new = np.repeat(np.arange(len(rows), dtype=np.int64), counts)
+    before = np.cumsum(counts) - counts
+    return np.repeat(start[rows] - before, counts) + np.arange(total), new
+
+
+def list_parts(column: ArrowColumn) -> tuple[I64, I32]:
+    """Starts and values of a list<int32> column without null lists."""
+    lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    starts = lists.offsets.to_numpy().astype(np.int64)
+    return starts - starts[0], lists.flatten().to_numpy()
+
+
+def make_lists(values: I32 | I64, starts: I32 | I64) -> pa.ListArray:
+    """A list<int32> array from values and the position at which each list starts."""
+    offsets = np.append(starts, len(values)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values.astype(np.int32)))
+
+
+def codes(column: ArrowColumn) -> I64:
+    """Strings as dense integers in the order of their first appearance."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    found: I64 = array.dictionary_encode().indices.to_numpy().astype(np.int64)
+    return found
+
+
+def new_runs(*keys: I32 | I64) -> Mask:
+    """Where a run of equal rows begins, bool[n]: some key is not that of the row before."""
+    found = np.ones(len(keys[0]), np.bool_)
+    found[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+    return found
+
+
+def generation_tables(gens: Generations) -> dict[str, pa.Table]:
+    """The tables ``generations``, ``members`` and ``assignments`` of rows that are not context."""
+    n_rows, n_members = gens.n_rows, gens.members.num_rows
+    member_row, owned_member = ints(gens.members, "row"), ints(gens.owned, "member")
+    starts, _ = list_parts(gens.owned["partitions"])
+    role, size = gens.roles, np.diff(starts)
+
+    def of_members(counted: Mask) -> I64:
+        given = np.bincount(owned_member[counted], size[counted], n_members)
+        return given.astype(np.int64)
+
+    per_member = of_members((role == ACTIVE) | (role == SHARED))
+    per_row = np.bincount(member_row, of_members(role == ACTIVE), n_rows).astype(np.int64)
+    per_row += shared_partitions(gens)
+    new = ~gens.head["context"].to_numpy()
+    head = {name: gens.head[name] for name in gens.head.column_names}
+    head["n_members"] = pa.array(np.bincount(member_row, minlength=n_rows).astype(np.int32))
+    head["n_partitions"] = pa.array(per_row)
+    members = {name: gens.members[name] for name in gens.members.column_names}
+    for name in ("group", "generation", "group_type", "timestamp"):
+        members[name] = gens.head[name].take(pa.array(member_row))
+    members["n_partitions"] = pa.array(per_member)
+    members["n_standby"] = pa.array(of_members(role == STANDBY))
+    members["n_warmup"] = pa.array(of_members(role == WARMUP))
+    return {
+        "generations": _filter(from_columns("generations", head), new),
+        "members": _filter(from_columns("members", members), new[member_row]),
+        "assignments": assignment_table(gens),
+    }
+
+
+def shared_partitions(gens: Generations) -> I64:
+    """Different partitions that the members of each row share, int64[n_rows]."""
+    rows = np.flatnonzero(gens.roles == SHARED)
+    if not len(rows):
+        return np.zeros(gens.n_rows, np.int64)
+    owned = gens.owned.take(pa.array(rows))
+    starts, partition = list_parts(owned["partitions"])
+    at = np.repeat(np.arange(len(rows)), np.diff(starts))
+    topic = owned["topic"].combine_chunks().dictionary_encode().indices.to_numpy()
+    row = ints(gens.members, "row")[ints(owned, "member")]
+    different = np.unique(np.stack([row[at], topic[at], partition]), axis=1)
+    return np.bincount(different[0], minlength=gens.n_rows).astype(np.int64)
+
+
+def assignment_table(gens: Generations) -> pa.Table:
+    """The table ``assignments`` of rows that are not context."""
+    member = ints(gens.owned, "member")
+    row = ints(gens.members, "row")[member]
+    columns = {name: gens.owned[name] for name in ("topic", "partitions")}
+    columns["member_id"] = gens.members["member_id"].take(pa.array(member))
+    for name in ("group", "generation", "timestamp"):
+        columns[name] = gens.head[name].take(pa.array(row))
+    role = gens.roles
+    columns["role"] = pa.array((*ROLES, "")).take(pa.array(role))
+    starts, _ = list_parts(gens.owned["partitions"])
+    keep = ~gens.head["context"].to_numpy()[row] & (np.diff(starts) > 0) & (role != SOURCE)
+    return _filter(from_columns("assignments", columns), keep)
+
+
+def _filter(table: pa.Table, mask: Mask) -> pa.Table:
+    return table if bool(mask.all()) else table.filter(pa.array(mask))
+
+
+def _replace(table: pa.Table, name: str, values: I64) -> pa.Table:
+    at = table.schema.get_field_index(name)
+    return table.set_column(at, name, pa.array(values.astype(np.int32)))

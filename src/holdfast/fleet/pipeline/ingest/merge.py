@@ -1,0 +1,263 @@
+"""Several dumps of one cluster as one: what compaction took from the later ones, the earlier have.
+
+**Rules.** A record is known by its partition and offset; one that several dumps hold counts once.
+Dumps of different clusters, and of a topic that was made anew between them, are refused, and
+nothing is lost then: what is written becomes a dump at the very end. Topics and offsets are those
+of the dump that was taken last. Sources are only read.
+
+**Strategy.** The footers say between which records (partition and offset) each row group lies. A
+window of that order is cut so that the row groups that reach into it have about WINDOW_BYTES; it is
+read from all dumps, sorted, freed of repetitions, and written. So memory depends on the window and
+not on the dumps, and few records are one window. Rows without a partition or an offset, which are
+bad records of another writer, come last, as they are. Needs no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from holdfast.errors import SourceError
+from holdfast.fleet.pipeline.ingest.dump import make_room, write_parts
+from holdfast.fleet.pipeline.ingest.pieces import RECORDS, read_pieces
+from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC, Dump, ShareRecord
+from holdfast.fleet.tables.storage.clients import telling
+from holdfast.fleet.tables.storage.parquet import open_parquet
+from holdfast.fleet.tables.storage.places import Place, place_of, writable
+
+WINDOW_BYTES: Final = 256 << 20
+FILE: Final = "part-0.parquet"
+ANOTHER_TOPIC: Final = (
+    "these are dumps of different clusters, or the topic was made anew between them: merge only "
+    "those of one topic"
+)
+
+At = tuple[int, int]
+"""Partition and offset of a record."""
+
+FIRST: Final[At] = (-(2**31), -(2**63))
+LAST: Final[At] = (2**31 - 1, 2**63 - 1)
+BEHIND: Final[At] = (2**31, 0)
+"""Behind every record: no partition has this number."""
+_BAD: Final = pc.field("partition").is_null() | pc.field("offset").is_null()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedSnapshot:
+    """Topics and offsets of the dump that was taken last, share state of all of them."""
+
+    cluster_id: str
+    taken_at: str
+    topics: Sequence[tuple[str, str, int]]
+    offsets: Sequence[tuple[str, int, int, int]]
+    share_state: Sequence[ShareRecord]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RowGroup:
+    """A row group: between which records it lies, both included, and whether it may lack some."""
+
+    file: str
+    number: int
+    size: int
+    first: At
+    last: At
+    may_be_bad: bool
+
+
+def merge_dumps(sources: Sequence[Place | str], folder: Place | str) -> Dump:
+    """Write one dump that holds every record of several.
+
+    Parameters
+    ----------
+    sources : sequence of path or URL
+        Dumps of one cluster, in any order.
+    folder : path or URL
+        New or empty, or a dump, which is replaced; none of the sources.
+
+    Raises
+    ------
+    SourceError
+        A source is no dump or cannot be read, the dumps are not of one cluster and one topic, or
+        ``folder`` holds something else.
+    """
+    dumps = sorted((Dump.open(source) for source in sources), key=_taken)
+    root = place_of(folder).absolute()
+    if any(_real(root) == _real(dump.path) for dump in dumps):
+        raise SourceError(f"{root} is one of the dumps to merge: name another place for the result")
+    ids = {dump.cluster_id: dump.path for dump in dumps if dump.cluster_id}
+    if len(ids) > 1:
+        (one, at), (other, beside), *_ = ids.items()
+        raise SourceError(
+            f"{at} is a dump of cluster {one}, {beside} of cluster {other}: dumps of one cluster "
+            "can be merged"
+        )
+    snapshot = _snapshot(dumps, next(iter(ids), ""))
+    make_room(root)
+    _write_records(dumps, root / "records" / FILE)
+    groups = {name for dump in dumps for name in dump.groups}
+    whole = any(not dump.groups for dump in dumps)
+    write_parts(root, snapshot, [FILE], () if whole else sorted(groups))
+    return Dump.open(root)
+
+
+def _real(place: Place) -> Place:
+    return place.resolve() if isinstance(place, Path) else place
+
+
+def _taken(dump: Dump) -> float:
+    """When a dump was taken; before all others where it does not say so."""
+    try:
+        found = datetime.fromisoformat(dump.taken_at)
+    except ValueError:
+        return 0.0
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _snapshot(dumps: Sequence[Dump], cluster_id: str) -> MergedSnapshot:
+    newest = dumps[-1]
+    states = pa.concat_tables([dump.share_state() for dump in dumps])
+    return MergedSnapshot(
+        cluster_id=cluster_id,
+        taken_at=newest.taken_at,
+        topics=_tuples(newest.topics()),
+        offsets=_tuples(newest.offsets()),
+        share_state=_tuples(once(states, "__share_group_state")),
+    )
+
+
+def _tuples(rows: pa.Table) -> list[Any]:
+    """Rows as tuples; times as microseconds."""
+    columns = [
+        (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+        for column in rows.columns
+    ]
+    return list(zip(*columns, strict=True))
+
+
+def once(rows: pa.Table, topic: str) -> pa.Table:
+    """Records in order, each once.
+
+    Raises
+    ------
+    SourceError
+        Two of them have one partition and one offset, and are not the same.
+    """
+    found = rows.sort_by([("partition", "ascending"), ("offset", "ascending")]).combine_chunks()
+    if found.num_rows < 2:
+        return found
+    before, after = found.slice(0, found.num_rows - 1), found.slice(1)
+    again = _same(before, after, ("partition", "offset"))
+    differ = np.flatnonzero(again & ~_same(before, after, ("key", "value")))
+    if len(differ):
+        at = int(differ[0])
+        raise SourceError(
+            f"partition {before['partition'][at]} of {topic} has two records with offset "
+            f"{before['offset'][at]}: {ANOTHER_TOPIC}"
+        )
+    return found.filter(pa.array(np.append(True, ~again)))
+
+
+def _same(one: pa.Table, other: pa.Table, names: Sequence[str]) -> Any:
+    """Which rows of two tables are the same in some columns; null is the same as null."""
+    found = np.ones(one.num_rows, bool)
+    for name in names:
+        equal = pc.fill_null(pc.equal(one[name], other[name]), False)
+        both_null = pc.and_(pc.is_null(one[name]), pc.is_null(other[name]))
+        found &= pc.or_(equal, both_null).to_numpy()
+    return found
+
+
+def _write_records(dumps: Sequence[Dump], file: Place) -> None:
+    listed = _tuples(dumps[-1].offsets())
+    ends = {partition: end for topic, partition, _, end in listed if topic == OFFSETS_TOPIC}
+    groups = [group for dump in dumps for group in _row_groups(dump)]
+    with writable(file) as sink, pq.ParquetWriter(sink, RECORDS) as writer:
+        for first, last in _windows(groups):
+            near = [one for one in groups if one.last >= first and one.first < last]
+            rows = once(_read(near, _between(first, last)), OFFSETS_TOPIC)
+            _check_ends(rows, ends, dumps[-1])
+            with telling(file, "written"):
+                writer.write_table(rows)
+        bad = _read([one for one in groups if one.may_be_bad], _BAD)
+        with telling(file, "written"):
+            writer.write_table(bad)
+
+
+def _row_groups(dump: Dump) -> list[_RowGroup]:
+    found = []
+    for file in dump.record_files():
+        about = open_parquet(file).metadata
+        at = {about.schema.column(i).path: i for i in range(about.num_columns)}
+        for number in range(about.num_row_groups):
+            group = about.row_group(number)
+            said = [group.column(at[name]).statistics for name in ("partition", "offset")]
+            if all(one is not None and one.has_min_max for one in said):
+                of_one = said[0].min == said[0].max
+                first = (said[0].min, said[1].min if of_one else FIRST[1])
+                last = (said[0].max, said[1].max if of_one else LAST[1])
+            else:
+                first, last = FIRST, LAST
+            found.append(
+                _RowGroup(
+                    file=str(file),
+                    number=number,
+                    size=group.total_byte_size,
+                    first=first,
+                    last=last,
+                    may_be_bad=any(one is None or one.null_count != 0 for one in said),
+                )
+            )
+    return found
+
+
+def _windows(groups: Sequence[_RowGroup]) -> Iterator[tuple[At, At]]:
+    """Parts of the order of records: where each begins, and where the next one begins."""
+    begin, size = FIRST, 0
+    for group in sorted(groups, key=lambda one: (one.first, one.last)):
+        if size and size + group.size > WINDOW_BYTES and group.first > begin:
+            yield begin, group.first
+            begin, size = group.first, 0
+        size += group.size
+    yield begin, BEHIND
+
+
+def _between(first: At, last: At) -> pc.Expression:
+    """Records from ``first`` on, up to the one before ``last``."""
+    partition, offset = pc.field("partition"), pc.field("offset")
+    later = (partition > first[0]) | ((partition == first[0]) & (offset >= first[1]))
+    earlier = (partition < last[0]) | ((partition == last[0]) & (offset < last[1]))
+    return later & earlier & ~_BAD
+
+
+def _read(groups: Sequence[_RowGroup], chosen: pc.Expression) -> pa.Table:
+    batches = read_pieces([(one.file, one.number) for one in groups])
+    tables = (pa.Table.from_batches([rows]).filter(chosen) for rows in batches)
+    return pa.concat_tables([RECORDS.empty_table(), *tables])
+
+
+def _check_ends(rows: pa.Table, ends: Mapping[int, int], newest: Dump) -> None:
+    """Refuse records that the topic, when it was dumped last, had not reached yet.
+
+    Raises
+    ------
+    SourceError
+    """
+    found = rows.group_by("partition").aggregate([("offset", "max")])
+    for offset, partition in zip(
+        found["offset_max"].to_pylist(), found["partition"].to_pylist(), strict=True
+    ):
+        if offset >= ends.get(partition, LAST[1]):
+            raise SourceError(
+                f"partition {partition} of {OFFSETS_TOPIC} has a record with offset {offset}, but "
+                f"ended at {ends[partition]} in {newest.path}, which was taken last: "
+                f"{ANOTHER_TOPIC}"
+            )

@@ -1,0 +1,353 @@
+"""Where the records come from: a dump folder, or the offsets topic of a live cluster.
+
+**Rules.** The topic is read by ``assign``, never by ``subscribe``: that would make Spark join a
+group and write into the very topic it reads. Isolation is ``read_committed``, or aborted
+transactional commits would look committed. A folder that is not a dump, and a topic of which Spark
+read nothing though it holds records, are errors and not an empty report.
+
+**Strategy.** A live cluster is dumped first (:mod:`holdfast.fleet.pipeline.ingest.dump`), up to the
+end offsets at that moment. So there is one kind of input, every job reads the same snapshot, and
+the number of records that Spark read can be compared with the broker's end offsets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
+from holdfast.errors import SourceError
+from holdfast.fleet.pipeline.ingest.pieces import RECORDS, FileRows, read_pieces
+from holdfast.fleet.pipeline.steps import unchanged
+from holdfast.fleet.tables.columns.dumped import DUMP_TABLES
+from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema
+from holdfast.fleet.tables.folder.contents import refuse_links
+from holdfast.fleet.tables.storage.parquet import batches_of, open_parquet
+from holdfast.fleet.tables.storage.places import Place, parquet_files, place_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+OFFSETS_TOPIC = "__consumer_offsets"
+DUMP_FILE = "dump.json"
+DUMP_VERSION = 1
+MOST_OF_A_TOPIC = 2**20
+"""Partitions that a topic may have by the word of a dump alone."""
+
+
+ShareRecord: TypeAlias = tuple[int, int, int, bytes | None, bytes | None]
+"""Partition, offset, timestamp in microseconds, key and value of a record."""
+
+
+class SourceSnapshot(Protocol):
+    """Topics and offsets of a cluster at one moment."""
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's own id."""
+        ...
+
+    @property
+    def topics(self) -> Sequence[tuple[str, str, int]]:
+        """(topic id, topic, partitions)."""
+        ...
+
+    @property
+    def offsets(self) -> Sequence[tuple[str, int, int, int]]:
+        """(topic, partition, begin offset, end offset)."""
+        ...
+
+    @property
+    def taken_at(self) -> str:
+        """ISO 8601, UTC."""
+        ...
+
+    @property
+    def share_state(self) -> Sequence[ShareRecord]:
+        """Records of ``__share_group_state``, each partition in order."""
+        ...
+
+
+class Cluster(Protocol):
+    """What the pipeline asks a live cluster; :mod:`holdfast.cluster.cluster` answers."""
+
+    @property
+    def bootstrap(self) -> str:
+        """HOST:PORT, or several with commas."""
+        ...
+
+    @property
+    def spark_options(self) -> Mapping[str, str]:
+        """Client settings for Spark's source, without the ``kafka.`` in front."""
+        ...
+
+    def partition_ends(
+        self, topic: str, only: Callable[[int], Container[int] | None] | None = None
+    ) -> Mapping[int, tuple[int, int]]:
+        """Begin and committed end offset of each partition of a topic.
+
+        ``only`` takes the number of partitions and says which of them are wanted; None: all.
+        """
+        ...
+
+    def snapshot(self) -> SourceSnapshot:
+        """Topics with ids, begin and end offsets: read after the records."""
+        ...
+
+    def times_at(self, wanted: Sequence[tuple[str, int, int, int]]) -> Sequence[int | None]:
+        """Times of records, by topic, partition, offset and a time near it, in milliseconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dump:
+    """A dump folder that was looked at and found whole.
+
+    Parameters
+    ----------
+    path : Path or StorePath
+        The folder.
+    cluster_id, taken_at : str
+        From ``dump.json``; empty where the writer did not say.
+    named : frozenset of str
+        Files of the records, from ``dump.json``: what a task that ran twice has written beside them
+        is not read. Empty where the writer did not say.
+    groups : tuple of str
+        Names and patterns of the groups that were asked for; empty for all.
+    """
+
+    path: Place
+    cluster_id: str
+    taken_at: str
+    named: frozenset[str] = frozenset()
+    groups: tuple[str, ...] = ()
+
+    @classmethod
+    def open(cls, path: Place | str) -> Dump:
+        """Look at a dump folder.
+
+        Parameters
+        ----------
+        path : path or URL
+            As in :func:`holdfast.fleet.tables.storage.places.place_of`.
+
+        Raises
+        ------
+        ConfigError
+            No storage has such a URL.
+        SourceError
+            It is not there, not a dump, of another version, or a part cannot be read.
+        """
+        folder = place_of(path).absolute()
+        document = _read_document(folder)
+        for name in DUMP_TABLES:
+            _check_part(folder, name, needed=name == "records")
+        return cls(
+            path=folder,
+            cluster_id=str(document.get("cluster_id") or ""),
+            taken_at=str(document.get("taken_at") or ""),
+            named=frozenset(map(str, document.get("records") or ())),
+            groups=tuple(str(name) for name in document.get("groups") or ()),
+        )
+
+    def records(self, spark: SparkSession) -> DataFrame:
+        """The records as a Spark frame: partition, offset, timestamp, key, value."""
+        return self.rows().mapped(spark, unchanged, RECORDS)
+
+    def rows(self) -> FileRows:
+        """The records, for a step."""
+        files = [str(file) for file in self.record_files()]
+        return FileRows(files=files, cost_rows=self.n_records(), read=read_pieces)
+
+    def record_files(self) -> list[Place]:
+        """Files of the records that ``dump.json`` names, or all where it names none."""
+        found = _files(self.path, "records")
+        return [file for file in found if not self.named or file.name in self.named]
+
+    def group_names(self) -> set[str]:
+        """Groups that any record is of, by its key: the name stands behind its type and length."""
+        return {
+            key[4 : 4 + int.from_bytes(key[2:4], "big")].decode("utf-8", "replace")
+            for file in self.record_files()
+            for batch in batches_of(file, ["key"])
+            for key in batch.column(0).unique().to_pylist()
+            if key and len(key) > 3
+        }
+
+    def topics(self) -> pa.Table:
+        """Topic ids, names and partition counts; empty where the dump has none."""
+        return _read_part(self.path, "topics")
+
+    def partition_counts(self) -> dict[str, int]:
+        """Partitions of each topic of the cluster.
+
+        Raises
+        ------
+        SourceError
+            A number is one that no cluster has, and that the offsets do not bear out.
+        """
+        topics, listed = self.topics(), self.offsets()["topic"].value_counts()
+        seen = dict(zip(*(listed.field(i).to_pylist() for i in (0, 1)), strict=True))
+        columns = (topics[name].to_pylist() for name in ("topic", "partitions"))
+        counts: dict[str, int | None] = dict(zip(*columns, strict=True))
+        for topic, count in counts.items():
+            if count is None or not 0 <= count <= max(MOST_OF_A_TOPIC, 4 * seen.get(topic, 0)):
+                raise SourceError(
+                    f"{self.path / 'topics'}: topic {topic!r} has {count} partitions, expected at "
+                    f"most {MOST_OF_A_TOPIC}, or offsets of a quarter of them"
+                )
+        return {topic: int(count or 0) for topic, count in counts.items()}
+
+    def share_state(self) -> pa.Table:
+        """Records of ``__share_group_state``; empty where the dump has none."""
+        return _read_part(self.path, "share_state").sort_by(
+            [("partition", "ascending"), ("offset", "ascending")]
+        )
+
+    def offsets(self) -> pa.Table:
+        """Begin and end offsets; empty where the dump has none."""
+        return _read_part(self.path, "offsets")
+
+    def n_records(self) -> int:
+        """Records in the dump, from the files' footers."""
+        return sum(open_parquet(f).metadata.num_rows for f in self.record_files())
+
+    def newest_us(self) -> int:
+        """Time of the newest record in microseconds; 0 where there is none."""
+        newest = 0
+        for file in self.record_files():
+            times = open_parquet(file).read(columns=["timestamp"])["timestamp"]
+            if len(times) > times.null_count:
+                micros = times.cast(TIMESTAMP).cast(pa.int64())
+                newest = max(newest, int(np.nanmax(micros.drop_null().to_numpy())))
+        return newest
+
+    def check_read(self) -> None:
+        """Compare the records read with the broker's offsets.
+
+        Raises
+        ------
+        SourceError
+            There is no record at all, though the offsets topic was not empty.
+        """
+        if self.n_records() or self.groups:  # a group may have no record
+            return
+        rows = self.offsets().to_pylist()
+        held = sum(r["end_offset"] - r["begin_offset"] for r in rows if r["topic"] == OFFSETS_TOPIC)
+        if held > 0:
+            raise SourceError(
+                f"no record was read, but the broker's end offsets say that {OFFSETS_TOPIC} holds "
+                f"up to {held}: a report on nothing would be wrong. Is "
+                "spark.sql.streaming.kafka.useDeprecatedOffsetFetching=true for this session, and "
+                "may this principal read the topic?"
+            )
+
+
+def kafka_records(
+    spark: SparkSession, cluster: Cluster, ends: Mapping[int, tuple[int, int]]
+) -> DataFrame:
+    """The offsets topic up to ``ends`` as a Spark frame, one Spark partition per Kafka partition.
+
+    Parameters
+    ----------
+    ends : mapping of partition to (begin, end)
+        What to read, end exclusive.
+    """
+    reader = spark.read.format("kafka")
+    for key, value in kafka_options(cluster, sorted(ends)).items():
+        reader = reader.option(key, value)
+    begin = {str(p): first for p, (first, _) in sorted(ends.items())}
+    end = {str(p): last for p, (_, last) in sorted(ends.items())}
+    reader = reader.option("startingOffsets", json.dumps({OFFSETS_TOPIC: begin}))
+    reader = reader.option("endingOffsets", json.dumps({OFFSETS_TOPIC: end}))
+    return reader.load().select("partition", "offset", "timestamp", "key", "value")
+
+
+def kafka_options(cluster: Cluster, partitions: Sequence[int]) -> dict[str, str]:
+    """Options of Spark's Kafka source, for batch and streaming; those of the cluster win.
+
+    Spark asks for the ends of a partition on the connection where the consumer's next fetch waits
+    for records already, by default half a second: 13.5 s for 50 partitions of 30 records on two
+    cores, and 1.5 s with the wait that is set here.
+    """
+    return {
+        "kafka.bootstrap.servers": cluster.bootstrap,
+        "assign": json.dumps({OFFSETS_TOPIC: list(partitions)}),
+        "kafka.isolation.level": "read_committed",
+        "kafka.fetch.max.wait.ms": "10",
+        "failOnDataLoss": "false",
+        **{f"kafka.{key}": value for key, value in cluster.spark_options.items()},
+    }
+
+
+def _read_document(folder: Place) -> dict[str, Any]:
+    if not folder.exists():
+        raise SourceError(f"no dump at {folder}: there is no such folder")
+    if not folder.is_dir():
+        raise SourceError(f"no dump at {folder}: it is not a folder")
+    path = folder / DUMP_FILE
+    if not path.is_file():
+        line = holdfast_line("dump", "-b", SERVERS, "-o", FOLDER)
+        raise SourceError(
+            f"{folder} is not a dump: it has no {DUMP_FILE} (`{line}` writes it last, so a dump "
+            "that was interrupted has none either)"
+        )
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise SourceError(f"{path} cannot be read: {error}") from error
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if version != DUMP_VERSION:
+        raise SourceError(f"{path} has schema_version {version!r}, expected {DUMP_VERSION}")
+    result: dict[str, Any] = document
+    return result
+
+
+def _files(folder: Place, name: str) -> list[Place]:
+    found = parquet_files(folder / name)
+    if isinstance(folder, Path):
+        refuse_links(folder, [file for file in found if isinstance(file, Path)])
+    return found
+
+
+def plain_reader(spark: SparkSession) -> DataFrameReader:
+    """A reader that does not take a path for a pattern, whatever characters it has."""
+    return spark.read.option("__globPaths__", "false")
+
+
+def _check_part(folder: Place, name: str, *, needed: bool) -> None:
+    files = _files(folder, name)
+    if needed and not files:
+        raise SourceError(f"{folder} is not a dump: it has no {name}/*.parquet")
+    wanted = set(DUMP_TABLES[name].names)
+    for file in files:
+        try:
+            found = set(open_parquet(file).schema_arrow.names)
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise SourceError(f"{file} cannot be read as Parquet: {reason}") from error
+        missing = sorted(wanted - found)
+        if missing:
+            raise SourceError(f"{file} lacks the column(s) {', '.join(missing)}")
+
+
+def _read_part(folder: Place, name: str) -> pa.Table:
+    schema = arrow_schema(name)
+    files = _files(folder, name)
+    if not files:
+        return schema.empty_table()
+    try:
+        rows = [rows for file in files for rows in batches_of(file, schema.names)]
+        whole = [pa.Table.from_batches([part]).cast(schema) for part in rows]
+        found = pa.concat_tables([schema.empty_table(), *whole])
+        found.validate(full=True)
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        raise SourceError(f"{folder / name} cannot be read: {reason}") from error
+    return found

@@ -1,0 +1,289 @@
+"""The input of a plan: the last generation of every group, one row per group, with lists.
+
+**Rules.** The topics of a row are the topics that some member subscribes to and that the cluster
+has, sorted by name; members are sorted by id. ``owner`` and ``lag`` have one entry per
+topic-partition, in that order. The owner of a partition is the one in the table ``lag``. A group
+of more than MOST_PARTITIONS topic-partitions is refused and gets no columns. What the tables say of
+partitions that the cluster does not have makes no topic larger.
+
+**Strategy.** Columns over the whole fleet, scattered into place by one search each: there is no
+Python object per partition. A file of ``lag`` is read with its strings as dictionaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.kinds.rows import kind_of
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, starts
+from holdfast.core.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
+from holdfast.fleet.pipeline.arrow_types import ArrowColumn
+from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.folder.files import row_groups
+from holdfast.fleet.tables.folder.version import once_more
+from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.storage.parquet import open_parquet
+
+FLEET: Final = arrow_schema("fleet")
+"""Columns: :data:`holdfast.fleet.tables.columns.steps.FLEET`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Asked:
+    """Which topics each group reads, as columns sorted by (group, topic)."""
+
+    key: I64
+    n_partitions: I32
+    start: I64
+    names: pa.Array
+
+    def tps(self, group: I64, topic: I64, partition: I64) -> tuple[Mask, I64]:
+        """Which of these partitions the cluster has, and their flat indices."""
+        key = group * len(self.names) + topic
+        at = np.minimum(np.searchsorted(self.key, key), max(len(self.key) - 1, 0))
+        good = np.zeros(len(key), np.bool_)
+        if len(self.key):
+            good = (group >= 0) & (topic >= 0) & (self.key[at] == key)
+            good &= (partition >= 0) & (partition < self.n_partitions[at])
+        return good, self.start[at[good]] + partition[good]
+
+
+def topics_of(tables: Tables) -> dict[str, int]:
+    """Topics of the table ``lag`` with their partitions, where no dump says how many there are.
+
+    A partition that has neither a commit nor an owner is not in it, so this is a lower bound. Of a
+    topic that has end offsets, only partitions with one count: what a member claims or commits is
+    its own word, the end offset is the cluster's.
+    """
+    columns = ["topic", "partition", "log_end_offset"]
+    parts = once_more(
+        lambda: [open_parquet(file).read(columns=columns) for file in tables.files("lag")]
+    )
+    if not parts:
+        return {}
+    rows = pa.concat_tables(parts)
+    rows = rows.filter(pc.greater_equal(rows["partition"], 0))
+    real = rows.filter(rows["log_end_offset"].is_valid())
+    return _sizes(rows) | _sizes(real)
+
+
+def _sizes(rows: pa.Table) -> dict[str, int]:
+    """Partitions of each topic in these rows."""
+    counts = [("partition", "max"), ("partition", "count_distinct")]
+    found = rows.group_by("topic").aggregate(counts).to_pylist()
+    return {
+        row["topic"]: believed_size(row["partition_max"] + 1, row["partition_count_distinct"])
+        for row in found
+    }
+
+
+def fleet_rows(
+    tables: Tables, topics: Mapping[str, int], *, groups: Sequence[str] | None = None
+) -> pa.Table:
+    """One row of :data:`FLEET` for every group that has members, sorted by group.
+
+    Parameters
+    ----------
+    topics : mapping
+        Topic to number of partitions; topics that are not there are left out.
+    groups : sequence of str, optional
+        Only these.
+    """
+    last = _last_generations(tables.table("generations", groups=groups))
+    members = _members_of(tables.table("members", flat=False, groups=groups), last)
+    names = pa.array(sorted(topics), pa.string())
+    found = pc.unique(members["group"])
+    generation = last["generation"].take(pc.index_in(found, last["group"]))
+    group = pc.index_in(members["group"], found).to_numpy().astype(np.int64)
+    member_start = np.searchsorted(group, np.arange(len(found) + 1))
+    member, topic = _asked_pairs(members["subscribed_topics"], names)
+    n_tps = _n_tps(group[member], topic, names, topics, len(found))
+    texts = _refused(n_tps, last.take(pc.index_in(found, last["group"])))
+    is_out = texts.is_valid().to_numpy(zero_copy_only=False)
+    member, topic = (pair[~is_out[group[member]]] for pair in (member, topic))
+    asked = _asked(group[member], topic, names, topics)
+    owner, lag = _owners(tables, asked, found, members, group, wanted=groups)
+    topic_start = np.searchsorted(asked.key, np.arange(len(found) + 1) * max(len(names), 1))
+    per_member = np.bincount(member, minlength=members.num_rows)
+    key = group[member] * len(names) + topic
+    local = np.searchsorted(asked.key, key) - topic_start[group[member]]
+    lower, upper = _pauses(tables, found, groups)
+    columns = {
+        "group": found,
+        "generation": generation,
+        "topics": _lists(topic_start, names.take(pa.array(asked.key % max(len(names), 1)))),
+        "n_partitions": _lists(topic_start, asked.n_partitions),
+        "member_ids": _lists(member_start, members["member_id"]),
+        "instance_ids": _lists(member_start, members["group_instance_id"]),
+        "n_asked": _lists(member_start, per_member.astype(np.int32)),
+        "asked": _lists(starts(per_member)[member_start], local.astype(np.int32)),
+        "owner": _lists(asked.start[topic_start], owner),
+        "lag": _lists(asked.start[topic_start], lag),
+        "refused": texts,
+        "pause_lower_seconds": lower,
+        "pause_upper_seconds": upper,
+    }
+    return pa.table(columns, schema=FLEET)
+
+
+def _last_generations(generations: pa.Table) -> pa.Table:
+    """The newest generation of each group that has members (rows are in the order of the log)."""
+    group = generations["group"].combine_chunks()
+    last = np.ones(len(group), np.bool_)
+    if len(group) > 1:
+        last[:-1] = pc.not_equal(group.slice(1), group.slice(0, len(group) - 1)).to_numpy(False)
+    stable = pc.equal(generations["state"], "Stable").to_numpy()
+    columns = ["group", "generation", "timestamp", "group_type", "protocol_type", "protocol"]
+    return generations.select(columns).filter(pa.array(last & stable)).combine_chunks()
+
+
+def _members_of(members: pa.Table, last: pa.Table) -> pa.Table:
+    """Members of these generations, sorted by group and id."""
+    keys = ["group", "generation", "timestamp"]
+    numbered = members.select(keys).append_column(
+        "_row", pa.array(range(members.num_rows), pa.int64())
+    )
+    rows = numbered.join(last.select(keys), keys, join_type="left semi")["_row"]
+    found = members.take(rows)
+    ordered = found.take(
+        pc.sort_indices(
+            found.select(["group", "member_id"]),
+            sort_keys=[("group", "ascending"), ("member_id", "ascending")],
+        )
+    )
+    return ordered.combine_chunks()
+
+
+def _asked_pairs(column: pa.ChunkedArray, names: pa.Array) -> tuple[I64, I64]:
+    """(member row, topic) of each known topic subscribed to, sorted, each pair once."""
+    lists = column.combine_chunks()
+    parent = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
+    topic = pc.fill_null(pc.index_in(lists.flatten(), names), -1).to_numpy().astype(np.int64)
+    known = topic >= 0
+    width = max(len(names), 1)
+    pair = np.unique(parent[known] * width + topic[known])
+    return pair // width, pair % width
+
+
+def _n_tps(
+    group: I64, topic: I64, names: pa.Array, topics: Mapping[str, int], n_groups: int
+) -> I64:
+    """Topic-partitions of each group, before anything of that size is made."""
+    counts = np.array([topics[name] for name in names.to_pylist()], np.int64)
+    width = max(len(names), 1)
+    key = np.unique(group * width + topic)
+    found = np.zeros(n_groups, np.int64)
+    np.add.at(found, key // width, counts[key % width] if len(counts) else 0)
+    return found
+
+
+def _refused(n_tps: I64, last: pa.Table) -> pa.Array:
+    """Why each group is refused; null where it is not."""
+    kinds = zip(
+        *(last[name].to_pylist() for name in ("group_type", "protocol_type", "protocol")),
+        strict=True,
+    )
+    texts = []
+    for n, kind in zip(n_tps.tolist(), kinds, strict=True):
+        text = kind_of(*kind).own_assignment or None
+        if text is None and n > MOST_PARTITIONS:
+            text = f"{n} topic-partitions, of which a plan takes {MOST_PARTITIONS}"
+        texts.append(text)
+    return pa.array(texts, pa.string())
+
+
+def _asked(group: I64, topic: I64, names: pa.Array, topics: Mapping[str, int]) -> _Asked:
+    listed = np.array([topics[name] for name in names.to_pylist()], np.int64)
+    counts = np.clip(listed, 0, INT32_MAX).astype(np.int32)
+    key = np.unique(group * max(len(names), 1) + topic)
+    n_partitions = counts[key % max(len(names), 1)] if len(names) else np.zeros(0, np.int32)
+    return _Asked(
+        key=key, n_partitions=n_partitions, start=starts(n_partitions.astype(np.int64)), names=names
+    )
+
+
+def _owners(
+    tables: Tables,
+    asked: _Asked,
+    groups: pa.Array,
+    members: pa.Table,
+    group: I64,
+    *,
+    wanted: Sequence[str] | None,
+) -> tuple[I32, I64]:
+    """Owner (index among the members of its group) and lag of every topic-partition."""
+    ids = pc.unique(members["member_id"]).sort()
+    code = pc.index_in(members["member_id"], ids).to_numpy().astype(np.int64)
+    member_key = group * max(len(ids), 1) + code
+    first = np.searchsorted(group, np.arange(len(groups) + 1))
+    owner = np.full(asked.start[-1], NO_OWNER, np.int32)
+    lag = np.zeros(asked.start[-1], np.int64)
+    columns = ["group", "topic", "partition", "member_id", "lag", "lag_by_reset"]
+    for file in tables.files("lag", wanted):
+        source = open_parquet(file, read_dictionary=["group", "topic", "member_id"])
+        there = [name for name in columns if name in source.schema_arrow.names]
+        listed = row_groups(source, wanted)
+        for batch in source.iter_batches(1 << 20, row_groups=listed, columns=there):
+            of = _places(batch["group"], groups)
+            topic = _places(batch["topic"], asked.names)
+            partition = batch["partition"].to_numpy().astype(np.int64)
+            good, tp = asked.tps(of, topic, partition)
+            lag[tp] = pc.fill_null(_to_read(batch), 0).to_numpy()[good]
+            who = _places(batch["member_id"], ids)[good]
+            key = of[good] * max(len(ids), 1) + who
+            at = np.minimum(np.searchsorted(member_key, key), max(len(member_key) - 1, 0))
+            owned = (who >= 0) & (member_key[at] == key) if len(member_key) else who >= 0
+            owner[tp[owned]] = (at - first[of[good]])[owned]
+    return owner, lag
+
+
+def _to_read(batch: pa.RecordBatch) -> pa.Array:
+    """Lag, or else what auto.offset.reset leaves to read; older tables have it as lag."""
+    lag = batch["lag"]
+    by_reset = "lag_by_reset"
+    return pc.coalesce(lag, batch[by_reset]) if by_reset in batch.schema.names else lag
+
+
+def _places(column: pa.Array, values: pa.Array) -> I64:
+    """Place of each entry of a dictionary column among ``values``; -1 where it is not there."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    table = pc.fill_null(pc.index_in(column.dictionary, values), -1).to_numpy().astype(np.int64)
+    at: I64 = pc.fill_null(column.indices, -1).to_numpy().astype(np.int64)
+    return np.append(table, -1)[at]
+
+
+def _pauses(
+    tables: Tables, groups: pa.Array, wanted: Sequence[str] | None
+) -> tuple[pa.Array, pa.Array]:
+    """Mean bounds of the pauses of one partition, by group; null where none was recorded."""
+    total = np.zeros((3, len(groups)))
+    for file in tables.files("pauses", wanted):
+        columns = ["group", "partitions", "pause_lower_seconds", "pause_upper_seconds"]
+        opened = open_parquet(file)
+        rows = opened.read_row_groups(row_groups(opened, wanted), columns)
+        of = pc.fill_null(pc.index_in(rows["group"], groups), -1).to_numpy()
+        size = pc.list_value_length(rows["partitions"]).to_numpy().astype(np.float64)
+        good = of >= 0
+        for row, weight in enumerate(
+            [np.ones(len(of)), *(rows[c].to_numpy() for c in columns[2:])]
+        ):
+            total[row] += np.bincount(of[good], (size * weight)[good], len(groups))
+    some = total[0] > 0
+    mean = total[1:] / np.maximum(total[0], 1)
+    return tuple(pa.array(np.round(bound, 6), mask=~some) for bound in mean)
+
+
+def _lists(start: I64, values: ArrowColumn | I32 | I64) -> pa.Array:
+    """A list array from CSR starts and values."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if not isinstance(values, pa.Array):
+        values = pa.array(values)
+    return pa.ListArray.from_arrays(pa.array(start.astype(np.int32)), values)

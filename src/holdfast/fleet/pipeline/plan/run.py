@@ -1,0 +1,343 @@
+"""What another assignment would be for every group: moves, gain and cost. Printed, never applied.
+
+**Rules.** The input is each group's last generation in the tables: members, subscriptions, owners
+and lag (:mod:`holdfast.fleet.pipeline.plan.rows`). A group that the assignor refuses becomes a row
+with the reason; the other groups are planned all the same. The tables have no racks of partitions,
+so racks do not count.
+
+**Strategy.** A group is one row, so a plan is a step without a shuffle. ``sticky`` has a form for
+many groups at once (:mod:`holdfast.fleet.pipeline.plan.equal`); every other group goes through the
+registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from json.encoder import encode_basestring_ascii
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.assignors.registry import assign, check_options, find
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, row_of, starts, within
+from holdfast.core.model.group import Group
+from holdfast.core.model.measure_history import balance_scores, needed_moves
+from holdfast.core.model.reported import ReportedClaims, Subscriptions
+from holdfast.core.model.topics import Topics
+from holdfast.errors import ModelError
+from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
+from holdfast.fleet.pipeline.ingest.generations import list_parts
+from holdfast.fleet.pipeline.plan.equal import Stack, sticky_targets
+from holdfast.fleet.pipeline.plan.rows import FLEET, fleet_rows
+from holdfast.fleet.pipeline.steps import HeldRows, Input, Step, run
+from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.folder.version import once_more
+from holdfast.fleet.tables.reading import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+PLAN: Final = arrow_schema("plan")
+"""Columns: :data:`holdfast.fleet.tables.columns.answers.PLAN`."""
+
+GROUP_COST: Final = 1_000
+"""A group to be planned costs as much as so many rows of records."""
+TASK_GROUPS: Final = 1_000
+"""Where there are many groups, so many are a task: Spark makes each batch of rows one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fleet:
+    """Rows of :data:`FLEET`, in one chunk, and their lists as columns.
+
+    Parameters
+    ----------
+    member_start, topic_start, tp_start, asked_start : int64[n_groups + 1]
+        Where each group's members, topics, topic-partitions and asked topics start.
+    """
+
+    rows: pa.Table
+    member_start: I64
+    topic_start: I64
+    tp_start: I64
+    asked_start: I64
+    n_partitions: I32
+    n_asked: I32
+    asked: I32
+    owner: I32
+    lag: I64
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> Fleet:
+        """Columns of these rows."""
+        whole = rows.combine_chunks()
+        topic_start, n_partitions = list_parts(whole["n_partitions"])
+        member_start, n_asked = list_parts(whole["n_asked"])
+        tp_start, owner = list_parts(whole["owner"])
+        asked_start, asked = list_parts(whole["asked"])
+        return cls(
+            rows=whole,
+            member_start=member_start,
+            topic_start=topic_start,
+            tp_start=tp_start,
+            asked_start=asked_start,
+            n_partitions=n_partitions,
+            n_asked=n_asked,
+            asked=asked,
+            owner=owner,
+            lag=list_parts(whole["lag"])[1].astype(np.int64, copy=False),
+        )
+
+    def equal(self) -> Mask:
+        """Groups with a topic whose members all subscribe to all topics."""
+        n_topics = np.diff(self.topic_start)
+        fewer = self.n_asked < np.repeat(n_topics, np.diff(self.member_start))
+        per_group = np.bincount(row_of(self.member_start), fewer, len(n_topics))
+        equal: Mask = (per_group == 0) & (n_topics > 0)
+        return equal
+
+    def places(self) -> I64:
+        """Turn of each member in its group: static ones first, by instance id (KIP-345)."""
+        group = row_of(self.member_start)
+        place = within(np.diff(self.member_start))
+        instances = self.rows["instance_ids"].combine_chunks().flatten()
+        static = np.flatnonzero(instances.is_valid())
+        for one in np.unique(group[static]):
+            low, high = self.member_start[one], self.member_start[one + 1]
+            names = instances.slice(low, high - low).to_pylist()
+            keys = [(name is None, name or "", member) for member, name in enumerate(names)]
+            place[low + np.array([member for *_, member in sorted(keys)])] = np.arange(high - low)
+        return place
+
+
+def plan_task(assignor: str, options: Mapping[str, Any]) -> BatchTask:
+    """Rows of :data:`FLEET` to rows of :data:`PLAN`."""
+
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            rows = pa.Table.from_batches([batch]).cast(FLEET)
+            yield from plan_rows(rows, assignor, options).to_batches()
+
+    return run
+
+
+def plan_rows(rows: pa.Table, assignor: str, options: Mapping[str, Any]) -> pa.Table:
+    """Plan some groups: rows of :data:`FLEET` to rows of :data:`PLAN`, in the same order."""
+    fleet = Fleet.of(rows)
+    target = np.full(len(fleet.owner), NO_OWNER, np.int32)
+    optimal = np.zeros(rows.num_rows, np.bool_)
+    refused: list[str | None] = fleet.rows["refused"].to_pylist()
+    at_once = find(assignor).closed_form and not options
+    many = np.flatnonzero(fleet.equal()) if at_once else np.zeros(0, int)
+    done, closed = np.zeros((2, rows.num_rows), np.bool_)
+    closed[many] = True  # the closed form is optimal, and no certificate is needed
+    if len(many):
+        done[many] = _plan_many(fleet, many, target)
+    for group in np.flatnonzero(~done & fleet.rows["refused"].is_null().to_numpy()).tolist():
+        tps = slice(fleet.tp_start[group], fleet.tp_start[group + 1])
+        try:
+            own = _options_of(fleet, group, options, assignor)
+            result = assign(group_of(fleet, group), assignor, **own)
+        except ModelError as error:
+            refused[group] = str(error)
+            continue
+        except MemoryError as error:
+            refused[group] = f"too large for the memory of this machine: {error}"
+            continue
+        target[tps] = result.target
+        optimal[group] = not closed[group] and result.optimal
+    stops_all = not find(assignor).cooperative
+    return _numbers(fleet, target, (optimal, closed), refused, stops_all=stops_all)
+
+
+def _options_of(
+    fleet: Fleet, group: int, options: Mapping[str, Any], assignor: str
+) -> dict[str, Any]:
+    """Options for one group; an assignor with the option ``group_id`` gets the group's name."""
+    if "group_id" in find(assignor).options:
+        return {"group_id": fleet.rows["group"][group].as_py(), **options}
+    return dict(options)
+
+
+def _plan_many(fleet: Fleet, many: I64, target: I32) -> Mask:
+    """Plan groups of equal subscriptions at once; return which of them are done."""
+    if len(many) == len(fleet.tp_start) - 1:
+        chosen = fleet
+    else:
+        chosen = Fleet.of(fleet.rows.take(pa.array(many)))
+    stack = Stack(
+        tp_start=chosen.tp_start,
+        topic_start=chosen.topic_start,
+        member_start=chosen.member_start,
+        n_partitions=chosen.n_partitions,
+        place=chosen.places(),
+        owner=chosen.owner,
+    )
+    found, done = sticky_targets(stack)
+    size = np.diff(chosen.tp_start)
+    target[np.repeat(fleet.tp_start[many], size) + within(size)] = found
+    return done
+
+
+def group_of(fleet: Fleet, at: int) -> Group:
+    """One row as a group, for the registry."""
+    row = {name: fleet.rows[name][at] for name in ("topics", "member_ids", "instance_ids")}
+    counts = fleet.n_partitions[fleet.topic_start[at] : fleet.topic_start[at + 1]]
+    topics = Topics.from_counts(dict(zip(row["topics"].as_py(), counts.tolist(), strict=True)))
+    low, high = fleet.tp_start[at], fleet.tp_start[at + 1]
+    owner = fleet.owner[low:high]
+    n_asked = fleet.n_asked[fleet.member_start[at] : fleet.member_start[at + 1]]
+    asked = fleet.asked[fleet.asked_start[at] : fleet.asked_start[at + 1]]
+    cuts = starts(n_asked.astype(np.int64))
+    asks = (tuple(asked[a:b].tolist()) for a, b in pairwise(cuts))
+    return Group.build(
+        topics=topics,
+        member_ids=tuple(row["member_ids"].as_py()),
+        instance_ids=tuple(row["instance_ids"].as_py()),
+        subscriptions=Subscriptions.from_rows(asks),
+        claims=ReportedClaims.from_owner(topics, owner),
+        generation=np.full(len(n_asked), fleet.rows["generation"][at].as_py(), np.int32),
+        lags=fleet.lag[low:high].copy(),
+    )
+
+
+def _numbers(
+    fleet: Fleet,
+    target: I32,
+    proofs: tuple[Mask, Mask],
+    refused: Sequence[str | None],
+    *,
+    stops_all: bool,
+) -> pa.Table:
+    """Rows of :data:`PLAN` from the owners before and after."""
+    n = fleet.rows.num_rows
+    group = row_of(fleet.tp_start).astype(np.int64)
+    owned, wanted = fleet.owner != NO_OWNER, target != NO_OWNER
+    moved, kept = owned & (fleet.owner != target), owned & (fleet.owner == target)
+    n_moved, n_kept, n_wanted = (_count(mask, fleet.tp_start) for mask in (moved, kept, wanted))
+    row_group = row_of(fleet.member_start).astype(np.int64)
+    (before, lag_before), (after, lag_after) = (
+        _loads(fleet, owner, group, row_group) for owner in (fleet.owner, target)
+    )
+    optimal, closed = proofs
+    least = needed_moves(after, before, row_group, n_kept + n_moved)
+    largest = np.zeros(n, np.int64)
+    np.maximum.at(largest, row_group, after)
+    size = np.diff(fleet.member_start)
+    proven = closed & (n_moved == least) & (largest * size - n_wanted < np.maximum(size, 1))
+    n_owned = _count(owned, fleet.tp_start)
+    stopped = np.where(n_moved > 0, n_owned, 0) if stops_all else n_moved
+    bad = np.array([text is not None for text in refused], bool)
+    columns: dict[str, Any] = {
+        "n_partitions": n_wanted,
+        "n_kept": n_kept,
+        "n_moved": n_moved,
+        "balance_score_before": balance_scores(before, row_group, n),
+        "balance_score": balance_scores(after, row_group, n),
+        "largest_lag_before": lag_before,
+        "largest_lag": lag_after,
+        "n_stopped": stopped,
+        "cost_lower_seconds": _cost(fleet, "pause_lower_seconds", stopped),
+        "cost_upper_seconds": _cost(fleet, "pause_upper_seconds", stopped),
+        "optimal": optimal | proven,
+        "moves": _moves(fleet, target, np.flatnonzero(moved), group),
+    }
+    # A group that was refused has no plan, so no number of one.
+    masked = {name: pc.if_else(bad, None, pa.array(values)) for name, values in columns.items()}
+    masked |= {
+        "group": fleet.rows["group"],
+        "n_members": pa.array(size),
+        "refused": pa.array(refused, pa.string()),
+    }
+    return pa.table(masked, schema=PLAN)
+
+
+def _loads(fleet: Fleet, owner: I32, group: I64, row_group: I64) -> tuple[I64, I64]:
+    """Partitions of each member, and the largest lag of one in each group."""
+    held = np.flatnonzero(owner != NO_OWNER)
+    row = fleet.member_start[group[held]] + owner[held]
+    total = np.zeros(len(row_group), np.int64)
+    np.add.at(total, row, fleet.lag[held])
+    largest = np.zeros(fleet.rows.num_rows, np.int64)
+    np.maximum.at(largest, row_group, total)
+    return np.bincount(row, minlength=len(row_group)).astype(np.int64), largest
+
+
+def _count(mask: Mask, start: I64) -> I64:
+    """How many are true in each row of a CSR pair."""
+    counted: I64 = np.diff(starts(mask)[start])
+    return counted
+
+
+def _cost(fleet: Fleet, name: str, stopped: I64) -> pa.Array:
+    """Partition-seconds: what stops times how long it stood still so far; null if unknown."""
+    per = fleet.rows[name].to_numpy()
+    cost = np.where(stopped > 0, np.round(per * stopped, 6), 0.0)
+    return pa.array(cost, mask=np.isnan(cost))
+
+
+def _moves(fleet: Fleet, target: I32, moved: I64, group: I64) -> pa.Array:
+    """JSON of what moves, by group."""
+    topic_of = row_of(starts(fleet.n_partitions))
+    partition = within(fleet.n_partitions)
+    topics = fleet.rows["topics"].combine_chunks().flatten()
+    ids = fleet.rows["member_ids"].combine_chunks().flatten()
+    first = fleet.member_start[group[moved]]
+    to = np.where(target[moved] != NO_OWNER, first + target[moved], -1)
+    topic, member = (
+        [encode_basestring_ascii(name) for name in names.to_pylist()] for names in (topics, ids)
+    )
+    member.append("null")  # at -1
+    columns = (topic_of[moved], partition[moved], first + fleet.owner[moved], to)
+    rows = [
+        f"[{topic[t]}, {p}, {member[a]}, {member[b]}]"
+        for t, p, a, b in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+    cuts = np.searchsorted(group[moved], np.arange(len(fleet.tp_start))).tolist()
+    return pa.array([f"[{', '.join(rows[a:b])}]" for a, b in pairwise(cuts)], pa.string())
+
+
+def plan(
+    spark: SparkSession | None,
+    tables: Tables,
+    topics: Mapping[str, int],
+    assignor: str,
+    *,
+    groups: Sequence[str] | None = None,
+    **options: Any,
+) -> pa.Table:
+    """Plan every group of a folder of tables.
+
+    Parameters
+    ----------
+    spark : SparkSession or None
+        Where many groups are planned; few are planned here.
+    topics : mapping
+        Topic to number of partitions.
+    groups : sequence of str, optional
+        Only these.
+    **options
+        Those of the assignor.
+
+    Returns
+    -------
+    Table of PLAN
+        Sorted by group.
+
+    Raises
+    ------
+    ConfigError
+        There is no such assignor, or it has no such option.
+    """
+    check_options(assignor, options)
+    rows = once_more(lambda: fleet_rows(tables, topics, groups=groups))
+    cost = GROUP_COST * rows.num_rows
+    fleet = HeldRows(rows=rows, cost_rows=cost, task_rows=TASK_GROUPS)
+    inputs = [Input(rows=fleet, into=plan_task(assignor, options))]
+    step = Step(what="the groups to be planned", inputs=inputs, schema=PLAN)
+    return run(None if spark is None else lambda: spark, step).rows.sort_by("group")

@@ -1,0 +1,169 @@
+"""A group's story as plain data: sessions of members, and what happened in them.
+
+**Rules.** A story holds values only, and goes to a worker as JSON without loss. A *slot* is one
+member id; a *place* is a member that keeps its identity over restarts.
+:mod:`holdfast.fleet.pipeline.replay.story` says how records become a story.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Do(StrEnum):
+    """What can happen."""
+
+    START = "start"
+    STOP = "stop"
+    CRASH = "crash"
+    SUBSCRIBE = "subscribe"
+    RESIZE = "resize"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    """One thing that happens: ``do`` to a slot (or to ``topics[0]``: ``count`` partitions).
+
+    ``expired``: a static member starts as soon as the coordinator has removed it. ``returns``: a
+    static member stops without a word to the coordinator, to come back.
+    """
+
+    at_ms: int
+    do: Do
+    slot: int = -1
+    topics: tuple[str, ...] = ()
+    count: int = 0
+    expired: bool = False
+    returns: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedSession:
+    """Generations with members, one after the other.
+
+    Parameters
+    ----------
+    partitions : dict of str to int
+        Topics at the start.
+    slots : tuple of int
+        Members of the first generation.
+    happenings : tuple of Happening
+        In the order of time; 0 ms is the record of the first generation.
+    generations : tuple of tuple of int
+        Places of the members of each recorded generation, without the first.
+    """
+
+    partitions: dict[str, int]
+    slots: tuple[int, ...]
+    happenings: tuple[Happening, ...]
+    generations: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """What happened to one group.
+
+    Parameters
+    ----------
+    protocol : str or None
+        The assignor of most generations.
+    cooperative : bool
+        Whether members keep working through a rebalance.
+    static : bool
+        Every member has an instance id; a slot is then a place and may start again.
+    places : tuple of int
+        Place of each slot.
+    asked : dict of int to tuple of str
+        Topics each slot subscribes to when it starts.
+    session_ms, rebalance_ms : int
+        Timeouts of the members, -1 where the records do not say.
+    delay_ms : int
+        How long lost partitions wait, as the group's own assignments say; -1: none says it.
+    restart_ms : int
+        The usual absence of a member whose departure and return are in different records; -1: none.
+    client : str
+        What its members run, as far as the records tell: a name of
+        :data:`holdfast.fleet.pipeline.replay.costs.HAND_OVERS`.
+    n_partitions : int
+        Most partitions that had an owner at once.
+    moved : int
+        Partitions that changed their place.
+    pause_lower_seconds, pause_upper_seconds : float
+        Partition-seconds without an owner, as ``rebalances`` has them.
+    kip848 : bool
+        Its last generation is that of a KIP-848 group.
+    refused : str
+        Why the group has no replay; empty where it has one.
+    workers : bool
+        The members divide resources, which stand for partitions, and their kinds for topics.
+    imitated_by : str
+        The policy that does what the group's own leader does, where that is no policy of ours.
+    blind : bool
+        A static member of a cooperative group was away: what it owned stood still, and no record
+        says how long.
+    """
+
+    group: str
+    protocol: str | None
+    cooperative: bool
+    static: bool
+    places: tuple[int, ...]
+    asked: dict[int, tuple[str, ...]]
+    session_ms: int
+    rebalance_ms: int
+    delay_ms: int
+    n_partitions: int
+    moved: int
+    pause_lower_seconds: float
+    pause_upper_seconds: float
+    sessions: tuple[RecordedSession, ...]
+    lags: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    note: str = ""
+    blind: bool = False
+    restart_ms: int = -1
+    client: str = ""
+    kip848: bool = False
+    refused: str = ""
+    workers: bool = False
+    imitated_by: str = ""
+
+    @property
+    def n_events(self) -> int:
+        """Happenings in all sessions."""
+        return sum(len(session.happenings) for session in self.sessions)
+
+    @property
+    def n_rebalances(self) -> int:
+        """Recorded rebalances that are to be replayed."""
+        return sum(len(session.generations) for session in self.sessions)
+
+    def to_json(self) -> str:
+        """The story as JSON, to be sent to a worker."""
+        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Story:
+        """A story from the text of :meth:`to_json`."""
+        value = json.loads(text)
+        value["sessions"] = tuple(_session(session) for session in value["sessions"])
+        value["places"] = tuple(value["places"])
+        value["asked"] = {int(slot): tuple(topics) for slot, topics in value["asked"].items()}
+        value["lags"] = {topic: tuple(lags) for topic, lags in value["lags"].items()}
+        return cls(**value)
+
+
+def _session(value: Mapping[str, Any]) -> RecordedSession:
+    happenings = (
+        Happening(**{**h, "do": Do(h["do"]), "topics": tuple(h["topics"])})
+        for h in value["happenings"]
+    )
+    return RecordedSession(
+        partitions=value["partitions"],
+        slots=tuple(value["slots"]),
+        happenings=tuple(happenings),
+        generations=tuple(tuple(places) for places in value["generations"]),
+    )

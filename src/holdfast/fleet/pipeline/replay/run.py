@@ -1,0 +1,286 @@
+"""What every group's real history would have cost under other settings, with a fidelity.
+
+**Rules.** Every group is replayed under its actual settings too. That row compares the replay with
+the records (:mod:`holdfast.core.model.fidelity`), and its fidelity stands in all rows of the group.
+A group that cannot be replayed becomes a row with a note; the other groups are replayed all the
+same.
+
+**Strategy.** One row per group and setting is one step (:mod:`holdfast.fleet.pipeline.steps`),
+without a shuffle.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from holdfast.core.machine.policies import DEFAULTS
+from holdfast.core.model.fidelity import (
+    agreement_of_bounds,
+    agreement_of_counts,
+    agreement_of_sequences,
+    fidelity,
+)
+from holdfast.errors import HoldfastError
+from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
+from holdfast.fleet.pipeline.replay.costs import HAND_OVER, Assumed, ReplayCosts
+from holdfast.fleet.pipeline.replay.happenings import Story
+from holdfast.fleet.pipeline.replay.play import replay as replay_story
+from holdfast.fleet.pipeline.replay.session import ReplayCost
+from holdfast.fleet.pipeline.replay.settings import ReplaySettings, actual_setting
+from holdfast.fleet.pipeline.steps import HeldRows, Input, Step, run
+from holdfast.fleet.tables.columns.schemas import arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Pair = tuple[Story, ReplaySettings]
+"""A story, and the settings to replay it under."""
+
+REPLAY: Final = arrow_schema("replay")
+"""Columns: :data:`holdfast.fleet.tables.columns.answers.REPLAY`; see ``docs/metrics.md``, "Replay"."""
+
+FIDELITY: Final = ("fidelity", "fidelity_rebalances", "fidelity_moves", "fidelity_pause")
+
+SECONDS: Final = (
+    "partition_seconds_stopped",
+    "longest_stop_seconds",
+    "time_to_balance_seconds",
+)
+"""Columns of which ``NAME_low`` is what remains if hand-overs cost nothing."""
+
+NO_848: Final = "KIP-848 is for consumers of topics: a group of workers cannot migrate to it"
+
+EVENT_COST: Final = 50
+"""A happening under one setting costs as much as so many rows of records."""
+
+ROWS_PER_TASK: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to replay.
+
+    Parameters
+    ----------
+    settings : tuple of ReplaySettings
+        Beside the actual ones of each group.
+    default_delay_ms : int
+        For a group that defers, where its records do not show its delay.
+    costs : ReplayCosts
+        What no record tells, as far as the user does.
+    seed : int
+        Of all chance.
+    """
+
+    settings: tuple[ReplaySettings, ...] = ()
+    default_delay_ms: int = DEFAULTS.delay_ms
+    costs: ReplayCosts = field(default_factory=ReplayCosts)
+    seed: int = 0
+
+
+def replay_rows(story: Story, setting: ReplaySettings, request: Request) -> dict[str, Any]:
+    """One story under one setting, as a row of :data:`REPLAY`."""
+    row: dict[str, Any] = dict.fromkeys(REPLAY.names)
+    notes = [story.note]
+    if setting.actual:
+        notes.append(actual_setting(story, request.default_delay_ms)[1])
+    row |= {
+        "group": story.group,
+        "policy": setting.policy,
+        "assignor": setting.assignor,
+        "delay_ms": setting.delay_ms if setting.defers else None,
+        "actual": setting.actual,
+        "n_places": len(set(story.places)),
+        "n_partitions": story.n_partitions,
+        "n_events": story.n_events,
+        "recorded_rebalances": story.n_rebalances,
+        "recorded_moved": story.moved,
+        "recorded_pause_lower_seconds": story.pause_lower_seconds,
+        "recorded_pause_upper_seconds": story.pause_upper_seconds,
+    }
+    refused = story.refused or (NO_848 if story.workers and setting.policy == "kip848" else "")
+    if refused:
+        return row | {"note": refused, "reason": refused}
+    hand_over = request.costs.hand_over(story, setting.policy)
+    row |= {"hand_over_ms": hand_over.ms, "costs": _costs(story, setting, request, hand_over)}
+    seed = request.seed + zlib.crc32(story.group.encode())
+    try:
+        done = replay_story(story, setting, request.costs, seed=seed)
+    except HoldfastError as error:
+        return row | {"note": "; ".join(filter(None, (*notes, str(error))))}
+    if done.failures:
+        notes.append(f"the assignor refused the group in {done.failures} rounds")
+    if done.gave_up:
+        notes.append("the group did not become still")
+    numbers = _numbers(done, hand_over.ms / 1000)
+    agreed = _fidelity(story, setting, done, numbers)
+    return row | numbers | agreed | {"note": "; ".join(filter(None, notes)) or None}
+
+
+def _costs(story: Story, setting: ReplaySettings, request: Request, hand_over: Assumed) -> str:
+    """What a row takes for granted, as JSON: each cost in ms, and where it comes from."""
+    found = {HAND_OVER: hand_over}
+    if setting.policy == "kip848":
+        found["broker-session"] = request.costs.of("broker-session")
+    else:
+        found["session"] = request.costs.session(story)
+    found["restart"] = request.costs.restart(story)
+    return json.dumps({name: cost.to_dict() for name, cost in found.items()})
+
+
+def _numbers(done: ReplayCost, hand_over_seconds: float) -> dict[str, Any]:
+    """What was counted, and seconds: as they are, and with what hand-overs cost.
+
+    A round of members that take so long for a hand-over is over when one has been made.
+    """
+    disturbed = max(1, done.n_disturbances)
+    free = (
+        done.absence_seconds,
+        done.longest_absence_seconds,
+        done.balancing_seconds / disturbed,
+    )
+    hand_overs = (done.revocations, min(1, done.revocations), done.rebalances / disturbed)
+    row: dict[str, Any] = {
+        "rebalances": done.rebalances,
+        "moved": done.moved,
+        "moved_to_third": done.moved_to_third,
+        "revocations": done.revocations,
+    }
+    for name, seconds, count in zip(SECONDS, free, hand_overs, strict=True):
+        row[f"{name}_low"] = round(seconds, 3)
+        row[name] = round(seconds + count * hand_over_seconds, 3)
+    return row
+
+
+def _fidelity(
+    story: Story, setting: ReplaySettings, done: ReplayCost, numbers: Mapping[str, Any]
+) -> dict[str, float | None]:
+    """Agreements of the actual replay; None where nothing was recorded to agree with."""
+    if not setting.actual or not story.n_events:
+        return {}
+    recorded = [places for session in story.sessions for places in session.generations]
+    stopped = "partition_seconds_stopped"
+    bounds = (story.pause_lower_seconds, story.pause_upper_seconds)
+    told = (numbers[f"{stopped}_low"], numbers[stopped])
+    found = (
+        agreement_of_sequences(recorded, done.generations),
+        agreement_of_counts(story.moved, done.moved),
+        None if story.blind else agreement_of_bounds(told, bounds),
+    )
+    return dict(zip(FIDELITY[1:], found, strict=True))
+
+
+def settings_of(story: Story, request: Request) -> list[ReplaySettings]:
+    """The actual setting of a story first, then the requested settings that differ from it."""
+    actual, _ = actual_setting(story, request.default_delay_ms)
+    same = replace(actual, actual=False)
+    return [actual, *(s for s in request.settings if _key(s) != _key(same))]
+
+
+def _key(setting: ReplaySettings) -> tuple[str | int | bool, ...]:
+    if setting.policy == "kip848":  # the model has one assignor, whatever the broker's is called
+        return (setting.policy,)
+    extra = (setting.delay_ms,) if setting.defers else ()
+    return (setting.policy, setting.assignor, *extra)
+
+
+def replay_task(request: Request) -> BatchTask:
+    """Rows of (story, setting), both JSON, to rows of :data:`REPLAY`."""
+    plain = replace(request, settings=())
+
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            pairs = zip(batch["story"].to_pylist(), batch["setting"].to_pylist(), strict=True)
+            rows = [
+                replay_rows(Story.from_json(story), ReplaySettings(**json.loads(setting)), plain)
+                for story, setting in pairs
+            ]
+            yield from pa.Table.from_pylist(rows, schema=REPLAY).to_batches()
+
+    return run
+
+
+def replay(
+    spark: Callable[[], SparkSession] | None,
+    stories: Sequence[Story],
+    request: Request,
+    *,
+    track: Callable[[Sequence[pa.RecordBatch]], Iterable[pa.RecordBatch]] = iter,
+) -> pa.Table:
+    """Replay every story under every setting, and under its own.
+
+    Parameters
+    ----------
+    spark : callable or None
+        Gives the session, if there is enough to do to use one.
+    stories : sequence of Story
+        From :func:`holdfast.fleet.pipeline.replay.story.stories`.
+    track : callable
+        Passes on what this process works off one by one, for a progress bar.
+
+    Returns
+    -------
+    Table of REPLAY
+        Sorted by group; the actual setting first, the others in the order of the request.
+    """
+    pairs = [(story, setting) for story in stories for setting in settings_of(story, request)]
+    inputs = [Input(rows=_dealt(pairs, track), into=replay_task(request))]
+    step = Step(what="what is to be replayed", inputs=inputs, schema=REPLAY)
+    return _ordered(run(spark, step).rows, pairs)
+
+
+def _dealt(
+    pairs: Sequence[Pair], track: Callable[[Sequence[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+) -> HeldRows:
+    """Stories and settings as JSON; each task on Spark has its share of the long stories."""
+    n_tasks = max(1, -(-len(pairs) // ROWS_PER_TASK))
+    longest = sorted(pairs, key=lambda pair: -pair[0].n_events)
+    dealt = [pair for task in range(n_tasks) for pair in longest[task::n_tasks]]
+    texts = {story.group: story.to_json() for story, _ in dealt}
+    rows = pa.table(
+        {
+            "story": pa.array([texts[story.group] for story, _ in dealt], pa.string()),
+            "setting": pa.array([json.dumps(asdict(setting)) for _, setting in dealt], pa.string()),
+        }
+    )
+    return HeldRows(
+        rows=rows,
+        cost_rows=EVENT_COST * sum(story.n_events + 1 for story, _ in pairs),
+        task_rows=max(1, -(-len(pairs) // n_tasks)),
+        here_rows=1,
+        track=track,
+    )
+
+
+def _ordered(done: pa.Table, pairs: Sequence[Pair]) -> pa.Table:
+    """Rows in the order of the pairs, each with the fidelity of its group."""
+    rows = {_row_key(row): row for row in done.to_pylist()}
+    of_group: dict[str, list[dict[str, Any]]] = {}
+    for row in rows.values():
+        of_group.setdefault(row["group"], []).append(row)
+    faith = {group: _faith(found) for group, found in of_group.items()}
+    found = []
+    for story, setting in pairs:
+        row = rows[story.group, *_key(setting), setting.actual]
+        found.append(row | faith[story.group])
+    return pa.Table.from_pylist(found, schema=REPLAY)
+
+
+def _faith(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The fidelity of a group: the worst agreement of its actual setting."""
+    (actual,) = [row for row in rows if row["actual"]]
+    agreements = [actual[name] for name in FIDELITY[1:]]
+    return dict(zip(FIDELITY, (fidelity(agreements), *agreements), strict=True))
+
+
+def _row_key(row: dict[str, Any]) -> tuple[str | int | bool, ...]:
+    if row["policy"] == "kip848":
+        return (row["group"], row["policy"], row["actual"])
+    extra = (row["delay_ms"],) if row["delay_ms"] is not None else ()
+    return (row["group"], row["policy"], row["assignor"], *extra, row["actual"])

@@ -1,0 +1,285 @@
+"""One session of a story in a world of the machines.
+
+**Rules.** A happening comes when the story says, or later if the group is not yet still where it
+was still in the story. Quiet time is cut short. Hand-overs cost nothing: members notice a round
+within :data:`BEAT_MS`, and a stop shorter than :data:`ABSENCE_MS` is counted, but adds no seconds.
+So the seconds of a replay are those in which a member was awaited: until its session ended, until
+it was back, or until a delay was over.
+
+**Strategy.** A session wires a world (:meth:`ReplayedSession.new_world`) and does one happening
+after the other; numbers are taken when the group is still and no member is away for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, assert_never
+
+from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.wire.layouts.offsets_schemas import RecordType
+from holdfast.core.wire.one.offsets_records import decode_record
+from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS
+from holdfast.fleet.pipeline.replay.costs import HAND_OVERS, ReplayCosts, runs
+from holdfast.fleet.pipeline.replay.happenings import Do, Happening, RecordedSession, Story
+from holdfast.fleet.pipeline.replay.settings import ReplaySettings, offered
+from holdfast.sim.world.calm import all_calm
+from holdfast.sim.world.costs import Costs
+from holdfast.sim.world.world import World, WorldOptions
+
+SETTLE_MS = 3_600_000
+QUIET_MS = 4_000
+STEP_MS = 250
+BEAT_MS = 250
+"""Between two heartbeats: as seldom as hand-overs that cost nothing allow."""
+ABSENCE_MS = 1_000
+"""A stop that is shorter is a hand-over."""
+QUICK = Costs(
+    heartbeat_ms=BEAT_MS,
+    poll_ms=20,
+    slow_members=0,
+    revoke_ms=0,
+    rebuild_ms=0,
+    initial_delay_ms=0,
+    latency_ms=1,
+    follow_up_ms=20,
+)
+"""Members whose hand-overs cost nothing."""
+GROUP_KEY = RecordType.GROUP_METADATA.to_bytes(2, "big")
+"""How the key of a record of a classic group begins."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ReplayCost:
+    """What a story cost under some settings.
+
+    Parameters
+    ----------
+    revocations : int
+        How often a partition was taken from its owner: each of them is a hand-over.
+    absence_seconds, longest_absence_seconds : float
+        Partition-seconds without an owner if hand-overs cost nothing; the longest of one partition.
+    generations : list of tuple of int
+        Places of the members of each completed generation, where they were wanted.
+    n_disturbances : int
+        Times in which the group was not still.
+    gave_up : bool
+        Rounds did not end, or a group never became still.
+    failures : int
+        Rounds in which the leader could not plan, and every member kept its partitions.
+    """
+
+    rebalances: int = 0
+    moved: int = 0
+    moved_to_third: int = 0
+    revocations: int = 0
+    absence_seconds: float = 0.0
+    longest_absence_seconds: float = 0.0
+    balancing_seconds: float = 0.0
+    n_disturbances: int = 0
+    generations: list[tuple[int, ...]] = field(default_factory=list)
+    gave_up: bool = False
+    failures: int = 0
+
+
+class ReplayedSession:
+    """One session in a world."""
+
+    def __init__(
+        self,
+        story: Story,
+        session: RecordedSession,
+        setting: ReplaySettings,
+        costs: ReplayCosts,
+        seed: int,
+    ):
+        self.story, self.session, self.setting = story, session, setting
+        self.costs = self.quick_costs(costs)
+        width = len(str(max(9_999, len(story.places))))
+        self.base = 0 if width == 4 else 10**width
+        self.world: Any = self.new_world(seed)
+        self.world.ledger.least_ms = ABSENCE_MS
+        self.place_of: dict[str, int] = {}
+        self.patience_ms = setting.delay_ms + setting.interval_ms + 2 * self.costs.session_ms
+        self.patience_ms += 60_000
+        self.begun_ms: int | None = None  # when the group was last disturbed
+        self.opened = False  # a disturbance whose numbers are not taken yet
+        self.rounds = 0
+        self.balancing_ms = 0
+
+    def quick_costs(self, costs: ReplayCosts) -> Costs:
+        """Members whose hand-overs cost nothing, with the sessions of the story."""
+        session_ms = costs.session(self.story).ms
+        rebalance_ms = (
+            self.story.rebalance_ms if self.story.rebalance_ms > 0 else QUICK.rebalance_ms
+        )
+        client = runs(self.story, self.setting.policy)
+        return replace(
+            QUICK,
+            session_ms=session_ms,
+            rebalance_ms=min(rebalance_ms, INT32_MAX),
+            heartbeat_ms=max(1, min(BEAT_MS, session_ms // 3)),
+            waiting_stops=100 if HAND_OVERS[client].stops_all else 0,
+        )
+
+    def new_world(self, seed: int) -> Any:
+        """A world of the machines, or what stands for one."""
+        assignors = offered(self.setting, self.story.lags, workers=self.story.workers)
+        return World(
+            WorldOptions(
+                assignors=lambda slot: assignors,
+                partitions=dict(self.session.partitions),
+                costs=self.costs,
+                static=self.story.static,
+                delay_ms=self.setting.delay_ms if self.setting.defers else 0,
+                check=False,
+            ),
+            seed,
+        )
+
+    def play(self, total: ReplayCost) -> None:
+        """Play the session and add what it cost."""
+        world = self.world
+        for slot in self.session.slots:
+            self._start(slot, self.story.asked.get(slot, ()))
+            world.run(world.now_ms + 1_000 // len(self.session.slots))
+        self._wait(world.now_ms + SETTLE_MS)
+        world.ledger.begin(world.now_ms)
+        self.rounds, records = world.rounds, len(world.log)
+        shift_ms = world.now_ms
+        returns = _returns(self.story, self.session)
+        for index, happening in enumerate(self.session.happenings):
+            due_ms = happening.at_ms + shift_ms
+            self._wait(due_ms)
+            if self.still():
+                shift_ms -= due_ms - world.now_ms
+                due_ms = world.now_ms
+                if not returns[index]:
+                    self._take(total)
+            world.run(max(world.now_ms, due_ms))
+            self._do(happening)
+            shift_ms += max(0, world.now_ms - due_ms)
+        self._wait(world.now_ms + SETTLE_MS)
+        total.gave_up |= not self.still()
+        self._take(total)
+        total.gave_up |= any(v.rule == "L4" for v in world.ledger.violations)
+        refused = ("could not plan", "plans this round instead")
+        total.failures += sum(any(r in text for r in refused) for text in world.warnings)
+        if self.setting.actual:
+            total.generations += self.generations(records)
+
+    def _start(self, slot: int, topics: tuple[str, ...]) -> None:
+        self.world.subscriptions[self.base + slot] = topics
+        process = self.world.start(self.base + slot)
+        process.slot = self.place_of[process.client] = self.story.places[slot]
+        self.place_of[process.client.partition(".")[0]] = process.slot  # its client id, maybe
+
+    def _do(self, happening: Happening) -> None:
+        world, slot = self.world, self.base + happening.slot
+        if self.begun_ms is None:
+            self.begun_ms = world.now_ms
+        self.opened = True
+        match happening.do:
+            case Do.START:
+                if happening.expired:
+                    world.clock.run_while(lambda: self.known(slot), world.now_ms + SETTLE_MS, 1)
+                self._start(happening.slot, happening.topics)
+            case Do.STOP:
+                world.stop(slot, returns=happening.returns)
+            case Do.CRASH:
+                world.crash(slot)
+            case Do.SUBSCRIBE:
+                world.subscribe(slot, happening.topics)
+            case Do.RESIZE:
+                world.resize(happening.topics[0], happening.count)
+            case _ as never:
+                assert_never(never)
+
+    def known(self, slot: int) -> bool:
+        """Whether the coordinator still has the static member of a slot."""
+        coordinator, process = self.world.coordinator, self.world.slots[slot]
+        return coordinator is not None and process.member.member_id in coordinator.members
+
+    def _wait(self, until_ms: int) -> None:
+        """Go on until the group is still, or to a time."""
+        world = self.world
+        while not self.still() and world.now_ms < until_ms:
+            world.run(min(world.now_ms + STEP_MS, until_ms))
+        if self.still() and self.begun_ms is not None:
+            self.balancing_ms += max(0, world.counts.last_round_ms - self.begun_ms)
+            self.begun_ms = None
+
+    def still(self) -> bool:
+        """Whether nothing more happens before the next happening."""
+        world = self.world
+        quiet_ms = world.now_ms - max(world.counts.last_round_ms, self.begun_ms or 0)
+        if quiet_ms < QUIET_MS:
+            return False
+        living, coordinator = world.living(), world.coordinator
+        if living and quiet_ms >= self.patience_ms:
+            return True
+        if not living or coordinator is None or len(coordinator.members) != len(living):
+            return False
+        wanted = {topic for process in living for topic in process.member.data.topics}
+        n_wanted = sum(n for topic, n in world.partitions.items() if topic in wanted)
+        return sum(len(p.running) for p in living) >= n_wanted and all_calm(living)
+
+    def _take(self, total: ReplayCost) -> None:
+        """Take the numbers of a disturbance that is over."""
+        if not self.opened:
+            return
+        world, ledger = self.world, self.world.ledger
+        ledger.finish(world.now_ms)
+        total.rebalances += world.rounds - self.rounds
+        total.moved += ledger.moved
+        total.moved_to_third += ledger.moved_to_third
+        total.revocations += ledger.stops
+        total.absence_seconds += ledger.stopped_seconds
+        total.longest_absence_seconds = max(total.longest_absence_seconds, ledger.longest_seconds)
+        total.balancing_seconds += self.balancing_ms / 1000
+        total.n_disturbances += 1
+        ledger.begin(world.now_ms)
+        self.rounds, self.balancing_ms, self.opened = world.rounds, 0, False
+
+    def generations(self, first: int) -> list[tuple[int, ...]]:
+        """Places of the members of each generation in the log, from a record on."""
+        found = []
+        number = _generation_before(self.world.log[:first])
+        for _, key, value in self.world.log[first:]:
+            if not key.startswith(GROUP_KEY) or value is None:
+                continue
+            content: Any = decode_record(key, value).value
+            if content["generation"] != number and content["members"]:
+                places = (self.place_of[m["clientId"]] for m in content["members"])
+                found.append(tuple(sorted(places)))
+            number = content["generation"]
+        return found
+
+
+def _generation_before(log: Sequence[tuple[int, bytes, bytes | None]]) -> int:
+    for _, key, value in reversed(log):
+        if key.startswith(GROUP_KEY) and value is not None:
+            content: Any = decode_record(key, value).value
+            return int(content["generation"])
+    return -1
+
+
+def _returns(story: Story, session: RecordedSession) -> list[bool]:
+    """Whether, before each happening, a member is away that comes back soon."""
+    back: dict[int, int] = {}
+    away_until: list[int] = []
+    for h in reversed(session.happenings):
+        place = story.places[h.slot] if h.slot >= 0 else -1
+        until = -1
+        if h.do is Do.START:
+            back[place] = h.at_ms
+        elif h.do in (Do.STOP, Do.CRASH):
+            again_ms = back.pop(place, None)
+            if again_ms is not None and again_ms - h.at_ms <= RESTART_WINDOW_SECONDS * 1_000:
+                until = again_ms
+        away_until.append(until)
+    found, until = [], -1
+    for h, mine in zip(session.happenings, reversed(away_until), strict=True):
+        found.append(h.at_ms <= until)
+        until = max(until, mine)
+    return found

@@ -1,0 +1,144 @@
+"""The settings to replay a story under, and what members offer under them.
+
+**Rules.** A name of a policy, an assignor or a baseline means here what it means everywhere
+(:mod:`holdfast.core.machine.policies`, :mod:`holdfast.sim.baselines`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.core.assignors.registry import ASSIGNORS, in_mode
+from holdfast.core.machine.leader.designs import Assignor, LeaderRound
+from holdfast.core.machine.leader.embedded import Instruction, MemberView
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.offers import assignors_for
+from holdfast.core.machine.policies import DEFAULTS, POLICIES, find_policy, policy_of_protocol
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.limits import INT32_MAX
+from holdfast.errors import ConfigError
+from holdfast.fleet.pipeline.replay.happenings import Story
+from holdfast.sim.baselines import BASELINES
+from holdfast.sim.baselines.connect import ConnectAssignor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings:
+    """Settings to replay a story under.
+
+    Parameters
+    ----------
+    policy : str
+        A name of :data:`holdfast.core.machine.policies.POLICIES`.
+    assignor : str
+        Name in the registry.
+    delay_ms, batch, interval_ms : int
+        As :class:`holdfast.core.machine.policy.Policy` has them.
+    actual : bool
+        These are the settings that the group really had, as far as the records show.
+    """
+
+    policy: str
+    assignor: str
+    delay_ms: int = 0
+    batch: int = DEFAULTS.batch
+    interval_ms: int = DEFAULTS.interval_ms
+    actual: bool = False
+
+    @property
+    def defers(self) -> bool:
+        """Whether lost partitions wait."""
+        if self.policy in BASELINES:
+            return self.policy == "connect"
+        return find_policy(self.policy).defers
+
+
+@dataclass(frozen=True, slots=True)
+class KnowsLags:
+    """An assignor with the lag of every partition."""
+
+    inner: Assignor
+    lags: Mapping[str, Sequence[int]]
+
+    @property
+    def name(self) -> str:
+        """As the assignor has it."""
+        return self.inner.name
+
+    @property
+    def modes(self) -> frozenset[RebalanceMode]:
+        """As the assignor has them."""
+        return self.inner.modes
+
+    def subscribe(self, view: MemberView) -> bytes:
+        """As the assignor does."""
+        return self.inner.subscribe(view)
+
+    def read(self, assignment: bytes) -> Instruction:
+        """As the assignor does."""
+        return self.inner.read(assignment)
+
+    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
+        """As the assignor does, with lags."""
+        return self.inner.lead(replace(turn, lags=self.lags))
+
+    def stay(self, turn: LeaderRound) -> dict[str, bytes]:
+        """As the assignor does."""
+        return self.inner.stay(turn)
+
+
+def offered(
+    setting: ReplaySettings, lags: Mapping[str, Sequence[int]], *, workers: bool = False
+) -> tuple[Assignor, ...]:
+    """What members offer under these settings; ``workers``: topics stand for kinds of resources.
+
+    Raises
+    ------
+    ConfigError
+        There is no such policy or assignor, or they do not go together.
+    """
+    if setting.policy in BASELINES:
+        return (ConnectAssignor(delay_ms=setting.delay_ms, by_kind=workers),)
+    row = find_policy(setting.policy)
+    name: str | None = setting.assignor
+    if row.design is None:
+        name = in_mode(setting.assignor, cooperative=row.cooperative)
+    if name is None:
+        raise ConfigError(f"{setting.assignor} has no cooperative form; use holdfast-simple")
+    options = Policy(
+        delay_ms=setting.delay_ms, batch=setting.batch, interval_ms=setting.interval_ms
+    )
+    made = assignors_for(setting.policy, options, (name,))
+    return tuple(KnowsLags(a, lags) for a in made) if lags else made
+
+
+def actual_setting(story: Story, default_delay_ms: int) -> tuple[ReplaySettings, str]:
+    """The settings that a group had, and a note where they are a guess."""
+    protocol, note = story.protocol or "", ""
+    if story.kip848:
+        return ReplaySettings(policy="kip848", assignor=protocol or "uniform", actual=True), ""
+    if story.refused:
+        name = "simple" if story.cooperative else "eager"
+        return ReplaySettings(policy=name, assignor=protocol, actual=True), ""
+    if name := story.imitated_by:
+        made = ReplaySettings(policy=name, assignor=name, actual=True)
+        return _with_delay(made, story, default_delay_ms, note)
+    row = policy_of_protocol(protocol)
+    if row is None:
+        row = POLICIES["simple" if story.cooperative else "eager"]
+        note = f"the assignor {protocol!r} is not known here: replayed as the nearest one"
+    assignor = protocol if protocol in ASSIGNORS else row.assignors[0]
+    made = ReplaySettings(policy=row.name, assignor=assignor, actual=True)
+    return _with_delay(made, story, default_delay_ms, note)
+
+
+def _with_delay(
+    made: ReplaySettings, story: Story, default_delay_ms: int, note: str
+) -> tuple[ReplaySettings, str]:
+    """The settings with the delay that the group's assignments name, or a guess."""
+    if not made.defers:
+        return made, note
+    if story.delay_ms < 0:
+        return replace(made, delay_ms=default_delay_ms), "the delay is a guess"
+    return replace(made, delay_ms=min(story.delay_ms, INT32_MAX)), note

@@ -1,0 +1,533 @@
+"""A group's story, ready to be replayed: members that came, went and subscribed.
+
+**Rules.** A story is made from the tables alone, and every guess in it is listed here. A *place* is
+a member that keeps its identity over restarts: by its instance id, or else by client id and host if
+it returns within ``RESTART_WINDOW_SECONDS``. A *slot* is one member id. Slots are numbered in the
+order of the ids, so an assignor that deals by id deals as it did.
+
+A *session* is a run of generations with members. While a group is empty no policy can do anything,
+so that time is left out. A session begins with its first generation, which is no happening.
+
+**Strategy.** Two successive generations differ by the members that came and the members that went.
+Each of them becomes a happening at a guessed time. What one record shows happens at once, for it
+was one round:
+
+==========================  =====================================================================
+happening                   when
+==========================  =====================================================================
+start, subscribe, resize    :data:`ROUND_MS` before the record
+stop (it said goodbye)      the same; a static member that comes back, which makes no round: its
+                            last sign
+crash (it went silent)      a session before the record, and not before its last sign. A member went
+                            silent if a broker's log says that its session ended, or if no log says
+                            how it went and its last commit is ``GOODBYE`` of a session before the
+                            record
+start of a member that      in an eager group the last sign of those that stayed: they stopped when
+crashed in the same record  it joined, and waited for the dead one. Else after the usual absence of
+                            the group's members, or the restart of the costs
+restart of a static member  it expired, or there would be no new generation: a crash a session
+in a new generation         before the record, and a start as it expires
+==========================  =====================================================================
+
+A KIP-848 coordinator writes its record when a member comes or goes, so there a happening is at its
+record.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from holdfast.core.kinds.kind import GroupKind, GroupType
+from holdfast.core.machine.policies import policy_of_protocol
+from holdfast.core.model.limits import believed_size
+from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS, works_on
+from holdfast.fleet.pipeline.ingest.generations import STABLE
+from holdfast.fleet.pipeline.replay.costs import ReplayCosts
+from holdfast.fleet.pipeline.replay.happenings import (
+    Do,
+    Happening,
+    RecordedSession,
+    Story,
+)
+from holdfast.fleet.pipeline.replay.resources import as_kinds, workers_of
+from holdfast.fleet.pipeline.replay.rows import (
+    GroupRows,
+    RecordedGeneration,
+    RecordedMember,
+    group_rows,
+)
+from holdfast.fleet.tables.reading import Tables
+
+MAX_GENERATIONS: Final = 1_000
+"""A story has only so many generations, the newest; a note says how many are left out."""
+
+ROUND_MS: Final = 500
+"""A round of members that notice it at once is over so soon."""
+
+GOODBYE: Final = 2 / 3
+"""A member that was silent for this part of its session, or more, did not say goodbye: its last
+heartbeat came a session before it was removed, and its last commit up to a heartbeat earlier."""
+
+JOINED_MS: Final = 5_000
+"""A member of a KIP-848 group has its partitions so soon; a later sign of it is a commit."""
+
+WENT: Final[Mapping[str, Do]] = {
+    "leave": Do.STOP,
+    "session_timeout": Do.CRASH,
+}
+"""Stated causes of a rebalance that say how its members went."""
+
+GROWTH: Final = ("partition_count_change", "configuration_change")
+"""Causes of a rebalance that may bring partitions, or connectors and tasks."""
+
+
+def stories(
+    tables: Tables,
+    topics: Mapping[str, int] | None = None,
+    *,
+    groups: Sequence[str] | None = None,
+    costs: ReplayCosts | None = None,
+    lags: bool = False,
+) -> Iterator[Story]:
+    """The story of every group that ever had members.
+
+    Parameters
+    ----------
+    tables : holdfast.fleet.tables.reading.Tables
+        Tables of a history.
+    topics : mapping, optional
+        Topic to number of partitions; for other topics it is inferred from the assignments.
+    groups : sequence of str, optional
+        Only these.
+    costs : ReplayCosts, optional
+        Restart times and sessions that guesses of time rest on.
+    lags : bool
+        Bring the lag of every partition too.
+    """
+    for rows in group_rows(tables, groups=groups, lags=lags):
+        story = story_of(rows, topics or {}, costs or ReplayCosts())
+        if story is not None:
+            yield story
+
+
+def story_of(rows: GroupRows, topics: Mapping[str, int], costs: ReplayCosts) -> Story | None:
+    """One group's story; None if it never had members that can be read."""
+    if not any(row.state == STABLE and row.members for row in rows.generations):
+        return None
+    workers = workers_of(rows)
+    return _StoryBuilder(as_kinds(rows), {} if workers else topics, costs, workers).story()
+
+
+@dataclass(slots=True)
+class _KnownMembers:
+    """Slots and places of members: a slot per member id (or instance id), a place per identity."""
+
+    static: bool
+    slot_of: dict[str, int]
+    place: list[int]
+    asked: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: GroupRows) -> _KnownMembers:
+        members = [m for row in rows.generations for m in row.members]
+        static = all(m.instance_id for m in members)
+        names = sorted({_name(m, static=static) for m in members})
+        place = list(range(len(names))) if static else [-1] * len(names)
+        return cls(static=static, slot_of={n: i for i, n in enumerate(names)}, place=place)
+
+    def slot(self, member: RecordedMember) -> int:
+        return self.slot_of[_name(member, static=self.static)]
+
+
+def _name(member: RecordedMember, *, static: bool) -> str:
+    return str(member.instance_id) if static else member.member_id
+
+
+def _refused(rows: Sequence[RecordedGeneration]) -> str:
+    """Why a group has no replay: the last of its generations that takes no assignor of ours."""
+    none = [row.kind.no_replay.get(row.protocol or "") for row in rows]
+    other = [row.kind.own_assignment for row in reversed(rows) if row.kind.resource_kind is None]
+    return next(filter(None, [*none, *other]), "")
+
+
+class _StoryBuilder:
+    """Walks through one group's generations."""
+
+    def __init__(
+        self,
+        rows: GroupRows,
+        topics: Mapping[str, int],
+        costs: ReplayCosts,
+        workers: GroupKind | None,
+    ):
+        self.rows, self.note, self.workers = rows, "", workers
+        n_rows = len(rows.generations)
+        if n_rows > MAX_GENERATIONS:
+            self.note = f"the newest {MAX_GENERATIONS} of {n_rows} generations"
+            del rows.generations[:-MAX_GENERATIONS]
+        self.known = _KnownMembers.of(rows)
+        self.costs = costs
+        self.kip848 = rows.generations[-1].group_type == GroupType.CONSUMER
+        self.lead_ms = 0 if self.kip848 else ROUND_MS
+        restarts = _restarts(rows)
+        self.restart_ms = int(np.median(restarts)) if restarts else -1
+        self.n_places = len(self.known.place) if self.known.static else 0
+        self.gone: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        self.places_by_instance: dict[str, int] = {}
+        self.sizes = _sizes(rows, topics)
+        self.partitions = _first_counts(rows, self.sizes)
+        self.sessions: list[RecordedSession] = []
+        self.moved = 0
+        self.pause = [0.0, 0.0]
+        self.away = False
+        self.n_configured = 0
+
+    def story(self) -> Story:
+        rows = self.rows.generations
+        for run in _runs(rows):
+            self._add_session(run)
+        if self.n_configured:
+            left = f"{self.n_configured} rounds of other configurations, which every policy has"
+            self.note = "; ".join(filter(None, (self.note, f"without {left}")))
+        members = [m for row in rows for m in row.members]
+        protocol = _most([row.protocol for row in rows if row.protocol])
+        imitated_by = "" if self.workers is None else self.workers.imitated_by
+        cooperative = bool(imitated_by) or any(works_on(row.kind, protocol) for row in rows)
+        return Story(
+            group=self.rows.group,
+            protocol=protocol,
+            cooperative=cooperative,
+            static=self.known.static,
+            places=tuple(self.known.place),
+            asked=self.known.asked,
+            session_ms=_most([m.session_ms for m in members if m.session_ms]) or -1,
+            rebalance_ms=_most([m.rebalance_ms for m in members if m.rebalance_ms]) or -1,
+            delay_ms=_delay_told(self.rows),
+            n_partitions=max(sum(len(o) for o in row.owned) for row in rows),
+            moved=self.moved,
+            pause_lower_seconds=self.pause[0],
+            pause_upper_seconds=self.pause[1],
+            sessions=tuple(self.sessions),
+            lags=_lag_columns(self.rows.lags, self.sizes),
+            note=self.note,
+            blind=cooperative and self.away,
+            restart_ms=self.restart_ms,
+            client=client_of(self.rows),
+            kip848=self.kip848,
+            refused=_refused(rows),
+            workers=self.workers is not None,
+            imitated_by=imitated_by,
+        )
+
+    def _add_session(self, run: Sequence[int]) -> None:
+        """The generations at these indices are one session."""
+        first = self.rows.generations[run[0]]
+        begin_ms = first.time_ms
+        for member in first.members:
+            self._place(member, first.time_ms)
+            self._ask(member)
+        slots = tuple(sorted({self.known.slot(m) for m in first.members}))
+        partitions = dict(self.partitions)
+        happenings: list[Happening] = []
+        generations = []
+        last = self._owners(first)
+        for before, index in itertools.pairwise(run):
+            row = self.rows.generations[index]
+            found = self._between(before, index, begin_ms)
+            happenings += found
+            if row.number == self.rows.generations[before].number:
+                continue
+            if not found and self.rows.cause_of(row) == "configuration_change":
+                self.n_configured += 1  # nobody came or went, and nothing is new to be divided
+            else:
+                generations.append(tuple(sorted(self._place_of(m) for m in row.members)))
+            now = self._owners(row)
+            self.moved += sum(last.get(tp, place) != place for tp, place in now.items())
+            last |= now
+            for i, value in enumerate(self.rows.pauses_of(row)):
+                self.pause[i] += value
+        happenings.sort(key=lambda h: h.at_ms)
+        self.sessions.append(
+            RecordedSession(
+                partitions=partitions,
+                slots=slots,
+                happenings=tuple(happenings),
+                generations=tuple(generations),
+            )
+        )
+
+    def _owners(self, row: RecordedGeneration) -> dict[tuple[str, int], int]:
+        """Place of the owner of each partition; of two owners the smallest id."""
+        found: dict[tuple[str, int], int] = {}
+        pairs = sorted(zip(row.members, row.owned, strict=True), key=lambda p: p[0].member_id)
+        for member, owned in reversed(pairs):
+            found |= dict.fromkeys(owned, self._place_of(member))
+        return found
+
+    def _place_of(self, member: RecordedMember) -> int:
+        return self.known.place[self.known.slot(member)]
+
+    def _ask(self, member: RecordedMember) -> None:
+        self.known.asked.setdefault(self.known.slot(member), member.topics)
+
+    def _place(self, member: RecordedMember, time_ms: int) -> None:
+        """Find the place of a member that came."""
+        slot = self.known.slot(member)
+        if self.known.place[slot] >= 0:
+            return
+        waiting = self.gone.get((member.client_id, member.client_host), [])
+        place = self.places_by_instance.get(member.instance_id or "", -1)
+        if place < 0 and waiting and not member.instance_id:
+            since_ms, gone = waiting.pop()
+            if time_ms - since_ms <= RESTART_WINDOW_SECONDS * 1_000:
+                place = gone
+        if place < 0:
+            place, self.n_places = self.n_places, self.n_places + 1
+        self.known.place[slot] = place
+        if member.instance_id:
+            self.places_by_instance[member.instance_id] = place
+
+    def _between(self, before: int, after: int, begin_ms: int) -> list[Happening]:
+        """What happened between two successive generations."""
+        old, new = self.rows.generations[before], self.rows.generations[after]
+        floor_ms = old.time_ms + 1
+        at_ms = max(floor_ms, new.time_ms - self.lead_ms)
+        stays = {(m.member_id, self.known.slot(m)) for m in new.members}
+        found = []
+        for member in [m for m in old.members if (m.member_id, self.known.slot(m)) not in stays]:
+            do, when = self._departure(member, before, after)
+            slot = self.known.slot(member)
+            key = (member.client_id, member.client_host)
+            self.gone.setdefault(key, []).append((new.time_ms, self.known.place[slot]))
+            again = self.known.static and new.number == old.number
+            found.append(Happening(at_ms=max(floor_ms, when), do=do, slot=slot, returns=again))
+        left = {self.known.place[h.slot]: h for h in found}
+        was = {(m.member_id, self.known.slot(m)) for m in old.members}
+        came = [m for m in new.members if (m.member_id, self.known.slot(m)) not in was]
+        expired = self.known.static and new.number != old.number
+        found += [self._arrival(m, old, new, left, expired=expired) for m in came]
+        found += self._changes(old, new, at_ms)
+        return [replace(h, at_ms=h.at_ms - begin_ms) for h in found]
+
+    def _arrival(
+        self,
+        member: RecordedMember,
+        old: RecordedGeneration,
+        new: RecordedGeneration,
+        left: Mapping[int, Happening],
+        *,
+        expired: bool,
+    ) -> Happening:
+        """When a member came; ``left``: places that were left since the record before, and how."""
+        self._place(member, new.time_ms)
+        self._ask(member)
+        slot = self.known.slot(member)
+        gone = left.get(self.known.place[slot])
+        self.away |= self.known.static and gone is not None
+        at_ms = max(old.time_ms + 1, new.time_ms - self.lead_ms)
+        if gone is not None and gone.do is Do.CRASH and not expired:
+            at_ms = min(at_ms, self._return(gone.at_ms, old, new))
+        if gone is not None:
+            at_ms = max(gone.at_ms + 1, at_ms)
+        return Happening(
+            at_ms=at_ms,
+            do=Do.START,
+            slot=slot,
+            topics=member.topics,
+            expired=expired and gone is not None,
+        )
+
+    def _return(self, left_ms: int, old: RecordedGeneration, new: RecordedGeneration) -> int:
+        """When a member came back whose crash and return one record shows."""
+        stayed = {m.member_id for m in old.members} & {m.member_id for m in new.members}
+        own = [
+            tp
+            for member, owned in zip(old.members, old.owned, strict=True)
+            if member.member_id in stayed
+            for tp in owned
+        ]
+        waited_ms = -1 if self.kip848 else self.rows.last_sign_ms(new, own)
+        if waited_ms > old.time_ms:
+            return waited_ms
+        if self.restart_ms >= 0 and "restart" not in self.costs.given:
+            return left_ms + self.restart_ms
+        return left_ms + self.costs.of("restart").ms
+
+    def _departure(self, member: RecordedMember, before: int, after: int) -> tuple[Do, int]:
+        """How and when a member went: by the cause, by its last sign, or for want of it."""
+        old, new = self.rows.generations[before], self.rows.generations[after]
+        at_ms = new.time_ms - self.lead_ms
+        name = "broker-session" if old.group_type == GroupType.CONSUMER else "session"
+        session_ms = member.session_ms or self.costs.of(name).ms
+        returns = self.known.static and new.number == old.number
+        if self.known.static and not returns and _has(new, member.instance_id):
+            return Do.CRASH, new.time_ms - session_ms
+        owned = dict(zip((m.member_id for m in old.members), old.owned, strict=True))
+        seen_ms = self.rows.last_sign_ms(new, owned[member.member_id])
+        told_ms = self._joined(member, before) + JOINED_MS if self.kip848 else old.time_ms
+        silent = told_ms < seen_ms <= new.time_ms - GOODBYE * session_ms
+        do = WENT.get(self.rows.stated_cause_of(new), Do.CRASH if silent else Do.STOP)
+        if do is Do.CRASH:
+            return do, max(seen_ms, new.time_ms - session_ms)
+        return do, seen_ms if returns and seen_ms > old.time_ms else at_ms
+
+    def _joined(self, member: RecordedMember, before: int) -> int:
+        """When a member came that is in the generation at this index."""
+        at_ms = self.rows.generations[before].time_ms
+        for row in reversed(self.rows.generations[:before]):
+            if all(m.member_id != member.member_id for m in row.members):
+                break
+            at_ms = row.time_ms
+        return at_ms
+
+    def _changes(
+        self, old: RecordedGeneration, new: RecordedGeneration, at_ms: int
+    ) -> list[Happening]:
+        """Subscriptions and partition counts that changed."""
+        asked = {(m.member_id, self.known.slot(m)): m.topics for m in old.members}
+        found = [
+            Happening(at_ms=at_ms, do=Do.SUBSCRIBE, slot=slot, topics=m.topics)
+            for m, slot in ((m, self.known.slot(m)) for m in new.members)
+            if asked.get((m.member_id, slot), m.topics) != m.topics
+        ]
+        for topic, seen in sorted(new.counts.items()):
+            count = min(seen, self.sizes[topic])
+            if count > self.partitions.get(topic, 0):
+                self.partitions[topic] = count
+                found.append(Happening(at_ms=at_ms, do=Do.RESIZE, topics=(topic,), count=count))
+        return found
+
+
+def _has(row: RecordedGeneration, instance_id: str | None) -> bool:
+    return any(m.instance_id == instance_id for m in row.members)
+
+
+def _runs(rows: Sequence[RecordedGeneration]) -> Iterator[list[int]]:
+    """Indices of successive generations with members."""
+    run: list[int] = []
+    for index, row in enumerate(rows):
+        if row.state == STABLE and row.members:
+            run.append(index)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _sizes(rows: GroupRows, topics: Mapping[str, int]) -> dict[str, int]:
+    """Partitions of each topic at the end: as the cluster says, or by the highest number seen.
+
+    See :func:`holdfast.core.model.limits.believed_size`: no number decides alone how large a world
+    is.
+    """
+    seen: dict[str, set[int]] = {}
+    for row in rows.generations:
+        for own in row.owned:
+            for topic, partition in own:
+                seen.setdefault(topic, set()).add(partition)
+    highest = {topic: max(numbers) + 1 for topic, numbers in seen.items()}
+    asked = {t for row in rows.generations for m in row.members for t in m.topics}
+    found = {topic: topics.get(topic, 0) for topic in sorted(asked | set(seen))}
+    for topic, numbers in seen.items():
+        found[topic] = max(found[topic], believed_size(highest[topic], len(numbers)))
+    return {topic: size for topic, size in found.items() if size}
+
+
+def _lag_columns(
+    lags: Mapping[str, Mapping[int, int]], sizes: Mapping[str, int]
+) -> dict[str, tuple[int, ...]]:
+    """The lag of every partition of the story's topics; 0 where none is known."""
+    return {
+        topic: tuple(lags[topic].get(partition, 0) for partition in range(size))
+        for topic, size in sizes.items()
+        if topic in lags
+    }
+
+
+def _first_counts(rows: GroupRows, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Partitions of each topic at the start: those of the end, where they never grew.
+
+    A topic has grown where a rebalance has such a cause and brought numbers not seen before.
+    """
+    seen: dict[str, int] = {}
+    grew: dict[str, int] = {}
+    for row in rows.generations:
+        for topic, count in row.counts.items():
+            known = seen.get(topic, 0)
+            if known and count > known and rows.cause_of(row) in GROWTH:
+                grew.setdefault(topic, known)
+            seen[topic] = max(known, count)
+    return {topic: min(grew.get(topic, size), size) for topic, size in sizes.items()}
+
+
+def _delay_told(rows: GroupRows) -> int:
+    """The delay that the group's own assignments name, in ms; -1 if none of them does.
+
+    The round after a departure has the whole delay, later ones have what remains of it, so the
+    longest one counts. Where everything has an owner, Design III only paces its moves.
+    """
+    longest, most = -1, 0
+    for row in rows.generations:
+        if row.n_owned < most:
+            longest = max(longest, row.delay_ms)
+        most = max(most, row.n_owned)
+    return longest
+
+
+def _restarts(rows: GroupRows) -> list[int]:
+    """Absences, in ms, of members whose departure and return are in different records.
+
+    A place is taken by client id and host here. Above RESTART_WINDOW_SECONDS it is no absence.
+    """
+    gone: dict[tuple[str, str], list[int]] = {}
+    found = []
+    for before, after in itertools.pairwise(g for g in rows.generations if g.members):
+        was = {m.member_id for m in before.members}
+        now = {m.member_id for m in after.members}
+        left = [m for m in before.members if m.member_id not in now]
+        came = [m for m in after.members if m.member_id not in was]
+        for member in came:
+            since = gone.get((member.client_id, member.client_host))
+            if since:
+                away_ms = after.time_ms - since.pop()
+                if 0 <= away_ms <= RESTART_WINDOW_SECONDS * 1_000:
+                    found.append(away_ms)
+        for member in left:
+            own = dict(zip((m.member_id for m in before.members), before.owned, strict=True))
+            seen_ms = rows.last_sign_ms(after, own[member.member_id])
+            at_ms = seen_ms if seen_ms > before.time_ms else after.time_ms
+            gone.setdefault((member.client_id, member.client_host), []).append(at_ms)
+    return found
+
+
+def client_of(rows: GroupRows) -> str:
+    """What the members of a group run, as far as its records tell; "" where they do not.
+
+    librdkafka sends an empty rack where others send none. kafka-python and Java name their clients
+    unless they are told otherwise. Only holdfast has protocols of its own.
+    """
+    last = [m for g in rows.generations[-3:] for m in g.members]
+    if not last:
+        return ""
+    own = policy_of_protocol(rows.generations[-1].protocol or "")
+    if own is not None and own.design is not None:
+        return "holdfast"
+    if all(m.rack == "" for m in last):
+        return "librdkafka"
+    if all(m.client_id.startswith("kafka-python") for m in last):
+        return "kafka-python"
+    return "java" if all(m.client_id.startswith("consumer-") for m in last) else ""
+
+
+def _most(values: Sequence[Any]) -> Any:
+    """The most frequent value, the smallest of several; None if there is no value."""
+    if not values:
+        return None
+    found, counts = np.unique(np.array(values), return_counts=True)
+    return found[int(counts.argmax())].item()

@@ -1,0 +1,248 @@
+"""The one place that starts a Spark session.
+
+**Rules.** A setting that is already made (``spark-submit --conf``, ``spark-defaults.conf``, an
+existing session, ``conf=``) is never replaced. The rest of the pipeline takes ``spark`` as an
+argument and touches neither ``sparkContext`` nor ``_jvm``, so it runs on Spark Connect too.
+
+**Strategy.** Defaults are chosen for one machine: a local master, no UI, UTC, Arrow batches bound
+by bytes. ``useDeprecatedOffsetFetching`` must stand before a Kafka source is created: without it
+Spark plans no partition of the offsets topic and reads nothing, with no error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from holdfast.fleet.pipeline.call_log import hide_logins
+
+RUNTIME_CONF: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
+    "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "true",
+    "spark.sql.legacy.parquet.nanosAsLong": "true",
+}
+"""Settings that a running session takes too."""
+
+QUICK_RESULT: Final = "256m"
+"""Few records may have many bytes: beyond this, tasks write them and the driver takes none."""
+
+DELTA_CONF: Mapping[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # A log of ours has a few hundred files; Delta's 50 tasks to read one cost more than the write.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+
+def get_session(
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    kafka: bool = False,
+    delta: bool = False,
+    quick: bool = False,
+    remote: str | None = None,
+    app_name: str = "holdfast",
+) -> SparkSession:
+    """Return the active session, or start one.
+
+    Parameters
+    ----------
+    master : str, optional
+        Spark's master; ``local[*]`` where no other one is set.
+    conf : mapping, optional
+        Settings of the caller; they win over our defaults.
+    kafka : bool
+        Put the Kafka connector on the class path, as jars from the cache that
+        :mod:`holdfast.jvm.jars` fills (or from ``HOLDFAST_JARS``), unless jars are set already.
+    delta : bool
+        Put Delta Lake there too, and its settings.
+    quick : bool
+        Choose for little data: no second compiler and no generated code, which cost more to make
+        than they save below some hundred thousand records.
+    remote : str, optional
+        Address of a Spark Connect server (``sc://host``), or ``local[2]`` for a server that is
+        started here and ends with this process.
+
+    Raises
+    ------
+    AdapterError
+        No usable Java, or the connector cannot be had.
+    """
+    hide_logins()
+    wanted = dict(conf or {})
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return _with_runtime_conf(active, wanted)
+    address = remote or os.environ.get("SPARK_REMOTE")
+    if address and not address.startswith("local"):
+        builder = SparkSession.builder.remote(address)
+        return _with_runtime_conf(builder.getOrCreate(), wanted)
+    taken = already_set()
+    chosen = address or master or _master_of(wanted, taken)
+    _prepare_environment(chosen)
+    with _java_options(chosen, {*wanted, *taken}) as java_options:
+        settings = {
+            "spark.app.name": app_name,
+            **_defaults(
+                chosen, {*wanted, *taken}, java_options, kafka=kafka, delta=delta, quick=quick
+            ),
+        }
+        settings = {key: value for key, value in settings.items() if key not in taken}
+        settings.update(wanted)
+        if master is not None:
+            settings["spark.master"] = master
+        builder = SparkSession.builder
+        if address:
+            builder = builder.remote(address)
+            del settings["spark.master"]
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        return _with_runtime_conf(builder.getOrCreate(), wanted)
+
+
+def _master_of(wanted: Mapping[str, str], taken: Mapping[str, str]) -> str:
+    return wanted.get("spark.master") or taken.get("spark.master") or "local[*]"
+
+
+@contextmanager
+def _java_options(master: str, given: Collection[str]) -> Iterator[tuple[str, ...]]:
+    """Options of ours for the driver's JVM; it has to be started while the block runs."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # it runs already
+        yield ()
+        return
+    from holdfast.jvm.spark_java import java_for_spark
+
+    is_local = master == "local" or master.startswith("local[")
+    jars = Path(pyspark.__file__).parent / "jars"
+    with java_for_spark(jars, is_local=is_local) as options:
+        yield () if "spark.driver.extraClassPath" in given else options
+
+
+def _defaults(
+    chosen: str,
+    given: Collection[str],
+    java_options: Sequence[str],
+    *,
+    kafka: bool,
+    delta: bool,
+    quick: bool,
+) -> dict[str, str]:
+    log_config = Path(__file__).with_name("log4j2.properties")
+    defaults = {
+        **RUNTIME_CONF,
+        "spark.master": chosen,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": " ".join(
+            (f"-Dlog4j2.configurationFile={log_config.as_uri()}", *map(_quoted, java_options))
+        ),
+    }
+    if chosen.startswith("local"):
+        n_tasks = str(4 * local_cores(chosen))
+        defaults["spark.sql.shuffle.partitions"] = n_tasks
+        # Spark would join them until there are about as many as cores: then one core ends alone.
+        defaults["spark.sql.adaptive.coalescePartitions.minPartitionNum"] = n_tasks
+        defaults["spark.driver.memory"] = "2g"
+        # Rows come from Python and go to Python: loops that Spark writes for a plan, which Java has
+        # to compile, cost more than they spare.
+        defaults["spark.sql.codegen.wholeStage"] = "false"
+        defaults["spark.driver.host"] = "127.0.0.1"
+    if quick:
+        defaults["spark.driver.extraJavaOptions"] += " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        defaults["spark.sql.shuffle.partitions"] = str(local_cores(chosen))
+        defaults["spark.sql.adaptive.enabled"] = "false"
+        defaults["spark.driver.maxResultSize"] = QUICK_RESULT
+    if delta:
+        defaults.update(DELTA_CONF)
+    if (kafka or delta) and not {"spark.jars", "spark.jars.packages"} & set(given):
+        defaults["spark.jars"] = ",".join(str(jar) for jar in _jars(kafka=kafka, delta=delta))
+    return defaults
+
+
+def _quoted(option: str) -> str:
+    """An option as Spark splits them; quotes and backslashes stand in none of ours."""
+    return f'"{option}"' if " " in option else option
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session is a client of a Spark Connect server."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def local_cores(master: str) -> int:
+    """Cores of a local master: ``local`` 1, ``local[3]`` 3, ``local[*]`` all of this machine."""
+    inside = master.partition("[")[2].rstrip("]").partition(",")[0]
+    if inside == "*":
+        return os.cpu_count() or 1
+    return int(inside) if inside.isdigit() else 1
+
+
+def _jars(*, kafka: bool, delta: bool) -> list[Path]:
+    from holdfast.jvm.jars import connector_jars, delta_jars
+
+    found = connector_jars(pyspark.__version__) if kafka else []
+    return found + (delta_jars(pyspark.__version__) if delta else [])
+
+
+def _prepare_environment(master: str) -> None:
+    """Set Spark's Python and address, unless they are set already."""
+    if master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def already_set() -> dict[str, str]:
+    """Settings made outside this process: spark-submit's, or those of ``spark-defaults.conf``."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        from pyspark import SparkConf, SparkContext
+
+        # Without its JVM a SparkConf of Python's own is empty, and knows nothing of --conf.
+        SparkContext._ensure_initialized()
+        return dict(SparkConf().getAll())
+    found: dict[str, str] = {}
+    home = os.environ.get("SPARK_HOME")
+    for folder in (os.environ.get("SPARK_CONF_DIR"), home and f"{home}/conf"):
+        file = Path(folder) / "spark-defaults.conf" if folder else None
+        if file is not None and file.is_file():
+            found.update(parse_defaults(file.read_text(encoding="utf-8")))
+            break
+    arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "").split()
+    for flag, value in pairwise(arguments):
+        if flag in ("--conf", "-c") and "=" in value:
+            key, _, setting = value.partition("=")
+            found[key.strip("\"'")] = setting.strip("\"'")
+        elif flag == "--master":
+            found["spark.master"] = value
+    return found
+
+
+def parse_defaults(text: str) -> dict[str, str]:
+    """Read ``spark-defaults.conf``: ``key value`` or ``key=value``, ``#`` starts a comment."""
+    settings: dict[str, str] = {}
+    for raw in text.splitlines():
+        line = raw.strip()
+        if not line or line.startswith("#"):
+            continue
+        key, *value = re.split(r"[ \t=]+", line, maxsplit=1)
+        if value:
+            settings[key] = value[0]
+    return settings
+
+
+def _with_runtime_conf(spark: SparkSession, wanted: Mapping[str, str]) -> SparkSession:
+    for key, value in RUNTIME_CONF.items():
+        if key not in wanted and spark.conf.get(key, None) is None:
+            spark.conf.set(key, value)
+    return spark

@@ -1,0 +1,264 @@
+"""A step of the pipeline: rows in, rows out, by group; in this process or on Spark.
+
+**Rules.** A step is written once, as a function over record batches. :func:`run` decides by size
+where it runs, and nothing else does. The rows are the same. Neither RDDs nor the JVM are used.
+
+**Strategy.** An :class:`Input` is some rows and what makes rows of the step of them, where they are
+read. Then all rows of a group come to one task, in order. In this process that is a sort; on Spark
+it is a shuffle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
+from holdfast.fleet.pipeline.schemas import ddl_of
+from holdfast.fleet.pipeline.spark_errors import reading
+from holdfast.fleet.tables.storage.parquet import BATCH_ROWS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HERE_ROWS = 200_000
+"""A step that costs as much as so many rows, or less, runs in this process: a job costs more."""
+
+RESULT_LIMIT: Final = "spark.driver.maxResultSize"
+"""Stands in the error of a job whose result is larger than the driver takes."""
+
+
+class Rows(Protocol):
+    """Rows that a step reads."""
+
+    @property
+    def cost_rows(self) -> int | None:
+        """As many rows of records cost as much to work on; None where nobody knows."""
+        ...
+
+    def here(self) -> Batches | None:
+        """Read them in this process; None where they have too many bytes for it."""
+        ...
+
+    def mapped(self, spark: SparkSession, task: BatchTask, schema: pa.Schema) -> DataFrame:
+        """Read them in tasks of Spark, and hand on what ``task`` makes of them."""
+        ...
+
+
+def unchanged(batches: Batches) -> Batches:
+    """Rows as they are."""
+    return batches
+
+
+def by_table(make: Callable[[pa.Table], pa.Table]) -> BatchTask:
+    """A task that turns each batch into the rows that a function of tables makes of it."""
+
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            yield from make(pa.Table.from_batches([batch])).to_batches()
+
+    return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """Some rows, and what turns them into rows of a step."""
+
+    rows: Rows
+    into: BatchTask = unchanged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouping:
+    """What is done to the rows of groups.
+
+    Parameters
+    ----------
+    task : callable
+        Sees whole groups, one behind the other.
+    out : Schema
+        Of what it makes.
+    order : tuple of str
+        Columns that sort the rows; the first one is ``group``.
+    columns : tuple of str
+        Columns that the task is given; empty for all.
+    here : callable, optional
+        Stands for ``task`` in this process, where a task can do more.
+    """
+
+    task: BatchTask
+    out: pa.Schema
+    order: tuple[str, ...] = ("group",)
+    columns: tuple[str, ...] = ()
+    here: BatchTask | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step.
+
+    Parameters
+    ----------
+    what : str
+        What it reads, for the error of Spark.
+    inputs : sequence of Input
+        At least one.
+    schema : Schema
+        Of the rows that the inputs become.
+    grouped : Grouping, optional
+        Without it those rows are the result.
+    """
+
+    what: str
+    inputs: Sequence[Input]
+    schema: pa.Schema
+    grouped: Grouping | None = None
+
+
+class StepResult(NamedTuple):
+    """Rows that a step made, and whether it ran in this process."""
+
+    rows: pa.Table
+    is_here: bool
+
+
+def run(session: Callable[[], SparkSession] | None, step: Step) -> StepResult:
+    """Run a step where it costs less.
+
+    Parameters
+    ----------
+    session : callable or None
+        Gives the session, which need not be there before; None: in this process whatever the size.
+
+    Raises
+    ------
+    SourceError
+        Spark could not read the rows.
+    """
+    costs = [one.rows.cost_rows for one in step.inputs]
+    if session is None or runs_here(costs):
+        rows = run_here(step)
+        if rows is not None:
+            return StepResult(rows, is_here=True)
+    assert session is not None, "rows that have too many bytes for this process"
+    return StepResult(run_on_spark(session(), step), is_here=False)
+
+
+def runs_here(costs: Iterable[int | None]) -> bool:
+    """Whether rows that cost so much are worked on in this process."""
+    total = 0
+    for cost in costs:
+        if cost is None:
+            return False
+        total += cost
+    return total <= HERE_ROWS
+
+
+def run_here(step: Step, *, batch_rows: int = BATCH_ROWS) -> pa.Table | None:
+    """Run a step in this process; None where an input has too many bytes for it."""
+    read = [one.rows.here() for one in step.inputs]
+    made: list[pa.RecordBatch] = []
+    if any(rows is None for rows in read):
+        return None
+    for one, rows in zip(step.inputs, read, strict=True):
+        made += one.into(rows or ())
+    whole = pa.Table.from_batches(made, step.schema)
+    if step.grouped is None:
+        return whole
+    grouped = step.grouped
+    ordered = whole.sort_by([(name, "ascending") for name in grouped.order])
+    given = ordered.select(list(grouped.columns or step.schema.names)).combine_chunks()
+    task = grouped.here or grouped.task
+    batches = task(iter(given.to_batches(max_chunksize=batch_rows)))
+    return pa.Table.from_batches(list(batches), grouped.out)
+
+
+def run_on_spark(spark: SparkSession, step: Step) -> pa.Table:
+    """Run a step in tasks of Spark.
+
+    Raises
+    ------
+    SourceError
+        Spark could not read the rows.
+    """
+    made = [one.rows.mapped(spark, one.into, step.schema) for one in step.inputs]
+    frame: DataFrame = reduce(lambda first, second: first.unionByName(second), made)
+    out = step.schema
+    if step.grouped is not None:
+        grouped, out = step.grouped, step.grouped.out
+        ordered = frame.repartition("group").sortWithinPartitions(*grouped.order)
+        given = ordered.select(*(grouped.columns or step.schema.names))
+        frame = given.mapInArrow(grouped.task, ddl_of(out))
+    with reading(step.what):
+        return frame.toArrow().cast(out)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HeldRows:
+    """Rows of this process.
+
+    Parameters
+    ----------
+    task_rows : int
+        So many are a task on Spark, which makes each batch of rows one.
+    here_rows : int
+        So many are a batch in this process.
+    track : callable
+        Passes on the batches of this process, for a progress bar.
+    """
+
+    rows: pa.Table
+    cost_rows: int | None
+    task_rows: int = BATCH_ROWS
+    here_rows: int = BATCH_ROWS
+    track: Callable[[Sequence[pa.RecordBatch]], Batches] = iter
+
+    def here(self) -> Batches:
+        """All of them."""
+        return self.track(self.rows.combine_chunks().to_batches(max_chunksize=self.here_rows))
+
+    def mapped(self, spark: SparkSession, task: BatchTask, schema: pa.Schema) -> DataFrame:
+        """As in :class:`Rows`."""
+        batches = self.rows.combine_chunks().to_batches(max_chunksize=self.task_rows)
+        frame = spark.createDataFrame(pa.Table.from_batches(batches, self.rows.schema))
+        return frame.mapInArrow(task, ddl_of(schema))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FrameRows:
+    """Rows of a frame; ``schema`` is that of its columns."""
+
+    frame: DataFrame
+    schema: pa.Schema
+    cost_rows: int | None
+
+    def here(self) -> Batches | None:
+        """Collected."""
+        rows = collected(self.frame, self.schema)
+        return None if rows is None else iter(rows.combine_chunks().to_batches())
+
+    def mapped(self, spark: SparkSession, task: BatchTask, schema: pa.Schema) -> DataFrame:
+        """As in :class:`Rows`."""
+        return self.frame.mapInArrow(task, ddl_of(schema))
+
+
+def collected(frame: DataFrame, schema: pa.Schema) -> pa.Table | None:
+    """The rows of a frame, read by one job of one stage; None where they have too many bytes."""
+    from holdfast.fleet.pipeline.session import local_cores  # a dump is read without Spark, too
+
+    master = frame.sparkSession.conf.get("spark.master", "") or ""
+    if master.startswith("local"):
+        frame = frame.coalesce(local_cores(master))  # a task costs more than a few rows do
+    try:
+        return frame.toArrow().cast(schema)
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None:
+            if RESULT_LIMIT in str(cause):
+                return None
+            cause = cause.__cause__ or cause.__context__
+        raise

@@ -1,0 +1,199 @@
+"""Rebalances and moves of one group as columns, for the tables and figures of the page.
+
+**Rules.** Numbers come from the table ``rebalances``. If the pipeline wrote no such table, numbers
+are counted from ``movements`` and ``generations``; a number that these tables lack is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.model.columns import F64, I64
+from holdfast.fleet.report.columns.timeline import Timeline, read_generations
+from holdfast.fleet.tables.columns.stored import REBALANCES
+from holdfast.fleet.tables.columns.values import ArrowTable, codes, floats, ints, times_ms
+from holdfast.fleet.tables.reading import Tables
+
+_KINDS = ("moved", "moved_through_gap", "gained", "lost")
+_BOUNDS = ("lower", "upper")
+_COUNTS = tuple(column.name for column in REBALANCES.counts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rebalances:
+    """Rebalances of one group in time order.
+
+    Parameters
+    ----------
+    generation, at_ms : int64[n]
+        Generation and UTC milliseconds.
+    cause : tuple of str
+        Inferred or stated reason; "" where unknown.
+    confidence : float64[n]
+        0 to 1; NaN where unknown.
+    stated : tuple of str or None
+        The broker's words where a log of it states the cause; None where it is inferred.
+    counts : dict of str to int64[n]
+        Columns of the table that start with ``n_``, and ``eager`` (1, 0); -1 where unknown.
+    pause_lower_s, pause_upper_s : float64[n]
+        Partition-seconds that stood still: without an owner, but for ``idle_*``; NaN where unknown.
+    idle_lower_s, idle_upper_s : float64[n]
+        Partition-seconds without an owner of which it is known that no record waited; 0 where it
+        is not.
+    silent_s : float64[n]
+        Longest time without a commit of a member that went, while most others committed; NaN where
+        there was none.
+    """
+
+    generation: I64
+    at_ms: I64
+    cause: tuple[str, ...]
+    confidence: F64
+    stated: tuple[str | None, ...]
+    counts: dict[str, I64]
+    pause_lower_s: F64
+    pause_upper_s: F64
+    idle_lower_s: F64
+    idle_upper_s: F64
+    silent_s: F64
+
+    def caused_by(self, name: str) -> npt.NDArray[np.bool_]:
+        """Which of them have this cause."""
+        found: npt.NDArray[np.bool_] = np.asarray(self.cause, dtype=object) == name
+        return found
+
+    def total(self, name: str) -> int | None:
+        """Sum of a count; None where no rebalance has it."""
+        column = self.counts[name]
+        known = column >= 0
+        return int(column[known].sum()) if known.any() else None
+
+
+def read_rebalances(tables: Tables, group: str) -> Rebalances:
+    """Rebalances of one group, from their table or counted from the movements."""
+    table = tables.of_group(group, "rebalances")
+    if not table.num_rows:
+        return _counted(tables, group)
+    at = times_ms(table, "timestamp")
+    order = np.lexsort((ints(table, "generation"), at))
+    cause, causes = codes(table, "cause")
+    idle_lower, idle_upper = (floats(table, f"idle_{b}_seconds", 0.0)[order] for b in _BOUNDS)
+    lower, upper = stood_still_s(table)
+    return Rebalances(
+        generation=ints(table, "generation")[order],
+        at_ms=at[order],
+        cause=tuple(np.asarray([*causes, ""], dtype=object)[cause[order]].tolist()),
+        confidence=floats(table, "confidence")[order],
+        stated=_stated(table, order),
+        counts={
+            **{name: ints(table, name)[order] for name in _COUNTS},
+            "eager": 1 - ints(table, "cooperative")[order],
+        },
+        pause_lower_s=lower[order],
+        pause_upper_s=upper[order],
+        idle_lower_s=idle_lower,
+        idle_upper_s=idle_upper,
+        silent_s=floats(table, "silent_seconds")[order],
+    )
+
+
+def stood_still_s(rebalances: ArrowTable) -> tuple[F64, F64]:
+    """Partition-seconds of each rebalance that stood still, at least and at most.
+
+    That is the time without an owner, but for partitions of which no record waited.
+    """
+    lower, upper = (
+        np.maximum(
+            floats(rebalances, f"pause_{b}_seconds") - floats(rebalances, f"idle_{b}_seconds", 0.0),
+            0.0,
+        )
+        for b in _BOUNDS
+    )
+    return lower, upper
+
+
+def _stated(table: ArrowTable, order: I64) -> tuple[str | None, ...]:
+    is_stated = pc.fill_null(pc.equal(table["cause_basis"], "stated"), False)
+    reason = pc.fill_null(table["stated_reason"], "")
+    found = pc.if_else(is_stated, reason, pa.scalar(None, pa.string()))
+    return tuple(found.take(pa.array(order)).to_pylist())
+
+
+def _counted(tables: Tables, group: str) -> Rebalances:
+    generations = read_generations(tables.of_group(group, "generations"))
+    n = len(generations.number)
+    counts = {name: np.full(n, -1, dtype=np.int64) for name in (*_COUNTS, "eager")}
+    counts["n_members"] = generations.n_members
+    moves = tables.of_group(group, "movements")
+    if "movements" in tables:
+        at = generations.index_of(ints(moves, "generation"), times_ms(moves, "timestamp"))
+        kind, kinds = codes(moves, "kind")
+        for name in _KINDS:
+            hit = at[kind == kinds.index(name)] if name in kinds else at[:0]
+            counts[f"n_{name}"] = np.bincount(hit[hit >= 0], minlength=n).astype(np.int64)
+    unknown = np.full(n, np.nan)
+    return Rebalances(
+        generation=generations.number,
+        at_ms=generations.at_ms,
+        cause=("",) * n,
+        confidence=unknown,
+        stated=(None,) * n,
+        counts=counts,
+        pause_lower_s=unknown,
+        pause_upper_s=unknown,
+        idle_lower_s=np.zeros(n),
+        idle_upper_s=np.zeros(n),
+        silent_s=unknown,
+    )
+
+
+def movement_matrix(
+    tables: Tables, timeline: Timeline, limit: int = 24
+) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
+    """Partitions that went from one process to another.
+
+    Parameters
+    ----------
+    tables : Tables
+        ``movements``.
+    timeline : Timeline
+        Of the group; its identities name the processes.
+    limit : int
+        Processes shown by name; the rest are summed up as one.
+
+    Returns
+    -------
+    names : tuple of str
+        Processes with any movement, busiest first; a last "others" where some were left out.
+    counts : int64[n, n]
+        Row gave, column took; the diagonal is a process that came back under a new id.
+    """
+    table = tables.of_group(timeline.group, "movements")
+    known = {name: i for i, name in enumerate(timeline.members)}
+    sides = []
+    for column in ("from_member", "to_member"):
+        rank, names = codes(table, column)
+        member = np.asarray([known.get(name, -1) for name in names] + [-1], dtype=np.int64)[rank]
+        identity = np.append(timeline.identities.identity, -1)
+        sides.append(identity[member].astype(np.int64))
+    kind, kinds = codes(table, "kind")
+    moved = np.isin(kind, [i for i, name in enumerate(kinds) if name.startswith("moved")])
+    both = moved & (sides[0] >= 0) & (sides[1] >= 0)
+    gave, took = sides[0][both], sides[1][both]
+    n = len(timeline.identities.names)
+    busy = np.bincount(np.concatenate([gave, took]), minlength=n)
+    order = np.argsort(-busy, kind="stable")
+    order = order[busy[order] > 0]
+    shown = order[:limit]
+    place = np.full(n, len(shown), dtype=np.int64)
+    place[shown] = np.arange(len(shown))
+    size = len(shown) + (len(order) > limit)
+    counts = np.zeros((size, size), dtype=np.int64)
+    np.add.at(counts, (place[gave], place[took]), 1)
+    names_shown = tuple(timeline.identities.names[i] for i in shown)
+    return (*names_shown, "others") if size > len(shown) else names_shown, counts

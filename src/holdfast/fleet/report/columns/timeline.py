@@ -1,0 +1,315 @@
+"""The owner of each partition over time: segments of one group, from generations and assignments.
+
+**Rules.** A row is a partition. The segments of a row are in order, touch each other and cover the
+whole window, so two owners at one moment cannot be written down. An owner is a member index, or
+``NO_OWNER`` where no record names one. A segment is paused where its owner may have stopped already
+(inferred, an upper bound).
+
+**Strategy.** A row of the table ``assignments`` becomes a piece from the record of its generation
+to the record of the next one. Pieces are sorted by (row, generation). Time between two pieces of a
+row has no owner. A pause shortens the last piece of the old owner. Equal neighbours are joined.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.model.columns import I32, I64, NO_OWNER
+from holdfast.fleet.report.columns.identity import Identities, read_identities
+from holdfast.fleet.tables.columns.values import ArrowTable, codes, ints, lists, times_ms, words
+from holdfast.fleet.tables.reading import Tables
+
+BOOL = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Settlements:
+    """Moments at which a group's ownership was settled, in time order.
+
+    Parameters
+    ----------
+    number, at_ms, n_members : int64[n]
+        Generation, time of its record in UTC milliseconds, members.
+    era : int64[n]
+        Which life of the group: a deleted group that comes back counts from 1 again.
+    state, protocol : tuple of str
+        As the records say.
+    """
+
+    number: I64
+    at_ms: I64
+    n_members: I64
+    era: I64
+    state: tuple[str, ...]
+    protocol: tuple[str, ...]
+
+    def index_of(self, generation: I64, at_ms: I64) -> I64:
+        """Index of each (generation, time); -1 where no record has that generation."""
+        if not len(self.number):
+            return np.full(len(generation), -1, dtype=np.int64)
+        first = np.searchsorted(self.era, np.arange(int(self.era[-1]) + 1))
+        era = np.maximum(np.searchsorted(self.at_ms[first], at_ms, side="right") - 1, 0)
+        keys = self.era << np.int64(32) | (self.number + 1)
+        order = np.argsort(keys, kind="stable")
+        wanted = era.astype(np.int64) << np.int64(32) | (generation + 1)
+        place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
+        return np.where(keys[order][place] == wanted, order[place], -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Timeline:
+    """Ownership of one group over a window.
+
+    Parameters
+    ----------
+    topics : tuple of str
+        Sorted.
+    row_topic, row_partition : int32[n_rows]
+        One row per topic-partition that ever had an owner.
+    members : tuple of str
+        Member ids; ``identities`` says which of them are the same process.
+    start : int64[n_rows + 1]
+        First segment of each row.
+    from_ms, to_ms : int64[n_segments]
+        UTC milliseconds.
+    owner : int32[n_segments]
+        Member index or NO_OWNER.
+    paused : bool[n_segments]
+        The owner gave no sign any more before the partition was settled again.
+    place : int64[n_segments]
+        Ascending: ``span_ms`` times the row, and the milliseconds of ``from_ms`` in the window.
+    """
+
+    group: str
+    topics: tuple[str, ...]
+    row_topic: I32
+    row_partition: I32
+    members: tuple[str, ...]
+    identities: Identities
+    start: I64
+    from_ms: I64
+    to_ms: I64
+    owner: I32
+    paused: BOOL
+    place: I64
+    generations: Settlements
+    first_ms: int
+    last_ms: int
+
+    def owner_at(self, at_ms: int) -> I32:
+        """Owner of each row at a moment of the window: member index or NO_OWNER."""
+        row = np.arange(len(self.row_partition))
+        since_ms = at_ms - self.first_ms
+        place = np.searchsorted(self.place, row * self.span_ms + since_ms, side="right")
+        return self.owner[place - 1]
+
+    @property
+    def span_ms(self) -> int:
+        """What a row adds to ``place``: more than any time of the window."""
+        return self.last_ms - self.first_ms + 1
+
+
+def read_generations(table: ArrowTable) -> Settlements:
+    """Settlements of one group; records that repeat a generation count once."""
+    order = np.lexsort(
+        (ints(table, "log_offset"), ints(table, "log_partition"), times_ms(table, "timestamp"))
+    )
+    number = ints(table, "generation")[order]
+    dead = np.asarray(pc.fill_null(pc.equal(table["state"], "Dead"), False), dtype=bool)[order]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (number[1:] != number[:-1]) | (dead[1:] != dead[:-1])
+    fresh = np.zeros(len(order), dtype=np.int64)
+    fresh[1:] = dead[:-1] | ((number[1:] < number[:-1]) & ~dead[1:])
+    kept = np.flatnonzero(new)
+    texts = table.select(["state", "protocol"]).take(pa.array(order[kept]))
+    return Settlements(
+        number=number[kept],
+        at_ms=np.maximum.accumulate(times_ms(table, "timestamp")[order][kept]),
+        n_members=ints(table, "n_members")[order][kept],
+        era=np.cumsum(fresh)[kept],
+        state=words(texts, "state"),
+        protocol=words(texts, "protocol"),
+    )
+
+
+def last_time(tables: Tables) -> int | None:
+    """Latest time that any table mentions, in UTC milliseconds."""
+    named = ("offset_commits", "generations", "rebalances")
+    found = [tables.newest_ms(name) for name in named]
+    return max((ms for ms in found if ms is not None), default=None)
+
+
+def build_timeline(tables: Tables, group: str, last_ms: int | None = None) -> Timeline:
+    """Ownership timeline of one group.
+
+    Parameters
+    ----------
+    tables : Tables
+        ``generations`` and ``assignments``; ``pauses`` and ``members`` where there are any.
+    group : str
+        Name of the group.
+    last_ms : int, optional
+        End of the window; never before the last generation.
+
+    Returns
+    -------
+    Timeline
+        Without rows where the group has no generation.
+
+    Notes
+    -----
+    Cost: O(n log n) in assignment rows of the group.
+    """
+    generations = read_generations(tables.of_group(group, "generations"))
+    identities = read_identities(tables.of_group(group, "members"))
+    flat = _flat_assignments(_owned_alone(tables.of_group(group, "assignments")), generations)
+    first = int(generations.at_ms[0]) if len(generations.at_ms) else 0
+    last = max(int(generations.at_ms[-1]) + 1 if len(generations.at_ms) else 1, last_ms or 0)
+    names = sorted({*identities.members, *flat.members})
+    identities = identities.over(names)
+    place = {name: i for i, name in enumerate(names)}
+    rank = np.asarray([place[m] for m in flat.members], dtype=np.int64)
+    pieces = _pieces(flat, rank, generations, first, last)
+    cut = _cut_at_pauses(pieces, flat, tables.of_group(group, "pauses"), first)
+    start, from_ms, to_ms, owner, paused = _segments(pieces, cut, len(flat.row_partition))
+    row = np.repeat(np.arange(len(start) - 1), np.diff(start))
+    return Timeline(
+        group=group,
+        topics=flat.topics,
+        row_topic=flat.row_topic,
+        row_partition=flat.row_partition,
+        members=tuple(names),
+        identities=identities,
+        start=start,
+        from_ms=from_ms,
+        to_ms=to_ms,
+        owner=owner,
+        paused=paused,
+        place=row * (last - first + 1) + from_ms - first,
+        generations=generations,
+        first_ms=first,
+        last_ms=last,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Flat:
+    topics: tuple[str, ...]
+    row_topic: I32
+    row_partition: I32
+    row: I64  # of each flat assignment
+    generation: I64  # index into Settlements
+    member: I64
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Pieces:
+    row: I64
+    from_ms: I64
+    to_ms: I64
+    owner: I64
+
+
+def _owned_alone(table: ArrowTable) -> ArrowTable:
+    """Assignments without copies of tasks, and without what many members read at once."""
+    alone = pc.is_in(pc.fill_null(table["role"], ""), pa.array(["active", ""]))
+    return table if pc.all(alone).as_py() is not False else table.filter(alone)
+
+
+def _flat_assignments(table: ArrowTable, generations: Settlements) -> _Flat:
+    topic, topics = codes(table, "topic")
+    member, members = codes(table, "member_id")
+    index = generations.index_of(ints(table, "generation"), times_ms(table, "timestamp"))
+    parent, partition = lists(table, "partitions")
+    known = index[parent] >= 0
+    parent, partition = parent[known], partition[known]
+    # Partition -1 is a connector of Kafka Connect itself.
+    keys = topic[parent].astype(np.int64) << np.int64(32) | (partition + 1)
+    rows, row = np.unique(keys, return_inverse=True)
+    return _Flat(
+        topics=topics,
+        row_topic=(rows >> 32).astype(np.int32),
+        row_partition=((rows & 0xFFFFFFFF) - 1).astype(np.int32),
+        row=row.astype(np.int64),
+        generation=index[parent],
+        member=member[parent].astype(np.int64),
+        members=members,
+    )
+
+
+def _pieces(flat: _Flat, rank: I64, generations: Settlements, first: int, last: int) -> _Pieces:
+    """Owned pieces and, between them, pieces without an owner; sorted by row and time."""
+    n = max(len(generations.at_ms), 1)
+    edges = np.append(generations.at_ms, last) if len(generations.at_ms) else np.array([0, last])
+    _, kept = np.unique(flat.row * n + flat.generation, return_index=True)
+    row, generation = flat.row[kept], flat.generation[kept]
+    begin, end = edges[generation], edges[generation + 1]
+    owner = rank[flat.member[kept]] if len(kept) else np.zeros(0, np.int64)
+    same = np.zeros(len(row) + 1, dtype=bool)
+    same[1:-1] = row[1:] == row[:-1]
+    before = np.where(same[:-1], np.roll(end, 1), first)
+    after = ~same[1:] & (end < last)
+    gap = before < begin
+    rows = np.concatenate([row, row[gap], row[after]])
+    starts = np.concatenate([begin, before[gap], end[after]])
+    ends = np.concatenate([end, begin[gap], np.full(int(after.sum()), last)])
+    nobody = np.full(int(gap.sum() + after.sum()), NO_OWNER, dtype=np.int64)
+    order = np.lexsort((ends, starts, rows))
+    owners = np.concatenate([owner, nobody])
+    return _Pieces(row=rows[order], from_ms=starts[order], to_ms=ends[order], owner=owners[order])
+
+
+def _cut_at_pauses(pieces: _Pieces, flat: _Flat, pauses: ArrowTable, first: int) -> I64:
+    """End of each piece after its pause: ``to_ms`` where it has none, or nothing waited."""
+    cut = pieces.to_ms.copy()
+    pauses = pauses.filter(pc.invert(pc.fill_null(pauses["is_idle"], False)))
+    if not pauses.num_rows or not len(cut):
+        return cut
+    topic, topics = codes(pauses, "topic")
+    known = {name: i for i, name in enumerate(flat.topics)}
+    translate = np.asarray([known.get(name, -1) for name in topics], dtype=np.int64)
+    parent, partition = lists(pauses, "partitions")
+    keys = translate[topic[parent]] << np.int64(32) | (partition + 1)
+    rows = flat.row_topic.astype(np.int64) << np.int64(32) | (flat.row_partition + 1)
+    row = np.minimum(np.searchsorted(rows, keys), len(rows) - 1)
+    seen = times_ms(pauses, "last_seen")[parent]
+    again = times_ms(pauses, "timestamp")[parent]
+    span = np.int64(max(int(pieces.to_ms.max()) - first, 1) + 1)
+    inside = np.clip(seen - first, 0, span - 1)
+    place = np.searchsorted(
+        pieces.row * span + (pieces.from_ms - first), row * span + inside, side="right"
+    )
+    place = np.maximum(place - 1, 0)
+    fits = (rows[row] == keys) & (pieces.row[place] == row) & (again >= pieces.to_ms[place])
+    fits &= (pieces.owner[place] >= 0) & (seen < pieces.to_ms[place])
+    np.minimum.at(cut, place[fits], np.maximum(seen[fits], pieces.from_ms[place[fits]]))
+    return cut
+
+
+def _segments(pieces: _Pieces, cut: I64, n_rows: int) -> tuple[I64, I64, I64, I32, BOOL]:
+    """Pieces and their pauses, equal neighbours joined."""
+    cuts = cut < pieces.to_ms
+    row = np.concatenate([pieces.row, pieces.row[cuts]])
+    begin = np.concatenate([pieces.from_ms, cut[cuts]])
+    end = np.concatenate([cut, pieces.to_ms[cuts]])
+    owner = np.concatenate([pieces.owner, pieces.owner[cuts]])
+    paused = np.arange(len(row)) >= len(pieces.row)
+    lasting = end > begin
+    order = np.lexsort((begin, row))
+    order = order[lasting[order]]
+    row, begin, end = row[order], begin[order], end[order]
+    owner, paused = owner[order], paused[order]
+    new = np.ones(len(row), dtype=bool)
+    new[1:] = (row[1:] != row[:-1]) | (owner[1:] != owner[:-1])
+    new[1:] |= paused[1:] != paused[:-1]
+    heads = np.flatnonzero(new)
+    tails = np.append(heads[1:], len(row)) - 1 if len(heads) else heads
+    counts = np.bincount(row[heads], minlength=n_rows) if n_rows else np.zeros(0, np.int64)
+    start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return start, begin[heads], end[tails], owner[heads].astype(np.int32), paused[heads]

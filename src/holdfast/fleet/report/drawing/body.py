@@ -1,0 +1,321 @@
+"""The body of the page: header, figures, the frame of the timeline, one section per group.
+
+**Rules.** Without JavaScript everything but the pictures can be read, and each element that needs
+JavaScript is marked. Payload elements hold packed text alone (packing.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote
+
+import numpy as np
+
+from holdfast.fleet.report.drawing.document import ServedFrame, shown_script
+from holdfast.fleet.report.drawing.lag_section import lag_section
+from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
+from holdfast.fleet.report.drawing.readers_section import readers_section
+from holdfast.fleet.report.drawing.sections import (
+    NONE,
+    amount,
+    bounds,
+    codes_of,
+    codes_section,
+    figures,
+    findings_section,
+    group_figures,
+    idle_words,
+    matrix_section,
+    number,
+    rebalance_section,
+    table,
+    when,
+)
+from holdfast.fleet.report.findings.examination import Examination
+from holdfast.fleet.tables.reading import Tables
+
+_KEYS = (
+    ("← →", "move in time (Shift: further)"),
+    ("↑ ↓", "move between partitions"),
+    ("+ −", "zoom"),
+    ("a d", "pan"),
+    ("n p", "next, previous generation"),
+    ("[ ]", "flatter, taller rows"),
+    ("Enter", "pin the moment"),
+    ("0", "show all"),
+    ("/", "search"),
+    ("Ctrl + wheel", "zoom at the pointer"),
+    ("drag", "pan"),
+)
+
+
+def page_body(
+    tables: Tables,
+    title: str,
+    shown: Sequence[Examination],
+    groups: Sequence[Examination],
+    *,
+    extra: Sequence[Markup | None],
+    payloads: Mapping[str, str],
+    loader: Markup,
+    frame: ServedFrame | None = None,
+) -> Markup:
+    """Everything between the body tags.
+
+    Parameters
+    ----------
+    tables : Tables
+        Where the groups came from.
+    title : str
+        Heading.
+    shown, groups : sequence of Examination
+        Groups with a section of their own, and all groups.
+    extra : sequence of Markup or None
+        Sections after the figures.
+    payloads : mapping of str to str
+        Element id -> packed text; script and values of the page first, then the groups in order.
+    loader : Markup
+        The element of the script that unpacks the others.
+    frame : ServedFrame, optional
+        Of a page that is served.
+    """
+    drawn = any(len(group.facts.timeline.row_partition) for group in shown)
+    blobs = [
+        tag("script", Markup(text), type="application/octet-stream", id=key)
+        for key, text in payloads.items()
+        if drawn or key == "app"
+    ]
+    # The first group's columns and the script come first: unpacking, which is not done on the
+    # browser's main thread, overlaps with reading and laying out everything else.
+    main = tag(
+        "main",
+        tag("div", _fleet_figures(tables, groups), id="figures"),
+        _timeline_frame() if drawn else tag("p", "No partition has had an owner: nothing to draw."),
+        _fleet_table(shown, groups) if len(groups) > 1 else None,
+        *extra,
+        *(
+            _group_section(tables, group, i, several=len(groups) > 1)
+            for i, group in enumerate(shown)
+        ),
+        codes_section(f.code for group in groups for f in group.findings)
+        if len(groups) > 1
+        else None,
+    )
+    bar = frame.bar if frame is not None else ""
+    script = shown_script(frame.script) if frame is not None else ""
+    footer = page_footer(served=frame is not None)
+    head = [*blobs[:3], loader, bar, _header(title, groups)]
+    return join([*head, main, footer, *blobs[3:], script])
+
+
+def _header(title: str, groups: Sequence[Examination]) -> Markup:
+    known = [g.facts.timeline for g in groups if g.facts.timeline.first_ms]
+    window = "no generation was found"
+    if known:
+        first, last = min(t.first_ms for t in known), max(t.last_ms for t in known)
+        window = f"{when(first, 'seconds')} to {when(last, 'seconds')} UTC"
+    what = f"{number(len(groups))} consumer group{'s' if len(groups) != 1 else ''}"
+    buttons = tag(
+        "div",
+        tag("button", "Light or dark", type="button", id="theme"),
+        " ",
+        tag("button", "Print", type="button", id="print"),
+        class_="needs-js screen-only",
+    )
+    words = tag("div", tag("h1", title), tag("p", f"{what}, {window}", id="window"))
+    return tag("header", words, buttons)
+
+
+def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
+    if len(groups) == 1:
+        return _one_group(tables, groups[0])
+    low = sum(float(np.nansum(g.facts.rebalances.pause_lower_s)) for g in groups)
+    pause = sum(group.facts.cost[0] for group in groups)
+    rebalances = sum(group.facts.n_rebalances for group in groups)
+    moved = [g.facts.rebalances.total("n_moved") for g in groups]
+    lag = np.concatenate([np.zeros(0, np.int64), *(g.facts.lag.lag for g in groups)])
+    items = [
+        ("Groups", number(len(groups)), ""),
+        ("Partitions", number(sum(len(g.facts.timeline.row_partition) for g in groups)), ""),
+        ("Rebalances", number(rebalances), ""),
+        ("Partitions moved", number(sum(m or 0 for m in moved)), ""),
+        (
+            "Stood still",
+            f"{bounds(low, pause)} s",
+            "partition-seconds, at least to at most, inferred"
+            + idle_words(*(g.facts.rebalances for g in groups)),
+        ),
+        ("Lag", number(int(lag[lag >= 0].sum())) if len(lag) else NONE, "records behind"),
+    ]
+    return figures([*items, *_oddities(tables, groups)])
+
+
+def _one_group(tables: Tables, group: Examination) -> Markup:
+    inner = group_figures(group.facts)
+    odd = _oddities(tables, [group])
+    return join([inner, figures(odd)]) if odd else inner
+
+
+def _oddities(tables: Tables, groups: Sequence[Examination]) -> list[tuple[str, str, str]]:
+    found = []
+    counts = (
+        ("anomalies", "Anomalies", sum(len(group.facts.anomalies) for group in groups)),
+        ("bad_records", "Bad records", tables.stored("bad_records").num_rows),
+    )
+    for name, what, count in counts:
+        if count:
+            found.append((what, number(count), f"see the table {name}"))
+    return found
+
+
+def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) -> Markup:
+    heads = [
+        ("Group", False),
+        ("Partitions", True),
+        ("Members", True),
+        ("Rebalances", True),
+        ("Moved", True),
+        ("Stood still, s", True),
+        ("Findings", False),
+    ]
+    rows = []
+    for i, group in enumerate(groups[:500]):
+        t = group.facts.timeline
+        low = float(np.nansum(group.facts.rebalances.pause_lower_s))
+        members = int(t.generations.n_members[-1]) if len(t.generations.n_members) else 0
+        pause, moved = group.facts.cost
+        rows.append(
+            [
+                tag("td", _group_link(t.group) if i < len(shown) else name_of(t.group)),
+                amount(group.facts.n_partitions),
+                amount(members),
+                amount(group.facts.n_rebalances),
+                amount(moved),
+                (bounds(low, pause), pause),
+                tag("td", join(codes_of(group.findings)), class_="t"),
+            ]
+        )
+    hidden = len(groups) - len(shown)
+    note = f" {hidden:,} more have no section of their own here." if hidden > 0 else ""
+    lead = tag("p", "Worst first." + note, class_="lead")
+    body = table(heads, rows, narrow=("Group", "Stood still, s", "Findings"))
+    return tag("section", tag("h2", "Groups"), lead, body, class_="card")
+
+
+def _group_link(group: str) -> Markup:
+    """The name of a group, leading to its section: the script reads the same words."""
+    return tag("a", name_of(group), href=f"#{_address(group)}")
+
+
+def _address(group: str) -> str:
+    return f"g={quote(group, safe='')}"
+
+
+def _timeline_frame() -> Markup:
+    def button(key: str, text: str, label: str | None = None) -> Markup:
+        return tag("button", text, type="button", id=key, aria_label=label, title=label)
+
+    find = tag(
+        "input", type="search", id="find", placeholder="topic, partition or member", size="26"
+    )
+    bar = tag(
+        "div",
+        tag("label", "Group", tag("select", id="group")),
+        tag("label", "Find", find),
+        tag("span", id="found", role="status"),
+        button("link", "Link to this view"),
+        class_="bar",
+    )
+    view_bar = tag(
+        "div",
+        button("all", "All"),
+        button("zoom-in", "+", "Zoom in"),
+        button("zoom-out", "−", "Zoom out"),
+        button("earlier", "←", "Earlier"),
+        button("later", "→", "Later"),
+        button("taller", "Taller rows"),
+        button("flatter", "Flatter rows"),
+        class_="bar",
+    )
+    stick = tag("div", tag("canvas", id="canvas"), tag("canvas", id="overlay"), id="stick")
+    scroller = tag(
+        "div",
+        stick,
+        tag("div", id="spacer"),
+        id="scroller",
+        tabindex="0",
+        role="application",
+        aria_label="Ownership timeline: arrow keys read it out, the tables below hold the same",
+        aria_describedby="readout",
+    )
+    frame = tag("div", scroller, tag("div", id="tip", role="tooltip", hidden=True), id="frame")
+    return tag(
+        "section",
+        tag("h2", "Who owned what, when"),
+        tag(
+            "p",
+            "One row per partition, one colour per process. A process keeps its colour when it "
+            "comes back under a new member id.",
+            class_="lead",
+        ),
+        tag("p", "The picture needs JavaScript; the tables below do not.", class_="no-js"),
+        tag("div", bar, view_bar, frame, _key(), _details(), class_="needs-js"),
+        class_="card",
+        id="timeline",
+    )
+
+
+def _key() -> Markup:
+    entries = (
+        ("k-gap", "pale gap: paused at most so long (inferred)"),
+        ("k-none", "hatched: no owner"),
+        ("k-gen", "vertical line: a generation"),
+    )
+    key = tag("ul", *(tag("li", tag("i", class_=c), text) for c, text in entries), class_="key")
+    readout = tag("p", id="readout", role="status", aria_live="polite")
+    return join([readout, key, tag("ul", id="legend", aria_label="Processes")])
+
+
+def _details() -> Markup:
+    keys = (tag("li", tag("kbd", key), " ", text) for key, text in _KEYS)
+    moment = tag(
+        "details",
+        tag("summary", "Owners at ", tag("span", id="moment-when")),
+        tag("div", id="moment"),
+        id="moment-box",
+    )
+    intervals = tag(
+        "details",
+        tag("summary", "Table of every interval in the picture"),
+        tag("div", id="intervals"),
+        id="intervals-box",
+    )
+    help_ = tag("details", tag("summary", "Keys"), tag("ul", *keys, class_="key"), id="keys")
+    return join([moment, intervals, help_])
+
+
+def _group_section(tables: Tables, group: Examination, index: int, *, several: bool) -> Markup:
+    timeline = group.facts.timeline
+    return tag(
+        "section",
+        tag("h2", "Group ", name_of(timeline.group)),
+        group_figures(group.facts) if several else None,
+        findings_section(group.findings),
+        rebalance_section(group.facts.rebalances),
+        matrix_section(tables, timeline),
+        readers_section(tables, timeline) if group.facts.kind.is_shared else None,
+        lag_section(tables, timeline, by_owner=not group.facts.kind.is_shared),
+        class_="card group",
+        id=_address(timeline.group),
+        data_group=index,
+    )
+
+
+def page_footer(*, served: bool = False) -> Markup:
+    """The last element of a page."""
+    alone = "This page asks its own server and nobody else."
+    if not served:
+        alone = "This file is complete: it asks for nothing from the network."
+    made = "Made by holdfast from the group's own records in the offsets topic."
+    text = f"{made} {alone} Times are UTC."
+    return tag("footer", tag("p", text))

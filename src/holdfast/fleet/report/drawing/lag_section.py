@@ -1,0 +1,135 @@
+"""Lag of one group: heat map (drawn by ``page/heat.js``), sums by owner, the worst partitions.
+
+**Rules.** An unknown lag is not shown as a lag of 0. Everything in the picture is in the tables
+too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.fleet.report.columns.timeline import Timeline
+from holdfast.fleet.report.drawing.markup import Markup, name_of, tag
+from holdfast.fleet.report.drawing.sections import NONE, amount, number, table
+from holdfast.fleet.tables.columns.stored import LAG
+from holdfast.fleet.tables.columns.values import ArrowTable, codes, ints
+from holdfast.fleet.tables.reading import Tables
+
+WORST = 20
+
+
+def lag_columns(tables: Tables, group: str) -> tuple[dict[str, npt.ArrayLike], dict[str, Any]]:
+    """Columns and names for the page; sorted by topic and partition.
+
+    Returns
+    -------
+    columns : dict of int[n]
+        ``lag_value`` is lag + 1, ``lag_owner`` owner + 1; 0 where there is none.
+    values : dict
+        ``lag_topics`` and ``lag_owners``.
+    """
+    rows = tables.of_group(group, "lag")
+    topic, topics = codes(rows, "topic")
+    owner, owners = codes(rows, "member_id")
+    partition = ints(rows, "partition")
+    order = np.lexsort((partition, topic))
+    columns: dict[str, npt.ArrayLike] = {
+        "lag_topic": topic[order],
+        "lag_partition": partition[order],
+        "lag_value": ints(rows, "lag")[order] + 1,
+        "lag_owner": owner[order] + 1,
+    }
+    return columns, {"lag_topics": topics, "lag_owners": owners}
+
+
+def lag_section(tables: Tables, timeline: Timeline, *, by_owner: bool = True) -> Markup | None:
+    """Section of one group; None where the tables hold no lag.
+
+    ``by_owner`` says whether a partition has one owner, so that its lag is that member's.
+    """
+    rows = tables.of_group(timeline.group, "lag")
+    if not rows.num_rows:
+        return None
+    lag = ints(rows, "lag")
+    unknown = int((lag < 0).sum())
+    lead = (
+        f"{number(int(lag[lag > 0].sum()))} records behind in {number(int((lag > 0).sum()))} of "
+        f"{number(len(lag))} partitions"
+        + (f"; {number(unknown)} have no commit and no rule that gives one" if unknown else "")
+        + ". Each step of shade is ten times more; a stroke means unknown."
+    )
+    picture = tag(
+        "div",
+        tag("canvas", class_="heat", tabindex="0", role="img", aria_label="Lag per partition"),
+        tag("p", class_="heat-told place", role="status", aria_live="polite"),
+        class_="needs-js",
+    )
+    whole = tag(
+        "details",
+        tag("summary", "Table of every partition's lag"),
+        tag("div", class_="lag-table"),
+        class_="lag-all needs-js",
+    )
+    return tag(
+        "div",
+        tag("h3", "Lag"),
+        tag("p", lead, class_="lead"),
+        picture,
+        _by_owner(rows, timeline) if by_owner else None,
+        _worst(rows),
+        whole,
+    )
+
+
+def _by_owner(rows: ArrowTable, timeline: Timeline) -> Markup:
+    owner, owners = codes(rows, "member_id")
+    lag = np.maximum(ints(rows, "lag"), 0)
+    place = np.where(owner < 0, len(owners), owner)
+    total = np.bincount(place, lag, minlength=len(owners) + 1).astype(np.int64)
+    count = np.bincount(place, minlength=len(owners) + 1)
+    known = {member: i for i, member in enumerate(timeline.members)}
+    identities = timeline.identities
+    shown = []
+    for i in np.argsort(-total, kind="stable")[:50]:
+        if not count[i]:
+            continue
+        member = owners[i] if i < len(owners) else None
+        process = NONE
+        if member in known:
+            process = identities.names[identities.identity[known[member]]]
+        shown.append(
+            [
+                tag("td", name_of(process)),
+                tag("td", name_of(member) if member is not None else "nobody"),
+                amount(int(count[i])),
+                amount(int(total[i])),
+            ]
+        )
+    member, lag_head = LAG.headings("member_id", "lag")
+    heads = [("Owner", False), member, ("Partitions", True), lag_head]
+    return table(heads, shown)
+
+
+def _worst(rows: ArrowTable) -> Markup:
+    lag = ints(rows, "lag")
+    order = np.argsort(-lag, kind="stable")[:WORST]
+    picked = rows.take(order[lag[order] > 0])
+    shown = [
+        [
+            tag("td", name_of(f"{row['topic']}-{row['partition']}")),
+            amount(row["lag"]),
+            amount(row["current_offset"]),
+            amount(row["log_end_offset"]),
+            tag("td", name_of(row["member_id"] or "nobody")),
+        ]
+        for row in picked.to_pylist()
+    ]
+    columns = LAG.headings("lag", "current_offset", "log_end_offset", "member_id")
+    heads = [("Partition", False), *columns]
+    if not shown:
+        return tag("p", "No partition is behind.")
+    summary = tag("summary", f"The {len(shown)} partitions furthest behind")
+    return tag("details", summary, table(heads, shown))

@@ -1,0 +1,77 @@
+"""HTML built from values: the only place where a tag is written.
+
+**Rules.** A plain string is always escaped; only :class:`Markup` passes as it is, and only
+:func:`tag`, :func:`join` and this package's own files make one. Attribute names are ours,
+attribute values are escaped. No style or event attribute exists, so the content security policy
+needs no exception.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable
+
+from holdfast.core.names import shorten, visible
+
+_NAME = re.compile(r"[a-z][a-z0-9-]*\Z")
+_VOID = frozenset({"meta", "br", "input", "col", "hr", "link"})
+
+# HTML ends these by what follows them, and a table has thousands.
+_END_IMPLIED = frozenset({"td", "th", "tr"})
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def escape(value: object) -> Markup:
+    """HTML of any value: markup as it is, everything else as a name is shown, and escaped."""
+    if isinstance(value, Markup):
+        return value
+    return Markup(html.escape(visible(value), quote=True))
+
+
+def join(parts: Iterable[object]) -> Markup:
+    """Parts one after the other."""
+    return Markup("".join(escape(part) for part in parts))
+
+
+def tag(name: str, /, *children: object, **attributes: object) -> Markup:
+    """One element.
+
+    Parameters
+    ----------
+    name : str
+        Element name.
+    children : object
+        Markup passes, anything else is escaped; None is left out.
+    attributes : object
+        ``class_`` is ``class``, other underscores are hyphens; True is a bare attribute, None and
+        False are left out.
+    """
+    shown = "".join(_attribute(key, value) for key, value in attributes.items())
+    if name in _VOID:
+        return Markup(f"<{name}{shown}>")
+    inner = join(child for child in children if child is not None)
+    end = "" if name in _END_IMPLIED else f"</{name}>"
+    return Markup(f"<{name}{shown}>{inner}{end}")
+
+
+def _attribute(key: str, value: object) -> str:
+    name = key.rstrip("_").replace("_", "-")
+    assert _NAME.match(name), name
+    assert name != "style", "style attributes are refused by the content security policy"
+    assert not name.startswith("on"), "event attributes are refused by the policy"
+    if value is None or value is False:
+        return ""
+    return f" {name}" if value is True else f' {name}="{escape(value)}"'
+
+
+def name_of(value: object, limit: int = 80) -> Markup:
+    """Element showing a name from the cluster: isolated, shortened, the whole in its title."""
+    short = shorten(value, limit)
+    whole = visible(value)
+    return tag("bdi", short, class_="name", title=whole if short != whole else None)

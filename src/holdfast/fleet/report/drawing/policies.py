@@ -1,0 +1,181 @@
+"""Policy comparison: the cost of other settings, as ``holdfast replay`` computed it.
+
+**Rules.** A row is one group under one policy. Numbers come from the replay alone. The fidelity of
+the replay stands beside them, so that people know how far to trust them. Bars are part of the
+table.
+
+**Strategy.** Rows are mappings, from ``replay --format json`` (its ``rows``), with columns
+of ``REPLAY``. A missing column is shown as unknown.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.core.command_lines import NOT_KNOWN, holdfast_line
+from holdfast.core.model.fidelity import LOW_FIDELITY
+from holdfast.errors import SourceError
+from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
+from holdfast.fleet.report.drawing.sections import NONE, amount, amount_s, table
+from holdfast.fleet.tables.columns.answers import REPLAY
+
+_CAUTION = "how near these numbers are to the records is not known, or not near: trust none"
+_BAR_CELLS = 12
+_MOST = 1e300
+"""A value that is no number below this one was not measured."""
+
+
+def read_policies(path: Path) -> list[dict[str, Any]]:
+    """Rows of a file that ``holdfast replay`` wrote as JSON, JSON lines or Parquet.
+
+    Raises
+    ------
+    SourceError
+        If it cannot be read, or is something else.
+    """
+    try:
+        content = path.read_bytes()
+        if content.startswith(b"PAR1"):
+            rows: list[Any] = pq.read_table(path).to_pylist()
+        else:
+            rows = _json(path, content.decode())
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        raise SourceError(f"{path}: cannot be read: {error}") from error
+    if not all(isinstance(row, dict) and "policy" in row for row in rows):
+        line = holdfast_line("replay", *NOT_KNOWN.options, "--format", "json", "-o", str(path))
+        raise SourceError(f"{path}: expected rows with a policy (`{line}`)")
+    return rows
+
+
+def _json(path: Path, text: str) -> list[Any]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    else:
+        rows = document.get("rows", document) if isinstance(document, dict) else document
+        return rows if isinstance(rows, list) else [rows]
+    try:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{path}: neither JSON nor JSON lines: {error}") from error
+
+
+def policy_section(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
+    """Table of policies, cheapest first within a group; None where there is none."""
+    if not rows:
+        return None
+    ordered = sorted(rows, key=lambda r: (str(r.get("group", "")), _cost(r)))
+    top = max((_cost(r) for r in ordered if _cost(r) < math.inf), default=0.0)
+    many = len({row.get("group") for row in ordered}) > 1
+    heads = [
+        *(REPLAY.headings("group") if many else []),
+        *REPLAY.headings("policy", "assignor"),
+        ("Delay, s", True),
+        *REPLAY.headings("rebalances", "moved", "moved_to_third", "revocations"),
+        ("Hand-over, s", True),
+        *REPLAY.headings("partition_seconds_stopped"),
+        ("at least", True),
+        ("", False),
+        *REPLAY.headings("longest_stop_seconds", "time_to_balance_seconds", "fidelity"),
+    ]
+    lead = (
+        "The same history under other settings, by the same machines. The actual setting was "
+        "replayed too: fidelity says how close that came to what was recorded, 100 % is exact. "
+        "Rounds, moves and revocations are counted. Seconds are those in which members were "
+        "awaited (at least these), and a hand-over for each revocation, at a cost given or assumed."
+    )
+    narrow = [heads[0 if not many else 1][0], "Stopped, partition-s", "Fidelity"]
+    shown = (_row(row, top)[0 if many else 1 :] for row in ordered)
+    body = table(heads, shown, narrow=narrow)
+    return tag(
+        "section",
+        tag("h2", "What other policies would have cost"),
+        tag("p", lead, class_="lead"),
+        *_cautions(ordered),
+        body,
+        class_="card",
+        id="policies",
+    )
+
+
+def _cost(row: Mapping[str, Any]) -> float:
+    value = _value(row, "partition_seconds_stopped")
+    return math.inf if value is None else value
+
+
+def _value(row: Mapping[str, Any], *names: str) -> float | None:
+    """The first of these columns that a row has, if it is a number: a file may hold anything."""
+    value = next((row[name] for name in names if name in row), None)
+    return value if isinstance(value, (int, float)) and -_MOST < value < _MOST else None
+
+
+def _row(row: Mapping[str, Any], top: float) -> list[object]:
+    cost = _cost(row)
+    delay, fidelity = _value(row, "delay_ms"), _value(row, "fidelity")
+    hand_over = _value(row, "hand_over_ms")
+    return [
+        tag("td", name_of(row.get("group", NONE))),
+        _policy(row),
+        tag("td", name_of(row.get("assignor") or NONE)),
+        amount(None if delay is None else delay / 1000, 1),
+        amount(_value(row, "rebalances", "rounds")),
+        amount(_value(row, "moved")),
+        amount(_value(row, "moved_to_third")),
+        amount(_value(row, "revocations")),
+        amount_s(None if hand_over is None else hand_over / 1000),
+        amount(None if cost == math.inf else cost, 1),
+        amount(_value(row, "partition_seconds_stopped_low"), 1),
+        tag("td", _bar(cost, top)),
+        amount_s(_value(row, "longest_stop_seconds")),
+        amount_s(_value(row, "time_to_balance_seconds")),
+        _fidelity(row, fidelity),
+    ]
+
+
+def _fidelity(row: Mapping[str, Any], fidelity: float | None) -> object:
+    """The fidelity, and beside it whether it is low."""
+    if fidelity is None:
+        return tag("td", tag("span", "not known", class_="lozenge s-warn"), data_v="")
+    if not _is_low(row):
+        return f"{fidelity:.0%}", fidelity
+    mark = tag("span", "low", class_="lozenge s-warn", title=_CAUTION)
+    return tag("td", f"{fidelity:.0%} ", mark, data_v=fidelity, class_="n")
+
+
+def _is_low(row: Mapping[str, Any]) -> bool:
+    fidelity = _value(row, "fidelity")
+    return fidelity is None or fidelity < LOW_FIDELITY
+
+
+def _cautions(rows: Sequence[Mapping[str, Any]]) -> Iterator[Markup]:
+    """One paragraph for each group whose rows are not to be trusted."""
+    for group in dict.fromkeys(row.get("group") for row in rows if _is_low(row)):
+        name = [] if group is None else [name_of(group), ": "]
+        yield tag("p", tag("b", "Low fidelity. "), *name, _CAUTION, ".", class_="caution")
+
+
+def _policy(row: Mapping[str, Any]) -> Markup:
+    """The policy, and whether it is the one that the group has."""
+    actual = [" ", tag("b", "(actual)")] if row.get("actual") else []
+    return tag("td", name_of(row["policy"]), *actual)
+
+
+def _bar(cost: float, top: float) -> Markup:
+    """A bar of whole and empty cells: its length is a class, for no style may stand inline."""
+    if cost == math.inf or top <= 0:
+        return Markup("")
+    full = round(_BAR_CELLS * cost / top)
+    return tag(
+        "span",
+        join(tag("i", class_="on" if i < full else None) for i in range(_BAR_CELLS)),
+        class_="meter",
+        aria_hidden="true",
+    )

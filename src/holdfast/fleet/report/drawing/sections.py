@@ -1,0 +1,364 @@
+"""The sections of the page that need no JavaScript: figures, tables, matrix, sentences.
+
+**Rules.** Every value passes through :mod:`holdfast.fleet.report.drawing.markup`, and every name
+from the cluster through ``name_of``. A section that leaves rows out shows how many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import cache
+
+import numpy as np
+
+from holdfast.core.names import harmless
+from holdfast.fleet.report.columns.history import Rebalances, movement_matrix
+from holdfast.fleet.report.columns.timeline import Timeline
+from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
+from holdfast.fleet.report.findings.examination import all_rules
+from holdfast.fleet.report.findings.facts import Facts
+from holdfast.fleet.report.findings.finding import Finding, Rule, generations_of
+from holdfast.fleet.report.findings.finding import count as counted
+from holdfast.fleet.tables.columns.stored import REBALANCES
+from holdfast.fleet.tables.reading import Tables
+
+MAX_ROWS = 100
+_NARROW = [head for head, _ in REBALANCES.headings("timestamp", "cause", "pause_upper_seconds")]
+NONE = "–"
+
+
+def when(ms: int, timespec: str = "milliseconds") -> str:
+    """UTC time for people."""
+    stamp = datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec=timespec)
+    return stamp.removesuffix("+00:00")
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """Count or amount for people; a dash where it is not known."""
+    if value is None or math.isnan(value):
+        return NONE
+    return f"{value:,.{digits}f}"
+
+
+def seconds(value: float | None) -> str:
+    """Seconds with three significant places or so."""
+    if value is None or math.isnan(value):
+        return NONE
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 1 else f"{value:.1f}"
+
+
+def amount(value: float | None, digits: int = 0) -> tuple[str, object]:
+    """Cell of a table: a number as people read it, and the value to sort by."""
+    return number(value, digits), "" if value is None else value
+
+
+def amount_s(value: float | None) -> tuple[str, object]:
+    """As :func:`amount`, of seconds."""
+    return seconds(value), "" if value is None else value
+
+
+def bounds(lower: float, upper: float) -> str:
+    """A lower and an upper bound in one cell."""
+    if math.isnan(upper):
+        return NONE
+    low, high = seconds(lower), seconds(upper)
+    return high if low == high else f"{low} to {high}"
+
+
+def figures(items: Iterable[tuple[str, str, str]]) -> Markup:
+    """Boxes of one figure each: what, how much, a remark."""
+    boxes = (
+        tag("div", tag("dt", what), tag("dd", amount, tag("small", remark) if remark else None))
+        for what, amount, remark in items
+    )
+    return tag("dl", join(boxes), class_="figures")
+
+
+def table(
+    heads: Sequence[tuple[str, bool]],
+    rows: Iterable[Sequence[object]],
+    *,
+    kind: str = "",
+    narrow: Sequence[str] = (),
+) -> Markup:
+    """A sortable table; a head is (text, numeric). A cell may be ready ``td`` markup.
+
+    ``narrow``: heads of the columns that a narrow screen shows, until all are asked for.
+    """
+    tail = _numeric_tail(heads)
+    head = join(tag("th", text, scope="col", class_="n" if n else None) for text, n in heads)
+    body = join(tag("tr", join(_cells(heads, row, tail))) for row in rows)
+    inner = tag("thead", tag("tr", head)) + tag("tbody", body)
+    texts = [text for text, _ in heads]
+    classes = ["full sortable", kind, f"r{tail + 1}" if tail else ""]
+    classes += narrow_classes([texts.index(text) for text in narrow])
+    whole = tag("table", Markup(inner), class_=" ".join(filter(None, classes)))
+    box = tag("div", whole, class_="wide", tabindex="0", role="region", aria_label="table")
+    return join([all_columns(len(heads)), box]) if narrow else box
+
+
+def narrow_classes(columns: Sequence[int]) -> list[str]:
+    """Classes of a table of which a narrow screen shows these columns alone (``style.css``)."""
+    return ["narrow", *(f"p{column + 1}" for column in columns)] if columns else []
+
+
+def all_columns(count: int) -> Markup:
+    """What stands before such a table: a box to tick for all of its columns."""
+    return tag(
+        "label", tag("input", type="checkbox"), f" all {count} columns", class_="all-columns"
+    )
+
+
+def _numeric_tail(heads: Sequence[tuple[str, bool]]) -> int:
+    """First of the last columns that are all numeric or unnamed; 0 if none can be aligned.
+
+    Cells of these columns need no class of their own.
+    """
+    tail = len(heads)
+    while tail and (heads[tail - 1][1] or not heads[tail - 1][0]):
+        tail -= 1
+    return tail if 1 <= tail <= 5 and len(heads) - tail > 1 else 0
+
+
+def _cells(heads: Sequence[tuple[str, bool]], row: Sequence[object], tail: int) -> Iterable[Markup]:
+    for i, ((_, numeric), cell) in enumerate(zip(heads, row, strict=True)):
+        plain = "n" if numeric and not 0 < tail <= i else None
+        if isinstance(cell, Markup) and cell.startswith("<td"):
+            yield cell
+        elif isinstance(cell, tuple):
+            shown, value = cell
+            same = str(value) == str(shown) or value == ""
+            kind = plain if numeric else "t"
+            yield tag("td", shown, data_v=None if same else value, class_=kind)
+        else:
+            yield tag("td", cell, class_=plain)
+
+
+def group_figures(facts: Facts) -> Markup:
+    """Figures of one group."""
+    timeline, rebalances, generations = facts.timeline, facts.rebalances, facts.generations
+    pause = rebalances.pause_upper_s
+    known = ~np.isnan(pause)
+    total = float(pause[known].sum()) if known.any() else None
+    low = float(np.nansum(rebalances.pause_lower_s)) if known.any() else 0.0
+    idle = idle_words(rebalances)
+    moved = [rebalances.total(n) for n in ("n_moved", "n_moved_through_gap")]
+    avoidable = rebalances.total("n_avoidable_moves")
+    span = (timeline.last_ms - timeline.first_ms) / 1000
+    members = int(generations.n_members[-1]) if len(generations.n_members) else 0
+    words = facts.kind.words
+    rows = words.things
+    return figures(
+        [
+            (
+                rows.capitalize(),
+                number(facts.n_partitions),
+                counted(len(timeline.topics), words.place, words.places) if timeline.topics else "",
+            ),
+            ("Members now", number(members), f"{number(len(timeline.members))} ids were seen"),
+            ("Generations", number(len(generations.number)), f"in {_span(span)}"),
+            (
+                f"{rows.capitalize()} moved",
+                number(None if moved[0] is None else sum(m or 0 for m in moved)),
+                "" if avoidable is None else f"{number(avoidable)} of them avoidable",
+            ),
+            (
+                "Stood still",
+                NONE if total is None else f"{bounds(low, total)} s",
+                f"partition-seconds, at least to at most, inferred{idle}",
+            ),
+        ]
+    )
+
+
+def idle_words(*told: Rebalances) -> str:
+    """What the partitions had no owner beside, while nothing of them waited; "" for nothing."""
+    low, high = (
+        sum(float(bound.sum()) for bound in bounds_of)
+        for bounds_of in ([r.idle_lower_s for r in told], [r.idle_upper_s for r in told])
+    )
+    return f"; {bounds(low, high)} more in which no record waited" if high > 0 else ""
+
+
+def _span(span_s: float) -> str:
+    if span_s < 120:
+        return f"{span_s:.0f} s"
+    if span_s < 7200:
+        return f"{span_s / 60:.0f} min"
+    return f"{span_s / 3600:.1f} h" if span_s < 172800 else f"{span_s / 86400:.1f} days"
+
+
+def rebalance_section(rebalances: Rebalances) -> Markup:
+    """Rebalance table, newest last, the costliest kept where there are too many.
+
+    A column of which nothing is known is left out.
+    """
+    n = len(rebalances.at_ms)
+    shown = np.arange(n)
+    if n > MAX_ROWS:
+        cost = np.nan_to_num(rebalances.pause_upper_s) * 1000 + rebalances.counts["n_moved"]
+        shown = np.sort(np.argsort(-cost, kind="stable")[:MAX_ROWS])
+    counts = [column.name for column in REBALANCES.headed_counts]
+    names = [name for name in counts if (rebalances.counts[name] >= 0).any()]
+    heads = REBALANCES.headings("timestamp", "cause", "generation", *names, "pause_upper_seconds")
+    rows = (_rebalance_row(rebalances, int(i), names) for i in shown)
+    note = f"The {MAX_ROWS} costliest of {n:,} are shown. " if n > MAX_ROWS else ""
+    lead = (
+        "One row per generation. Stood still is partition-seconds without an owner, at least to "
+        "at most, as the broker saw it: the log says when a generation was settled, not when it "
+        "began, nor when a member knew of it. Where it is known that no record waited, that time "
+        "stands apart as idle; where log ends cannot tell, it counts as standing still."
+    )
+    return tag(
+        "div",
+        tag("h3", "Rebalances"),
+        tag("p", note + lead, class_="lead"),
+        table(heads, rows, kind="jumps", narrow=_NARROW)
+        if n
+        else tag("p", "No rebalance was recorded."),
+    )
+
+
+def _rebalance_row(r: Rebalances, i: int, names: Sequence[str]) -> list[object]:
+    """Cells of one rebalance; the script makes its "show" button from the first and the last."""
+
+    def count(name: str) -> object:
+        value = int(r.counts[name][i])
+        if name == "n_moved":
+            value += max(int(r.counts["n_moved_through_gap"][i]), 0)
+        return amount(value if value >= 0 else None)
+
+    upper = float(r.pause_upper_s[i])
+    stated = r.stated[i]
+    sure: object = "" if math.isnan(r.confidence[i]) else f" ({r.confidence[i]:.0%})"
+    if stated is not None:
+        sure = tag("span", " (stated)", title=stated)
+    return [
+        when(int(r.at_ms[i])),
+        join([r.cause[i].replace("_", " ") or NONE, sure]),
+        int(r.generation[i]),
+        *map(count, names),
+        (_stood_still(r, i), "" if math.isnan(upper) else upper),
+    ]
+
+
+def _stood_still(r: Rebalances, i: int) -> str:
+    """Both bounds of one rebalance, and those of idle traffic beside them."""
+    shown = bounds(float(r.pause_lower_s[i]), float(r.pause_upper_s[i]))
+    idle = float(r.idle_upper_s[i])
+    return f"{shown} ({bounds(float(r.idle_lower_s[i]), idle)} idle)" if idle > 0 else shown
+
+
+def matrix_section(tables: Tables, timeline: Timeline) -> Markup:
+    """Movement matrix: a table whose shades are the picture."""
+    names, counts = movement_matrix(tables, timeline)
+    title = tag("h3", "Who gave partitions to whom")
+    if not len(names):
+        return tag("div", title, tag("p", "No partition went from one process to another."))
+    top = max(int(counts.max()), 1)
+    head = tag(
+        "tr",
+        tag("th", harmless("from \\ to")),
+        *(tag("th", name_of(n, 18), scope="col") for n in names),
+    )
+    rows = (
+        tag(
+            "tr",
+            tag("th", name_of(name, 28), scope="row"),
+            *(_matrix_cell(int(counts[i, j]), top, i == j) for j in range(len(names))),
+        )
+        for i, name in enumerate(names)
+    )
+    body = tag("table", tag("thead", head), tag("tbody", join(rows)), class_="matrix")
+    lead = (
+        "Rows gave, columns took. A dashed cell is a process that came back under a new member id."
+    )
+    return tag("div", title, tag("p", lead, class_="lead"), tag("div", body, class_="wide"))
+
+
+def _matrix_cell(count: int, top: int, same: bool) -> Markup:
+    shade = 0 if count == 0 else 1 + min(4, int(5 * math.log1p(count) / math.log1p(top)))
+    classes = " ".join(filter(None, (f"h{shade}" if shade else "", "self" if same else "")))
+    return tag("td", number(count) if count else "", class_=classes or None)
+
+
+def codes_of(findings: Sequence[Finding]) -> list[object]:
+    """Codes of findings as lozenges, worst first; each leads to :func:`codes_section`."""
+    found: dict[str, str] = {}
+    for finding in findings:
+        found.setdefault(finding.code, str(finding.severity))
+    return [part for code, severity in found.items() for part in (code_link(code, severity), " ")]
+
+
+def code_link(code: str, severity: str) -> Markup:
+    """A code as a lozenge that says what it means, and leads to the rest."""
+    rule = _rules()[code]
+    told = f"{rule.name}: {rule.what} ({severity})"
+    return tag("a", code, class_=f"lozenge s-{severity}", title=told, href=f"#{code}")
+
+
+@cache
+def _rules() -> dict[str, Rule]:
+    return {rule.code: rule for rule in all_rules()}
+
+
+def codes_section(codes: Iterable[str]) -> Markup | None:
+    """What some codes mean, why that matters and what helps; None for no codes."""
+    shown = [
+        tag("div", tag("h3", f"{code} {_rules()[code].name}"), _meaning(_rules()[code]), id=code)
+        for code in sorted(set(codes))
+    ]
+    title = tag("h2", "What the codes mean")
+    return tag("section", title, *shown, class_="card", id="codes") if shown else None
+
+
+def _meaning(rule: Rule) -> Markup:
+    return join(
+        [
+            tag("p", rule.what),
+            tag("p", tag("b", "Why it matters. "), rule.why),
+            tag("p", tag("b", "How it is told. "), rule.how),
+            tag("p", tag("b", "What helps. "), rule.mend),
+        ]
+    )
+
+
+def findings_section(findings: Sequence[Finding]) -> Markup:
+    """What the doctor's rules say about a group, worst first."""
+    title = tag("h3", "Findings")
+    if not findings:
+        return tag("div", title, tag("p", "Nothing was found."))
+    return tag("div", title, *map(_finding, findings))
+
+
+def _finding(finding: Finding) -> Markup:
+    e = finding.evidence
+    cost = bounds(finding.cost_lower_s, finding.cost_upper_s) if finding.cost_upper_s else ""
+    follows = f"follows from {finding.follows}" if finding.follows else ""
+    notes = [str(finding.basis), f"{cost} partition-seconds" if cost else "", follows]
+    where = [generations_of(e)] if e.generations.total else []
+    if e.from_ms >= 0:
+        where.append(f"{when(e.from_ms, 'seconds')} to {when(e.to_ms, 'seconds')}")
+    where += [names.text(", ", 5) for names in (e.members, e.partitions) if names.total]
+    middle, wide = (e.from_ms + e.to_ms) // 2, max((e.to_ms - e.from_ms) // 5, 500)
+    jump = tag("button", "show", type="button", class_="jump", data_moment=middle, data_wide=wide)
+    rule = _rules()[finding.code]
+    head = tag(
+        "p",
+        tag("span", finding.code, class_=f"lozenge s-{finding.severity}"),
+        " ",
+        tag("strong", rule.name),
+        f" ({finding.severity}; {', '.join(filter(None, notes))}) ",
+        jump if e.from_ms >= 0 else None,
+    )
+    return tag(
+        "div",
+        head,
+        tag("p", finding.text),
+        tag("p", harmless("; ".join(where)), class_="lead") if where else None,
+        tag("p", tag("code", finding.command)) if finding.command else None,
+        tag("details", tag("summary", "Why it matters, what helps"), _meaning(rule)),
+        class_="finding",
+    )

@@ -1,0 +1,207 @@
+"""Examine a fleet: findings of every group, worst group first, and the same as JSON.
+
+**Rules.** The JSON follows ``doctor.schema.json``, which ships with the package and is published in
+``docs/``. Group names are raw there (JSON quotes them); texts are visible text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from importlib.resources import files
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+
+from holdfast.core.command_lines import NOT_KNOWN, GivenSource
+from holdfast.fleet.report.columns.timeline import last_time
+from holdfast.fleet.report.findings.examination import Examination, all_rules, examine
+from holdfast.fleet.report.findings.facts import NOT_KEPT, Facts, read_age, read_facts
+from holdfast.fleet.report.findings.finding import Finding, Limits, Rule
+from holdfast.fleet.report.findings.measured import measured_markdown
+from holdfast.fleet.report.progress import Track
+from holdfast.fleet.tables.reading import Tables
+
+SCHEMA_VERSION = 1
+PAGE_WIDTH = 120
+"""Characters of a line of ``docs/doctor.md``."""
+
+
+def examine_fleet(
+    tables: Tables,
+    groups: Sequence[str] | None = None,
+    limits: Limits | None = None,
+    last_ms: int | None = None,
+    *,
+    track: Track = iter,
+    source: GivenSource = NOT_KNOWN,
+    now_ms: int | None = None,
+) -> list[Examination]:
+    """Examine groups, the worst first.
+
+    Parameters
+    ----------
+    tables : Tables
+        Of the pipeline.
+    groups : sequence of str, optional
+        All by default.
+    limits : Limits, optional
+        Thresholds.
+    last_ms : int, optional
+        End of the window in UTC milliseconds; the last time in the tables by default.
+    track : callable
+        Passes the names on, one by one, and may show how far it is.
+    source : GivenSource, optional
+        Where the tables come from, for the commands of findings.
+    now_ms : int, optional
+        Time by the caller's clock, in UTC milliseconds: then old tables are a finding.
+    """
+    found = examinations(tables, groups, limits, last_ms, track=track, source=source, now_ms=now_ms)
+    return sorted(found, key=lambda e: (*(-b for b in e.badness), e.facts.group))
+
+
+def examinations(
+    tables: Tables,
+    groups: Sequence[str] | None = None,
+    limits: Limits | None = None,
+    last_ms: int | None = None,
+    *,
+    track: Track = iter,
+    source: GivenSource = NOT_KNOWN,
+    now_ms: int | None = None,
+) -> Iterator[Examination]:
+    """As :func:`examine_fleet`, one group after the other and none kept: a fleet may be large."""
+    last = last_ms if last_ms is not None else last_time(tables)
+    names = tables.groups if groups is None else tuple(groups)
+    age = NOT_KEPT if now_ms is None else read_age(tables, now_ms)
+    for name in track(names):
+        yield examine(read_facts(tables, name, last, source, age), limits)
+
+
+def to_json(examinations: Sequence[Examination]) -> dict[str, Any]:
+    """Document that follows ``doctor.schema.json``."""
+    names = {rule.code: rule for rule in all_rules()}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "groups": [
+            {**summary(e.facts), "findings": [_finding(f, names[f.code]) for f in e.findings]}
+            for e in examinations
+        ],
+    }
+
+
+def summary(facts: Facts) -> dict[str, Any]:
+    """Heading of a group: state, protocol, members, generation, window, cost."""
+    g, r, last = facts.generations, facts.rebalances, facts.last
+    return {
+        "group": facts.group,
+        "state": facts.state,
+        "group_type": list(facts.group_type),
+        "protocol": g.protocol[last] if last >= 0 else "",
+        "members": int(g.n_members[last]) if last >= 0 else 0,
+        "partitions": facts.n_partitions,
+        "generation": int(g.number[last]) if last >= 0 else None,
+        "window": {
+            "from": moment(int(g.at_ms[0])) if last >= 0 else None,
+            "to": moment(facts.end_ms) if last >= 0 else None,
+        },
+        "rebalances": facts.n_rebalances,
+        "cost_partition_seconds": {
+            "lower": _rounded(float(np.nansum(r.pause_lower_s))),
+            "upper": _rounded(float(np.nansum(r.pause_upper_s))),
+        },
+        "idle_partition_seconds": {
+            "lower": _rounded(float(r.idle_lower_s.sum())),
+            "upper": _rounded(float(r.idle_upper_s.sum())),
+        },
+    }
+
+
+def _finding(finding: Finding, rule: Rule) -> dict[str, Any]:
+    e = finding.evidence
+    return {
+        "code": finding.code,
+        "name": rule.name,
+        "severity": str(finding.severity),
+        "follows": finding.follows or None,
+        "basis": str(finding.basis),
+        "text": finding.text,
+        "cost_partition_seconds": {
+            "lower": _rounded(finding.cost_lower_s),
+            "upper": _rounded(finding.cost_upper_s),
+        },
+        "evidence": {
+            "generations": list(e.generations.shown),
+            "from": moment(e.from_ms) if e.from_ms >= 0 else None,
+            "to": moment(e.to_ms) if e.to_ms >= 0 else None,
+            "members": list(e.members.shown),
+            "partitions": list(e.partitions.shown),
+            "left_out": {
+                "generations": e.generations.left_out,
+                "members": e.members.left_out,
+                "partitions": e.partitions.left_out,
+            },
+            "figures": {name: _rounded(value) for name, value in e.figures.items()},
+        },
+        "command": finding.command,
+    }
+
+
+def moment(ms: int) -> str:
+    """UTC time as ISO 8601."""
+    stamp = datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return stamp.replace("+00:00", "Z")
+
+
+def schema_text() -> str:
+    """The published JSON schema."""
+    return (
+        files("holdfast.fleet.report.findings")
+        .joinpath("doctor.schema.json")
+        .read_text(encoding="utf-8")
+    )
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), 3)
+
+
+def markdown() -> str:
+    """``docs/doctor.md``: every code, as ``holdfast explain`` has it."""
+    parts = [_INTRODUCTION]
+    for rule in all_rules():
+        paragraphs = (
+            f"## {rule.code} {rule.name} ({rule.severity})",
+            rule.what,
+            f"**Why it matters.** {rule.why}",
+            f"**How it is told.** {rule.how}",
+            f"**What helps.** {rule.mend}",
+        )
+        parts.append("\n\n".join(fill(text, PAGE_WIDTH) for text in paragraphs) + "\n")
+    parts.append(measured_markdown())
+    return "\n".join(parts)
+
+
+_INTRODUCTION = """\
+# The doctor's findings
+
+`holdfast doctor --input TABLES` (or a dump, or `-b HOST:PORT`) examines every group and prints one
+screen for each group, the worst first. It only reads, and joins no group. A finding has
+
+- a stable **code** and a **severity** (info, warn, error); `--fail-on warn` exits with 1;
+- a **basis**: *stated* by a record, or *inferred* from several;
+- **evidence**: generations, times, members, partitions: the first ten of each, and how many more
+  there are;
+- a **cost** in partition-seconds, at least and at most, as the broker saw it: the time in which a
+  partition had no owner, or an owner that did nothing for it, summed over partitions. Where it is
+  known that no record waited, nothing stood still: that time is no cost;
+- where it comes of another finding of the group, the code of that one (`follows`): a deploy (HF102)
+  or a crash loop (HF124) leads, and storms, moves and visits elsewhere, nine in ten of whose
+  rebalances it made, stand under it in a line each;
+- one **command** that helps. It reads the source that the doctor was given; where the doctor knows
+  no broker, `HOST:PORT` stands for one.
+
+`--format json` follows [doctor.schema.json](doctor.schema.json). The command
+`holdfast explain --format markdown` writes this page from the rules, and a test compares the two.
+"""

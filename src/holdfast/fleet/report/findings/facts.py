@@ -1,0 +1,426 @@
+"""Facts about one group for the doctor's rules: its tables as columns, read once.
+
+**Rules.** Pure: tables in, columns out. Times are UTC milliseconds, durations seconds. A rule never
+reads a table itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.command_lines import NOT_KNOWN, GivenSource
+from holdfast.core.kinds.kind import GroupKind, GroupType
+from holdfast.core.kinds.rows import CLASSIC, kind_of
+from holdfast.core.model.columns import F64, I32, I64
+from holdfast.fleet.report.columns.given import count_roles
+from holdfast.fleet.report.columns.history import Rebalances, read_rebalances
+from holdfast.fleet.report.columns.timeline import Settlements, Timeline, build_timeline
+from holdfast.fleet.tables.columns.values import (
+    ArrowTable,
+    codes,
+    floats,
+    ints,
+    times_ms,
+    to_us,
+    words,
+)
+from holdfast.fleet.tables.reading import Tables
+
+BOOL = npt.NDArray[np.bool_]
+NEVER = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Presence:
+    """Which process was in the group when: one row per generation and member id, by generation.
+
+    Parameters
+    ----------
+    generation : int64[n]
+        Index into the generations.
+    member, identity : int32[n]
+        Member id and process (:class:`holdfast.fleet.report.columns.identity.Identities`).
+    n_partitions : int64[n]
+        Partitions given to it.
+    n_copies : int64[n]
+        Tasks of which it keeps the state for others.
+    session_timeout_ms : int64[n]
+        -1 where unknown.
+    rows : Table
+        The rows as they are stored, for what is asked of a few of them only.
+    """
+
+    generation: I64
+    member: I32
+    identity: I32
+    n_partitions: I64
+    n_copies: I64
+    session_timeout_ms: I64
+    rows: ArrowTable
+
+    def members_of(self, generation: int) -> I32:
+        """Member of each row of a generation."""
+        low, high = np.searchsorted(self.generation, [generation, generation + 1])
+        return self.member[low:high]
+
+    def static_name(self, row: int) -> str | None:
+        """``group.instance.id`` of a row."""
+        name: str | None = self.rows["group_instance_id"][row].as_py()
+        return name
+
+    def topics(self, row: int) -> tuple[str, ...]:
+        """Subscribed topics of a row, sorted."""
+        return tuple(sorted(self.rows["subscribed_topics"][row].as_py() or ()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LagRows:
+    """Lag of each partition as of the end of the window.
+
+    Parameters
+    ----------
+    topic : tuple of str
+        Topic of each row.
+    partition, lag, committed, commit_ms, position_ms : int64[n]
+        -1 where there is none. ``position_ms`` is when the group came to ``committed``.
+    age_s : float64[n]
+        Age of the oldest unread record by its own time; NaN where it is not known.
+    end, begin : int64[n]
+        Log end and start offset; -1 where unknown.
+    member : tuple of (str or None)
+        Owner in the last generation.
+    status, clamped : tuple of str
+        As in the table.
+    """
+
+    topic: tuple[str, ...]
+    partition: I64
+    lag: I64
+    committed: I64
+    commit_ms: I64
+    position_ms: I64
+    age_s: F64
+    end: I64
+    begin: I64
+    member: tuple[str | None, ...]
+    status: tuple[str, ...]
+    clamped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Anomaly:
+    """One row of the table ``anomalies``."""
+
+    kind: str
+    generation: int
+    at_ms: int
+    topic: str | None
+    partition: int
+    members: tuple[str, ...]
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Anomalies:
+    """What the table ``anomalies`` has of one group, as it is stored."""
+
+    rows: ArrowTable
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    def of_kind(self, start: str) -> list[Anomaly]:
+        """Those whose kind begins so, in the order of the table."""
+        rows = self.rows.filter(pc.starts_with(self.rows["kind"], start))
+        return [
+            Anomaly(
+                kind=row["kind"],
+                generation=row["generation"],
+                at_ms=at_ms,
+                topic=row["topic"],
+                partition=-1 if row["partition"] is None else row["partition"],
+                members=tuple(row["member_ids"] or ()),
+                detail=row["detail"],
+            )
+            for row, at_ms in zip(
+                rows.to_pylist(), times_ms(rows, "timestamp").tolist(), strict=True
+            )
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Absence:
+    """A process that went and came back: generations by index.
+
+    Parameters
+    ----------
+    identity : int
+        Which process.
+    last_with, first_without, back : int
+        Last generation with it, first one without it, first one with it again. The last two are
+        equal where it came back so fast that no generation stood without it.
+    away_s : float
+        From the first record without it (or the last with it) to the one with it again.
+    """
+
+    identity: int
+    last_with: int
+    first_without: int
+    back: int
+    away_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Age:
+    """How old tables are.
+
+    Parameters
+    ----------
+    seconds : float
+        Since log ends were read, of tables that ``watch`` keeps; 0 for others.
+    look_every_s : float
+        How often ``watch`` was told to read them; 0 if it was to end by itself.
+    started_with : tuple of str
+        Options with which ``watch`` was started, without its folder and pause; none if unknown.
+    is_kept : bool
+        Whether ``watch`` keeps the tables; all others are of their moment.
+    """
+
+    seconds: float = 0.0
+    look_every_s: float = 0.0
+    started_with: tuple[str, ...] = ()
+    is_kept: bool = False
+
+
+NOT_KEPT = Age()
+
+
+def read_age(tables: Tables, now_ms: int) -> Age:
+    """How old tables are by the caller's clock, in UTC milliseconds."""
+    notes = tables.newest_notes()
+    taken_us = to_us(str(notes.get("taken_at"))) if "query" in notes else None
+    if taken_us is None:
+        return NOT_KEPT
+    seconds = max(now_ms - taken_us / 1000, 0.0) / 1000
+    words = notes.get("started_with") or ()
+    return Age(
+        seconds=seconds,
+        look_every_s=float(notes.get("every_seconds") or 0.0),
+        started_with=tuple(str(word) for word in words),
+        is_kept=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Facts:
+    """Everything known about one group.
+
+    ``kind`` is what its members are now. ``record_bytes`` has one entry per generation: bytes of
+    its record, -1 where there is none. ``n_shared`` counts the partitions that members of a share
+    group read at most in one generation. ``roles`` counts what the members have now
+    (:mod:`holdfast.fleet.report.columns.given`). ``source`` is where the tables come from, for
+    commands that are suggested.
+    """
+
+    group: str
+    timeline: Timeline
+    rebalances: Rebalances
+    presence: Presence
+    absences: tuple[Absence, ...]
+    lag: LagRows
+    anomalies: Anomalies
+    record_bytes: I64
+    group_type: tuple[str, ...]
+    rebalance_index: I64
+    kind: GroupKind = CLASSIC
+    n_shared: int = 0
+    roles: Mapping[str, int] = field(default_factory=dict)
+    source: GivenSource = NOT_KNOWN
+    age: Age = NOT_KEPT
+
+    @property
+    def n_partitions(self) -> int:
+        """Partitions, or tasks and connectors, that ever had an owner or a reader."""
+        return max(len(self.timeline.row_partition), self.n_shared)
+
+    @property
+    def generations(self) -> Settlements:
+        """Settlements of the group."""
+        return self.timeline.generations
+
+    @property
+    def end_ms(self) -> int:
+        """End of the window."""
+        return self.timeline.last_ms
+
+    @property
+    def last(self) -> int:
+        """Index of the last generation; -1 where there is none."""
+        return len(self.generations.number) - 1
+
+    @property
+    def state(self) -> str:
+        """State as of the last generation."""
+        return self.generations.state[self.last] if self.last >= 0 else "unknown"
+
+    @property
+    def n_rebalances(self) -> int:
+        """Rebalances; the first generation that the records show is none."""
+        return int((~self.rebalances.caused_by("first_seen")).sum())
+
+    @property
+    def cost(self) -> tuple[float, int]:
+        """Partition-seconds that stood still, at most, and partitions moved."""
+        moved = self.rebalances.total("n_moved") or 0
+        return float(np.nansum(self.rebalances.pause_upper_s)), moved
+
+    @property
+    def members_now(self) -> BOOL:
+        """Rows of presence that belong to the last generation."""
+        now: BOOL = self.presence.generation == self.last
+        return now
+
+    def partition_name(self, row: int) -> str:
+        """``topic-partition`` of a timeline row; a task or a connector as its own tools name it."""
+        t = self.timeline
+        topic, partition = t.topics[t.row_topic[row]], int(t.row_partition[row])
+        return f"{topic}{self.kind.words.joint}{partition}" if partition >= 0 else str(topic)
+
+    def owner_at(self, generation: int) -> I32:
+        """Owner of each timeline row when a generation was settled: member index or negative."""
+        t = self.timeline
+        return t.owner_at(int(t.generations.at_ms[generation]))
+
+
+def read_facts(
+    tables: Tables,
+    group: str,
+    last_ms: int | None = None,
+    source: GivenSource = NOT_KNOWN,
+    age: Age = NOT_KEPT,
+) -> Facts:
+    """Facts of one group; the window ends at ``last_ms``, in UTC milliseconds.
+
+    ``tables`` may be any of the pipeline's. Without a table, the rules that need it find nothing.
+    """
+    timeline = build_timeline(tables, group, last_ms)
+    rebalances = read_rebalances(tables, group)
+    presence = _presence(tables, timeline)
+    generations = tables.of_group(group, "generations")
+    kinds, names = codes(generations, "group_type")
+    return Facts(
+        group=group,
+        timeline=timeline,
+        rebalances=rebalances,
+        presence=presence,
+        absences=_absences(presence, timeline.generations),
+        lag=_lag(tables, group),
+        anomalies=Anomalies(rows=tables.of_group(group, "anomalies")),
+        record_bytes=_record_bytes(generations, timeline.generations),
+        group_type=tuple(names[k] for k in np.unique(kinds) if k >= 0),
+        kind=_kind(generations),
+        n_shared=_n_shared(generations),
+        roles=count_roles(tables.of_group(group, "assignments"), timeline.generations),
+        source=source,
+        age=age,
+        rebalance_index=timeline.generations.index_of(rebalances.generation, rebalances.at_ms),
+    )
+
+
+def _n_shared(generations: ArrowTable) -> int:
+    shared = generations.filter(pc.equal(generations["group_type"], GroupType.SHARE))
+    return int(ints(shared, "n_partitions").max(initial=0))
+
+
+def _kind(generations: ArrowTable) -> GroupKind:
+    """Kind of the group by its last generation with members."""
+    peopled = np.flatnonzero(ints(generations, "n_members", 0))
+    if not len(peopled):
+        return CLASSIC
+    row = generations.slice(int(peopled[-1]), 1).to_pylist()[0]
+    return kind_of(row["group_type"], row["protocol_type"], row["protocol"])
+
+
+def _record_bytes(table: ArrowTable, generations: Settlements) -> I64:
+    """Bytes of each settlement's record."""
+    found = np.full(len(generations.number), NEVER, dtype=np.int64)
+    index = generations.index_of(ints(table, "generation"), times_ms(table, "timestamp"))
+    np.maximum.at(found, index[index >= 0], ints(table, "record_bytes")[index >= 0])
+    return found
+
+
+def _presence(tables: Tables, timeline: Timeline) -> Presence:
+    table = tables.of_group(timeline.group, "members")
+    index = timeline.generations.index_of(ints(table, "generation"), times_ms(table, "timestamp"))
+    rank, names = codes(table, "member_id")
+    place = {name: i for i, name in enumerate(timeline.members)}
+    member = np.asarray([place[name] for name in names], dtype=np.int32)
+    order = np.lexsort((rank, index))
+    order = order[index[order] >= 0]
+    members = member[rank[order]] if len(names) else np.zeros(0, dtype=np.int32)
+    return Presence(
+        generation=index[order],
+        member=members,
+        identity=timeline.identities.identity[members],
+        n_partitions=ints(table, "n_partitions")[order],
+        n_copies=(ints(table, "n_standby", 0) + ints(table, "n_warmup", 0))[order],
+        session_timeout_ms=ints(table, "session_timeout_ms")[order],
+        rows=table.select(["group_instance_id", "subscribed_topics"]).take(pa.array(order)),
+    )
+
+
+def _absences(presence: Presence, generations: Settlements) -> tuple[Absence, ...]:
+    """Absences and restarts of every process, in the order in which they ended."""
+    found = []
+    order = np.lexsort((presence.generation, presence.identity))
+    identity, generation = presence.identity[order], presence.generation[order]
+    member = presence.member[order]
+    n_empty = np.append(0, np.cumsum(generations.n_members == 0))  # before each generation
+    same = identity[1:] == identity[:-1]
+    step = np.diff(generation)
+    other = member[1:] != member[:-1]
+    for i in np.flatnonzero(same & ((step > 1) | ((step == 1) & other))) + 1:
+        before, back = int(generation[i - 1]), int(generation[i])
+        gap = back > before + 1
+        first = before + 1
+        if n_empty[back] > n_empty[first]:
+            continue  # the whole group was stopped: no member waited for this one
+        since = generations.at_ms[first] if gap else generations.at_ms[before]
+        found.append(
+            Absence(
+                identity=int(identity[i]),
+                last_with=before,
+                first_without=first,
+                back=back,
+                away_s=float(generations.at_ms[back] - since) / 1000 if gap else 0.0,
+            )
+        )
+    return tuple(sorted(found, key=lambda a: (a.back, a.identity)))
+
+
+def _lag(tables: Tables, group: str) -> LagRows:
+    table = tables.of_group(group, "lag")
+    return LagRows(
+        topic=words(table, "topic"),
+        partition=ints(table, "partition"),
+        lag=ints(table, "lag"),
+        committed=ints(table, "current_offset"),
+        commit_ms=times_ms(table, "commit_timestamp", NEVER),
+        position_ms=times_ms(table, "position_timestamp", NEVER),
+        age_s=np.where(
+            np.asarray([how == "record" for how in table["lag_seconds_basis"].to_pylist()], bool),
+            floats(table, "lag_seconds"),
+            np.nan,
+        ),
+        end=ints(table, "log_end_offset"),
+        begin=ints(table, "log_start_offset"),
+        member=tuple(table["member_id"].to_pylist()),
+        status=words(table, "status"),
+        clamped=words(table, "clamped"),
+    )

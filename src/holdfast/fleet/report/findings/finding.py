@@ -1,0 +1,353 @@
+"""Findings of the doctor, and the decorator that registers a rule.
+
+**Rules.** A code is stable: it is never given another meaning, and never used again once retired.
+A finding has the code and the texts of its rule, its basis (inferred or stated), its evidence and
+its cost. A rule is a pure function of
+:class:`holdfast.fleet.report.findings.facts.Facts`.
+
+**Strategy.** ``@rule(...)`` stands above the function that looks for symptoms. The decorator holds
+the code, the usual severity and every text that people read, and registers them as a ``Rule``.
+:mod:`holdfast.fleet.report.findings.examination` imports the modules with rules, and so has all of
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from glob import escape
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from holdfast.core.assignors.registry import ASSIGNORS
+from holdfast.core.command_lines import holdfast_line, kafka_line, option
+from holdfast.core.model.columns import I64
+from holdfast.core.names import harmless, visible
+from holdfast.fleet.report.findings.facts import Age, Facts
+
+MAX_EVIDENCE = 10
+
+Item = TypeVar("Item")
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    INFO = "info"
+    WARN = "warn"
+    ERROR = "error"
+
+    @property
+    def rank(self) -> int:
+        """0 for info, 2 for error."""
+        return list(Severity).index(self)
+
+
+class Basis(StrEnum):
+    """How a finding is known."""
+
+    STATED = "stated"
+    INFERRED = "inferred"
+
+
+@dataclass(frozen=True, slots=True)
+class Few(Generic[Item]):
+    """The first of many, and how many there are.
+
+    Parameters
+    ----------
+    shown : tuple
+        At most ``MAX_EVIDENCE``.
+    total : int
+        How many there are with those that are not shown.
+    """
+
+    shown: tuple[Item, ...] = ()
+    total: int = 0
+
+    @property
+    def left_out(self) -> int:
+        """How many are not shown."""
+        return self.total - len(self.shown)
+
+    def text(self, separator: str, most: int = MAX_EVIDENCE) -> str:
+        """The first of them in a line, such as ``m-1, m-2 and 3 more``."""
+        names = separator.join(str(value) for value in self.shown[:most])
+        return names + more(self.total - len(self.shown[:most]))
+
+
+NONE: Few[Any] = Few()
+
+
+def more(number: int) -> str:
+    """What stands behind the first of many: `` and 3 more``, or nothing."""
+    return f" and {number:,} more" if number else ""
+
+
+def few(values: Iterable[Item]) -> Few[Item]:
+    """The first ``MAX_EVIDENCE`` of some values, and how many there are."""
+    if isinstance(values, list):
+        return Few(tuple(values[:MAX_EVIDENCE]), len(values))
+    rest = iter(values)
+    shown = tuple(islice(rest, MAX_EVIDENCE))
+    return Few(shown, len(shown) + sum(1 for _ in rest))
+
+
+def few_names(names: Iterable[str]) -> Few[str]:
+    """As :func:`few`, with names made visible."""
+    found = few(names)
+    return Few(tuple(visible(name) for name in found.shown), found.total)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What a finding rests on; of each list the first few are shown.
+
+    Parameters
+    ----------
+    generations : tuple of int
+        Kafka's generations.
+    from_ms, to_ms : int
+        First and last moment, UTC milliseconds.
+    members, partitions : tuple of str
+        Processes or member ids; ``topic-partition``.
+    figures : dict of str to float
+        Named measurements, units at the end of the name.
+    """
+
+    generations: Few[int] = NONE
+    from_ms: int = -1
+    to_ms: int = -1
+    members: Few[str] = NONE
+    partitions: Few[str] = NONE
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+def generations_of(evidence: Evidence) -> str:
+    """Which generations it is about, such as ``generations 1-3 7``; empty if none."""
+    seen = evidence.generations
+    if not seen.total:
+        return ""
+    runs: list[list[int]] = []
+    for number in sorted(seen.shown):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    shown = (str(a) if a == b else f"{a} {b}" if b == a + 1 else f"{a}-{b}" for a, b in runs)
+    noun = "generation" if seen.total == 1 else "generations"
+    return f"{noun} {' '.join(shown)}{more(seen.left_out)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symptom:
+    """What a rule's function found in one group.
+
+    Parameters
+    ----------
+    text : str
+        One sentence with the numbers that matter.
+    evidence : Evidence
+        The records and numbers behind the symptom.
+    severity : Severity, optional
+        Replaces the rule's severity where the evidence is thin or the case is extreme.
+    cost_lower_s, cost_upper_s : float
+        Partition-seconds that it cost in the window, at least and at most.
+    command : str
+        One command that helps.
+    basis : Basis
+        Stated by a record, or inferred from several.
+    rebalances : frozenset of int
+        Which of the group's rebalances it is about; empty where it is about none.
+    """
+
+    text: str
+    evidence: Evidence
+    severity: Severity | None = None
+    cost_lower_s: float = 0.0
+    cost_upper_s: float = 0.0
+    command: str = ""
+    basis: Basis = Basis.INFERRED
+    rebalances: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding(Symptom):
+    """A symptom with the code of its rule (``HF1xx``) and its final severity.
+
+    ``follows`` is the code of the finding of the group that it comes of; empty where it stands for
+    itself. Its text and command are :class:`~holdfast.core.names.Visible`: no writer escapes them
+    again.
+    """
+
+    code: str
+    severity: Severity
+    follows: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Where a measurement becomes a finding."""
+
+    storm_window_s: float = 600.0
+    storm_rebalances: int = 10
+    churn_per_restart: float = 1.5
+    deploy_gap_s: float = 600.0
+    avoidable_share: float = 0.2
+    avoidable_moves: int = 5
+    lag_skew: float = 3.0
+    lag_records: int = 1000
+    stuck_s: float = 300.0
+    round_trip_s: float = 900.0
+    unowned_s: float = 120.0
+    unowned_restarts: float = 3.0
+    load_spread: int = 2
+    eager_pause_s: float = 30.0
+    spurious: int = 3
+    missed: int = 3
+    record_share: float = 0.5
+    drained_s: float = 10.0
+    crashes: int = 5
+    crash_window_s: float = 600.0
+    hesitant_s: float = 120.0
+    evicted_s: float = 240.0
+    lively_s: float = 60.0
+    behind_s: float = 300.0
+    hot_share: float = 0.8
+    stale_s: float = 300.0
+    stale_looks: float = 3.0
+    stale_once_s: float = 86_400.0
+
+    def are_stale(self, age: Age, later_s: float = 0.0) -> bool:
+        """Whether ``watch`` should have looked again, now or ``later_s`` seconds after ``age``."""
+        looks_s = self.stale_looks * age.look_every_s
+        limit_s = max(self.stale_s, looks_s) if looks_s else self.stale_once_s
+        return age.is_kept and age.seconds + later_s > limit_s
+
+
+Look = Callable[[Facts, Limits], Iterable[Symptom]]
+"""The function under ``@rule``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One code: what it looks for and what to say about it.
+
+    Parameters
+    ----------
+    code, name : str
+        ``HF1xx`` and a short name in words.
+    severity : Severity
+        Severity of its findings, unless a symptom has another one.
+    what, why, how, mend : str
+        For ``holdfast explain``: what is seen, why it matters, how it is recognised, what to do.
+    look : callable
+        ``(facts, limits) -> symptoms``.
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    what: str
+    why: str
+    how: str
+    mend: str
+    look: Look
+
+    def find(self, facts: Facts, limits: Limits) -> Iterator[Finding]:
+        """Every symptom of this rule in one group, as a finding."""
+        for symptom in self.look(facts, limits):
+            yield Finding(
+                code=self.code,
+                severity=symptom.severity or self.severity,
+                text=harmless(symptom.text),
+                evidence=symptom.evidence,
+                cost_lower_s=symptom.cost_lower_s,
+                cost_upper_s=symptom.cost_upper_s,
+                command=harmless(symptom.command),
+                basis=symptom.basis,
+                rebalances=symptom.rebalances,
+            )
+
+
+RULES: dict[str, Rule] = {}
+"""Rules of the modules imported so far, by code."""
+
+
+def rule(
+    code: str, *, name: str, severity: Severity, what: str, why: str, how: str, mend: str
+) -> Callable[[Look], Look]:
+    """Register the function below as the rule of a code; :class:`Rule` explains the parameters.
+
+    Raises
+    ------
+    AssertionError
+        If the code is registered already.
+    """
+
+    def register(look: Look) -> Look:
+        assert code not in RULES, f"{code} is registered twice"
+        RULES[code] = Rule(
+            code=code,
+            name=name,
+            severity=severity,
+            what=what,
+            why=why,
+            how=how,
+            mend=mend,
+            look=look,
+        )
+        return look
+
+    return register
+
+
+def last_evidence(facts: Facts, members: Iterable[str], rows: I64, **figures: float) -> Evidence:
+    """Evidence of how things stand: since the last generation, with some rows of the lag."""
+    lag, g = facts.lag, facts.generations
+    known = facts.last >= 0
+    return Evidence(
+        generations=few([int(g.number[facts.last])]) if known else NONE,
+        from_ms=int(g.at_ms[facts.last]) if known else facts.end_ms,
+        to_ms=facts.end_ms,
+        members=few_names(dict.fromkeys(members)),
+        partitions=few_names(f"{lag.topic[i]}-{lag.partition[i]}" for i in rows),
+        figures=figures,
+    )
+
+
+def to_cooperative(facts: Facts, protocols: Iterable[str]) -> str:
+    """A command that plans the way of a group to a cooperative assignor.
+
+    Where the group has one already, or an assignor that no consumer can be configured with, the
+    command shows what its members offer.
+    """
+    known = [name for name in protocols if name in ASSIGNORS]
+    if not known or known == ["cooperative-sticky"]:
+        return on_group(facts, "history", "--table", "members")
+    names = ",".join(known)
+    return holdfast_line("upgrade-check", "--from", names, "--to", "cooperative-sticky", "--plan")
+
+
+def on_group(facts: Facts, command: str, *words: str) -> str:
+    """A command of ours that reads this group from the source given, with ``words`` at its end.
+
+    ``--group`` takes patterns: of a name that looks like one, the characters are made literal.
+    """
+    named = option("--group", escape(facts.group))
+    return holdfast_line(command, *facts.source.options, *named, *words)
+
+
+def describe(facts: Facts, *words: str) -> str:
+    """A command that shows the group, with ``words`` at its end."""
+    if not facts.kind.tool:
+        return on_group(facts, "history", "--table", "assignments")
+    return kafka_line(
+        facts.kind.tool, facts.source, "--describe", *option("--group", facts.group), *words
+    )
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """A number and what it counts: ``1 member``, ``1,200 members``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"

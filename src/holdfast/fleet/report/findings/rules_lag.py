@@ -1,0 +1,323 @@
+"""Rules about lag and ownership at the end of the window: skew, empty groups, lost records.
+
+**Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line, kafka_line, option
+from holdfast.core.model.columns import I64
+from holdfast.fleet.report.findings.facts import NEVER, Facts
+from holdfast.fleet.report.findings.finding import (
+    Basis,
+    Evidence,
+    Limits,
+    Severity,
+    Symptom,
+    count,
+    describe,
+    few,
+    few_names,
+    last_evidence,
+    on_group,
+    rule,
+)
+
+
+@rule(
+    "HF104",
+    name="lag skew",
+    severity=Severity.WARN,
+    what="One member carries three times its share of the group's lag or more.",
+    why="The group is as late as its latest member; the others have room.",
+    how="Log end minus commit, summed over the partitions of each owner in the last generation.",
+    mend="Spread by lag: the assignors lag and lag-sticky. If one partition holds it all, which "
+    "the finding says then, the keys are skewed and no assignor helps: choose other keys, or make "
+    "the work per record cheaper.",
+)
+def skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """One member carries most of the lag."""
+    lag = facts.lag
+    if facts.kind.is_shared:
+        return  # many members read one partition
+    now = [facts.timeline.members[m] for m in facts.presence.member[facts.members_now]]
+    totals = dict.fromkeys(now, 0)
+    for member, records in zip(lag.member, lag.lag, strict=True):
+        if member in totals and records > 0:
+            totals[member] += int(records)
+    total = sum(totals.values())
+    if len(totals) < 2 or total < limits.lag_records:
+        return
+    worst = max(sorted(totals), key=totals.__getitem__)
+    factor = totals[worst] * len(totals) / total
+    # Of two members the worst carries at most twice the mean: the limit follows what is possible.
+    if factor < min(limits.lag_skew, 0.9 * len(totals)):
+        return
+    rows = np.flatnonzero(np.asarray([m == worst for m in lag.member], dtype=bool))
+    rows = rows[np.argsort(-lag.lag[rows], kind="stable")]
+    # A partition that holds nearly all of it makes whoever owns it the one who is late.
+    hot = int(lag.lag[rows[0]]) >= limits.hot_share * totals[worst]
+    name = f"{lag.topic[rows[0]]}-{lag.partition[rows[0]]}"
+    yield Symptom(
+        text=f"one of {len(totals)} members carries {totals[worst]:,} of {total:,} records of lag, "
+        f"{factor:.1f} times the mean"
+        + (f"; one partition, {name}, has {lag.lag[rows[0]]:,} of them" if hot else ""),
+        evidence=last_evidence(
+            facts, [worst], rows[:1] if hot else rows, lag_records=float(total), times_mean=factor
+        ),
+        command=on_group(facts, "plan", "--assignor", "lag-sticky")
+        if facts.kind.takes_assignors and not hot
+        else on_group(facts, "lag"),
+    )
+
+
+@rule(
+    "HF126",
+    name="group too slow",
+    severity=Severity.WARN,
+    what="Every member makes progress, and the oldest unread record of each is five minutes old or "
+    "older.",
+    why="The group reads slower than it is written to, or did until a moment ago: no spreading of "
+    "partitions helps.",
+    how="Age of the oldest unread record by its own time, which only a live cluster tells; commits "
+    "of the last two minutes.",
+    mend="Add members, up to one a partition, or make the work per record cheaper. If lag shrinks, "
+    "wait.",
+)
+def too_slow(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """All members are behind, and all of them work."""
+    lag = facts.lag
+    if facts.kind.is_shared or facts.state != "Stable":
+        return
+    now = {facts.timeline.members[m] for m in facts.presence.member[facts.members_now]}
+    oldest, newest, records = dict.fromkeys(now, 0.0), dict.fromkeys(now, NEVER), 0
+    for i, member in enumerate(lag.member):
+        if member in now and not np.isnan(lag.age_s[i]):
+            oldest[member] = max(oldest[member], float(lag.age_s[i]))
+            newest[member] = max(newest[member], int(lag.position_ms[i]))
+            records += max(int(lag.lag[i]), 0)
+    working = facts.end_ms - limits.hesitant_s * 1000
+    if not now or records < limits.lag_records or min(newest.values()) < working:
+        return
+    least = min(oldest.values())
+    if least < limits.behind_s:
+        return
+    yield Symptom(
+        text=f"all of {count(len(now), 'member')} read, and all are behind: unread records are "
+        f"{least / 60:,.0f} to {max(oldest.values()) / 60:,.0f} minutes old",
+        evidence=last_evidence(
+            facts,
+            [],
+            np.flatnonzero(lag.lag > 0),
+            lag_records=float(records),
+            oldest_s=max(oldest.values()),
+        ),
+        command=on_group(facts, "lag"),
+    )
+
+
+@rule(
+    "HF125",
+    name="no progress",
+    severity=Severity.ERROR,
+    what="A partition with unread records is committed again and again at the same offset, for two "
+    "minutes or more.",
+    why="Usually one record cannot be processed (a poison pill), and all records behind it wait. "
+    "The member looks alive: it polls and commits.",
+    how="First and last of the commits in a row that name one offset, and the age of the record "
+    "behind it. Where no cluster told that age (a dump), the finding is only information: the "
+    "records may have come a moment ago.",
+    mend="Look at the record at the committed offset; skip it, or send it to a dead letter topic.",
+)
+def no_progress(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Commits go on, the offset stands."""
+    lag = facts.lag
+    repeated = (lag.position_ms >= 0) & (
+        lag.commit_ms - lag.position_ms >= limits.hesitant_s * 1000
+    )
+    alive = facts.end_ms - lag.commit_ms <= limits.hesitant_s * 1000
+    unknown = np.isnan(lag.age_s)
+    waits = unknown | (lag.age_s >= limits.hesitant_s)
+    rows = np.flatnonzero(repeated & alive & waits & (lag.lag > 0))
+    if not len(rows):
+        return
+    stood = (facts.end_ms - lag.position_ms[rows]) / 1000
+    known = bool((~unknown[rows]).any())
+    yield Symptom(
+        severity=None if known else Severity.INFO,
+        text=f"{count(len(rows), 'partition')} committed again and again at one offset, for up to "
+        f"{stood.max() / 60:,.0f} minutes, with records unread behind it",
+        evidence=last_evidence(
+            facts, [m for i in rows if (m := lag.member[int(i)])], rows, stood_s=float(stood.max())
+        ),
+        cost_upper_s=float(stood.sum()),
+        command=on_group(facts, "lag"),
+    )
+
+
+@rule(
+    "HF114",
+    name="partitions without an owner",
+    severity=Severity.ERROR,
+    what="The group is stable, its members subscribe to the topic, and a partition that had an "
+    "owner has none.",
+    why="Nobody reads it, and nothing will change until the next rebalance.",
+    how="The last generation's assignment against all that was ever assigned.",
+    mend="With a delay this ends when the delay does; otherwise restart the leader, or change "
+    "its assignor.",
+)
+def unowned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """A stable group leaves partitions without an owner."""
+    del limits
+    if facts.state != "Stable" or facts.last < 0:
+        return
+    t = facts.timeline
+    owner = facts.owner_at(facts.last)
+    subscribed = {
+        topic for i in np.flatnonzero(facts.members_now) for topic in facts.presence.topics(int(i))
+    }
+    rows = [
+        r
+        for r in np.flatnonzero(owner == -1)
+        if not subscribed or t.topics[t.row_topic[r]] in subscribed
+    ]
+    if not rows:
+        return
+    starts = t.from_ms[t.start[1:][rows] - 1]
+    cost = float((facts.end_ms - starts).sum()) / 1000
+    yield Symptom(
+        text=f"{count(len(rows), 'partition')} without an owner that had one, though the group is "
+        "stable",
+        evidence=Evidence(
+            generations=few([int(facts.generations.number[facts.last])]),
+            from_ms=int(starts.min()),
+            to_ms=facts.end_ms,
+            partitions=few_names(facts.partition_name(int(r)) for r in rows),
+        ),
+        cost_lower_s=cost,
+        cost_upper_s=cost,
+        command=on_group(facts, "lag"),
+    )
+
+
+@rule(
+    "HF115",
+    name="nobody reads",
+    severity=Severity.WARN,
+    what="The group is empty and a thousand records or more wait for it.",
+    why="Lag grows until somebody comes back; offsets of an empty group expire.",
+    how="Stated by the group's last record.",
+    mend="Start the consumers, or delete the group if it is not needed any more.",
+)
+def nobody(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """An empty group with unread records."""
+    lag = facts.lag
+    behind = int(lag.lag[lag.lag > 0].sum())
+    if facts.state not in ("Empty", "Dead") or behind < limits.lag_records:
+        return
+    rows = np.flatnonzero(lag.lag > 0)
+    since = int(facts.generations.at_ms[facts.last])
+    cost = len(rows) * (facts.end_ms - since) / 1000
+    yield Symptom(
+        text=f"the group has no member, and {behind:,} records wait in "
+        f"{count(len(rows), 'partition')}",
+        evidence=last_evidence(facts, [], rows, lag_records=float(behind)),
+        cost_lower_s=cost,
+        cost_upper_s=cost,
+        command=describe(facts),
+        basis=Basis.STATED,
+    )
+
+
+@rule(
+    "HF116",
+    name="records lost to retention",
+    severity=Severity.ERROR,
+    what="A committed offset lies before the first record that the broker still has.",
+    why="What lay between was deleted unread.",
+    how="Stated: commit and log start offset.",
+    mend="Raise retention.ms of the topic, or add consumers before the lag reaches it.",
+)
+def lost(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """The committed offset lies before the first record that the broker still has."""
+    del limits
+    rows = _clamped(facts, "before_begin")
+    if not len(rows):
+        return
+    gap = facts.lag.begin[rows] - facts.lag.committed[rows]
+    records = int(gap[(facts.lag.begin[rows] >= 0) & (facts.lag.committed[rows] >= 0)].sum())
+    yield Symptom(
+        text=f"deleted before they were read: {count(records, 'record')} of "
+        f"{count(len(rows), 'partition')}",
+        evidence=last_evidence(facts, [], rows, lost_records=float(records)),
+        command=kafka_line(
+            "kafka-configs.sh",
+            facts.source,
+            *("--entity-type", "topics", "--describe"),
+            *option("--entity-name", facts.lag.topic[int(rows[0])]),
+        ),
+        basis=Basis.STATED,
+    )
+
+
+@rule(
+    "HF120",
+    name="commit beyond the end",
+    severity=Severity.WARN,
+    what="A committed offset lies beyond the end of the log.",
+    why="The topic was deleted and made anew, or an unclean leader took over: consumers fall "
+    "back to auto.offset.reset and may skip or repeat.",
+    how="Stated: commit and log end offset.",
+    mend="Reset the group's offsets for that topic.",
+)
+def beyond(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """The committed offset points beyond the end of the log."""
+    del limits
+    rows = _clamped(facts, "beyond_end")
+    if not len(rows):
+        return
+    yield Symptom(
+        text=f"the committed offset of {count(len(rows), 'partition')} lies beyond the end of the "
+        "log: was the topic made anew?",
+        evidence=last_evidence(facts, [], rows),
+        command=on_group(facts, "lag"),
+        basis=Basis.STATED,
+    )
+
+
+@rule(
+    "HF123",
+    name="stale tables",
+    severity=Severity.WARN,
+    what="The tables are kept by watch, and log ends have not been read for five minutes, and for "
+    "three times as long as watch was told to wait between looks (for a day, where it was told to "
+    "end by itself).",
+    why="Lag and everything else is that of an earlier moment: a group that has stopped since "
+    "looks healthy.",
+    how="Stated by the tables: when log ends were read last, against the clock of the doctor.",
+    mend="Look whether watch still runs, and start it again: it goes on where it ended. An alert "
+    "on holdfast_tables_timestamp_seconds tells it earlier.",
+)
+def stale(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """The stream that keeps the tables has stopped."""
+    if not limits.are_stale(facts.age):
+        return
+    folder = facts.source.path or FOLDER
+    words = facts.age.started_with or option("-b", SERVERS)
+    every = f"{facts.age.look_every_s or 30:g}s"
+    yield Symptom(
+        text=f"log ends were read {facts.age.seconds / 60:,.0f} minutes ago: all of this is as of "
+        "then",
+        evidence=Evidence(to_ms=facts.end_ms, figures={"age_s": facts.age.seconds}),
+        command=holdfast_line("watch", *words, *option("-o", folder), "--every", every),
+        basis=Basis.STATED,
+    )
+
+
+def _clamped(facts: Facts, where: str) -> I64:
+    """Rows of the lag whose ``clamped`` is ``where``."""
+    return np.flatnonzero(np.asarray([c == where for c in facts.lag.clamped], dtype=bool))

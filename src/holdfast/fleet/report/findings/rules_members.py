@@ -1,0 +1,440 @@
+"""Rules about members: stuck, idle, silent, doubled, stale, mixed.
+
+**Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`. Cost is partition-seconds in
+which a partition had an owner that did nothing for it.
+
+**Strategy.** The last generation's members are joined with the lag rows by member id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from holdfast.core.model.columns import I64
+from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
+from holdfast.fleet.report.findings.facts import BOOL, NEVER, Anomaly, Facts
+from holdfast.fleet.report.findings.finding import (
+    NONE,
+    Basis,
+    Evidence,
+    Few,
+    Limits,
+    Severity,
+    Symptom,
+    count,
+    describe,
+    few,
+    few_names,
+    last_evidence,
+    on_group,
+    rule,
+    to_cooperative,
+)
+
+ALMOST = 0.9  # of the limit: the next member that joins may be the one too many
+
+
+def _standing(facts: Facts, limits: Limits) -> tuple[BOOL, I64]:
+    """Lag rows whose owner has work and makes no progress, and since when each stands, in ms."""
+    lag = facts.lag
+    owned = np.asarray([m is not None for m in lag.member], dtype=bool)
+    settled = facts.generations.at_ms[facts.last] if facts.last >= 0 else facts.end_ms
+    since = np.maximum(lag.commit_ms, settled)
+    # Five minutes are also Kafka's max.poll.interval.ms: then the member is gone. Where others of
+    # the group commit, two minutes of silence tell.
+    fresh = owned & (facts.end_ms - lag.commit_ms <= limits.lively_s * 1000)
+    lively = bool((fresh & (lag.commit_ms != NEVER)).any())
+    limit_s = min(limits.stuck_s, limits.hesitant_s) if lively else limits.stuck_s
+    quiet = facts.end_ms - since > limit_s * 1000
+    standing: BOOL = owned & (lag.lag > 0) & (lag.committed >= 0) & quiet
+    return standing & (lag.commit_ms != NEVER), since
+
+
+def _stuck_members(facts: Facts, limits: Limits, *, static: bool) -> tuple[list[str], I64, float]:
+    """Members that make no progress on any partition with work; their lag rows; partition-seconds.
+
+    ``static``: members with a static name, by that name; otherwise the other members, by member id.
+    """
+    standing, since = _standing(facts, limits)
+    lag, names = facts.lag, _static_names(facts)
+    moving = {m for i, m in enumerate(lag.member) if m and lag.lag[i] > 0 and not standing[i]}
+    rows = [
+        i
+        for i, m in enumerate(lag.member)
+        if m and standing[i] and m not in moving and (m in names) is static
+    ]
+    members = [str(lag.member[i]) for i in rows]
+    found = np.asarray(rows, dtype=np.int64)
+    cost = float((facts.end_ms - since[found]).sum()) / 1000
+    return list(dict.fromkeys(names.get(m, m) for m in members)), found, cost
+
+
+def _static_names(facts: Facts) -> dict[str, str]:
+    """Static name of each member of the last generation that has one."""
+    p = facts.presence
+    rows = np.flatnonzero(facts.members_now)
+    names = facts.timeline.members
+    return {names[p.member[i]]: name for i in rows if (name := p.static_name(int(i))) is not None}
+
+
+def _silent(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]:
+    members, rows, cost = _stuck_members(facts, limits, static=static)
+    if not members:
+        return
+    who = count(len(members), "static member" if static else "member")
+    yield Symptom(
+        text=f"{who} with {count(len(rows), 'partition')} that hold work, and no commit for "
+        f"{_silence_s(facts, rows) / 60:.0f} minutes or more{': gone?' if static else ''}",
+        evidence=last_evidence(facts, members, rows),
+        cost_upper_s=cost,
+        command=describe(facts, *(("--members", "--verbose") if static else ())),
+    )
+
+
+def _silence_s(facts: Facts, rows: I64) -> float:
+    """How long the partitions of these lag rows have had no commit, at least."""
+    return float((facts.end_ms - facts.lag.commit_ms[rows]).min()) / 1000
+
+
+@rule(
+    "HF105",
+    name="stuck member",
+    severity=Severity.ERROR,
+    what="A member owns partitions with unread records, and none of them has been committed "
+    "for five minutes; for two, where other members have committed within one. Or a member went "
+    "that had not committed for four minutes, while most others had: thrown out, most likely.",
+    why="Heartbeats come from another thread: a member that hangs keeps its partitions.",
+    how="Commit times of the partitions of the last generation's members, against log ends. Of "
+    "members that went, the last commits before that, where others read their partitions on.",
+    mend="Take a thread dump of it, also after the group has thrown it out: the process often "
+    "hangs on. Lower max.poll.interval.ms so that the group notices.",
+)
+def stuck(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Members without a static name whose partitions with work stand still, or stood."""
+    yield from _silent(facts, limits, static=False)
+    yield from _thrown_out(facts, limits)
+
+
+def _thrown_out(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Members that were silent for long when the group lost them, and whose work went on."""
+    r, t = facts.rebalances, facts.timeline
+    for i in np.flatnonzero(np.nan_to_num(r.silent_s) >= limits.evicted_s):
+        after = int(facts.rebalance_index[i])
+        if after < 1:
+            continue
+        present = [set(facts.presence.members_of(g)) for g in (after - 1, after)]
+        gone = sorted(present[0] - present[1])
+        owner = facts.owner_at(after - 1)
+        rows = np.flatnonzero(np.isin(owner, gone))
+        if not _read_on(facts, rows, int(r.at_ms[i])):
+            continue
+        yield Symptom(
+            severity=Severity.WARN,
+            text=f"{count(len(gone), 'member')} went after {r.silent_s[i] / 60:.0f} minutes "
+            "without a commit, while others committed: stuck, and thrown out at "
+            "max.poll.interval.ms?",
+            evidence=Evidence(
+                generations=few([int(r.generation[i])]),
+                from_ms=int(r.at_ms[i] - 1000 * r.silent_s[i]),
+                to_ms=int(r.at_ms[i]),
+                members=few_names(t.members[m] for m in gone),
+                partitions=few_names(facts.partition_name(int(row)) for row in rows),
+                figures={"silent_s": float(r.silent_s[i])},
+            ),
+            cost_upper_s=float(r.silent_s[i]) * len(rows),
+            command=on_group(facts, "history", "--table", "rebalances"),
+        )
+
+
+def _read_on(facts: Facts, rows: I64, at_ms: int) -> bool:
+    """Whether some of these timeline rows had work: they got on afterwards, or are behind."""
+    lag = facts.lag
+    busy = {
+        (topic, int(lag.partition[i]))
+        for i, topic in enumerate(lag.topic)
+        if lag.position_ms[i] > at_ms or lag.lag[i] > 0
+    }
+    t = facts.timeline
+    return any((t.topics[t.row_topic[row]], int(t.row_partition[row])) in busy for row in rows)
+
+
+@rule(
+    "HF109",
+    name="stale static member",
+    severity=Severity.ERROR,
+    what="A static member (group.instance.id) holds partitions with unread records and has "
+    "committed nothing for five minutes.",
+    why="A static member that is gone keeps its partitions until its session times out, and "
+    "nobody else may read them.",
+    how="As HF105, for members with a static name.",
+    mend="Start that member again, or remove its id with an admin client "
+    "(removeMembersFromConsumerGroup in Java's).",
+)
+def stale_static(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Members with a static name whose partitions with work stand still."""
+    return _silent(facts, limits, static=True)
+
+
+@rule(
+    "HF106",
+    name="idle member",
+    severity=Severity.WARN,
+    what="A member of a stable group has no partition, and no task or connector.",
+    why="It costs a process and takes part in every rebalance. More members than partitions is "
+    "often meant (standby), then this is only information.",
+    how="The last generation's assignment.",
+    mend="Run fewer members, or give the topics more partitions.",
+)
+def idle(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Members of a stable group that have no partition."""
+    p = facts.presence
+    empty = (p.n_partitions == 0) & (p.n_copies == 0)
+    rows = np.flatnonzero(facts.members_now & empty & ~_unread(facts))
+    if not len(rows) or facts.state != "Stable":
+        return
+    names = [facts.timeline.identities.names[i] for i in p.identity[rows]]
+    total = int(facts.members_now.sum())
+    partitions = facts.n_partitions
+    noun = facts.kind.words.thing
+    yield Symptom(
+        severity=Severity.INFO if total > partitions else Severity.WARN,
+        text=f"{len(rows)} of {count(total, 'member')} without a {noun} "
+        f"({count(partitions, noun)} ever assigned)",
+        evidence=last_evidence(facts, names, rows[:0]),
+        command=describe(facts, "--members"),
+    )
+
+
+@rule(
+    "HF107",
+    name="member never commits",
+    severity=Severity.WARN,
+    what="No partition of a member has a committed offset, though the topics hold records.",
+    why="After a restart or a rebalance everything is read again from auto.offset.reset, or "
+    "skipped.",
+    how="Owners of the last generation, against the offset commits of the whole window.",
+    mend="Turn enable.auto.commit on, or commit. Ignore this where offsets are kept elsewhere.",
+)
+def silent(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Members that never commit."""
+    lag = facts.lag
+    by_member: dict[str, list[int]] = {}
+    for i, member in enumerate(lag.member):
+        if member:
+            by_member.setdefault(member, []).append(i)
+    settled = facts.generations.at_ms[facts.last] if facts.last >= 0 else facts.end_ms
+    if facts.end_ms - settled < limits.stuck_s * 1000 or facts.kind.is_shared:
+        return
+    silent_members = [
+        member
+        for member, rows in by_member.items()
+        if all(lag.committed[i] < 0 for i in rows) and any(lag.end[i] > lag.begin[i] for i in rows)
+    ]
+    if not silent_members:
+        return
+    rows = np.asarray([i for m in silent_members for i in by_member[m]], dtype=np.int64)
+    yield Symptom(
+        text=f"{count(len(silent_members), 'member')} never committed any of "
+        f"{count(len(rows), 'partition')}: a restart begins at auto.offset.reset",
+        evidence=last_evidence(facts, silent_members, rows),
+        command=describe(facts, "--offsets"),
+    )
+
+
+@rule(
+    "HF108",
+    name="two owners",
+    severity=Severity.ERROR,
+    what="One generation's assignment gives a partition to two members.",
+    why="Records are processed twice and commits overwrite each other.",
+    how="Stated by the group's record.",
+    mend="The leader's assignor is wrong: find the leader in the table generations and change "
+    "its assignor.",
+)
+def double_owner(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Partitions that one generation gave to two members."""
+    del limits
+    rows = facts.anomalies.of_kind("double_owner")
+    if not rows:
+        return
+    g = facts.generations
+    index = g.index_of(
+        np.asarray([a.generation for a in rows]), np.asarray([a.at_ms for a in rows])
+    )
+    until = np.append(g.at_ms[1:], facts.end_ms)
+    seconds = sum(
+        float(until[i] - a.at_ms) / 1000 for i, a in zip(index, rows, strict=True) if i >= 0
+    )
+    yield _stated(
+        facts,
+        rows,
+        f"{count(len(rows), 'partition')} given to two members in one generation",
+        partitions=few_names(f"{a.topic}-{a.partition}" for a in rows),
+        cost_s=seconds,
+    )
+
+
+@rule(
+    "HF121",
+    name="unreadable member",
+    severity=Severity.WARN,
+    what="A member's subscription or assignment is not in a layout that is known.",
+    why="Tools, and perhaps the leader, do not see what it owns.",
+    how="Stated by the group's record.",
+    mend="Find the client of that member in the table members.",
+)
+def unreadable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Members whose subscription or assignment could not be read."""
+    del limits
+    rows = facts.anomalies.of_kind("unreadable")
+    if not rows:
+        return
+    times = count(len(rows), "time")
+    yield _stated(facts, rows, f"{times} a member's subscription or assignment could not be read")
+
+
+def _unread(facts: Facts) -> BOOL:
+    """Members whose assignment could not be read: nobody knows how many partitions they hold."""
+    p, g, known = facts.presence, facts.generations, facts.timeline.members
+    found = np.zeros(len(p.generation), dtype=bool)
+    for anomaly in facts.anomalies.of_kind("unreadable_assignment"):
+        members = np.asarray([name in anomaly.members for name in known], dtype=bool)
+        found |= (g.number[p.generation] == anomaly.generation) & members[p.member]
+    return found
+
+
+def _stated(
+    facts: Facts,
+    rows: list[Anomaly],
+    text: str,
+    *,
+    partitions: Few[str] = NONE,
+    cost_s: float = 0.0,
+) -> Symptom:
+    """What some rows of the table ``anomalies`` state."""
+    return Symptom(
+        text=text,
+        evidence=Evidence(
+            generations=few(dict.fromkeys(a.generation for a in rows)),
+            from_ms=min(a.at_ms for a in rows),
+            to_ms=max(a.at_ms for a in rows),
+            members=few_names(dict.fromkeys(m for a in rows for m in a.members)),
+            partitions=partitions,
+        ),
+        cost_lower_s=cost_s,
+        cost_upper_s=cost_s,
+        command=on_group(facts, "history", "--table", "anomalies"),
+        basis=Basis.STATED,
+    )
+
+
+@rule(
+    "HF110",
+    name="protocol mix",
+    severity=Severity.WARN,
+    what="The chosen assignor, or the group's protocol, went to and fro.",
+    why="Members with different lists of assignors make the choice depend on who is there; an "
+    "eager and a cooperative one together lose the benefit of both.",
+    how="Stated by the group's records. One change in one direction is an upgrade, and silent. So "
+    "is one migration to the protocol of KIP-848 and back.",
+    mend="Finish the upgrade: KIP-726 needs two rolling restarts.",
+)
+def protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """The assignor or the protocol of the group changed and changed back."""
+    del limits
+    g = facts.generations
+    named = [i for i in range(len(g.number)) if g.protocol[i]]
+    changed = [b for a, b in pairwise(named) if g.protocol[a] != g.protocol[b]]
+    seen = sorted({g.protocol[i] for i in named})
+    # A group that migrated to KIP-848's protocol may have gone back once.
+    ways = 2 if len(facts.group_type) > 1 else 1
+    if len(changed) <= ways * max(len(seen) - 1, 1):
+        return
+    what = f"assignors {', '.join(seen)}" if len(seen) > 1 else ", ".join(facts.group_type)
+    yield Symptom(
+        text=f"the group went to and fro between protocols, {count(len(changed), 'time')} ({what})",
+        evidence=Evidence(
+            generations=few(int(g.number[i]) for i in changed),
+            from_ms=int(g.at_ms[changed[0]]) if changed else -1,
+            to_ms=int(g.at_ms[changed[-1]]) if changed else -1,
+            figures={"changes": float(len(changed))},
+        ),
+        command=to_cooperative(facts, seen),
+        basis=Basis.STATED,
+    )
+
+
+@rule(
+    "HF117",
+    name="uneven loads",
+    severity=Severity.WARN,
+    what="Members with the same subscription hold numbers of partitions that differ by two or "
+    "more.",
+    why="The fullest member decides how far the group is behind.",
+    how="The last generation's assignment.",
+    mend="Use an assignor that balances over all topics (sticky, cooperative-sticky); range "
+    "does so per topic.",
+)
+def uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Equal subscriptions, unequal loads."""
+    p = facts.presence
+    rows = np.flatnonzero(facts.members_now & ~_unread(facts))
+    if not facts.kind.takes_assignors:
+        return  # tasks are not alike, and a share group's members read together
+    if len(rows) < 2 or len({p.topics(int(i)) for i in rows}) > 1:
+        return
+    loads = p.n_partitions[rows]
+    spread = int(loads.max() - loads.min())
+    if spread < limits.load_spread or loads.min() < 0:
+        return
+    most = [facts.timeline.identities.names[p.identity[i]] for i in rows[loads == loads.max()]]
+    yield Symptom(
+        severity=Severity.WARN if spread >= 2 * limits.load_spread else Severity.INFO,
+        text=f"members with the same topics hold {loads.min()} to {loads.max()} partitions",
+        evidence=last_evidence(facts, most, rows[:0], spread_partitions=float(spread)),
+        command=on_group(facts, "plan", "--assignor", "sticky"),
+    )
+
+
+@rule(
+    "HF122",
+    name="large group record",
+    severity=Severity.WARN,
+    what="The group's record, with every member's subscription and assignment, is larger than half "
+    f"of the {MESSAGE_MAX_BYTES:,} bytes that a broker writes by default.",
+    why="A broker does not write a record above message.max.bytes: every SyncGroup of the round "
+    "ends in error -1, the group rebalances again and again, and nobody gets an assignment. A "
+    "record grows with the members, and with each one's topics and partitions.",
+    how="Stated by the sizes of the group's records, as a broker compares them with its limit.",
+    mend="Subscribe members to fewer topics, split the group, or raise message.max.bytes on the "
+    "brokers and max.message.bytes of __consumer_offsets. KIP-848 groups have a record a member.",
+)
+def large_record(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """A record of the group is near the largest that a broker writes."""
+    sizes, g = facts.record_bytes, facts.generations
+    rows = np.flatnonzero(sizes > limits.record_share * MESSAGE_MAX_BYTES)
+    if not len(rows):
+        return
+    largest = int(rows[np.argmax(sizes[rows])])
+    n_bytes = int(sizes[largest])
+    yield Symptom(
+        severity=Severity.ERROR if n_bytes > ALMOST * MESSAGE_MAX_BYTES else Severity.WARN,
+        text=f"the group's record has {n_bytes:,} bytes with {g.n_members[largest]:,} members, "
+        f"{100 * n_bytes / MESSAGE_MAX_BYTES:.0f} % of the {MESSAGE_MAX_BYTES:,} that a broker "
+        "writes by default",
+        evidence=Evidence(
+            generations=few(int(g.number[i]) for i in rows),
+            from_ms=int(g.at_ms[rows[0]]),
+            to_ms=int(g.at_ms[rows[-1]]),
+            figures={
+                "record_bytes": float(n_bytes),
+                "limit_bytes": float(MESSAGE_MAX_BYTES),
+                "members": float(g.n_members[largest]),
+            },
+        ),
+        command=on_group(facts, "history", "--table", "generations"),
+        basis=Basis.STATED,
+    )

@@ -1,0 +1,533 @@
+"""Rules about rebalances: storms, deploys, moves that were not needed, delays.
+
+**Rules.** Each function takes facts and limits and yields symptoms; its decorator has the code and
+the texts. Cost is partition-seconds without an owner, at least and at most.
+
+**Strategy.** Rebalances are columns in time order, so two binary searches find those of a window.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from holdfast.core.command_lines import holdfast_line, kafka_line, option
+from holdfast.core.model.columns import I64
+from holdfast.fleet.report.findings.facts import BOOL, Absence, Facts
+from holdfast.fleet.report.findings.finding import (
+    Evidence,
+    Limits,
+    Severity,
+    Symptom,
+    count,
+    few,
+    few_names,
+    on_group,
+    rule,
+    to_cooperative,
+)
+
+_FOLLOW_UP_MS = 10_000
+"""The round that gives back what was revoked follows the last return by moments."""
+
+
+def _symptom(
+    facts: Facts,
+    chosen: BOOL,
+    text: str,
+    command: str,
+    *,
+    severity: Severity | None = None,
+    share: float = 1.0,
+    members: Iterable[str] = (),
+    rows: Iterable[int] = (),
+    **figures: float,
+) -> Symptom:
+    """What some rebalances show: ``chosen`` is bool[n_rebalances], ``rows`` are timeline rows.
+
+    It costs their pauses, or the given share of them.
+    """
+    r = facts.rebalances
+    at = r.at_ms[chosen]
+    return Symptom(
+        severity=severity,
+        text=text,
+        evidence=Evidence(
+            generations=few(r.generation[chosen].tolist()),
+            from_ms=int(at.min()) if len(at) else -1,
+            to_ms=int(at.max()) if len(at) else -1,
+            members=few_names(members),
+            partitions=few_names(facts.partition_name(row) for row in rows),
+            figures=figures,
+        ),
+        cost_lower_s=float(np.nansum(r.pause_lower_s[chosen])) * share,
+        cost_upper_s=_pause_s(facts, chosen) * share,
+        command=command,
+        rebalances=frozenset(np.flatnonzero(chosen).tolist()),
+    )
+
+
+def _pause_s(facts: Facts, chosen: BOOL) -> float:
+    """Partition-seconds without an owner that some rebalances cost at most."""
+    return float(np.nansum(facts.rebalances.pause_upper_s[chosen]))
+
+
+def _real(facts: Facts) -> BOOL:
+    """Rebalances of a living group: not the first one seen, not one that left it empty."""
+    r = facts.rebalances
+    real: BOOL = r.counts["n_members"] != 0
+    real &= ~r.caused_by("first_seen")
+    real[:1] = False
+    return real
+
+
+def _process_moves(facts: Facts) -> I64:
+    """When a partition went to another process than the one that had it before, UTC ms, sorted."""
+    t = facts.timeline
+    owned = np.flatnonzero(t.owner >= 0)
+    row = np.searchsorted(t.start, owned, side="right") - 1
+    process = facts.timeline.identities.identity[t.owner[owned]]
+    other = (row[1:] == row[:-1]) & (process[1:] != process[:-1])
+    return np.sort(t.from_ms[owned[1:][other]])
+
+
+def _costless(facts: Facts, limits: Limits) -> list[Absence]:
+    """Restarts during which no partition went to another process: what Designs II and III do."""
+    g, moves = facts.generations, _process_moves(facts)
+    found = []
+    for absence in facts.absences:
+        begin = g.at_ms[absence.first_without]
+        end = g.at_ms[absence.back] + _FOLLOW_UP_MS
+        moved = np.searchsorted(moves, [begin, end])
+        if absence.away_s <= limits.round_trip_s and moved[0] == moved[1]:
+            found.append(absence)
+    return found
+
+
+def _during(facts: Facts, absences: Iterable[Absence]) -> BOOL:
+    """Rebalances from the departure of a process to its return."""
+    at, g = facts.rebalances.at_ms, facts.generations
+    found = np.zeros(len(at), dtype=bool)
+    for absence in absences:
+        begin, end = g.at_ms[absence.first_without], g.at_ms[absence.back] + _FOLLOW_UP_MS
+        found[np.searchsorted(at, begin) : np.searchsorted(at, end, side="right")] = True
+    return found
+
+
+def _announced(facts: Facts, limits: Limits) -> BOOL:
+    """Rebalances that take a member's partitions from it just before it leaves.
+
+    A member of ours announces that it will not return; in the next round it is gone.
+    """
+    r, p, index = facts.rebalances, facts.presence, facts.rebalance_index
+    found = np.zeros(len(r.at_ms), dtype=bool)
+    n_members = np.int64(len(facts.timeline.members) + 1)
+    people = p.generation * n_members + p.member  # ascending
+    last = np.append(people[1:] != people[:-1], True)[: len(people)]
+    idle = np.flatnonzero(last & (p.n_partitions == 0))
+    soon = np.flatnonzero(np.diff(r.at_ms) <= limits.drained_s * 1000)
+    first = np.searchsorted(p.generation[idle], index[soon])
+    n_idle = np.searchsorted(p.generation[idle], index[soon], side="right") - first
+    at = np.repeat(soon, n_idle)
+    which = np.arange(len(at)) - np.repeat(np.cumsum(n_idle) - n_idle - first, n_idle)
+    then = index[at + 1] * n_members + p.member[idle[which]]
+    found[at[~np.isin(then, people)]] = True
+    return found
+
+
+def _crash_loops(facts: Facts, limits: Limits) -> dict[int, list[Absence]]:
+    """Processes that restarted again and again within a few minutes, and those restarts."""
+    g = facts.generations
+    by_process: dict[int, list[Absence]] = {}
+    for absence in facts.absences:
+        if absence.away_s <= limits.round_trip_s:
+            by_process.setdefault(absence.identity, []).append(absence)
+    found = {}
+    for process, restarts in by_process.items():
+        at = np.sort(g.at_ms[[a.back for a in restarts]])
+        end = np.searchsorted(at, at + round(limits.crash_window_s * 1000), side="right")
+        if (end - np.arange(len(at))).max() >= limits.crashes:
+            found[process] = restarts
+    return found
+
+
+@rule(
+    "HF101",
+    name="rebalance storm",
+    severity=Severity.WARN,
+    what="Ten or more rebalances of the group within ten minutes.",
+    why="Every rebalance costs commits, fetch sessions and, with an eager assignor, a stop of "
+    "all members. A storm usually feeds itself: members that are thrown out while they wait "
+    "come back and start the next round.",
+    how="Counted from the group's records in the offsets topic, without restarts during which no "
+    "partition went to another process; three times the limit is an error.",
+    mend="Look at the causes in the rebalance table. Members that poll too rarely need a "
+    "larger max.poll.interval.ms or smaller batches; members that restart in a loop need "
+    "their logs read; deploys need a delay (HF102).",
+)
+def storm(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Many rebalances within a few minutes."""
+    counted = np.flatnonzero(_real(facts) & ~_during(facts, _costless(facts, limits)))
+    at = facts.rebalances.at_ms[counted]
+    end = np.searchsorted(at, at + round(limits.storm_window_s * 1000), side="right")
+    inside = end - np.arange(len(at))
+    if not len(at) or inside.max() < limits.storm_rebalances:
+        return
+    worst = int(np.argmax(inside))
+    chosen = np.zeros(len(facts.rebalances.at_ms), dtype=bool)
+    first = np.flatnonzero(inside >= limits.storm_rebalances)
+    begun, ended = (np.bincount(edge, minlength=len(at) + 1) for edge in (first, end[first]))
+    chosen[counted[np.cumsum(begun - ended)[:-1] > 0]] = True
+    minutes = limits.storm_window_s / 60
+    yield _symptom(
+        facts,
+        chosen,
+        f"{inside[worst]} rebalances within {minutes:.0f} minutes, {chosen.sum()} in storms",
+        _show_rebalances(facts),
+        severity=Severity.ERROR if inside[worst] >= 3 * limits.storm_rebalances else None,
+        worst_per_window=float(inside[worst]),
+    )
+
+
+@rule(
+    "HF102",
+    name="deploy churn",
+    severity=Severity.WARN,
+    what="A rolling restart made more than 1.5 rebalances per restarted member.",
+    why="Each restart costs a round when the member goes, one when it returns, and with "
+    "cooperative assignors one more to hand over. Design II needs none that moves anything.",
+    how="Member ids of one process (same static name, client id or host) are put together; "
+    "rebalances between the first departure and the last return of a deploy are counted. Restarts "
+    "during which no partition went to another process do not count, nor do crash loops (HF124).",
+    mend="Give members a static id (group.instance.id) and a session timeout above the "
+    "restart, or use the deferred policy with a delay above the longest restart.",
+)
+def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Rebalances per restarted member, deploy by deploy."""
+    g = facts.generations
+    looping = _crash_loops(facts, limits)
+    harmless = set(_costless(facts, limits))
+    restarts = [
+        a
+        for a in facts.absences
+        if a.away_s <= limits.round_trip_s and a.identity not in looping and a not in harmless
+    ]
+    if len(restarts) < 2:
+        return
+    times = g.at_ms[[a.back for a in restarts]]  # ascending, as the absences are
+    cuts = np.flatnonzero(np.diff(times) > limits.deploy_gap_s * 1000) + 1
+    at, real = facts.rebalances.at_ms, _real(facts)
+    chosen = np.zeros(len(at), dtype=bool)
+    worst, n_restarts, processes = 0.0, 0, set[int]()
+    for low, high in pairwise([0, *cuts.tolist(), len(restarts)]):
+        mine = restarts[low:high]
+        begin = g.at_ms[min(a.first_without for a in mine)]
+        end = times[high - 1] + _FOLLOW_UP_MS
+        inside = slice(np.searchsorted(at, begin), np.searchsorted(at, end, side="right"))
+        ratio = real[inside].sum() / len(mine)
+        if len(mine) >= 2 and ratio > limits.churn_per_restart:
+            chosen[inside] |= real[inside]
+            worst, n_restarts = max(worst, ratio), n_restarts + len(mine)
+            processes |= {a.identity for a in mine}
+    if not chosen.any():
+        return
+    longest = max(a.away_s for a in restarts)
+    n_members = max(int(g.n_members.max(initial=1)), 1)
+    n_partitions = max(len(facts.timeline.row_partition), 1)
+    yield _symptom(
+        facts,
+        chosen,
+        f"{count(int(chosen.sum()), 'rebalance')} for {count(n_restarts, 'restart')} of "
+        f"{count(len(processes), 'member')} (up to {worst:.1f} per restart)",
+        _simulate_deferred(n_members, n_partitions, longest)
+        if facts.kind.takes_assignors
+        else _show_rebalances(facts),
+        members=_names(facts, restarts),
+        rebalances_per_restart=float(worst),
+        longest_restart_s=longest,
+    )
+
+
+@rule(
+    "HF103",
+    name="avoidable movements",
+    severity=Severity.WARN,
+    what="At least a fifth of the moved partitions could have stayed where they were at the "
+    "same balance.",
+    why="A moved partition loses its caches and state, is read again from the last commit, and "
+    "stands still while it moves.",
+    how="The least number of moves that reaches the most even loads is computed exactly, and "
+    "subtracted from the moves that were made. What a member loses that leaves in the next round "
+    "had to go.",
+    mend="Use an assignor that keeps what is owned: cooperative-sticky or sticky.",
+)
+def avoidable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Partitions that moved though the same balance did not need it."""
+    r = facts.rebalances
+    moves = np.maximum(r.counts["n_avoidable_moves"], 0) * ~_announced(facts, limits)
+    moved = sum(np.maximum(r.counts[n], 0) for n in ("n_moved", "n_moved_through_gap"))
+    total, needless = int(np.sum(moved)), int(moves.sum())
+    if needless < limits.avoidable_moves or needless < limits.avoidable_share * total:
+        return
+    chosen = moves > 0
+    share = needless / max(total, needless)
+    yield _symptom(
+        facts,
+        chosen,
+        f"{needless} of {max(total, needless)} moved partitions need not have moved "
+        f"({share:.0%}) for the same balance",
+        on_group(facts, "replay", "--assignor", "cooperative-sticky")
+        if facts.kind.takes_assignors
+        else _show_rebalances(facts),
+        share=share,
+        avoidable_moves=float(needless),
+    )
+
+
+@rule(
+    "HF111",
+    name="delay too short for restarts",
+    severity=Severity.WARN,
+    what="Partitions moved to another member while their own was restarting, and then back.",
+    why="Two moves and two pauses per partition for nothing.",
+    how="A process is recognised when it comes back; its partitions are followed from before "
+    "to after.",
+    mend="Set the delay (scheduled.rebalance.max.delay.ms), or the session timeout of static "
+    "members, above the longest restart that was measured.",
+)
+def delay_short(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Partitions visited a third member because the restart outlasted the wait."""
+    trips = []
+    for absence in facts.absences:
+        if 0 < absence.away_s <= limits.round_trip_s:
+            visited = _round_trip(facts, absence)
+            if visited.any():
+                trips.append((absence, visited))
+    if not trips:
+        return
+    rows: I64 = np.unique(np.concatenate([np.flatnonzero(v) for _, v in trips]))
+    n_visits = int(sum(v.sum() for _, v in trips))
+    g = facts.generations
+    around = np.zeros(len(g.number) + 1, dtype=bool)
+    for absence, _ in trips:
+        around[absence.first_without : absence.back + 2] = True
+    index = facts.rebalance_index
+    chosen = around[np.where(index < 0, len(g.number), index)] & (index >= 0)
+    longest = max(a.away_s for a, _ in trips)
+    yield _symptom(
+        facts,
+        chosen,
+        f"{count(n_visits, 'time')} a partition went to another member and back while "
+        f"its own was restarting ({longest:.0f} s at most)",
+        _replay_deferred(facts, longest),
+        members=_names(facts, [a for a, _ in trips]),
+        rows=rows.tolist(),
+        round_trips=float(n_visits),
+        longest_restart_s=longest,
+    )
+
+
+@rule(
+    "HF112",
+    name="delay too long for restarts",
+    severity=Severity.WARN,
+    what="Partitions waited without an owner more than three times the longest restart.",
+    why="A delay that outlasts every restart only adds lag when a member is really gone.",
+    how="Time without an owner, between two owners, while the group had members.",
+    mend="Lower the delay to one and a half times the longest restart.",
+)
+def delay_long(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Partitions waited without an owner far longer than restarts take."""
+    t, g = facts.timeline, facts.generations
+    if not len(t.owner):
+        return
+    first = np.zeros(len(t.owner), dtype=bool)
+    first[t.start[:-1]] = True
+    began = np.searchsorted(g.at_ms, t.from_ms, side="right") - 1
+    seconds = (t.to_ms - t.from_ms) / 1000
+    restarts = [a.away_s for a in facts.absences if a.away_s <= limits.round_trip_s]
+    usual = max(restarts, default=0.0)
+    limit = max(limits.unowned_s, limits.unowned_restarts * usual)
+    # What still has no owner at the end is another finding (HF114).
+    waited = (t.owner == -1) & ~first & (t.to_ms < t.last_ms) & (seconds > limit)
+    waited &= g.n_members[np.maximum(began, 0)] > 0
+    if not waited.any():
+        return
+    rows = np.searchsorted(t.start, np.flatnonzero(waited), side="right") - 1
+    longest, cost = float(seconds[waited].max()), float(seconds[waited].sum())
+    yield Symptom(
+        text=f"{count(int(waited.sum()), 'time')} a partition waited without an owner, for up "
+        f"to {longest:.0f} s; "
+        + (f"the longest restart took {usual:.0f} s" if usual else "no restart was measured"),
+        evidence=Evidence(
+            generations=few(np.unique(g.number[began[waited]]).tolist()),
+            from_ms=int(t.from_ms[waited].min()),
+            to_ms=int(t.to_ms[waited].max()),
+            partitions=few_names(facts.partition_name(int(r)) for r in np.unique(rows)),
+            figures={"longest_wait_s": longest, "longest_restart_s": usual},
+        ),
+        cost_lower_s=cost,
+        cost_upper_s=cost,
+        command=_replay_deferred(facts, usual or 10),
+    )
+
+
+@rule(
+    "HF113",
+    name="rebalances without a cause",
+    severity=Severity.WARN,
+    what="Rebalances after which members, subscriptions and assignment are as before.",
+    why="They stop an eager group for nothing; the usual reasons are members that rejoin after "
+    "a slow poll, or a leader that sees metadata change.",
+    how="Successive generations are compared; nothing differs. A round from which a member leaves "
+    "within ten seconds is not counted: it may have announced that.",
+    mend="Look at the members' logs at these times for max.poll.interval.ms and session timeouts.",
+)
+def spurious(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Rebalances after which nothing differs."""
+    chosen = facts.rebalances.caused_by("spurious") & ~_before_a_leave(facts, limits)
+    if chosen.sum() < limits.spurious:
+        return
+    text = f"{chosen.sum()} rebalances changed nobody and nothing that can be seen"
+    yield _symptom(facts, chosen, text, _show_rebalances(facts))
+
+
+@rule(
+    "HF118",
+    name="interrupted rebalances",
+    severity=Severity.WARN,
+    what="Generation numbers are missing: a round was started again before it was finished.",
+    why="While rounds follow each other nobody gets an assignment; with eager members nothing "
+    "is read.",
+    how="A generation leaves a record when its leader's assignment arrives; gaps are counted.",
+    mend="Raise the initial rebalance delay of the broker, or start members together.",
+)
+def interrupted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Generation numbers that left no record."""
+    missed = np.maximum(facts.rebalances.counts["n_missed_generations"], 0)
+    if missed.sum() < limits.missed:
+        return
+    yield _symptom(
+        facts,
+        missed > 0,
+        f"{count(int(missed.sum()), 'generation')} left no record: the group was called "
+        "together again before the leader had answered",
+        kafka_line(
+            "kafka-configs.sh",
+            facts.source,
+            *("--entity-type", "groups", "--describe"),
+            *option("--entity-name", facts.group),
+        ),
+        missed_generations=float(missed.sum()),
+    )
+
+
+@rule(
+    "HF119",
+    name="everybody stops",
+    severity=Severity.WARN,
+    what="The group rebalances eagerly, and the pauses add up.",
+    why="An eager member gives up all its partitions before it joins, also those that it gets "
+    "back.",
+    how="Members claim nothing when they join, or the assignor is one that is always eager.",
+    mend="Move to cooperative-sticky in two rolling restarts (KIP-726).",
+)
+def eager(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """All members stop at every rebalance, and the pauses add up."""
+    chosen = (facts.rebalances.counts["eager"] == 1) & _real(facts)
+    if chosen.sum() < 2 or _pause_s(facts, chosen) < limits.eager_pause_s:
+        return
+    rebalances = count(int(chosen.sum()), "rebalance")
+    text = f"all members stopped at each of {rebalances}: the assignor is eager"
+    yield _symptom(facts, chosen, text, _away_from_eager(facts))
+
+
+@rule(
+    "HF124",
+    name="crash loop",
+    severity=Severity.ERROR,
+    what="One process restarted five times or more within ten minutes.",
+    why="Each restart costs the group rebalances, and the partitions of that process stand still "
+    "or go to and fro.",
+    how="Member ids of one process (same static name, client id or host) are put together.",
+    mend="Read the log of that process. A delay (Design II) or a static id keeps the others from "
+    "being disturbed meanwhile.",
+)
+def crash_loop(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """One process restarts again and again."""
+    loops = _crash_loops(facts, limits)
+    if not loops:
+        return
+    restarts = [absence for found in loops.values() for absence in found]
+    yield _symptom(
+        facts,
+        _during(facts, restarts),
+        f"{count(len(loops), 'member')} restarted {count(len(restarts), 'time')}: a crash loop",
+        _show_rebalances(facts),
+        members=_names(facts, restarts),
+        restarts=float(len(restarts)),
+    )
+
+
+def _before_a_leave(facts: Facts, limits: Limits) -> BOOL:
+    """Rebalances that are followed within moments by one from which a member is gone."""
+    r = facts.rebalances
+    left = np.append(r.at_ms[r.counts["n_left"] > 0], np.iinfo(np.int64).max)
+    following = left[np.searchsorted(left, r.at_ms, side="right")]
+    soon: BOOL = following - r.at_ms <= limits.drained_s * 1000
+    return soon
+
+
+def _away_from_eager(facts: Facts) -> str:
+    """A command that plans the way to a cooperative assignor.
+
+    Where the group has one already, it shows the members that give up all partitions nevertheless.
+    """
+    # The assignor of the last generation that had one.
+    name = next((p for p in reversed(facts.generations.protocol) if p), "range")
+    return to_cooperative(facts, [name])
+
+
+def _show_rebalances(facts: Facts) -> str:
+    return on_group(facts, "history", "--table", "rebalances")
+
+
+def _simulate_deferred(n_members: int, n_partitions: int, restart_s: float) -> str:
+    return holdfast_line(
+        "simulate",
+        *("--scenario", "rolling-bounce", "--policy", "deferred", "--delay", _delay(restart_s)),
+        *("--members", str(n_members), "--partitions", str(n_partitions)),
+    )
+
+
+def _replay_deferred(facts: Facts, restart_s: float) -> str:
+    if not facts.kind.takes_assignors:
+        return _show_rebalances(facts)
+    return on_group(facts, "replay", "--policy", "deferred", "--delay", _delay(restart_s))
+
+
+def _names(facts: Facts, absences: list[Absence]) -> list[str]:
+    names = facts.timeline.identities.names
+    return list(dict.fromkeys(names[a.identity] for a in absences))
+
+
+def _round_trip(facts: Facts, absence: Absence) -> BOOL:
+    """Timeline rows that the process owned, another process got, and the first one got back."""
+    identity = np.append(facts.timeline.identities.identity, -1)
+    before = identity[facts.owner_at(absence.last_with)] == absence.identity
+    elsewhere = np.zeros(len(before), dtype=bool)
+    for generation in range(absence.first_without, absence.back + 1):
+        owner = facts.owner_at(generation)
+        elsewhere |= before & (owner >= 0) & (identity[owner] != absence.identity)
+    back = np.zeros(len(before), dtype=bool)
+    for generation in range(absence.back, min(absence.back + 3, facts.last + 1)):
+        back |= identity[facts.owner_at(generation)] == absence.identity
+    return elsewhere & back
+
+
+def _delay(seconds: float) -> str:
+    """A delay that covers restarts of so many seconds, with half as much again."""
+    return f"{max(math.ceil(1.5 * seconds / 5) * 5, 5)}s"

@@ -1,0 +1,242 @@
+"""Prometheus text of a fleet, from tables: Kafka exporters' own names first, then ours.
+
+**Rules.** ``kafka_consumergroup_*`` keep the names and labels that exporters and dashboards use
+already. Ours are ``holdfast_group_*`` (``holdfast_share_group_*`` where only a share group has
+it) or ``holdfast_tables_*``, in seconds and ``_total``. Label values are names from strangers: they
+are made visible, then escaped as the text format requires. An unknown value has no sample.
+
+References: Prometheus text exposition format 0.0.4; kafka_exporter (danielqsj) for the names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from holdfast.core.names import visible
+from holdfast.fleet.report.findings.examination import Examination
+from holdfast.fleet.tables.columns.values import floats, ints, to_us, words
+from holdfast.fleet.tables.reading import Tables
+
+Labels = Mapping[str, str]
+Sample = tuple[Labels, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric: its name, type (gauge or counter), help text and labels."""
+
+    name: str
+    kind: str
+    text: str
+    labels: tuple[str, ...]
+
+
+def _gauge(name: str, text: str, *labels: str) -> Metric:
+    return Metric(name=name, kind="gauge", text=text, labels=labels)
+
+
+def _counter(name: str, text: str, *labels: str) -> Metric:
+    return Metric(name=name, kind="counter", text=text, labels=labels)
+
+
+_TP = ("consumergroup", "topic", "partition")
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        _gauge(
+            "kafka_consumergroup_current_offset",
+            "Current Offset of a ConsumerGroup at Topic/Partition",
+            *_TP,
+        ),
+        _gauge(
+            "kafka_consumergroup_lag",
+            "Current Approximate Lag of a ConsumerGroup at Topic/Partition",
+            *_TP,
+        ),
+        _gauge(
+            "kafka_consumergroup_current_offset_sum",
+            "Current Offset of a ConsumerGroup at Topic for all partitions",
+            "consumergroup",
+            "topic",
+        ),
+        _gauge(
+            "kafka_consumergroup_lag_sum",
+            "Current Approximate Lag of a ConsumerGroup at Topic for all partitions",
+            "consumergroup",
+            "topic",
+        ),
+        _gauge(
+            "kafka_consumergroup_members", "Amount of members in a consumer group", "consumergroup"
+        ),
+        _gauge("holdfast_group_generation", "Last generation, or epoch, of the group.", "group"),
+        _gauge("holdfast_group_kind", "1 for the kind of the group's members.", "group", "kind"),
+        _gauge(
+            "holdfast_group_assigned",
+            "Partitions or tasks of the members, by role; a shared one counts for each reader.",
+            "group",
+            "role",
+        ),
+        _gauge(
+            "holdfast_share_group_delivered",
+            "Records of a share group behind its start offset that are done; its lag is the rest.",
+            "group",
+            "topic",
+            "partition",
+        ),
+        _gauge("holdfast_group_state", "1 for the state the group is in.", "group", "state"),
+        _counter("holdfast_group_rebalances_total", "Rebalances seen.", "group", "cause"),
+        _counter(
+            "holdfast_group_partitions_moved_total",
+            "Partitions that went from one member to another.",
+            "group",
+        ),
+        _counter(
+            "holdfast_group_avoidable_moves_total",
+            "Moves beyond the least that the same balance needs.",
+            "group",
+        ),
+        _counter(
+            "holdfast_group_pause_lower_seconds_total",
+            "Partition-seconds that stood still, at least, as the broker saw it.",
+            "group",
+        ),
+        _counter(
+            "holdfast_group_pause_upper_seconds_total",
+            "Partition-seconds that stood still, at most, as the broker saw it.",
+            "group",
+        ),
+        _gauge(
+            "holdfast_group_unowned_partitions",
+            "Partitions that had an owner and have none now.",
+            "group",
+        ),
+        _gauge(
+            "holdfast_group_lag_seconds",
+            "Age of the group's oldest unread record by its own time; where no broker was asked, "
+            "the longest time that a partition with lag has stood at its position.",
+            "group",
+        ),
+        _gauge(
+            "holdfast_group_last_rebalance_timestamp_seconds",
+            "Time of the last rebalance, seconds since 1970.",
+            "group",
+        ),
+        _gauge(
+            "holdfast_tables_timestamp_seconds",
+            "When log ends were read for the tables, seconds since 1970: alert on its age.",
+        ),
+        _gauge("holdfast_group_findings", "Findings of the doctor.", "group", "code", "severity"),
+    )
+}
+
+
+def exposition(tables: Tables, examinations: Iterable[Examination]) -> str:
+    """Text that ``/metrics`` serves: lag from the tables, the rest from one examination a group."""
+    samples: dict[str, list[Sample]] = {name: [] for name in METRICS}
+    if (taken_us := to_us(str(tables.newest_notes().get("taken_at")))) is not None:
+        samples["holdfast_tables_timestamp_seconds"].append(({}, taken_us / 1_000_000))
+    for name, sample in (*_kafka(tables), *_lag_seconds(tables), *_delivered(tables)):
+        samples[name].append(sample)
+    for examination in examinations:
+        for name, sample in _ours(examination):
+            samples[name].append(sample)
+    return "".join(_text(METRICS[name], rows) for name, rows in samples.items() if rows)
+
+
+def _text(metric: Metric, rows: Iterable[Sample]) -> str:
+    lines = [f"# HELP {metric.name} {metric.text}", f"# TYPE {metric.name} {metric.kind}"]
+    for labels, value in rows:
+        assert tuple(labels) == metric.labels, (metric.name, tuple(labels))
+        inner = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
+        lines.append(f"{metric.name}{f'{{{inner}}}' if inner else ''} {_number(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _escape(value: str) -> str:
+    return visible(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
+
+
+def _kafka(tables: Tables) -> Iterator[tuple[str, Sample]]:
+    rows = tables.stored("lag")
+    names = zip(words(rows, "group"), words(rows, "topic"), strict=True)
+    offset, lag, partition = (ints(rows, c) for c in ("current_offset", "lag", "partition"))
+    sums: dict[tuple[str, str, str], int] = {}
+    for i, (group, topic) in enumerate(names):
+        labels = {"consumergroup": group, "topic": topic, "partition": str(partition[i])}
+        for name, value in (("current_offset", int(offset[i])), ("lag", int(lag[i]))):
+            if value >= 0:  # a group without commits has neither, and no sum of them either
+                key = (name, group, topic)
+                sums[key] = sums.get(key, 0) + value
+                yield f"kafka_consumergroup_{name}", (labels, value)
+    for (name, group, topic), total in sums.items():
+        both = {"consumergroup": group, "topic": topic}
+        yield f"kafka_consumergroup_{name}_sum", (both, total)
+
+
+def _lag_seconds(tables: Tables) -> Iterator[tuple[str, Sample]]:
+    rows = tables.stored("lag")
+    longest: dict[str, float] = {}
+    for group, since in zip(words(rows, "group"), floats(rows, "lag_seconds"), strict=True):
+        if not np.isnan(since):
+            longest[group] = max(longest.get(group, 0.0), float(since))
+    for group, since in longest.items():
+        yield "holdfast_group_lag_seconds", ({"group": group}, round(since, 3))
+
+
+def _delivered(tables: Tables) -> Iterator[tuple[str, Sample]]:
+    rows = tables.stored("lag")
+    rows = rows.filter(rows["delivered"].is_valid())
+    names = zip(words(rows, "group"), words(rows, "topic"), strict=True)
+    numbers = zip(ints(rows, "partition"), ints(rows, "delivered"), strict=True)
+    for (group, topic), (partition, done) in zip(names, numbers, strict=True):
+        labels = {"group": group, "topic": topic, "partition": str(partition)}
+        yield "holdfast_share_group_delivered", (labels, int(done))
+
+
+def _ours(examination: Examination) -> Iterator[tuple[str, Sample]]:
+    facts = examination.facts
+    group = {"group": facts.group}
+    r, last = facts.rebalances, facts.last
+    if last >= 0:
+        g = facts.generations
+        members = {"consumergroup": facts.group}
+        yield "kafka_consumergroup_members", (members, int(g.n_members[last]))
+        yield "holdfast_group_generation", (group, int(g.number[last]))
+        yield "holdfast_group_kind", ({**group, "kind": facts.kind.name}, 1)
+        for role, count in sorted(facts.roles.items()):
+            yield "holdfast_group_assigned", ({**group, "role": role}, count)
+        yield "holdfast_group_state", ({**group, "state": facts.state}, 1)
+        yield "holdfast_group_last_rebalance_timestamp_seconds", (group, g.at_ms[last] / 1000)
+        unowned = int((facts.owner_at(last) == -1).sum())
+        yield "holdfast_group_unowned_partitions", (group, unowned)
+    for cause in sorted(set(r.cause) - {"first_seen"}):
+        count = r.cause.count(cause)
+        labels = {**group, "cause": cause or "unknown"}
+        yield "holdfast_group_rebalances_total", (labels, count)
+    moved = [r.total(name) for name in ("n_moved", "n_moved_through_gap")]
+    if moved[0] is not None:
+        yield "holdfast_group_partitions_moved_total", (group, sum(m or 0 for m in moved))
+    if (avoidable := r.total("n_avoidable_moves")) is not None:
+        yield "holdfast_group_avoidable_moves_total", (group, avoidable)
+    for bound, column in (("lower", r.pause_lower_s), ("upper", r.pause_upper_s)):
+        if not np.isnan(column).all():
+            total = round(float(np.nansum(column)), 3)
+            yield f"holdfast_group_pause_{bound}_seconds_total", (group, total)
+    yield from _findings(examination)
+
+
+def _findings(examination: Examination) -> Iterator[tuple[str, Sample]]:
+    counts: dict[tuple[str, str], int] = {}
+    for finding in examination.findings:
+        key = (finding.code, str(finding.severity))
+        counts[key] = counts.get(key, 0) + 1
+    for (code, severity), count in sorted(counts.items()):
+        labels = {"group": examination.facts.group, "code": code, "severity": severity}
+        yield "holdfast_group_findings", (labels, count)

@@ -1,0 +1,209 @@
+"""The WSGI application of ``holdfast serve``: index, page of a group, metrics, state, probes.
+
+**Rules.** It only reads: GET and HEAD. On a loopback address the ``Host`` header must name this
+computer. ``/health`` and ``/ready`` are for probes: they say nothing of the tables, and need no
+token. With a token, every other request needs it: as ``Authorization: Bearer``, or as the cookie
+that the address with the token sets; the token does not stay in the address. An answer may be kept
+by nobody, framed by nobody, and read by no page of another origin. A page has a strict policy of
+its own (:mod:`holdfast.fleet.report.drawing.document`).
+
+**Strategy.** Werkzeug parses requests, routes them and writes headers; pages come from the code of
+the report. What is served was read before (:mod:`holdfast.fleet.report.serving.served_fleet`), so a
+request costs the making of one page.
+
+References: RFC 9110; RFC 6750, 2.1 "Authorization Request Header Field"; Content Security Policy 3;
+Fetch Metadata Request Headers.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlencode
+
+from werkzeug.exceptions import Forbidden, HTTPException, NotFound, ServiceUnavailable, Unauthorized
+from werkzeug.routing import Map, Rule
+from werkzeug.wrappers import Request, Response
+
+from holdfast.core.names import visible
+from holdfast.fleet.report.drawing.writing import report_policy
+from holdfast.fleet.report.serving.group_index import SEVERITIES, SORTS, IndexView
+from holdfast.fleet.report.serving.hosts import names_this_computer
+from holdfast.fleet.report.serving.index_page import (
+    frame_of,
+    index_page,
+    index_policy,
+    keeper_words,
+)
+from holdfast.fleet.report.serving.served_fleet import ServedFleet
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+COOKIE: Final = "holdfast"
+ALWAYS: Final[Mapping[str, str]] = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""Headers of every answer."""
+PROBES: Final = frozenset({"/health", "/ready"})
+_NOTHING: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+
+class ServedPages:
+    """The application.
+
+    Parameters
+    ----------
+    fleet : ServedFleet
+        What is shown.
+    is_local : bool
+        It listens on a loopback address.
+    token : str
+        What a client has to know; empty where nobody has to.
+    """
+
+    def __init__(self, fleet: ServedFleet, *, is_local: bool, token: str = ""):
+        self._fleet, self._is_local, self._token = fleet, is_local, token
+        self._answers: Mapping[str, Callable[[Request], Response]] = {
+            "": self._index,
+            "group": self._group,
+            "metrics": self._metrics,
+            "state": self._state,
+            "health": self._health,
+            "ready": self._ready,
+        }
+        self._routes = Map(
+            [Rule(f"/{name}", endpoint=name, methods=["GET"]) for name in self._answers]
+        )
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer a request."""
+        request = Request(environ)
+        try:
+            answer = self._answer(request)
+        except HTTPException as error:
+            answer = _plain(f"{error.description}\n", error.code or 500)
+            answer.headers.extend(_more_headers(error))
+        for name, value in ALWAYS.items():
+            answer.headers[name] = value
+        answer.headers.setdefault("Content-Security-Policy", _NOTHING)
+        return answer(environ, start_response)
+
+    def _answer(self, request: Request) -> Response:
+        self._check_host(request)
+        if request.path not in PROBES and (entered := self._enter(request)):
+            return entered
+        endpoint, _ = self._routes.bind_to_environ(request.environ).match()
+        return self._answers[endpoint](request)
+
+    def _check_host(self, request: Request) -> None:
+        if self._is_local and not names_this_computer(request.environ.get("HTTP_HOST")):
+            raise Forbidden("the Host header does not name this computer")
+        navigates = request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
+        if request.headers.get("Sec-Fetch-Site") == "cross-site" and not navigates:
+            raise Forbidden("a page of another site asked")
+
+    def _enter(self, request: Request) -> Response | None:
+        """Refuse who does not know the token; move a token from the address into a cookie."""
+        if not self._token:
+            return None
+        if self._knows(request.args.get("token", "")):
+            rest = [(key, value) for key, value in request.args.items(multi=True) if key != "token"]
+            path = "/" + quote(request.path.lstrip("/"))  # of this server, whatever it holds
+            to = path + (f"?{urlencode(rest)}" if rest else "")
+            answer = Response(status=303, headers={"Location": to})
+            answer.set_cookie(COOKIE, self._token, httponly=True, samesite="Lax")
+            return answer
+        told = request.authorization
+        bearer = told.token if told is not None and told.type == "bearer" else ""
+        if not (self._knows(bearer or "") or self._knows(request.cookies.get(COOKIE, ""))):
+            raise Unauthorized(
+                "this server needs its token: open the address that it printed when it started, "
+                "or send it as Authorization: Bearer"
+            )
+        return None
+
+    def _knows(self, said: str) -> bool:
+        return hmac.compare_digest(said.encode(), self._token.encode())
+
+    def _index(self, request: Request) -> Response:
+        fleet = self._fleet
+        page = index_page(fleet.served, fleet.state, fleet.verdicts, view_of(request.args))
+        return _page(page, index_policy())
+
+    def _group(self, request: Request) -> Response:
+        served = self._fleet.served
+        name = request.args.get("name", "")
+        if name not in served.tables.groups:
+            raise NotFound("there is no such group in these tables")
+        frame = frame_of(served, self._fleet.state, group=True)
+        return _page(self._fleet.group_page(served, name, frame), report_policy(frame))
+
+    def _metrics(self, _: Request) -> Response:
+        text = self._fleet.metrics
+        if text is None:
+            raise ServiceUnavailable(f"{self._wait_words()}: ask again", retry_after=5)
+        return Response(text, content_type=METRICS_TYPE)
+
+    def _state(self, _: Request) -> Response:
+        state = self._fleet.state
+        told = {
+            "version": state.version,
+            "groups": state.n_groups,
+            "examined": state.n_examined,
+            "failed": state.failed,
+            "keeper": visible(keeper_words(state.keeping)),
+            "troubled": bool(state.keeping.trouble),
+        }
+        return Response(json.dumps(told), content_type="application/json")
+
+    def _health(self, _: Request) -> Response:
+        return _plain("the server answers\n", 200)
+
+    def _ready(self, _: Request) -> Response:
+        if not self._fleet.served.number:
+            raise ServiceUnavailable(f"{self._wait_words()}: ask again", retry_after=5)
+        return _plain("there is something to show\n", 200)
+
+    def _wait_words(self) -> str:
+        examined = self._fleet.served.number > 0
+        return "the groups are being examined" if examined else "the first read is under way"
+
+
+def view_of(words: Mapping[str, str]) -> IndexView:
+    """The view that a query asks for; what it does not say, or says wrongly, is the usual."""
+    usual = IndexView()
+    page, sort, least = (words.get(name, "") for name in ("page", "sort", "least"))
+    return IndexView(
+        find=words.get("find", "").strip(),
+        state=words.get("state", ""),
+        least=least if least in SEVERITIES else usual.least,
+        sort=sort if sort in SORTS else usual.sort,
+        falls=words.get("order", "down") != "up",
+        page=int(page) if page.isascii() and page.isdecimal() and len(page) < 10 else usual.page,
+    )
+
+
+def _page(text: str, policy: str) -> Response:
+    headers = {"Content-Security-Policy": f"{policy}; frame-ancestors 'none'"}
+    return Response(text, content_type="text/html; charset=utf-8", headers=headers)
+
+
+def _plain(text: str, status: int) -> Response:
+    return Response(text, status, content_type="text/plain; charset=utf-8")
+
+
+def _more_headers(error: HTTPException) -> list[tuple[str, str]]:
+    """What an error says beside its text."""
+    if isinstance(error, Unauthorized):
+        return [("WWW-Authenticate", "Bearer")]
+    own = error.get_headers()
+    return [(name, value) for name, value in own if name in ("Allow", "Retry-After")]

@@ -1,0 +1,246 @@
+"""The index of a fleet: one row a group, found, sorted and cut into pages.
+
+**Rules.** A number of a group is the one that its page and the doctor show
+(:func:`holdfast.fleet.report.findings.doctor.summary`). What the doctor has not looked at yet is
+not known, and is no zero. Rows that are equal in what they are sorted by stand in the order of
+their names.
+
+**Strategy.** The numbers come from whole columns of the tables, so they are there at once for every
+group; findings need a group's whole story and come later, one group after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from holdfast.core.model.columns import F64, I64
+from holdfast.fleet.report.columns.history import stood_still_s
+from holdfast.fleet.report.findings.examination import Examination
+from holdfast.fleet.report.findings.finding import Severity
+from holdfast.fleet.tables.columns.values import ArrowTable, codes, ints, times_ms
+from holdfast.fleet.tables.reading import Tables
+
+PAGE_ROWS = 100
+NO_LAG = -1
+NOT_EXAMINED = (-2, 0.0, 0)
+SEVERITIES: tuple[str, ...] = tuple(Severity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupVerdict:
+    """What the doctor found in one group.
+
+    Parameters
+    ----------
+    badness : (int, float, int)
+        Worst severity, partition-seconds at most, number of findings.
+    codes : tuple of (str, str)
+        Code and severity of each finding, worst first, each code once.
+    """
+
+    badness: tuple[int, float, int]
+    codes: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, examination: Examination) -> GroupVerdict:
+        """The short form of an examination."""
+        severity: dict[str, str] = {}
+        for finding in examination.findings:
+            severity.setdefault(finding.code, str(finding.severity))
+        return cls(badness=examination.badness, codes=tuple(severity.items()))
+
+
+Verdicts = Mapping[str, GroupVerdict]
+"""By group; a group that was not examined is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GroupIndex:
+    """One row a group, by name.
+
+    Parameters
+    ----------
+    names, state : tuple of str
+        State as of the last generation; ``unknown`` where there is none.
+    n_members, n_rebalances : int64[n]
+        Members of the last generation; rebalances in the tables.
+    cost_lower_s, cost_s : float64[n]
+        Partition-seconds that stood still, at least and at most.
+    lag : int64[n]
+        Records behind, over all partitions whose lag is known; NO_LAG where none is.
+    """
+
+    names: tuple[str, ...]
+    state: tuple[str, ...]
+    n_members: I64
+    n_rebalances: I64
+    cost_lower_s: F64
+    cost_s: F64
+    lag: I64
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Every state that a group is in, sorted."""
+        return tuple(sorted(set(self.state)))
+
+
+def read_index(tables: Tables) -> GroupIndex:
+    """The index of all groups of some tables.
+
+    Notes
+    -----
+    Cost: O(n log n) in rows of ``generations``, and one pass over ``rebalances`` and ``lag``.
+    """
+    names = tables.groups
+    place = {name: i for i, name in enumerate(names)}
+    last, n_settled, members, states = _last_settlements(tables.stored("generations"), place)
+    rebalances, lag_rows = tables.stored("rebalances"), tables.stored("lag")
+    of = _group_of(rebalances, place)
+    n_told = np.bincount(of, minlength=len(names)).astype(np.int64)
+    is_real = np.asarray([cause != "first_seen" for cause in rebalances["cause"].to_pylist()], bool)
+    n_real = np.bincount(of[is_real], minlength=len(names)).astype(np.int64)
+    low_s, high_s = (
+        np.bincount(of, weights=np.nan_to_num(bound), minlength=len(names)).astype(np.float64)
+        for bound in stood_still_s(rebalances)
+    )
+    lag = ints(lag_rows, "lag")
+    behind = _group_of(lag_rows, place)[lag >= 0]
+    total = np.zeros(len(names), np.int64)
+    np.add.at(total, behind, lag[lag >= 0])
+    total[np.bincount(behind, minlength=len(names)) == 0] = NO_LAG
+    return GroupIndex(
+        names=names,
+        state=tuple(states[i] if i >= 0 else "unknown" for i in last),
+        n_members=np.where(last >= 0, members[last], 0) if len(members) else last * 0,
+        n_rebalances=np.where(n_told > 0, n_real, n_settled),
+        cost_lower_s=low_s,
+        cost_s=high_s,
+        lag=total,
+    )
+
+
+def _group_of(rows: ArrowTable, place: Mapping[str, int]) -> I64:
+    """Place of each row's group."""
+    rank, names = codes(rows, "group")
+    places = np.asarray([place[name] for name in names], np.int64)
+    return places[rank] if len(names) else np.zeros(0, np.int64)
+
+
+def _last_settlements(
+    rows: ArrowTable, place: Mapping[str, int]
+) -> tuple[I64, I64, I64, tuple[str, ...]]:
+    """The row of each group's last settlement, or -1; settlements; members, states of all rows.
+
+    As :func:`holdfast.fleet.report.columns.timeline.read_generations`, for all groups at once: of
+    records that repeat a generation the first one counts.
+    """
+    of = _group_of(rows, place)
+    order = np.lexsort(
+        (ints(rows, "log_offset"), ints(rows, "log_partition"), times_ms(rows, "timestamp"), of)
+    )
+    of, number = of[order], ints(rows, "generation")[order]
+    state = np.asarray(rows["state"].to_pylist(), dtype=object)[order]
+    dead = state == "Dead"
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (of[1:] != of[:-1]) | (number[1:] != number[:-1]) | (dead[1:] != dead[:-1])
+    kept = np.flatnonzero(new)
+    last = np.full(len(place), -1, np.int64)
+    last[of[kept]] = kept  # the last one of a group stays
+    settled = np.bincount(of[kept], minlength=len(place)).astype(np.int64)
+    return last, settled, ints(rows, "n_members")[order], tuple(str(s) for s in state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexView:
+    """What somebody wants to see of an index.
+
+    Parameters
+    ----------
+    find : str
+        Part of a group's name, or a finding's code; capitals are not told apart.
+    state : str
+        Only groups in this state; empty for any.
+    least : str
+        Only groups with a finding this bad or worse; empty for any.
+    sort : str
+        One of :data:`SORTS`.
+    falls : bool
+        The greatest first.
+    page : int
+        Counted from 1; behind the last page stands the last one.
+    """
+
+    find: str = ""
+    state: str = ""
+    least: str = ""
+    sort: str = "findings"
+    falls: bool = True
+    page: int = 1
+
+
+SORTS: tuple[str, ...] = (
+    "group",
+    "state",
+    "members",
+    "rebalances",
+    "cost",
+    "lag",
+    "findings",
+)
+"""Columns of the index, in order."""
+
+
+def select(index: GroupIndex, verdicts: Verdicts, view: IndexView) -> I64:
+    """Rows of the index that a view asks for, in its order, on all of its pages."""
+    badness = _badness(index.names, verdicts)
+    hit = np.ones(len(index.names), bool)
+    if view.state:
+        hit &= np.asarray([state == view.state for state in index.state], bool)
+    if view.least in SEVERITIES:
+        hit &= badness[:, 0] >= SEVERITIES.index(view.least)
+    if view.find:
+        hit &= np.asarray(_found(index.names, verdicts, view.find.casefold()), bool)
+    keys = _sort_keys(index, badness, view.sort)
+    if view.falls:
+        keys = [-key for key in keys]
+    order = np.lexsort((np.arange(len(index.names)), *reversed(keys)))
+    return order[hit[order]]
+
+
+def cut(rows: I64, page: int) -> tuple[I64, int, int]:
+    """Rows of one page, the number of this page, and how many pages there are."""
+    n_pages = max(1, -(-len(rows) // PAGE_ROWS))
+    page = min(max(page, 1), n_pages)
+    return rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS], page, n_pages
+
+
+def _badness(names: Sequence[str], verdicts: Verdicts) -> F64:
+    found = [verdicts[n].badness if n in verdicts else NOT_EXAMINED for n in names]
+    return np.asarray(found, np.float64).reshape(len(names), 3)
+
+
+def _found(names: Sequence[str], verdicts: Verdicts, text: str) -> list[bool]:
+    return [
+        text in name.casefold()
+        or (name in verdicts and any(text == code.casefold() for code, _ in verdicts[name].codes))
+        for name in names
+    ]
+
+
+def _sort_keys(index: GroupIndex, badness: F64, sort: str) -> list[F64]:
+    """What rows are sorted by, first the most important one."""
+    if sort == "findings":
+        return [badness[:, 0], badness[:, 1], badness[:, 2], index.cost_s]
+    rank = {state: i for i, state in enumerate(index.states)}
+    columns = {
+        "group": np.arange(len(index.names)),
+        "state": np.asarray([rank[state] for state in index.state], np.int64),
+        "members": index.n_members,
+        "rebalances": index.n_rebalances,
+        "cost": index.cost_s,
+        "lag": index.lag,
+    }
+    return [columns[sort].astype(np.float64)]

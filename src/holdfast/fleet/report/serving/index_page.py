@@ -1,0 +1,295 @@
+"""The page of the index: a form, one row a group, links to sort and to turn pages.
+
+**Rules.** Everything works without JavaScript. Every value passes through
+:mod:`holdfast.fleet.report.drawing.markup`; a group's name stands in a link as one quoted value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from urllib.parse import urlencode
+
+from holdfast.core.model.columns import I64
+from holdfast.fleet.report.drawing.body import page_footer
+from holdfast.fleet.report.drawing.document import (
+    ServedFrame,
+    asset,
+    document,
+    policy_of,
+    script_of,
+    shown_script,
+    style_of,
+)
+from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
+from holdfast.fleet.report.drawing.sections import (
+    NONE,
+    all_columns,
+    bounds,
+    code_link,
+    codes_section,
+    figures,
+    narrow_classes,
+    number,
+    when,
+)
+from holdfast.fleet.report.findings.examination import all_rules
+from holdfast.fleet.report.serving.group_index import (
+    SEVERITIES,
+    SORTS,
+    GroupIndex,
+    IndexView,
+    Verdicts,
+    cut,
+    select,
+)
+from holdfast.fleet.report.serving.keeping import Keeping
+from holdfast.fleet.report.serving.served_fleet import ServedState, ServedTables
+
+SERVING = "holdfast.fleet.report.serving"
+TITLE = "Consumer groups"
+EVERY_MS = 1000
+"""A page asks so often whether there is something newer."""
+
+NO_BATCH = tag("p", "Groups stand here once the first batch of records was read.")
+
+_HEADS = {
+    "group": "Group",
+    "state": "State",
+    "members": "Members",
+    "rebalances": "Rebalances",
+    "cost": "Stood still, s",
+    "lag": "Lag",
+    "findings": "Findings",
+}
+_NARROW = ("group", "lag", "findings")
+_NUMBERS = frozenset({"members", "rebalances", "cost", "lag"})
+
+
+def live_script() -> str:
+    """The script that keeps a served page up to date."""
+    return script_of(("live.js",), SERVING)
+
+
+def _style() -> str:
+    return style_of(asset("style.css"), _more_style())
+
+
+def _more_style() -> str:
+    return asset("served.css", SERVING)
+
+
+def index_policy() -> str:
+    """The content security policy of the index."""
+    return policy_of([live_script()], _style(), served=True)
+
+
+def frame_of(served: ServedTables, state: ServedState, *, group: bool) -> ServedFrame:
+    """Bar and script of a served page; that of a group has a way back."""
+    bar = tag(
+        "nav",
+        tag("a", "All groups", href="/") if group else None,
+        tag(
+            "span",
+            _tables_words(served, state, group=group),
+            id="live-said",
+            role="status",
+            class_="old" if state.is_stale else None,
+        ),
+        tag(
+            "span",
+            keeper_words(state.keeping),
+            id="live-keeper",
+            role="status",
+            class_="old" if state.keeping.trouble else None,
+        ),
+        tag("button", "Pause", type="button", id="live-pause", class_="needs-js"),
+        id="live",
+        class_="bar",
+        data_version=state.version,
+        data_examined=state.n_examined,
+        data_every=EVERY_MS,
+        data_page="group" if group else "index",
+    )
+    return ServedFrame(bar=bar, script=live_script(), style=_more_style())
+
+
+def _tables_words(served: ServedTables, state: ServedState, *, group: bool) -> str:
+    """Of when the tables are, and how far the groups are examined."""
+    if not served.number:
+        return "no groups yet"
+    words = f"read {when(served.read_ms, 'seconds')} UTC"
+    if state.is_stale:
+        looked_ms = served.read_ms - round(served.age.seconds * 1000)
+        words = f"log ends are of {when(looked_ms, 'seconds')} UTC"
+        if not state.is_kept_here:
+            words += ": does watch still run?"
+    if state.n_examined < state.n_groups and not group:
+        words += f"; {number(state.n_examined)} of {number(state.n_groups)} groups examined"
+    if state.failed:
+        words += "; what the folder holds now cannot be read"
+    return words
+
+
+def keeper_words(keeping: Keeping) -> str:
+    """What the keeper of the tables does, where it is not well or not ready; else empty."""
+    if keeping.trouble:
+        return f"nothing new since {when(keeping.since_ms, 'seconds')} UTC: {keeping.trouble}"
+    return keeping.doing
+
+
+def index_page(
+    served: ServedTables, state: ServedState, verdicts: Verdicts, view: IndexView
+) -> str:
+    """The whole page.
+
+    Parameters
+    ----------
+    verdicts : mapping of str to GroupVerdict
+        A group that is not in it has not been examined yet.
+    """
+    frame = frame_of(served, state, group=False)
+    index = served.index
+    rows = select(index, verdicts, view)
+    main = tag(
+        "main",
+        tag("div", _fleet_figures(index), id="fleet"),
+        tag(
+            "section",
+            _form(index, view),
+            tag(
+                "div",
+                _rows(index, verdicts, view, rows) if served.number else NO_BATCH,
+                id="groups",
+            ),
+            class_="card",
+        ),
+        codes_section(rule.code for rule in all_rules()),
+    )
+    header = tag("header", tag("h1", TITLE))
+    body = join([frame.bar, header, main, page_footer(served=True), shown_script(frame.script)])
+    return document(TITLE, body, style=_style(), policy=index_policy())
+
+
+def _fleet_figures(index: GroupIndex) -> Markup:
+    behind = index.lag[index.lag >= 0]
+    return figures(
+        [
+            ("Groups", number(len(index.names)), ""),
+            ("Members", number(int(index.n_members.sum())), ""),
+            ("Rebalances", number(int(index.n_rebalances.sum())), ""),
+            (
+                "Stood still",
+                f"{bounds(float(index.cost_lower_s.sum()), float(index.cost_s.sum()))} s",
+                "partition-seconds, at least to at most",
+            ),
+            ("Lag", number(int(behind.sum())) if len(behind) else NONE, "records behind"),
+        ]
+    )
+
+
+def _form(index: GroupIndex, view: IndexView) -> Markup:
+    find = tag(
+        "input", type="search", name="find", id="find", value=view.find, placeholder="group or code"
+    )
+    states = [_option("", "any", view.state), *(_option(s, s, view.state) for s in index.states)]
+    least = [
+        _option("", "any", view.least),
+        *(_option(s, f"{s} or worse", view.least) for s in SEVERITIES),
+    ]
+    return tag(
+        "form",
+        tag("label", "Find", find),
+        tag("label", "State", tag("select", *states, name="state")),
+        tag("label", "Finding", tag("select", *least, name="least")),
+        tag("input", type="hidden", name="sort", value=view.sort),
+        tag("input", type="hidden", name="order", value="down" if view.falls else "up"),
+        tag("button", "Show", type="submit"),
+        class_="bar",
+        method="get",
+        action="/",
+        id="view",
+    )
+
+
+def _option(value: str, text: str, chosen: str) -> Markup:
+    return tag("option", text, value=value, selected=value == chosen)
+
+
+def _rows(index: GroupIndex, verdicts: Verdicts, view: IndexView, rows: I64) -> Markup:
+    shown, page, n_pages = cut(rows, view.page)
+    view = replace(view, page=page)
+    head = tag("tr", *(_head(view, column) for column in SORTS))
+    body = join(_row(index, verdicts, int(i)) for i in shown)
+    shown_narrow = narrow_classes([SORTS.index(name) for name in _NARROW])
+    classes = " ".join(["full", *shown_narrow])
+    table = tag("table", tag("thead", head), tag("tbody", body), class_=classes)
+    wide = tag("div", table, class_="wide", tabindex="0", role="region", aria_label="groups")
+    if not len(shown):
+        return join([_place(view, len(rows), n_pages), tag("p", "No group is like that.")])
+    return join([_place(view, len(rows), n_pages), all_columns(len(SORTS)), wide])
+
+
+def _place(view: IndexView, count: int, n_pages: int) -> Markup:
+    words = f"{number(count)} group{'' if count == 1 else 's'}"
+    if n_pages > 1:
+        words += f", page {number(view.page)} of {number(n_pages)}"
+    steps = [("First", 1), ("Back", view.page - 1), ("Next", view.page + 1), ("Last", n_pages)]
+    links = [
+        tag("a", text, href=_address(replace(view, page=page)))
+        for text, page in steps
+        if 1 <= page <= n_pages and page != view.page
+    ]
+    return tag("p", tag("span", words, class_="place"), *links, class_="bar pages")
+
+
+def _head(view: IndexView, column: str) -> Markup:
+    here = view.sort == column
+    # A name is read from the top, a number from the greatest down.
+    falls = not view.falls if here else column not in ("group", "state")
+    address = _address(replace(view, sort=column, falls=falls, page=1))
+    sort = ("descending" if view.falls else "ascending") if here else None
+    return tag(
+        "th",
+        tag("a", _HEADS[column], href=address, class_="sort"),
+        scope="col",
+        class_="n" if column in _NUMBERS else None,
+        aria_sort=sort,
+    )
+
+
+def _address(view: IndexView) -> str:
+    words = asdict(view)
+    words["order"] = "down" if words.pop("falls") else "up"
+    return "/?" + urlencode({key: value for key, value in words.items() if value != ""})
+
+
+def group_address(group: str) -> str:
+    """Path and query of a group's page."""
+    return "/group?" + urlencode({"name": group})
+
+
+def _row(index: GroupIndex, verdicts: Verdicts, i: int) -> Markup:
+    name = index.names[i]
+    lag = int(index.lag[i])
+    return tag(
+        "tr",
+        tag("td", tag("a", name_of(name), href=group_address(name))),
+        tag("td", index.state[i], class_="t"),
+        *(
+            tag("td", text, class_="n")
+            for text in (
+                number(int(index.n_members[i])),
+                number(int(index.n_rebalances[i])),
+                bounds(float(index.cost_lower_s[i]), float(index.cost_s[i])),
+                number(lag) if lag >= 0 else NONE,
+            )
+        ),
+        tag("td", _lozenges(verdicts, name), class_="t"),
+    )
+
+
+def _lozenges(verdicts: Verdicts, name: str) -> Markup:
+    if name not in verdicts:
+        return tag("span", "not examined yet", class_="place")
+    found = verdicts[name].codes
+    return join(part for code, severity in found for part in (code_link(code, severity), " "))

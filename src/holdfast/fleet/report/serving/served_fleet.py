@@ -1,0 +1,326 @@
+"""The tables of a folder while others write to it, and what the doctor says of their groups.
+
+**Rules.** A request never reads the folder: it takes what was read last, so it is answered at once
+and what it shows belongs together. What changes is read beside the requests, and shown whole or not
+at all. If the folder cannot be read, the last state stays and is marked; one line says why. Nothing
+is written.
+
+A folder that a keeper has just begun to fill shows no groups until its first batch is committed.
+
+**Strategy.** One thread looks whether the folder has changed, reads it and makes the index. Another
+one examines every group of the newest tables, keeps a short verdict of each and makes the text of
+the metrics on its way; a fleet of many thousand groups takes it a while, in which the verdicts of
+the tables before stand. When nobody has asked for :data:`IDLE_S`, both rest.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.core.command_lines import GivenSource
+from holdfast.fleet.report.columns.timeline import last_time
+from holdfast.fleet.report.drawing.document import ServedFrame
+from holdfast.fleet.report.drawing.writing import render
+from holdfast.fleet.report.findings.doctor import examinations
+from holdfast.fleet.report.findings.examination import Examination
+from holdfast.fleet.report.findings.facts import NOT_KEPT, Age, read_age
+from holdfast.fleet.report.findings.finding import Limits
+from holdfast.fleet.report.metrics import exposition
+from holdfast.fleet.report.serving.group_index import GroupIndex, GroupVerdict, Verdicts, read_index
+from holdfast.fleet.report.serving.keeping import Keeping
+from holdfast.fleet.tables.columns.stored import NOT_SHOWN
+from holdfast.fleet.tables.folder.manifest import has_manifest, stamp
+from holdfast.fleet.tables.reading import Tables, read_tables, tables_in
+from holdfast.fleet.tables.storage.places import Place, StorePath
+
+LOOK_S: Final = 1.0
+"""Between two looks at the folder."""
+STORE_LOOK_S: Final = 5.0
+"""Between two looks at tables on a store, where each look is two requests."""
+IDLE_S: Final = 600.0
+"""Without a request for so long, the folder is left alone."""
+PATIENCE_S: Final = 2.0
+"""The first request after a rest waits at most so long for a look at the folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ServedTables:
+    """Tables that were read at one moment.
+
+    Parameters
+    ----------
+    tables : Tables
+        Held in memory.
+    last_ms : int or None
+        Last time in the tables: the end of every window.
+    index : GroupIndex
+        One row a group.
+    number : int
+        1, 2, ... : the tables after these have a higher one; 0 where no batch is there yet.
+    read_ms : int
+        When they were read, in UTC milliseconds.
+    age : Age
+        How old they were then.
+    """
+
+    tables: Tables
+    last_ms: int | None
+    index: GroupIndex
+    number: int
+    read_ms: int
+    age: Age
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether ``watch``, which keeps them, has stopped to do so."""
+        return Limits().are_stale(self.age, time.time() - self.read_ms / 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedState:
+    """How far the fleet is.
+
+    Parameters
+    ----------
+    version : str
+        Differs where other tables are shown, also after a restart.
+    n_groups, n_examined : int
+        Groups of the tables; those of which the verdict is of these tables.
+    failed : bool
+        The folder has changed, and cannot be read.
+    is_stale : bool
+        They are not kept up to date any more.
+    is_kept_here : bool
+        A keeper of this server commits to the folder, and not another process or nobody.
+    keeping : Keeping
+        How the keeper is; as if all were well where there is none.
+    """
+
+    version: str
+    n_groups: int
+    n_examined: int
+    failed: bool
+    is_stale: bool
+    is_kept_here: bool
+    keeping: Keeping
+
+
+@dataclass(slots=True)
+class _FleetProgress:
+    """What the two threads share."""
+
+    served: ServedTables
+    seen: object
+    verdicts: dict[str, GroupVerdict] = field(default_factory=dict)
+    examined: int = 0
+    examined_number: int = 0
+    metrics: str | None = None
+    complaint: str = ""
+    looked_at: float = 0.0
+    asked_at: float = 0.0
+
+
+class ServedFleet:
+    """A folder of tables, followed.
+
+    Parameters
+    ----------
+    folder : path or URL
+        Folder of tables.
+    tell : callable
+        Prints one line about what goes wrong beside the requests.
+    keeping : callable, optional
+        Says how the keeper is that commits to this folder; it may not have begun.
+
+    Raises
+    ------
+    SourceError
+        If the folder cannot be read now.
+    """
+
+    def __init__(
+        self,
+        folder: Place,
+        tell: Callable[[str], None],
+        keeping: Callable[[], Keeping] | None = None,
+    ):
+        self.folder, self._tell, self._keeping = folder, tell, keeping
+        self._look_s = STORE_LOOK_S if isinstance(folder, StorePath) else LOOK_S
+        self._given = GivenSource(path=str(folder))
+        self._boot = secrets.token_hex(4)
+        self._closed, self._wake = threading.Event(), threading.Event()
+        self._changed = threading.Condition()
+        seen: object = None
+        served = ServedTables(
+            tables=read_tables({}),
+            last_ms=None,
+            index=read_index(read_tables({})),
+            number=0,
+            read_ms=time.time_ns() // 1_000_000,
+            age=NOT_KEPT,
+        )
+        if self._has_begun():
+            seen, served = stamp(folder), self._read(1)
+        now = time.monotonic()
+        self._now = _FleetProgress(served=served, seen=seen, looked_at=now, asked_at=now)
+
+    def _has_begun(self) -> bool:
+        """Whether there is something to read: what a keeper has not committed is nothing."""
+        return self._keeping is None or has_manifest(self.folder)
+
+    def start(self) -> None:
+        """Begin to follow the folder."""
+        for work in (self._follow, self._examine):
+            threading.Thread(target=work, daemon=True, name=f"serve{work.__name__}").start()
+
+    def close(self) -> None:
+        """Follow it no longer."""
+        self._closed.set()
+        self._wake.set()
+        with self._changed:
+            self._changed.notify_all()
+
+    @property
+    def served(self) -> ServedTables:
+        """The newest tables; after a rest, looks at the folder first."""
+        self._note_request()
+        return self._now.served
+
+    def _note_request(self) -> None:
+        now = time.monotonic()
+        with self._changed:
+            rested = now - self._now.asked_at > IDLE_S
+            self._now.asked_at = now
+            if rested:
+                self._wake.set()
+                self._changed.wait_for(lambda: self._now.looked_at >= now, timeout=PATIENCE_S)
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """What the doctor said last of each group."""
+        return self._now.verdicts
+
+    @property
+    def state(self) -> ServedState:
+        """How far it is."""
+        served = self.served
+        is_stale = served.is_stale
+        with self._changed:
+            current = self._now.examined_number == served.number
+            return ServedState(
+                version=f"{self._boot}-{served.number}{'-stale' * is_stale}",
+                n_groups=len(served.index.names),
+                n_examined=self._now.examined if current else 0,
+                failed=bool(self._now.complaint),
+                is_stale=is_stale,
+                is_kept_here=self._keeping is not None,
+                keeping=self._keeping() if self._keeping is not None else Keeping(),
+            )
+
+    @property
+    def metrics(self) -> str | None:
+        """Text of ``/metrics`` of the last tables that were examined whole; None before."""
+        self._note_request()
+        return self._now.metrics
+
+    def wait(self, done: Callable[[ServedState], bool], timeout_s: float) -> bool:
+        """Wait until the fleet is so far; False if it is not in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: done(self.state), timeout=timeout_s)
+
+    def group_page(self, served: ServedTables, group: str, frame: ServedFrame) -> str:
+        """The report of one group."""
+        return render(
+            served.tables,
+            f"Consumer group {group}",
+            [group],
+            last_ms=served.last_ms,
+            given=self._given,
+            frame=frame,
+        )
+
+    def _read(self, number: int) -> ServedTables:
+        read_ms = time.time_ns() // 1_000_000
+        tables = tables_in(self.folder).hold(without=NOT_SHOWN)
+        return ServedTables(
+            tables=tables,
+            last_ms=last_time(tables),
+            index=read_index(tables),
+            number=number,
+            read_ms=read_ms,
+            age=read_age(tables, read_ms),
+        )
+
+    def _follow(self) -> None:
+        """Look at the folder again and again."""
+        while not self._closed.is_set():
+            self._look()
+            idle = time.monotonic() - self._now.asked_at > IDLE_S
+            self._wake.wait(timeout=None if idle else self._look_s)
+            self._wake.clear()
+
+    def _look(self) -> None:
+        at, complaint = time.monotonic(), ""
+        read: ServedTables | None = None
+        seen = self._now.seen
+        try:
+            begun = self._has_begun()
+            seen = stamp(self.folder) if begun else seen
+            if begun and (seen != self._now.seen or self._now.complaint):
+                read = self._read(self._now.served.number + 1)
+        except Exception as error:  # whatever it is, the last state stays and the next look may do
+            complaint = f"{self.folder} cannot be read at the moment: {error}"
+        if complaint and complaint != self._now.complaint:
+            self._tell(complaint)
+        with self._changed:
+            self._now.looked_at, self._now.complaint = at, complaint
+            if read is not None:
+                self._now.served, self._now.seen = read, seen
+            self._changed.notify_all()
+
+    def _examine(self) -> None:
+        """Examine the newest tables, each once."""
+        number = 0
+        while (served := self._after(number)) is not None:
+            number = served.number
+            try:
+                text = exposition(served.tables, self._examined(served))
+            except Exception as error:  # a bug of ours in one rule must not end the server
+                self._tell(f"the groups cannot be examined: {type(error).__name__}: {error}")
+                continue
+            with self._changed:
+                self._now.metrics = text
+                here = set(served.index.names)
+                self._now.verdicts = {n: v for n, v in self._now.verdicts.items() if n in here}
+                self._changed.notify_all()
+
+    def _after(self, number: int) -> ServedTables | None:
+        """Wait for tables after these; None at the end."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed.is_set() or self._now.served.number > number
+            )
+            self._now.examined, self._now.examined_number = 0, self._now.served.number
+            return None if self._closed.is_set() else self._now.served
+
+    def _examined(self, served: ServedTables) -> Iterator[Examination]:
+        found = examinations(
+            served.tables, None, None, served.last_ms, track=self._until_closed, source=self._given
+        )
+        for examination in found:
+            with self._changed:
+                self._now.verdicts[examination.facts.group] = GroupVerdict.of(examination)
+                self._now.examined += 1
+                self._changed.notify_all()
+            yield examination
+
+    def _until_closed(self, names: Sequence[str]) -> Iterator[str]:
+        for name in names:
+            if self._closed.is_set():
+                return
+            yield name

@@ -1,0 +1,139 @@
+"""What a table and a column are: plain data, without Arrow and without Spark.
+
+**Rules.** Names are Kafka's words. Times are UTC timestamps. Durations end in ``_ms`` or
+``_seconds``; counts start with ``n_``. Positions in the offsets topic are ``log_partition`` and
+``log_offset``, because ``partition`` and ``offset`` belong to the consumed topic. A name from a
+cluster is always a value in a column, never part of a path.
+
+**Strategy.** A type is a word of :class:`DType`; :mod:`holdfast.fleet.tables.columns.schemas` turns
+it into an Arrow type, and the pipeline turns that into Spark's. ``assignments`` and ``pauses`` are
+stored nested (a list of partitions per row) because flat rows repeat every string;
+``Table.explode`` names the list that their flat view opens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from enum import StrEnum
+
+
+class DType(StrEnum):
+    """Types that a column can have."""
+
+    STRING = "string"
+    BINARY = "binary"
+    BOOL = "bool"
+    INT32 = "int32"
+    INT64 = "int64"
+    FLOAT64 = "float64"
+    TIMESTAMP = "timestamp"
+    INT32_LIST = "list<int32>"
+    INT64_LIST = "list<int64>"
+    STRING_LIST = "list<string>"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column, written as one row of a definition.
+
+    Parameters
+    ----------
+    name : str
+        Also its heading in CSV and on a terminal.
+    dtype : DType
+    doc : str
+        What a value says, for the docs.
+    unit : str
+        Empty where name and type are enough.
+    nullable : bool
+        Null has a meaning, which ``doc`` gives; a file without the column is read as nulls.
+    heading : str
+        Heading in the report. A count (``n_``) of ``rebalances`` with a heading is a column of the
+        report's table of rebalances; one without a heading is not.
+    behind : str
+        Name of the column that this one follows in the report, if that is not the one above it.
+    """
+
+    name: str
+    dtype: DType
+    doc: str
+    unit: str = ""
+    _: KW_ONLY
+    nullable: bool = False
+    heading: str = ""
+    behind: str = ""
+
+    @property
+    def is_number(self) -> bool:
+        """Whether its values are counts or amounts."""
+        return self.dtype in (DType.INT32, DType.INT64, DType.FLOAT64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One table.
+
+    Parameters
+    ----------
+    name : str
+        Also the name of its folder.
+    columns : tuple of Column
+        In the order in which they are stored and printed.
+    order : tuple of str
+        Columns that sort the rows; together they are unique in the flat view.
+    explode : str
+        A list column that the flat view opens into one row per element, or "".
+    flat_name : str
+        Name of the opened column.
+    first : tuple of str
+        Columns that people see first on a terminal, from the left; the others follow.
+    """
+
+    name: str
+    doc: str
+    columns: tuple[Column, ...]
+    order: tuple[str, ...] = ()
+    explode: str = ""
+    flat_name: str = ""
+    first: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Stored column names."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def flat_names(self) -> tuple[str, ...]:
+        """Column names of the flat view."""
+        return tuple(self.flat_name if n == self.explode else n for n in self.names)
+
+    @property
+    def counts(self) -> tuple[Column, ...]:
+        """Columns that count something: their names start with ``n_``."""
+        return tuple(column for column in self.columns if column.name.startswith("n_"))
+
+    @property
+    def headed_counts(self) -> tuple[Column, ...]:
+        """Counts with a heading, in the order in which the report shows them."""
+        shown: list[Column] = []
+        for column in self.counts:
+            if column.heading:
+                names = [one.name for one in shown]
+                at = names.index(column.behind) + 1 if column.behind else len(shown)
+                shown.insert(at, column)
+        return tuple(shown)
+
+    def column(self, name: str) -> Column:
+        """The column called ``name``; KeyError where there is none."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+    def pick(self, *names: str) -> tuple[Column, ...]:
+        """The columns of these names, in this order; KeyError where there is none."""
+        return tuple(map(self.column, names))
+
+    def headings(self, *names: str) -> list[tuple[str, bool]]:
+        """Heading of each of these columns, and whether its values are numbers."""
+        return [(column.heading, column.is_number) for column in self.pick(*names)]

@@ -1,0 +1,67 @@
+"""Definitions by name, and their Arrow schemas: the one way from a column's type to Arrow's.
+
+**Rules.** Nothing is named here. Every table that is stored has exactly the schema of its
+definition. A time has microseconds: that is Spark's resolution, so a file is read as it was
+written, and the milliseconds of Kafka's records fit without loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+import pyarrow as pa
+
+from holdfast.fleet.tables.columns.answers import PLAN, REPLAY
+from holdfast.fleet.tables.columns.definition import DType, Table
+from holdfast.fleet.tables.columns.dumped import DUMP_TABLES
+from holdfast.fleet.tables.columns.steps import STEP_TABLES
+from holdfast.fleet.tables.columns.stored import TABLES
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+MILLIS: Final = pa.timestamp("ms", tz="UTC")
+
+ARROW: Final[Mapping[DType, pa.DataType]] = {
+    DType.STRING: pa.string(),
+    DType.BINARY: pa.binary(),
+    DType.BOOL: pa.bool_(),
+    DType.INT32: pa.int32(),
+    DType.INT64: pa.int64(),
+    DType.FLOAT64: pa.float64(),
+    DType.TIMESTAMP: TIMESTAMP,
+    DType.INT32_LIST: pa.list_(pa.int32()),
+    DType.INT64_LIST: pa.list_(pa.int64()),
+    DType.STRING_LIST: pa.list_(pa.string()),
+}
+
+DEFINITIONS: Final[Mapping[str, Table]] = {
+    **TABLES,
+    **DUMP_TABLES,
+    **STEP_TABLES,
+    PLAN.name: PLAN,
+    REPLAY.name: REPLAY,
+}
+"""Every definition by its name."""
+
+
+@cache
+def arrow_schema(name: str) -> pa.Schema:
+    """Arrow schema of a definition; every field may be null, as Spark writes them."""
+    columns = DEFINITIONS[name].columns
+    return pa.schema([(column.name, ARROW[column.dtype]) for column in columns])
+
+
+def from_columns(name: str, columns: Mapping[str, Any]) -> pa.Table:
+    """A table from columns (arrays or lists); an int64 in a column of times is microseconds."""
+    schema = arrow_schema(name)
+    arrays = [_array(columns[field.name], field.type) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(values: Any, dtype: pa.DataType) -> Any:
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return values if values.type == dtype else values.cast(dtype)
+    if pa.types.is_timestamp(dtype):
+        return pa.array(values, pa.int64()).cast(dtype)
+    return pa.array(values, dtype)

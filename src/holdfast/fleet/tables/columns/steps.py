@@ -1,0 +1,204 @@
+"""Rows that one step of the pipeline hands to another: staged files, state, frames of a job.
+
+**Rules.** Only the pipeline reads these tables. After a batch only the state is left that a stream
+keeps for its next batch. A column with the name of a stored column is that column, but it may be
+null here.
+"""
+
+from __future__ import annotations
+
+from holdfast.fleet.tables.columns.definition import Column, DType, Table
+from holdfast.fleet.tables.columns.dumped import RECORDS
+from holdfast.fleet.tables.columns.stored import (
+    ASSIGNMENTS,
+    BAD_RECORDS,
+    GENERATIONS,
+    LAG,
+    MEMBERS,
+    OFFSET_COMMITS,
+    PAUSES,
+    REBALANCES,
+)
+
+_S, _I, _L, _T, _B = DType.STRING, DType.INT32, DType.INT64, DType.TIMESTAMP, DType.BOOL
+_F, _INTS, _STRINGS = DType.FLOAT64, DType.INT32_LIST, DType.STRING_LIST
+
+FILES = Table(
+    name="files",
+    doc="What a task hands back: one row per file that it has closed, and one for what it counted.",
+    columns=(
+        Column("table", _S, "table that the file belongs to", nullable=True),
+        Column("file", _S, "path below the folder of the tables", nullable=True),
+        Column("rows", _L, "rows in the file", nullable=True),
+        Column("n_unknown", _L, "records of an unknown type, in a row without a file"),
+        Column("record_type", _I, "that type", nullable=True),
+    ),
+)
+
+DUMPED = Table(
+    name="dumped",
+    doc="What a task of a dump hands back: one row with its file.",
+    columns=(
+        Column("file", _S, "name of the file"),
+        Column("partitions", _INTS, "partitions of the offsets topic that gave records"),
+        Column("rows", DType.INT64_LIST, "records of each of them", "records"),
+    ),
+)
+
+SPLIT = Table(
+    name="split",
+    doc="Rows on their way to their group: records, state, and names of written files.",
+    columns=(
+        Column("group", DType.BINARY, "consumer group, as bytes"),
+        Column("kind", _I, "what the row is: a RowKind"),
+        Column(
+            "message", DType.BINARY, "state, or names of files; null in a record", nullable=True
+        ),
+        *RECORDS.columns,
+    ),
+)
+
+STATE = Table(
+    name="state",
+    doc="What a stream keeps of each group for its next batch.",
+    columns=(
+        Column("group", DType.BINARY, "consumer group, as bytes"),
+        Column("value", DType.BINARY, "generations and KIP-848 records that still count"),
+    ),
+)
+
+COUNTS = Table(
+    name="record_counts",
+    doc="Records per type and version.",
+    columns=(
+        *BAD_RECORDS.pick("record_type"),
+        *OFFSET_COMMITS.pick("value_version"),
+        Column("is_known", _B, "the type is known here"),
+        Column("n_records", _L, "records"),
+        Column("n_unknown_tags", _L, "tagged fields that are not known here"),
+    ),
+)
+
+HEAD = Table(
+    name="generation_heads",
+    doc="Successive generations of groups, sorted by group and place in the log.",
+    columns=(
+        *GENERATIONS.pick("group", "generation", "group_type", "state", "protocol_type"),
+        *GENERATIONS.pick("protocol", "leader", "timestamp", "log_partition", "log_offset"),
+        *GENERATIONS.pick("delay_ms", "config_offset", "record_bytes"),
+        Column("context", _B, "reported before; here only to be compared with"),
+    ),
+)
+
+MEMBER_ROWS = Table(
+    name="generation_members",
+    doc="Members of those generations.",
+    columns=(
+        Column("row", _I, "row of the member's generation"),
+        *MEMBERS.pick("member_id", "group_instance_id", "client_id", "client_host", "rack"),
+        *MEMBERS.pick("rebalance_timeout_ms", "session_timeout_ms", "subscribed_topics"),
+        *MEMBERS.pick("n_claimed", "n_revoked"),
+        Column(
+            "leaving", _I, "it announces that it stops, as on the wire; null: no", nullable=True
+        ),
+        Column("readable", _B, "the member's assignment parses"),
+    ),
+)
+
+OWNED_ROWS = Table(
+    name="generation_owned",
+    doc="What those members own: one row per member and topic.",
+    columns=(
+        Column("member", _I, "row of the member"),
+        *ASSIGNMENTS.pick("topic", "partitions"),
+        Column("role", _I, "what the member is to them, as a number; null: active", nullable=True),
+        Column("reader", _S, "subtopology whose tasks read them, if role is source", nullable=True),
+    ),
+)
+
+_POSITION = (
+    *OFFSET_COMMITS.pick("offset", "commit_timestamp", "expire_timestamp"),
+    Column("since", _T, "first of the commits in a row that name the offset", nullable=True),
+    Column("goes_back", _B, "earlier commits may name the same offset", nullable=True),
+    *OFFSET_COMMITS.pick("log_partition", "log_offset"),
+    *LAG.pick("delivered"),  # -1: of a share group, and not known
+)
+
+POSITION = Table(
+    name="positions",
+    doc="The latest commit of each group and partition.",
+    columns=(*OFFSET_COMMITS.pick("group", "topic", "partition"), *_POSITION),
+)
+
+LAG_INPUT = Table(
+    name="lag_input",
+    doc="A position (a tombstone has no offset), or partitions that a member owns.",
+    columns=(
+        *ASSIGNMENTS.pick("group", "topic"),
+        Column("partition", _I, "of a position; null: the row says what a member owns"),
+        Column("partitions", _INTS, "what a member owns", nullable=True),
+        *LAG.pick("member_id", "client_id", "client_host"),
+        *_POSITION,
+    ),
+)
+
+PAUSE_INPUT = Table(
+    name="pause_input",
+    doc="Pauses, and the commits that narrow their bounds; basis says which.",
+    columns=(
+        *PAUSES.pick("group", "generation", "topic", "partitions"),
+        Column("partition", _I, "of a commit and of idle time, in place of partitions"),
+        *PAUSES.pick("pause_lower_seconds", "unowned_since", "last_seen"),
+        Column("timestamp", _T, "end of the pause, or time of the commit"),
+        Column("basis", _S, "as in pauses; commit; open: no owner yet; left; or idle"),
+        Column("log_offset", _L, "a commit counts for a pause only before this place"),
+        Column("member", _I, "a number for the member that went", nullable=True),
+        *MEMBERS.pick("session_timeout_ms", "rebalance_timeout_ms"),
+        Column("reads", _STRINGS, "what its tasks read; null: the topic", nullable=True),
+    ),
+)
+
+DEPARTURES = Table(
+    name="departures",
+    doc="How the members of a rebalance went, by the last signs of them.",
+    columns=REBALANCES.pick("group", "generation", "timestamp", "cause", "silent_seconds"),
+)
+
+FLEET = Table(
+    name="fleet",
+    doc="The last generation of each group, one row per group with everything in lists.",
+    columns=(
+        *GENERATIONS.pick("group"),
+        Column("generation", _I, "last generation with members"),
+        Column("topics", _STRINGS, "topics that some member asks for, sorted"),
+        Column("n_partitions", _INTS, "partitions of each topic", "partitions"),
+        Column("member_ids", _STRINGS, "members, sorted"),
+        Column("instance_ids", _STRINGS, "static name of each member, or null"),
+        Column("n_asked", _INTS, "topics that each member asks for", "topics"),
+        Column("asked", _INTS, "indices into topics, member by member"),
+        Column("owner", _INTS, "index into member_ids of each topic-partition, or -1"),
+        Column("lag", DType.INT64_LIST, "lag of each topic-partition", "records"),
+        Column("refused", _S, "why the group has no plan, and no topics here", nullable=True),
+        Column("pause_lower_seconds", _F, "mean pause so far, at least", "seconds", nullable=True),
+        Column("pause_upper_seconds", _F, "mean pause so far, at most", "seconds", nullable=True),
+    ),
+)
+
+STEP_TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (
+        FILES,
+        DUMPED,
+        SPLIT,
+        STATE,
+        COUNTS,
+        HEAD,
+        MEMBER_ROWS,
+        OWNED_ROWS,
+        POSITION,
+        LAG_INPUT,
+        PAUSE_INPUT,
+        DEPARTURES,
+        FLEET,
+    )
+}

@@ -1,0 +1,460 @@
+"""The tables that a run keeps: one row here is one column, and no other place names the column.
+
+**Rules.** A new column is one row here and the line that computes it. The files, Spark's schema,
+CSV, JSON, the report's table of rebalances and the lists in ``docs/metrics.md`` follow the row.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.fleet.tables.columns.definition import Column, DType, Table
+
+_S, _I, _L, _T, _B = DType.STRING, DType.INT32, DType.INT64, DType.TIMESTAMP, DType.BOOL
+_F = DType.FLOAT64
+
+_GROUP = Column("group", _S, "consumer group")
+_TYPE = Column(
+    "group_type", _S, "classic, consumer (KIP-848), share (KIP-932) or streams (KIP-1071)"
+)
+_GENERATION = Column(
+    "generation",
+    _I,
+    "generation of a classic group, assignment epoch of KIP-848",
+    heading="Generation",
+)
+_TIMESTAMP = Column(
+    "timestamp", _T, "time of the record in the offsets topic", heading="Time (UTC)"
+)
+_TOPIC = Column("topic", _S, "topic; for KIP-848 the topic id where the name is not known")
+_PARTITION = Column("partition", _I, "partition of the topic")
+_MEMBER = Column("member_id", _S, "member id")
+_LOG = (
+    Column("log_partition", _I, "partition of the offsets topic"),
+    Column("log_offset", _L, "offset in the offsets topic"),
+)
+
+OFFSET_COMMITS = Table(
+    name="offset_commits",
+    doc="One row per offset commit or tombstone, in the order of the log.",
+    columns=(
+        _GROUP,
+        _TOPIC,
+        _PARTITION,
+        Column("offset", _L, "committed offset; null in a tombstone", nullable=True),
+        Column("leader_epoch", _I, "leader epoch of the last consumed record", nullable=True),
+        Column("metadata", _S, "what the committer wrote beside the offset", nullable=True),
+        Column("commit_timestamp", _T, "when the coordinator took the commit", nullable=True),
+        Column(
+            "expire_timestamp", _T, "when the commit expires, if it asked for it", nullable=True
+        ),
+        Column("topic_id", _S, "topic id, from value version 4 on", nullable=True),
+        Column("is_tombstone", _B, "the commit was deleted or has expired"),
+        Column("value_version", _I, "version of OffsetCommitValue", nullable=True),
+        _TIMESTAMP,
+        *_LOG,
+    ),
+    order=("log_partition", "log_offset"),
+    first=("group", "topic", "partition", "offset", "timestamp", "is_tombstone"),
+)
+
+GENERATIONS = Table(
+    name="generations",
+    doc="One row per generation (or KIP-848 assignment epoch) that the topic still remembers.",
+    columns=(
+        _GROUP,
+        _GENERATION,
+        _TYPE,
+        Column("state", _S, "Stable, Empty or Dead (a tombstone)"),
+        Column("protocol_type", _S, "consumer, connect or another", nullable=True),
+        Column("protocol", _S, "assignor that was chosen", nullable=True),
+        Column("leader", _S, "member id of the leader", nullable=True),
+        Column("n_members", _I, "members", "members"),
+        Column("n_partitions", _L, "partitions with an owner", "partitions"),
+        Column(
+            "delay_ms",
+            _L,
+            "until the next planned rebalance (delay of Connect, of Design II or III, Streams' "
+            "probing); null: none",
+            "ms",
+            nullable=True,
+        ),
+        Column("config_offset", _L, "how far Connect's leader had read its configs", nullable=True),
+        Column(
+            "record_bytes",
+            _L,
+            "the record of a classic group as its broker compares it with message.max.bytes",
+            "bytes",
+            nullable=True,
+        ),
+        _TIMESTAMP,
+        *_LOG,
+    ),
+    order=("group", "log_partition", "log_offset"),
+    first=("group", "generation", "state", "protocol", "n_members", "n_partitions"),
+)
+
+MEMBERS = Table(
+    name="members",
+    doc="One row per member and generation.",
+    columns=(
+        _GROUP,
+        _GENERATION,
+        _TYPE,
+        _MEMBER,
+        Column("group_instance_id", _S, "static member's name", nullable=True),
+        Column("client_id", _S, "client id"),
+        Column("client_host", _S, "host the broker saw"),
+        Column("rack", _S, "rack of the member", nullable=True),
+        Column("rebalance_timeout_ms", _I, "rebalance timeout", "ms", nullable=True),
+        Column("session_timeout_ms", _I, "session timeout", "ms", nullable=True),
+        Column("subscribed_topics", DType.STRING_LIST, "topics asked for", nullable=True),
+        Column(
+            "n_claimed", _L, "partitions that the member said it kept when it joined", "partitions"
+        ),
+        Column("n_partitions", _L, "partitions given to the member", "partitions"),
+        Column(
+            "n_revoked",
+            _L,
+            "tasks or resources that a worker was asked back",
+            "tasks",
+            nullable=True,
+        ),
+        Column("n_standby", _L, "Streams tasks that stand by there", "tasks", nullable=True),
+        Column("n_warmup", _L, "Streams tasks that it warms up", "tasks", nullable=True),
+        _TIMESTAMP,
+    ),
+    order=("group", "generation", "member_id"),
+    first=("group", "generation", "client_id", "client_host", "n_partitions", "n_claimed"),
+)
+
+ASSIGNMENTS = Table(
+    name="assignments",
+    doc="What each member was given: one row per generation, member and topic.",
+    columns=(
+        _GROUP,
+        _GENERATION,
+        _MEMBER,
+        _TOPIC,
+        Column("partitions", DType.INT32_LIST, "partitions, ascending"),
+        Column(
+            "role",
+            _S,
+            "active: its one owner; standby, warmup: a copy of a task; shared",
+            nullable=True,
+        ),
+        _TIMESTAMP,
+    ),
+    order=("group", "generation", "member_id", "topic", "role"),
+    explode="partitions",
+    flat_name="partition",
+    first=("group", "generation", "topic", "partition", "member_id"),
+)
+
+MOVEMENTS = Table(
+    name="movements",
+    doc="What changed hands between two successive generations: one row per partition.",
+    columns=(
+        _GROUP,
+        _GENERATION,
+        _TOPIC,
+        _PARTITION,
+        Column("from_member", _S, "last owner; null where nobody ever was", nullable=True),
+        Column(
+            "to_member", _S, "owner in this generation; null where there is none", nullable=True
+        ),
+        Column("kind", _S, "moved, moved_through_gap, gained or lost"),
+        Column(
+            "from_generation", _I, "last generation in which from_member owned it", nullable=True
+        ),
+        _TIMESTAMP,
+    ),
+    order=("group", "generation", "topic", "partition"),
+    first=("group", "generation", "topic", "partition", "kind", "from_member", "to_member"),
+)
+
+REBALANCES = Table(
+    name="rebalances",
+    doc="One row per completed rebalance: why, who, what it moved and what stood still. In a share "
+    "group a pair of a member and a partition is kept, gained or lost, and nothing moves.",
+    columns=(
+        _GROUP,
+        _GENERATION,
+        _TYPE,
+        Column("previous_generation", _I, "generation it is compared with", nullable=True),
+        _TIMESTAMP,
+        Column(
+            "cause",
+            _S,
+            "inferred, by signs of members too; or stated by a broker log",
+            heading="Cause",
+        ),
+        Column(
+            "confidence", _F, "how often such a cause was right in live runs; 1 where it is stated"
+        ),
+        Column("cause_basis", _S, "inferred from two generations, or stated by a broker log"),
+        Column("stated_reason", _S, "the broker's own words, where a log has them", nullable=True),
+        Column("n_missed_generations", _I, "generations in between that left no record"),
+        Column("n_members", _I, "members after it", "members", heading="Members"),
+        Column("n_joined", _I, "members that are new", "members", heading="Joined"),
+        Column("n_left", _I, "members that are gone", "members", heading="Left"),
+        Column(
+            "n_restarted",
+            _I,
+            "members that came back under a new id",
+            "members",
+            heading="Restarted",
+        ),
+        Column("n_partitions", _L, "partitions with an owner after it", "partitions"),
+        Column(
+            "n_kept",
+            _L,
+            "partitions with the same owner before and after",
+            "partitions",
+            heading="Kept",
+        ),
+        Column(
+            "n_moved",
+            _L,
+            "partitions that went from one member to another",
+            "partitions",
+            heading="Moved",
+        ),
+        Column("n_moved_through_gap", _L, "the same, with no owner in between", "partitions"),
+        Column(
+            "n_gained",
+            _L,
+            "partitions that had no owner known before",
+            "partitions",
+            heading="Gained",
+        ),
+        Column(
+            "n_lost", _L, "partitions that have no owner any more", "partitions", heading="Lost"
+        ),
+        Column("n_needed_moves", _L, "least moves at the most even loads", "moves", nullable=True),
+        Column(
+            "n_avoidable_moves",
+            _L,
+            "moves beyond the needed ones",
+            "moves",
+            nullable=True,
+            heading="Avoidable",
+            behind="n_moved",
+        ),
+        Column("balance_score", _L, "sum of pairwise load differences (KIP-54)", "partitions"),
+        Column("stickiness", _F, "kept / owned before and after, 0 to 1", nullable=True),
+        Column(
+            "pause_lower_seconds",
+            _F,
+            "time without an owner, at least, as the broker saw it",
+            "partition-seconds",
+        ),
+        Column(
+            "pause_upper_seconds",
+            _F,
+            "time without an owner, at most, as the broker saw it",
+            "partition-seconds",
+            heading="Stood still, s",
+        ),
+        Column(
+            "idle_lower_seconds",
+            _F,
+            "part of pause_lower_seconds in partitions of which no record waited",
+            "partition-seconds",
+            nullable=True,
+        ),
+        Column(
+            "idle_upper_seconds",
+            _F,
+            "part of pause_upper_seconds in partitions of which no record waited",
+            "partition-seconds",
+            nullable=True,
+        ),
+        Column(
+            "silent_seconds",
+            _F,
+            "longest time without a commit of a member that went, while most others committed",
+            "seconds",
+            nullable=True,
+        ),
+        Column("leader_changed", _B, "the leader is another member id"),
+        Column("cooperative", _B, "members keep working through the rebalance"),
+        Column("needed_moves_proven", _B, "n_needed_moves comes from an exact optimum"),
+    ),
+    order=("group", "generation", "timestamp", "group_type"),
+    first=(
+        "group",
+        "generation",
+        "timestamp",
+        "cause",
+        "n_moved",
+        "n_avoidable_moves",
+        "pause_upper_seconds",
+        "n_members",
+        "n_restarted",
+        "n_joined",
+        "n_left",
+        "stickiness",
+        "balance_score",
+        "pause_lower_seconds",
+        "n_partitions",
+    ),
+)
+
+PAUSES = Table(
+    name="pauses",
+    doc="How long partitions had no owner around a rebalance, as a lower and an upper bound.",
+    columns=(
+        _GROUP,
+        _GENERATION,
+        _TOPIC,
+        Column("partitions", DType.INT32_LIST, "partitions with these bounds, ascending"),
+        Column("pause_lower_seconds", _F, "at least so long, as the broker saw it", "seconds"),
+        Column("pause_upper_seconds", _F, "at most so long, as the broker saw it", "seconds"),
+        Column("unowned_since", _T, "first record without an owner", nullable=True),
+        Column("last_seen", _T, "last sign of the old owner: its last commit, or the old record"),
+        Column("timestamp", _T, "record in which the partitions have an owner again"),
+        Column("basis", _S, "what the bounds rest on: unowned, eager, handover, reconciled"),
+        Column(
+            "is_idle",
+            _B,
+            "true: no record waited meanwhile; null: log ends cannot tell",
+            nullable=True,
+        ),
+    ),
+    order=("group", "generation", "topic", "partitions"),
+    explode="partitions",
+    flat_name="partition",
+    first=("group", "generation", "topic", "partition", "pause_upper_seconds", "basis"),
+)
+
+LAG = Table(
+    name="lag",
+    doc="How far each group is behind, per partition.",
+    columns=(
+        _GROUP,
+        _TOPIC,
+        _PARTITION,
+        Column(
+            "current_offset",
+            _L,
+            "committed offset; null where there is none",
+            nullable=True,
+            heading="Committed",
+        ),
+        Column("log_start_offset", _L, "first offset the broker still has", nullable=True),
+        Column(
+            "log_end_offset",
+            _L,
+            "offset of the next record to be written",
+            nullable=True,
+            heading="Log end",
+        ),
+        Column(
+            "lag",
+            _L,
+            "records between them, never negative; null: no commit, or unknown topic",
+            nullable=True,
+            heading="Lag",
+        ),
+        Column(
+            "lag_by_reset",
+            _L,
+            "without a commit: what auto.offset.reset leaves to read; null where there is one",
+            "records",
+            nullable=True,
+        ),
+        Column(
+            "lag_seconds",
+            _F,
+            "age of the oldest unread record, or since the group came to current_offset; 0: no lag",
+            "seconds",
+            nullable=True,
+        ),
+        Column(
+            "lag_seconds_basis",
+            _S,
+            "record: the record's own time; position: since the group came to current_offset",
+            nullable=True,
+        ),
+        Column(
+            "delivered",
+            _L,
+            "share groups: records from current_offset on that are done; null: not known",
+            "records",
+            nullable=True,
+        ),
+        Column("member_id", _S, "owner in the last generation", nullable=True, heading="Member id"),
+        Column("client_id", _S, "of that member", nullable=True),
+        Column("client_host", _S, "of that member", nullable=True),
+        Column("commit_timestamp", _T, "when current_offset was committed", nullable=True),
+        Column(
+            "position_timestamp",
+            _T,
+            "first of the commits in a row that name current_offset",
+            nullable=True,
+        ),
+        Column("status", _S, "committed, none, expired or deleted; shared (a share group's start)"),
+        Column("clamped", _S, "none, beyond_end or before_begin"),
+        Column("is_idle", _B, "the topic holds no record"),
+    ),
+    order=("group", "topic", "partition"),
+    first=("group", "topic", "partition", "lag", "lag_seconds", "client_id", "status"),
+)
+
+ANOMALIES = Table(
+    name="anomalies",
+    doc="What should not be: two owners of one partition, unreadable members, odd generations.",
+    columns=(
+        _GROUP,
+        _GENERATION,
+        Column(
+            "kind",
+            _S,
+            "double_owner, unreadable_assignment, unknown_topic_id, generation_reset, "
+            "contradicted_cause",
+        ),
+        Column("topic", _S, "topic, where one is meant", nullable=True),
+        Column("partition", _I, "partition, where one is meant", nullable=True),
+        Column("member_ids", DType.STRING_LIST, "members concerned, sorted"),
+        Column("detail", _S, "one sentence"),
+        _TIMESTAMP,
+    ),
+    order=("group", "generation", "kind", "topic", "partition"),
+)
+
+BAD_RECORDS = Table(
+    name="bad_records",
+    doc="Records that do not parse, whole, with the reason and the place.",
+    columns=(
+        Column("log_partition", _I, f"{_LOG[0].doc}; null where it has none", nullable=True),
+        Column("log_offset", _L, f"{_LOG[1].doc}; null where it has none", nullable=True),
+        Column("timestamp", _T, "time of the record", nullable=True),
+        Column("record_type", _I, "first int16 of the key", nullable=True),
+        Column("reason", _S, "a stable word, such as truncated or unknown-version"),
+        Column("position", _L, "byte at which reading failed; -1 where there is none", "bytes"),
+        Column("key_hex", _S, "the key", nullable=True),
+        Column("value_hex", _S, "the value; null for a tombstone", nullable=True),
+    ),
+    order=("log_partition", "log_offset", "reason", "position"),
+    first=("reason", "record_type", "log_partition", "log_offset", "position"),
+)
+
+TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (
+        OFFSET_COMMITS,
+        GENERATIONS,
+        MEMBERS,
+        ASSIGNMENTS,
+        MOVEMENTS,
+        REBALANCES,
+        PAUSES,
+        LAG,
+        ANOMALIES,
+        BAD_RECORDS,
+    )
+}
+
+NOT_SHOWN: Final = frozenset({"offset_commits"})
+"""Tables that no page and no finding shows: of the largest one only the last time counts."""

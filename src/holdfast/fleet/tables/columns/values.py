@@ -1,0 +1,73 @@
+"""Columns of an Arrow table as NumPy columns, with a number in place of null."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.model.columns import F64, I32, I64
+from holdfast.fleet.tables.columns.schemas import MILLIS
+
+ArrowTable: TypeAlias = pa.Table
+
+
+def ints(table: ArrowTable, name: str, missing: int = -1) -> I64:
+    """An integer column; null is ``missing``."""
+    return np.asarray(pc.fill_null(table[name].cast(pa.int64()), missing), dtype=np.int64)
+
+
+def floats(table: ArrowTable, name: str, missing: float = np.nan) -> F64:
+    """A float column; null is ``missing``."""
+    return np.asarray(pc.fill_null(table[name].cast(pa.float64()), missing), dtype=np.float64)
+
+
+def times_ms(table: ArrowTable, name: str, missing: int = -1) -> I64:
+    """A time column as whole UTC milliseconds; null is ``missing``."""
+    column = table[name].cast(MILLIS, safe=False).cast(pa.int64())
+    return np.asarray(pc.fill_null(column, missing), dtype=np.int64)
+
+
+def codes(table: ArrowTable, name: str) -> tuple[I32, tuple[str, ...]]:
+    """A string column as indices into its sorted distinct values; null is -1."""
+    column = table[name].combine_chunks() if table.num_rows else pa.array([], pa.string())
+    encoded = pc.dictionary_encode(column)
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    values = encoded.dictionary.to_pylist()
+    order = sorted(range(len(values)), key=values.__getitem__)
+    rank = np.empty(len(values) + 1, dtype=np.int32)
+    rank[order] = np.arange(len(values), dtype=np.int32)
+    rank[-1] = -1
+    indices = np.asarray(pc.fill_null(encoded.indices.cast(pa.int64()), -1), dtype=np.int64)
+    return rank[indices], tuple(values[i] for i in order)
+
+
+def words(table: ArrowTable, name: str) -> tuple[str, ...]:
+    """A string column as it stands; null is empty."""
+    return tuple(pc.fill_null(table[name], "").to_pylist())
+
+
+def lists(table: ArrowTable, name: str) -> tuple[I64, I64]:
+    """A list column as the row of each element, and the elements."""
+    column = table[name]
+    if not table.num_rows:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    rows = np.repeat(
+        np.arange(table.num_rows), np.asarray(pc.fill_null(pc.list_value_length(column), 0))
+    )
+    return rows, np.asarray(pc.list_flatten(column), dtype=np.int64)
+
+
+def to_us(text: str) -> int | None:
+    """ISO 8601 as microseconds since 1970; without a zone it is UTC; None if it cannot be read."""
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1_000_000)

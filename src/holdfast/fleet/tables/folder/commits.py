@@ -1,0 +1,356 @@
+"""A folder of tables as it is now: its newest version, and commits to it.
+
+**Rules.** Every file is there and is Parquet before an entry names it; every entry is there before
+the manifest names its version. Nothing that the commit did counts until the manifest does. What a
+writer left that died before, or came too late, is taken back by the next commit, in the same entry.
+
+**Strategy.** The state of each table is kept from one commit to the next, so a commit reads as much
+as it writes, however many batches there are. A file that no version names which a reader may have
+been told of is deleted by :func:`tidy`, every TIDY_EVERY commits, in the folders where the log says
+that there is one. All folders are looked through by the first commit of a writer, and every
+SWEEP_EVERY commits: there are as many as files that can be read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.errors import SourceError
+from holdfast.fleet.tables.columns.names import batch_folder
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.folder.contents import check_folder, checked_files, sweep
+from holdfast.fleet.tables.folder.delta_log import (
+    BOUNDED,
+    CHECKPOINT_EVERY,
+    KEPT_HOURS,
+    DataFile,
+    TableState,
+    after,
+    checkpoint_name,
+    entries_and_checkpoints,
+    entry_name,
+    read_on,
+    write_checkpoint,
+)
+from holdfast.fleet.tables.folder.last_writer import LastWriter, refuse_second, this_process
+from holdfast.fleet.tables.folder.manifest import (
+    COMMITS,
+    Batch,
+    Files,
+    Manifest,
+    TableVersion,
+    commit_manifest,
+    commit_time_ns,
+    forget_drafts,
+    forget_versions,
+    overtaken,
+    read_manifest,
+)
+from holdfast.fleet.tables.folder.version import FolderVersion, Known
+from holdfast.fleet.tables.storage.places import Place, store_of
+from holdfast.fleet.tables.storage.store import Store
+
+TIDY_EVERY: Final = 100
+"""Commits after which files that count no more are deleted."""
+SWEEP_EVERY: Final = 10 * TIDY_EVERY
+"""Commits after which all folders are looked through for files that never counted."""
+CLOCKS_MS: Final = 2_000
+"""By so much the clock of a store may differ from that of the writer before it."""
+KEPT_VERSIONS: Final = 1_000
+"""Versions of a table that can be read, at most; see also KEPT_HOURS."""
+
+
+class Folder:
+    """A folder of tables.
+
+    Parameters
+    ----------
+    root : path or URL
+    """
+
+    def __init__(self, root: Place):
+        self.root = root
+        self.known = Known(root)
+        self._own: LastWriter | None = None
+        self._committed = -1
+        self._is_tidied = False
+
+    def newest(self) -> FolderVersion:
+        """The tables as they are now."""
+        return FolderVersion(self.known, read_manifest(self.root))
+
+    @contextmanager
+    def writing(self, again_seconds: float | None = None) -> Iterator[None]:
+        """Write to this folder, as long as the block runs.
+
+        What fails in the block because another process has committed says so.
+
+        Parameters
+        ----------
+        again_seconds : float, optional
+            Of a stream: from one commit to the next. A second writer is refused when it begins.
+
+        Raises
+        ------
+        SourceError
+            Another process goes on writing to it, or it holds what is not ours.
+        """
+        check_folder(self.root)
+        own, began = this_process(again_seconds), read_manifest(self.root)
+        refuse_second(self.root, began.writer, own)
+        store_of(self.root).check_creates(COMMITS)
+        self._own = own
+        try:
+            yield
+        except (SourceError, OSError) as error:
+            if self._is_overtaken(began):
+                raise overtaken(self.root) from error
+            raise
+        finally:
+            self._own = None
+            if again_seconds is not None:
+                with suppress(SourceError, OSError):
+                    self._end()
+
+    def _is_overtaken(self, began: Manifest) -> bool:
+        """Whether another process has committed since this one began."""
+        with suppress(SourceError, OSError):
+            return read_manifest(self.root).version > max(began.version, self._committed)
+        return False
+
+    def _end(self) -> None:
+        """Take back that this process goes on."""
+        kept = read_manifest(self.root)
+        if kept.version == self._committed:
+            ended = commit_manifest(
+                self.root, kept.batches, kept.tables, made_from=kept, writer=this_process()
+            )
+            self._committed = ended.version
+            forget_versions(self.root, ended)
+
+    def commit(
+        self,
+        batch: Batch,
+        *,
+        replace: bool = False,
+        anew: Collection[str] = (),
+        without: Collection[str] = (),
+        made_from: Manifest | None = None,
+        operation: str = "WRITE",
+    ) -> None:
+        """Make a batch visible at once, in all tables; now and then, delete what counts no more.
+
+        Parameters
+        ----------
+        batch : Batch
+            Stands in place of one with its id.
+        replace : bool
+            It replaces all others.
+        anew : collection of str
+            Tables of which it replaces all rows.
+        without : collection of str
+            Files of earlier batches, which it replaces.
+        made_from : Manifest, optional
+            What the batch was made from; by default the manifest as it stands.
+        operation : str
+            Anything but ``WRITE`` is no new batch, but a change under the number of the newest one,
+            as Delta calls it: ``OPTIMIZE`` (other files, the same rows), ``DELETE``, ``UPDATE``.
+
+        Raises
+        ------
+        SourceError
+            A file of the batch is gone, another process goes on writing to the folder, or one has
+            committed since; nothing is changed then.
+        """
+        is_new = operation == "WRITE"
+
+        def goes(table: str, name: str) -> bool:
+            is_its_own = is_new and name.startswith(f"{table}/{batch_folder(batch.id)}/")
+            return replace or table in anew or name in without or is_its_own
+
+        with self.writing() if self._own is None else nullcontext():
+            newest = read_manifest(self.root)
+            if made_from is not None and newest.version != made_from.version:
+                raise overtaken(self.root)
+            added = {table: data_files(self.root, files) for table, files in batch.files.items()}
+            rows = dict(batch.rows)  # files that stand in place of others bring no rows
+            if is_new:
+                rows = {table: sum(file.rows for file in files) for table, files in added.items()}
+            others = [b for b in newest.batches if b.id != batch.id and not replace]
+            listed = [*others, Batch(id=batch.id, notes=batch.notes, rows=rows)]
+            self._commit(newest, added, goes, listed, operation)
+
+    def _commit(
+        self,
+        newest: Manifest,
+        added: Mapping[str, Sequence[DataFile]],
+        goes: Callable[[str, str], bool],
+        batches: Sequence[Batch],
+        operation: str,
+    ) -> None:
+        """An entry in the log of each table, then the manifest."""
+        root, store, now_ms = self.root, store_of(self.root), time.time_ns() // 1_000_000
+
+        def advanced(table: str) -> tuple[TableState, TableVersion]:
+            """The next version of a table, its entry made."""
+            state = self.known.state(table, newest)
+            past = read_on(store, table, state)
+            target = {n: file for n, file in state.files.items() if not goes(table, n)}
+            target |= {file.name: file for file in added.get(table, ())}
+            new = [file for name, file in target.items() if name not in past.files]
+            removed = [name for name in past.files if name not in target]
+            if new or removed or past.version < 0:
+                past, text = after(
+                    table,
+                    past,
+                    new,
+                    removed,
+                    now_ms,
+                    operation=operation,
+                    batch=batches[-1].id,
+                    run=str(batches[-1].notes.get("query", "")),
+                )
+                if not store.create(entry_name(table, past.version), text):
+                    raise overtaken(root)
+            known = newest.tables.get(table, TableVersion(version=-1))
+            checkpoint = known.checkpoint
+            if past.version - checkpoint >= CHECKPOINT_EVERY:
+                write_checkpoint(store, table, past)
+                checkpoint = past.version
+            return past, TableVersion(version=past.version, checkpoint=checkpoint, rows=past.rows)
+
+        found = dict(zip(TABLES, store.each(advanced, TABLES), strict=True))
+        tables = {table: version for table, (_, version) in found.items()}
+        until_ns = commit_time_ns(root, newest)
+        own = this_process(self._own.again_seconds if self._own else None)
+        made = commit_manifest(root, batches, tables, made_from=newest, writer=own)
+        self.known.folder = made.folder
+        self.known.states = {table: state for table, (state, _) in found.items()}
+        self._committed = made.version
+        is_whole = not self._is_tidied or made.version % SWEEP_EVERY == 0
+        if is_whole or made.version % TIDY_EVERY == 0:
+            tidy(self.known, made, until_ns, now_ms, is_whole=is_whole)
+            self._is_tidied = True
+        forget_versions(root, made)
+
+
+def data_files(root: Place, files: Files) -> list[DataFile]:
+    """Files as an entry names them, with the bounds that their footers say.
+
+    Raises
+    ------
+    SourceError
+        A file is not there, is reached through a link, or is not Parquet.
+    """
+    names = [name for name, _ in files]
+    found = zip(names, checked_files(root, names), strict=True)
+    return store_of(root).each(lambda one: _data_file(*one), found)
+
+
+def _data_file(name: str, path: Place) -> DataFile:
+    store = store_of(path)
+    try:
+        about = pq.read_metadata(store.readable())
+        size, written_ns = store.size(), store.written_ns()
+    except FileNotFoundError as error:
+        raise SourceError(f"{path} is gone: it was to be committed; start again") from error
+    except (OSError, pa.ArrowException) as error:
+        raise SourceError(f"{path}: not readable as Parquet: {error}") from error
+    lowest, highest = _bounds(about)
+    return DataFile(
+        name=name,
+        rows=about.num_rows,
+        size=size,
+        written_ms=written_ns // 1_000_000,
+        lowest=lowest,
+        highest=highest,
+    )
+
+
+def _bounds(about: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Bounds of the columns of :data:`BOUNDED` that every row group says."""
+    lowest: dict[str, Any] = {}
+    highest: dict[str, Any] = {}
+    at = {about.schema.column(i).path: i for i in range(about.num_columns)}
+    for name in (one for one in BOUNDED if one in at):
+        groups = [about.row_group(i).column(at[name]) for i in range(about.num_row_groups)]
+        said = [one.statistics for one in groups]
+        if said and all(one is not None and one.has_min_max for one in said):
+            lowest[name] = _as_json(min(one.min for one in said), up=False)
+            highest[name] = _as_json(max(one.max for one in said), up=True)
+    return lowest, highest
+
+
+def _as_json(value: Any, *, up: bool) -> Any:
+    """A bound as Delta writes it: a time has milliseconds, so it is moved outwards."""
+    if not isinstance(value, datetime):
+        return value
+    found = value.astimezone(UTC)
+    millis = found.microsecond // 1000 + (1 if up and found.microsecond % 1000 else 0)
+    whole = found.replace(microsecond=0).timestamp() * 1000 + millis
+    return datetime.fromtimestamp(whole / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def tidy(
+    known: Known, manifest: Manifest, until_ns: int, now_ms: int, *, is_whole: bool = True
+) -> None:
+    """Delete what nobody can have been told to read: old entries, and files that no version names.
+
+    Parameters
+    ----------
+    until_ns : int
+        Files that were written after this moment stay: they may belong to a batch in the making.
+    now_ms : int
+        Present time.
+    is_whole : bool
+        Look into all folders, for files of tasks that died, too.
+    """
+    store = store_of(known.root)
+    kept: set[str] = set()
+    left: set[str] = set()
+    for table, state in list(known.states.items()):
+        if state.version < 0:
+            continue
+        since_ms = _forget_entries(store, table, manifest.tables[table], now_ms)
+        removed = {name: at for name, at in state.removed.items() if at >= since_ms}
+        known.states[table] = replace(state, removed=removed)
+        kept |= {*state.files, *removed}
+        left |= {name.rpartition("/")[0] for name in state.removed if name not in removed}
+    sweep(known.root, TABLES, kept, until_ns, only=None if is_whole else left)
+    forget_drafts(known.root, manifest)
+
+
+def _forget_entries(store: Store, table: str, named: TableVersion, now_ms: int) -> int:
+    """Delete entries and checkpoints that are not needed; returns when the first one left was made.
+
+    The newest checkpoint stays that all versions can be read from which are to be readable.
+    """
+    entries, checkpoints = entries_and_checkpoints(store, table)
+    until_ms = now_ms - KEPT_HOURS * 3_600_000
+    first = max(named.version - KEPT_VERSIONS, 0)
+    for version in entries:
+        if version < first:
+            continue
+        if version >= named.version or _written_ms(store, table, version) > until_ms:
+            first = version
+            break
+    base = max((c for c in checkpoints if c <= min(first, named.checkpoint)), default=-1)
+    for version in entries:
+        if version < base:
+            store.delete(entry_name(table, version))
+    for version in checkpoints:
+        if version < base:
+            store.delete(checkpoint_name(table, version))
+    return _written_ms(store, table, first) - CLOCKS_MS
+
+
+def _written_ms(store: Store, table: str, version: int) -> int:
+    return store.written_ns(entry_name(table, version)) // 1_000_000

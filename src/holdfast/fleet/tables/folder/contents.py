@@ -1,0 +1,115 @@
+"""A folder of tables as a place: what may stand in it, and what is deleted from it.
+
+**Rules.** Nothing outside of the folder is read, written or deleted. Links are refused where tables
+are written or read, and are left alone where files are deleted. Only files with names of ours are
+deleted. A sweep spares what a reader may have been told to read, and what was written after the
+commit before: it may belong to a batch that is not committed yet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from pathlib import PurePath
+from typing import Final
+
+from holdfast.errors import SourceError
+from holdfast.fleet.tables.columns.names import MERGED, is_file_name
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.storage.places import Place, store_of
+
+_PART: Final = re.compile(rf"batch-\d{{9,18}}|{MERGED}")
+_OF_NOBODY: Final = ("lost+found",)
+
+
+def check_folder(root: Place) -> None:
+    """Refuse to write tables to a folder that holds anything else, or a link in place of ours.
+
+    A table's name and a name that begins with ``_`` are ours. Hidden files are nobody's.
+
+    Raises
+    ------
+    SourceError
+        Naming what is in the way.
+    """
+    if root.exists() and not root.is_dir():
+        raise SourceError(f"cannot write tables to {root}: it is not a folder")
+    held: list[Place] = list(root.iterdir()) if root.exists() else []
+    for path in sorted(held, key=str):
+        if path.name.startswith(".") or path.name in _OF_NOBODY:
+            continue
+        if path.name == "_delta_log":
+            raise SourceError(
+                f"cannot write tables to {root}: it is a Delta table; name an empty or a new folder"
+            )
+        if path.name not in TABLES and path.name[0] != "_":
+            raise SourceError(
+                f"cannot write tables to {root}: it holds {path.name!r}, which is not a table; "
+                "name an empty or a new folder"
+            )
+        if path.is_symlink():
+            raise SourceError(f"{path} is a link: tables are not written through links")
+
+
+def checked_files(root: Place, names: Iterable[str]) -> list[Place]:
+    """Places of files below a folder.
+
+    Raises
+    ------
+    SourceError
+        A file, or a folder on the way to it, is a link.
+    """
+    named = list(names)
+    store_of(root).refuse_links(named)
+    return [root / name for name in named]
+
+
+def refuse_links(root: Place, files: Iterable[Place]) -> None:
+    """Refuse files that are not plainly there, as :func:`checked_files` does."""
+    store_of(root).refuse_links([str(PurePath(str(f)).relative_to(str(root))) for f in files])
+
+
+def sweep(
+    root: Place,
+    tables: Iterable[str],
+    kept: Collection[str],
+    until_ns: int,
+    *,
+    only: Collection[str] | None = None,
+) -> None:
+    """Delete files of these tables that nobody reads (tasks that died, batches replaced).
+
+    Parameters
+    ----------
+    kept : collection of str
+        Names of the files that stay.
+    until_ns : int
+        Files that were written after this moment stay; nanoseconds since 1970.
+    only : collection of str, optional
+        Look into these folders alone, such as ``lag/batch-000000017``.
+    """
+    for table in tables:
+        parts = None if only is None else {name.removeprefix(f"{table}/") for name in only}
+        if parts is None or any(map(_PART.fullmatch, parts)):
+            _clear(root, table, parts, lambda name, at: name not in kept and at <= until_ns)
+
+
+def remove_table(root: Place, table: str, *, but: str = "") -> None:
+    """Delete every file of a table, but those of one batch folder."""
+    _clear(root, table, None, lambda name, _: not name.startswith(f"{table}/{but}/"))
+
+
+def remove_tree(place: Place) -> None:
+    """Delete a folder of ours if it is there; a link stays, and what it leads to."""
+    store_of(place).remove_folder()
+
+
+def _clear(
+    root: Place, table: str, parts: Collection[str] | None, is_due: Callable[[str, int], bool]
+) -> None:
+    """Delete files of a table in these folders of it, by default in all of ours."""
+    store_of(root).clear(
+        table,
+        lambda part: bool(_PART.fullmatch(part)) and (parts is None or part in parts),
+        lambda name, written_ns: is_file_name(name, table) and is_due(name, written_ns),
+    )

@@ -1,0 +1,408 @@
+"""The Delta log of one table: which files count in each version, as Delta Lake's protocol has it.
+
+**Rules.** A version is decided when its entry ``_delta_log/<version>.json`` is created, which one
+process can do. An entry names files of its own table only, by the names that
+:func:`~holdfast.fleet.tables.columns.names.file_name` gives. Entry and checkpoint are on the disk
+before anything names them. Nothing here needs more of the log than the newest checkpoint and what
+follows it.
+
+**Strategy.** An entry is a line of JSON for each action: ``add`` a file, with its rows and the
+bounds of a few columns; ``remove`` a file; the table's schema in the first one; and ``txn``, by
+which other writers of Delta see that a batch is in. A checkpoint is the state of one version as
+Parquet. Delta's own libraries read all of this; appending by one of them costs ten times as much
+(docs/adr/0031-tables-are-delta-tables.md).
+
+References: Delta Lake, "Delta Transaction Log Protocol", reader version 1, writer version 2.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import uuid
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.errors import SourceError
+from holdfast.fleet.tables.columns.definition import DType, Table
+from holdfast.fleet.tables.columns.names import is_file_name
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.storage.store import Store
+
+LOG: Final = "_delta_log"
+READER_VERSION: Final = 1
+WRITER_VERSION: Final = 2
+CHECKPOINT_EVERY: Final = 100
+"""Entries between two checkpoints."""
+KEPT_HOURS: Final = 1
+"""A file that was removed from a table stays so long for those who read an older version."""
+
+ENGINE: Final = "holdfast"
+BOUNDED: Final = ("group", "generation", "timestamp")
+"""Columns whose bounds an entry says."""
+
+_VERSIONS: Final = {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}
+_WORDS: Final[Mapping[DType, Any]] = {
+    DType.STRING: "string",
+    DType.BINARY: "binary",
+    DType.BOOL: "boolean",
+    DType.INT32: "integer",
+    DType.INT64: "long",
+    DType.FLOAT64: "double",
+    DType.TIMESTAMP: "timestamp",
+    DType.INT32_LIST: {"type": "array", "elementType": "integer", "containsNull": True},
+    DType.INT64_LIST: {"type": "array", "elementType": "long", "containsNull": True},
+    DType.STRING_LIST: {"type": "array", "elementType": "string", "containsNull": True},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """A file that counts.
+
+    Parameters
+    ----------
+    name : str
+        Below the folder of the tables.
+    rows, size : int
+        Rows and bytes.
+    written_ms : int
+        When it was written, UTC.
+    lowest, highest : dict
+        Bounds of columns of :data:`BOUNDED`, as JSON has them; a column that is not named has none.
+    """
+
+    name: str
+    rows: int
+    size: int
+    written_ms: int
+    lowest: Mapping[str, Any] = field(default_factory=dict)
+    highest: Mapping[str, Any] = field(default_factory=dict)
+
+    def may_hold(self, column: str, values: Sequence[Any]) -> bool:
+        """Whether one of these values of a column may be in it; ``values`` ascend."""
+        if column not in self.lowest or column not in self.highest:
+            return True
+        low, high = self.lowest[column], self.highest[column]
+        at = bisect_left(values, low)
+        return at < len(values) and bool(values[at] <= high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """One version of a table.
+
+    Parameters
+    ----------
+    version : int
+        -1 where there is no table yet.
+    files : dict of str to DataFile
+        By name.
+    about : dict
+        The table's ``metaData``; empty where there is none yet.
+    removed : dict of str to int
+        Files that left the table and that an older version names which can still be read; and
+        when they left, in milliseconds.
+    """
+
+    version: int = -1
+    files: Mapping[str, DataFile] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+    removed: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Rows of all files."""
+        return sum(file.rows for file in self.files.values())
+
+
+def log_folder(table: str) -> str:
+    """Folder of a table's log, below the folder of the tables."""
+    return f"{table}/{LOG}"
+
+
+def entry_name(table: str, version: int) -> str:
+    """Name of an entry, below the folder of the tables."""
+    return f"{table}/{LOG}/{version:020d}.json"
+
+
+def checkpoint_name(table: str, version: int) -> str:
+    """Name of a checkpoint, below the folder of the tables."""
+    return f"{table}/{LOG}/{version:020d}.checkpoint.parquet"
+
+
+def read_on(store: Store, table: str, state: TableState, version: int | None = None) -> TableState:
+    """A later version of a table, from an earlier one or from none.
+
+    Parameters
+    ----------
+    version : int, optional
+        By default the newest one, whoever wrote it.
+
+    Raises
+    ------
+    FileNotFoundError
+        Part of the log is gone: the version is too old.
+    SourceError
+        The log is not one of ours, or of a newer version.
+    """
+    files, removed, about, at = dict(state.files), dict(state.removed), state.about, state.version
+    while version is None or at < version:
+        name = entry_name(table, at + 1)
+        text = store.read(name)
+        if text is None and version is None:
+            break
+        if text is None:
+            raise FileNotFoundError(store.name_of(name))
+        actions = map(json.loads, text.splitlines())
+        about = _apply(table, store.name_of(name), actions, files, removed) or about
+        at += 1
+    return TableState(version=at, files=files, about=about, removed=removed)
+
+
+def read_checkpoint(store: Store, table: str, version: int) -> TableState:
+    """A version of a table from its checkpoint; none from -1. Raises as :func:`read_on`."""
+    if version < 0:
+        return TableState()
+    name = checkpoint_name(table, version)
+    data = store.read(name)
+    if data is None:
+        raise FileNotFoundError(store.name_of(name))
+    place = store.name_of(name)
+    try:
+        rows = pq.read_table(io.BytesIO(data)).to_pylist()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise SourceError(f"{place}: not a checkpoint of a table: {error}") from error
+    files: dict[str, DataFile] = {}
+    removed: dict[str, int] = {}
+    about = _apply(table, place, rows, files, removed)
+    return TableState(version=version, files=files, about=about, removed=removed)
+
+
+def after(
+    table: str,
+    state: TableState,
+    added: Sequence[DataFile],
+    removed: Sequence[str],
+    now_ms: int,
+    *,
+    operation: str,
+    batch: int,
+    run: str,
+) -> tuple[TableState, bytes]:
+    """The version after a change, and the entry that makes it.
+
+    Parameters
+    ----------
+    operation : str
+        Delta's word for the change; ``OPTIMIZE`` changes files and no row.
+    batch : int
+        Number of the batch, for people.
+    run : str
+        Which run's batches are numbered so; "" for none.
+    """
+    info: dict[str, Any] = {"timestamp": now_ms, "operation": operation}
+    info |= {"operationParameters": {}, "engineInfo": ENGINE, "batch": batch}
+    lines: list[dict[str, Any]] = [{"commitInfo": info}]
+    about = _about(TABLES[table], state.about, now_ms)
+    if not state.about:
+        lines.append({"protocol": _VERSIONS})
+    if about is not state.about:
+        lines.append({"metaData": about})
+    if run:
+        lines.append({"txn": {"appId": run, "version": batch}})
+    changed = operation != "OPTIMIZE"
+    lines += [{"remove": _remove(table, name, now_ms, changed)} for name in removed]
+    lines += [{"add": _add(table, file, changed)} for file in added]
+    files = dict(state.files)
+    for name in removed:
+        del files[name]
+    files |= {file.name: file for file in added}
+    left = {**state.removed, **dict.fromkeys(removed, now_ms)}
+    made = TableState(version=state.version + 1, files=files, about=about, removed=left)
+    return made, "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+
+def write_checkpoint(store: Store, table: str, state: TableState) -> None:
+    """Write the state of a version as Parquet."""
+    about = {**state.about, "format": {"provider": "parquet", "options": []}}
+    about["configuration"] = list(state.about["configuration"].items())
+    rows: list[dict[str, Any]] = [{"protocol": _VERSIONS}, {"metaData": about}]
+    rows += [
+        {"remove": _remove(table, name, at, changed=True)} for name, at in state.removed.items()
+    ]
+    rows += [
+        {"add": {**_add(table, file, changed=False), "partitionValues": []}}
+        for file in state.files.values()
+    ]
+    sink = io.BytesIO()
+    written = pa.Table.from_pylist(rows, schema=_CHECKPOINT)
+    pq.write_table(written, sink, compression="zstd")
+    store.replace(checkpoint_name(table, state.version), sink.getvalue())
+    last = json.dumps({"version": state.version, "size": len(rows)})
+    store.replace(f"{log_folder(table)}/_last_checkpoint", last.encode())
+
+
+def entries_and_checkpoints(store: Store, table: str) -> tuple[list[int], list[int]]:
+    """Versions whose entries are there, and those whose checkpoints are, ascending."""
+    names = store.names(log_folder(table))
+    found = [_NAME.fullmatch(name) for name in names]
+    entries = [int(m.group(1)) for m in found if m and not m.group(2)]
+    return entries, [int(m.group(1)) for m in found if m and m.group(2)]
+
+
+_NAME: Final = re.compile(r"(\d{20})(\.checkpoint)?\.(?:json|parquet)")
+_TEXTS: Final = pa.map_(pa.string(), pa.string())
+_CHECKPOINT: Final = pa.schema(
+    {
+        "protocol": pa.struct({"minReaderVersion": pa.int32(), "minWriterVersion": pa.int32()}),
+        "metaData": pa.struct(
+            {
+                "id": pa.string(),
+                "name": pa.string(),
+                "description": pa.string(),
+                "format": pa.struct({"provider": pa.string(), "options": _TEXTS}),
+                "schemaString": pa.string(),
+                "partitionColumns": pa.list_(pa.string()),
+                "configuration": _TEXTS,
+                "createdTime": pa.int64(),
+            }
+        ),
+        "txn": pa.struct({"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}),
+        "remove": pa.struct(
+            {"path": pa.string(), "deletionTimestamp": pa.int64(), "dataChange": pa.bool_()}
+        ),
+        "add": pa.struct(
+            {
+                "path": pa.string(),
+                "partitionValues": _TEXTS,
+                "size": pa.int64(),
+                "modificationTime": pa.int64(),
+                "dataChange": pa.bool_(),
+                "stats": pa.string(),
+            }
+        ),
+    }
+)
+
+
+def _apply(
+    table: str,
+    place: str,
+    actions: Iterable[Mapping[str, Any]],
+    files: dict[str, DataFile],
+    removed: dict[str, int],
+) -> Mapping[str, Any]:
+    """Change files and removed files as actions say; returns the ``metaData`` that they name."""
+    about: Mapping[str, Any] = {}
+    try:
+        for action in actions:
+            if found := action.get("protocol"):
+                _check_protocol(place, found)
+            if found := action.get("metaData"):
+                about = _checked_about(place, table, found)
+            if found := action.get("remove"):
+                name = f"{table}/{found['path']}"
+                files.pop(name, None)
+                removed[name] = int(found.get("deletionTimestamp") or 0)
+            if found := action.get("add"):
+                file = _file(place, table, found)
+                files[file.name] = file
+                removed.pop(file.name, None)
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise SourceError(f"{place}: not an entry of a table's log: {error!r}") from error
+    return about
+
+
+def _checked_about(place: str, table: str, found: Mapping[str, Any]) -> Mapping[str, Any]:
+    texts = dict(found.get("configuration") or {})
+    if texts.get("holdfast.table") != table:
+        raise SourceError(
+            f"{place}: a Delta table that holdfast did not write: name another folder"
+        )
+    return {**found, "configuration": texts, "format": {"provider": "parquet", "options": {}}}
+
+
+def _check_protocol(place: str, versions: Mapping[str, Any]) -> None:
+    if versions["minReaderVersion"] > READER_VERSION or (
+        versions["minWriterVersion"] > WRITER_VERSION
+    ):
+        raise SourceError(
+            f"{place}: the table asks for version {versions['minReaderVersion']} of Delta's "
+            f"readers and {versions['minWriterVersion']} of its writers, and this holdfast knows "
+            f"{READER_VERSION} and {WRITER_VERSION}: a newer program wrote it; use that, or name "
+            "another folder"
+        )
+
+
+def _file(place: str, table: str, found: Mapping[str, Any]) -> DataFile:
+    name = f"{table}/{found['path']}"
+    if not is_file_name(name, table):
+        raise SourceError(
+            f"{place}: names {found['path']!r}, which is not a file of ours and may be outside of "
+            "the folder: a file of a table is batch-NUMBER/32 hexadecimal digits.parquet"
+        )
+    stats = json.loads(found.get("stats") or "{}")
+    return DataFile(
+        name=name,
+        rows=int(stats["numRecords"]),
+        size=int(found["size"]),
+        written_ms=int(found["modificationTime"]),
+        lowest=stats.get("minValues") or {},
+        highest=stats.get("maxValues") or {},
+    )
+
+
+def _remove(table: str, name: str, at_ms: int, changed: bool) -> dict[str, Any]:
+    return {"path": _inside(table, name), "deletionTimestamp": at_ms, "dataChange": changed}
+
+
+def _add(table: str, file: DataFile, changed: bool) -> dict[str, Any]:
+    stats = {"numRecords": file.rows, "minValues": file.lowest, "maxValues": file.highest}
+    return {
+        "path": _inside(table, file.name),
+        "partitionValues": {},
+        "size": file.size,
+        "modificationTime": file.written_ms,
+        "dataChange": changed,
+        "stats": json.dumps(stats),
+    }
+
+
+def _inside(table: str, name: str) -> str:
+    return name.removeprefix(f"{table}/")
+
+
+def _about(definition: Table, known: Mapping[str, Any], now_ms: int) -> Mapping[str, Any]:
+    """The table's ``metaData``: what is known of it, with the columns that are new."""
+    schema: Any = json.loads(known["schemaString"]) if known else {"type": "struct", "fields": []}
+    names = {one["name"] for one in schema["fields"]}
+    fields = [
+        {"name": c.name, "type": _WORDS[c.dtype], "nullable": True, "metadata": {}}
+        for c in definition.columns
+        if c.name not in names
+    ]
+    if known and not fields:
+        return known
+    schema["fields"] += fields
+    first = {
+        "id": str(uuid.uuid4()),
+        "name": definition.name,
+        "description": definition.doc,
+        "format": {"provider": "parquet", "options": {}},
+        "partitionColumns": [],
+        "configuration": {
+            "holdfast.table": definition.name,
+            "delta.checkpointInterval": str(CHECKPOINT_EVERY),
+            "delta.enableExpiredLogCleanup": "false",
+            "delta.deletedFileRetentionDuration": f"interval {KEPT_HOURS} hours",
+        },
+        "createdTime": now_ms,
+    }
+    return {**(known or first), "schemaString": json.dumps(schema)}

@@ -1,0 +1,302 @@
+"""The manifest of a folder of tables: which version of each table belongs together.
+
+**Rules.** A batch counts when the manifest names versions of the tables that hold it. The manifest
+changes at once, so a reader sees a batch whole or not at all in all tables, even if a process is
+killed. Each version of it is made from the one before: a commit that was made from an older version
+is refused, so of two writers that began with the same version one commits. The manifest does not
+grow with the batches.
+
+**Strategy.** Which files count in a version of a table says the table's own log
+(:mod:`holdfast.fleet.tables.folder.delta_log`). Version N of the manifest is decided when
+``_commits/<N>.json`` is created, which one process can do; then ``_manifest.json`` becomes the
+same. A writer that stops between the two and goes on much later puts an old version there, so
+whoever reads ``_manifest.json`` looks for a higher one as well.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from holdfast.errors import SourceError
+from holdfast.fleet.tables.columns.names import is_file_name
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.folder.delta_log import log_folder
+from holdfast.fleet.tables.folder.last_writer import LastWriter, from_json
+from holdfast.fleet.tables.storage.places import Place, store_of
+from holdfast.fleet.tables.storage.store import Store, is_draft
+
+MANIFEST: Final = "_manifest.json"
+COMMITS: Final = "_commits"
+"""Folder of the versions of the manifest."""
+SCHEMA_VERSION: Final = 1
+KEPT_BATCHES: Final = 20
+"""The manifest tells of so many batches, the newest ones."""
+
+Files = Sequence[tuple[str, int]]
+"""Files below the folder, with their rows."""
+
+_VERSION: Final = re.compile(r"(\d{9,18})\.json")
+_TRIES: Final = 5
+DRAFT_NS: Final = 3_600 * 10**9
+"""A draft that is older may be deleted: a younger one may be finished by its writer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One batch.
+
+    Parameters
+    ----------
+    id : int
+        Batches stand in the order of their ids.
+    files : dict of str to list of (str, int)
+        To be committed: files of each table, below the folder, with rows; none in a manifest.
+    notes : dict
+        What the job of the batch wants to remember; ``state`` names files, as ``files`` does, and
+        only the newest batch keeps it.
+    rows : dict of str to int
+        In a manifest: rows that the batch brought to each table.
+    """
+
+    id: int
+    files: Mapping[str, Files] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableVersion:
+    """Which version of a table counts.
+
+    Parameters
+    ----------
+    version : int
+        Of the table's log.
+    checkpoint : int
+        Its newest checkpoint that is not newer; -1 for none.
+    rows : int
+        Rows of the version.
+    """
+
+    version: int
+    checkpoint: int = -1
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One version of a manifest.
+
+    Parameters
+    ----------
+    version : int
+        0 where nothing was committed yet.
+    writer : LastWriter, optional
+        Which process committed it; None where nothing was committed.
+    folder : str
+        Another one for every folder, though it has the same path; "" where nothing was committed.
+    batches : tuple of Batch
+        The newest KEPT_BATCHES, oldest first.
+    tables : dict of str to TableVersion
+        Empty where nothing was committed.
+    """
+
+    version: int = 0
+    writer: LastWriter | None = None
+    folder: str = ""
+    batches: tuple[Batch, ...] = ()
+    tables: Mapping[str, TableVersion] = field(default_factory=dict)
+
+
+def has_manifest(root: Place) -> bool:
+    """Whether a batch was ever committed to a folder."""
+    store = store_of(root)
+    return store.written_ns(MANIFEST) > 0 or bool(_versions(store))
+
+
+def read_manifest(root: Place) -> Manifest:
+    """The newest version of a folder's manifest; an empty one where nothing was committed.
+
+    Raises
+    ------
+    SourceError
+        It is not a manifest, or has another schema version.
+    """
+    store = store_of(root)
+    for _ in range(_TRIES):
+        # A store's file that is replaced while it is read comes in pieces of both; a version stays.
+        found = _parsed(store, MANIFEST) if store.replaces_at_once else None
+        newest = max(_versions(store), default=0)
+        if found is None or found.version < newest:
+            found = _parsed(store, _version_name(newest) if newest else MANIFEST)
+        if found is not None or not newest:
+            return found or Manifest()
+    raise SourceError(f"{root}: its manifest changes faster than it can be read; try again")
+
+
+def nothing_committed(root: Place) -> SourceError:
+    """What is said of a folder to which no batch was committed."""
+    return SourceError(f"{root} holds no tables: {MANIFEST} is missing")
+
+
+def commit_manifest(
+    root: Place,
+    batches: Iterable[Batch],
+    tables: Mapping[str, TableVersion],
+    *,
+    made_from: Manifest,
+    writer: LastWriter,
+) -> Manifest:
+    """Make these versions of the tables the ones that count, at once.
+
+    Parameters
+    ----------
+    made_from : Manifest
+        The version that these were made from.
+    writer : LastWriter
+        Which process commits.
+
+    Raises
+    ------
+    SourceError
+        Another version was committed since; nothing is changed then.
+    """
+    store = store_of(root)
+    listed = sorted(batches, key=lambda batch: batch.id)[-KEPT_BATCHES:]
+    made = Manifest(
+        version=made_from.version + 1,
+        writer=writer,
+        folder=made_from.folder or uuid.uuid4().hex,
+        batches=(*map(_remembered, listed[:-1]), *listed[-1:]),
+        tables=tables,
+    )
+    name, data = _version_name(made.version), _text(made)
+    if not store.create(name, data):
+        raise overtaken(root)
+    if max(_versions(store)) > made.version:
+        # Ours was deleted as an old one before: it decides nothing.
+        store.delete(name)
+        raise overtaken(root)
+    store.replace(MANIFEST, data)
+    return made
+
+
+def forget_versions(root: Place, newest: Manifest) -> None:
+    """Delete the versions before this one."""
+    store = store_of(root)
+    for version in _versions(store):
+        if version < newest.version:
+            store.delete(_version_name(version))
+
+
+def forget_drafts(root: Place, newest: Manifest) -> None:
+    """Delete old drafts of writers that died."""
+    store = store_of(root)
+    until_ns = commit_time_ns(root, newest) - DRAFT_NS
+    for folder in (COMMITS, "", *map(log_folder, TABLES)):
+        for name in filter(is_draft, store.names(folder)):
+            draft = f"{folder}/{name}".lstrip("/")
+            if 0 < store.written_ns(draft) < until_ns:  # 0: its writer has finished it
+                store.delete(draft)
+
+
+def commit_time_ns(root: Place, manifest: Manifest) -> int:
+    """When a version was committed, by the clock of the storage; 0 where that is not known."""
+    store = store_of(root)
+    return store.since_ns(_version_name(manifest.version)) or store.since_ns(MANIFEST)
+
+
+def stamp(root: Place) -> object:
+    """What differs once the folder holds something else; without a manifest, all Parquet files."""
+    store = store_of(root)
+    newest, manifest = max(_versions(store), default=0), store.stamp(MANIFEST)
+    if newest or manifest is not None:
+        return newest, manifest
+    return tuple(sorted(file for file in store.files_below() if file[0].endswith(".parquet")))
+
+
+def overtaken(root: Place) -> SourceError:
+    """What a writer is told that another one has overtaken; it names that one."""
+    by = read_manifest(root).writer
+    return SourceError(
+        f"{root}: another process has committed since this one began ({by}); nothing was "
+        "committed: start again once that process has ended"
+    )
+
+
+def _state(batch: Batch) -> Mapping[str, Files]:
+    found: Mapping[str, Files] = batch.notes.get("state") or {}
+    return found
+
+
+def _remembered(batch: Batch) -> Batch:
+    notes = {name: note for name, note in batch.notes.items() if name != "state"}
+    return replace(batch, notes=notes)
+
+
+def _version_name(version: int) -> str:
+    return f"{COMMITS}/{version:09d}.json"
+
+
+def _versions(store: Store) -> list[int]:
+    found = (_VERSION.fullmatch(name) for name in store.names(COMMITS))
+    return sorted(int(match.group(1)) for match in found if match)
+
+
+def _text(manifest: Manifest) -> bytes:
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "version": manifest.version,
+        "writer": asdict(manifest.writer) if manifest.writer else None,
+        "folder": manifest.folder,
+        "tables": {name: asdict(one) for name, one in manifest.tables.items()},
+        "batches": [{"id": b.id, "rows": b.rows, "notes": b.notes} for b in manifest.batches],
+    }
+    return json.dumps(document, indent=1).encode()
+
+
+def _parsed(store: Store, name: str) -> Manifest | None:
+    path = store.name_of(name)
+    try:
+        text = store.read(name)
+        if text is None:
+            return None
+        document = json.loads(text)
+        schema = document["schema_version"]
+        if schema != SCHEMA_VERSION:
+            raise SourceError(
+                f"{path} has schema_version {schema}, expected {SCHEMA_VERSION}: another version "
+                "of holdfast wrote these tables; use that one"
+            )
+        found = Manifest(
+            version=int(document["version"]),
+            writer=from_json(document["writer"]),
+            folder=str(document["folder"]),
+            batches=tuple(_batch(entry) for entry in document["batches"]),
+            tables={t: _table(one) for t, one in document["tables"].items() if t in TABLES},
+        )
+        lists = [(table, files) for b in found.batches for table, files in _state(b).items()]
+        bad = [name for table, files in lists for name, _ in files if not is_file_name(name, table)]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise SourceError(f"{path}: not a manifest: {error!r}") from error
+    if bad:
+        raise SourceError(
+            f"{path}: names {bad[0]!r}, which may be outside of the folder: a file of a table is "
+            "TABLE/batch-NUMBER/32 hexadecimal digits.parquet"
+        )
+    return found
+
+
+def _table(entry: dict[str, Any]) -> TableVersion:
+    names = ("version", "checkpoint", "rows")
+    return TableVersion(**{name: int(entry[name]) for name in names})
+
+
+def _batch(entry: dict[str, Any]) -> Batch:
+    rows = {str(table): int(n) for table, n in entry["rows"].items()}
+    return Batch(id=int(entry["id"]), notes=dict(entry["notes"]), rows=rows)

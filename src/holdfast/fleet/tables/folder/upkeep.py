@@ -1,0 +1,246 @@
+"""Upkeep of a folder of tables: small files become large ones, and old rows go.
+
+**Rules.** A merge changes no row. Retention deletes a row when its time is before the horizon, and
+keeps what a later batch or a reader still needs: of each group, everything of its last generation
+(that one still stands), and everything of a generation whose pause has no end yet (its pauses are
+still to be added). ``lag`` is a snapshot and is left alone. Both are commits like any other: a
+reader sees all of it or nothing, and what was read before can be read for a while.
+
+**Strategy.** Files of a table that have about as many rows, MERGE_FILES of them, become one file
+that is sorted by group (size-tiered merging, as in log-structured trees): a row is written again
+once for each power of MERGE_FILES, so the cost of a batch does not grow. Rows are counted and not
+bytes: of a small file most bytes are its footer, so 32 of them merged are hardly larger than one,
+and would be merged again with every 31 that follow. A large merge is written
+as several files of many row groups, so that the rows of one group are found by bounds in the log
+and in one footer, and read without the others.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.fleet.tables.columns.definition import Table
+from holdfast.fleet.tables.columns.names import run_of
+from holdfast.fleet.tables.columns.rows import conform
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.folder.commits import Folder
+from holdfast.fleet.tables.folder.contents import checked_files
+from holdfast.fleet.tables.folder.delta_log import DataFile
+from holdfast.fleet.tables.folder.files import read_parquet
+from holdfast.fleet.tables.folder.manifest import Batch, Files, Manifest
+from holdfast.fleet.tables.folder.version import FolderVersion
+from holdfast.fleet.tables.folder.writing import write_merged
+from holdfast.fleet.tables.storage.places import Place
+
+MERGE_FILES: Final = 32
+"""So many files of about one size are merged."""
+SMALL_ROWS: Final = 32
+"""Files of up to so many rows count as equal."""
+LARGE_BYTES: Final = 256 << 20
+"""A file of this size is merged no more."""
+KEEP_DAYS: Final = 90
+"""How long ``watch`` keeps rows, unless told otherwise."""
+UPKEEP_EVERY: Final = 8
+"""Batches after which ``watch`` looks whether there is something to do."""
+DROPPED: Final = "dropped_before"
+"""Note of a batch: rows before this moment were dropped, in microseconds since 1970."""
+DAY_US: Final = 86_400_000_000
+RETAINED: Final = tuple(name for name in TABLES if name != "lag")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What upkeep did.
+
+    Parameters
+    ----------
+    merged, written : int
+        Files that were merged, and files that stand for them.
+    dropped : dict of str to int
+        Rows before the horizon that are gone, by table.
+    """
+
+    merged: int = 0
+    written: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+
+def merge(folder: Folder, *, everything: bool = False) -> Done:
+    """Merge small files of every table that has enough of them; one commit, or none.
+
+    Parameters
+    ----------
+    everything : bool
+        Merge all files below LARGE_BYTES, however few there are.
+
+    Raises
+    ------
+    SourceError
+        Another process writes to the folder, or a file cannot be read.
+    """
+    now = folder.newest()
+    due: dict[str, list[DataFile]] = {}
+    for name in now.manifest.tables:
+        found = due_files(now.data_files(name), everything=everything)
+        if found:
+            due[name] = found
+    if not due:
+        return Done()
+    files = {
+        name: write_merged(folder.root, name, [_read(folder.root, name, file) for file in found])
+        for name, found in due.items()
+    }
+    gone = [file.name for found in due.values() for file in found]
+    _commit(folder, now.manifest, files, gone, operation="OPTIMIZE")
+    return Done(merged=len(gone), written=sum(map(len, files.values())))
+
+
+def drop_before(folder: Folder, horizon_us: int) -> Done:
+    """Delete rows before a moment, but what still counts; one commit, or none.
+
+    Parameters
+    ----------
+    horizon_us : int
+        Microseconds since 1970.
+
+    Raises
+    ------
+    SourceError
+        Another process writes to the folder, or a file cannot be read.
+    """
+    now = folder.newest()
+    old = {n: [f for f in now.data_files(n) if _reaches(f, horizon_us)] for n in RETAINED}
+    if not any(old.values()):
+        _commit(folder, now.manifest, {}, (), operation="DELETE", horizon_us=horizon_us)
+        return Done()
+    standing = _standing(now)
+    files: dict[str, list[tuple[str, int]]] = {}
+    gone: list[str] = []
+    dropped: dict[str, int] = {}
+    for name, found in old.items():
+        for file in found:
+            rows = _read(folder.root, name, file)
+            keep = _kept(rows, TABLES[name], horizon_us, standing)
+            if keep.all():
+                continue
+            gone.append(file.name)
+            dropped[name] = dropped.get(name, 0) + int(np.count_nonzero(~keep))
+            left = rows.filter(pa.array(keep))
+            files.setdefault(name, []).extend(write_merged(folder.root, name, [left]))
+    _commit(folder, now.manifest, files, gone, operation="DELETE", horizon_us=horizon_us)
+    return Done(dropped=dropped, merged=len(gone), written=sum(map(len, files.values())))
+
+
+def keep_up(folder: Folder, *, keep_days: float | None, now_us: int | None = None) -> Done:
+    """What ``watch`` does from time to time: merge, and drop what is older than ``keep_days``.
+
+    The horizon is the beginning of a day, UTC, so rows are dropped once a day.
+    """
+    merged = merge(folder)
+    kept = folder.newest().manifest
+    if keep_days is None or not kept.batches:
+        return merged
+    now = time.time_ns() // 1_000 if now_us is None else now_us
+    horizon = (now - round(keep_days * DAY_US)) // DAY_US * DAY_US
+    if kept.batches[-1].notes.get(DROPPED) == horizon:
+        return merged
+    return replace(merged, dropped=drop_before(folder, horizon).dropped)
+
+
+def _commit(
+    folder: Folder,
+    kept: Manifest,
+    files: Mapping[str, Files],
+    gone: Sequence[str],
+    *,
+    operation: str,
+    horizon_us: int | None = None,
+) -> None:
+    """Commit files in place of others, under the newest batch and with its notes."""
+    last = kept.batches[-1]
+    notes = last.notes if horizon_us is None else {**last.notes, DROPPED: horizon_us}
+    batch = Batch(id=last.id, files=dict(files), notes=notes, rows=last.rows)
+    folder.commit(batch, without=gone, made_from=kept, operation=operation)
+
+
+def due_files(files: Iterable[DataFile], *, everything: bool = False) -> list[DataFile]:
+    """Files of one table that are to be merged now: of the largest size that is due, and smaller.
+
+    A size is due where MERGE_FILES have it. The files of one merge count as one.
+    """
+    runs: dict[str, list[DataFile]] = {}
+    for file in files:
+        runs.setdefault(run_of(file.name), []).append(file)
+    by_size: dict[int, list[list[DataFile]]] = {}
+    for run in runs.values():
+        if sum(file.size for file in run) < LARGE_BYTES:
+            n_rows = sum(file.rows for file in run)
+            by_size.setdefault(0 if everything else _size_class(n_rows), []).append(run)
+    least = 2 if everything else MERGE_FILES
+    largest = max((size for size, found in by_size.items() if len(found) >= least), default=-1)
+    due = [run for size in sorted(by_size) if size <= largest for run in by_size[size]]
+    return [file for run in due for file in run]
+
+
+def _size_class(n_rows: int) -> int:
+    return math.ceil(math.log(max(n_rows / SMALL_ROWS, 1), MERGE_FILES))
+
+
+def _read(root: Place, name: str, file: DataFile) -> pa.Table:
+    (path,) = checked_files(root, [file.name])
+    return conform(read_parquet(path), TABLES[name], str(path))
+
+
+def _reaches(file: DataFile, horizon_us: int) -> bool:
+    """Whether a file may hold rows before the horizon."""
+    low = file.lowest.get("timestamp")
+    if low is None:
+        return True
+    return datetime.fromisoformat(str(low)).timestamp() * 1_000_000 < horizon_us
+
+
+def _standing(now: FolderVersion) -> pa.Table:
+    """Pairs of a group and a generation whose rows stay, whatever their time."""
+    rows = now.stored("generations").select(["group", "generation", "timestamp"])
+    last = rows.group_by("group").aggregate([("timestamp", "max")])
+    joined = rows.join(last, "group").filter(pc.field("timestamp") == pc.field("timestamp_max"))
+    pairs = [joined.select(["group", "generation"])]
+    pairs += _open_pairs(now)
+    return pa.concat_tables(pairs).group_by(["group", "generation"]).aggregate([])
+
+
+def _open_pairs(now: FolderVersion) -> list[pa.Table]:
+    """Pairs of a group and a generation that lost partitions which nobody owns yet."""
+    lost = now.stored("movements").filter(pc.field("kind") == "lost")
+    if not lost.num_rows:
+        return []
+    owned = now.stored("movements").filter(pc.field("to_member").is_valid())
+    keys = ["group", "topic", "partition"]
+    again = owned.group_by(keys).aggregate([("timestamp", "max")])
+    open_ = lost.join(again, keys, join_type="left outer")
+    later = pc.fill_null(pc.greater(open_["timestamp_max"], open_["timestamp"]), False)
+    return [open_.filter(pc.invert(later)).select(["group", "generation"])]
+
+
+def _kept(rows: pa.Table, definition: Table, horizon_us: int, standing: pa.Table) -> Any:
+    """Which rows stay: bool[rows]."""
+    time_us = pc.fill_null(rows["timestamp"].cast(pa.int64()), horizon_us)
+    keep = np.asarray(pc.greater_equal(time_us, horizon_us).to_numpy(zero_copy_only=False))
+    if {"group", "generation"} <= set(definition.names):
+        marked = standing.append_column("_stands", pa.array([True] * standing.num_rows, pa.bool_()))
+        pairs = rows.select(["group", "generation"]).append_column(
+            "_row", pa.array(np.arange(rows.num_rows))
+        )
+        joined = pairs.join(marked, ["group", "generation"], join_type="left outer").sort_by("_row")
+        stands = pc.fill_null(joined["_stands"], False).to_numpy(zero_copy_only=False)
+        keep = keep | np.asarray(stands, bool)
+    return keep

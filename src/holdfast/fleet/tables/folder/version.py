@@ -1,0 +1,250 @@
+"""The tables of one version of a folder, read from its files, or their rows held in memory.
+
+**Rules.** What is read of one version belongs together. If there is a manifest, only the files that
+it names are read, and none of them through a link. A file that is gone was swept after the manifest
+was read: that is a FileNotFoundError, and :func:`once_more` asks a newer version.
+
+**Strategy.** Where groups are named, only files and row groups are read whose bounds, in the log
+and in the footer, admit one of them. States of logs and footers are read once (:class:`Known`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from holdfast.errors import SourceError
+from holdfast.fleet.tables.columns.rows import latest_ms, of_groups
+from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.columns.values import to_us
+from holdfast.fleet.tables.folder.contents import checked_files
+from holdfast.fleet.tables.folder.delta_log import (
+    LOG,
+    DataFile,
+    TableState,
+    log_folder,
+    read_checkpoint,
+    read_on,
+)
+from holdfast.fleet.tables.folder.files import opened_parquet, read_files, row_groups
+from holdfast.fleet.tables.folder.manifest import Manifest, nothing_committed
+from holdfast.fleet.tables.storage.parquet import open_parquet
+from holdfast.fleet.tables.storage.places import Place, store_of
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Known:
+    """What was read of a folder and is not read again for its next version.
+
+    Parameters
+    ----------
+    root : path or URL
+        Folder of the tables.
+    folder : str
+        Whose states these are; see :class:`Manifest`.
+    states : dict of str to TableState
+    footers : dict of Path to FileMetaData
+    """
+
+    root: Place
+    folder: str = ""
+    states: dict[str, TableState] = field(default_factory=dict)
+    footers: dict[Place, Any] = field(default_factory=dict)
+
+    def state(self, table: str, manifest: Manifest) -> TableState:
+        """The state of a table that a manifest names; an empty one where there is none yet.
+
+        Raises
+        ------
+        FileNotFoundError
+            The log does not go back so far: the manifest is an old one.
+        SourceError
+            The log cannot be read.
+        """
+        wanted = manifest.tables.get(table)
+        if wanted is None:
+            return TableState()
+        if manifest.folder != self.folder:
+            self.folder, self.states = manifest.folder, {}
+        known = self.states.get(table)
+        if known is not None and known.version == wanted.version:
+            return known
+        store = store_of(self.root)
+        store.refuse_links([f"{log_folder(table)}/_last_checkpoint"])
+        if known is None or not wanted.checkpoint <= known.version < wanted.version:
+            known = read_checkpoint(store, table, wanted.checkpoint)
+        self.states[table] = read_on(store, table, known, wanted.version)
+        return self.states[table]
+
+
+@dataclass(frozen=True, eq=False)
+class FolderVersion:
+    """One version of a folder, read when it is asked.
+
+    Parameters
+    ----------
+    known : Known
+    manifest : Manifest
+        The version; the empty one where there is no manifest.
+    plain : dict of str to sequence of Path
+        Files of each table where there is no manifest.
+    """
+
+    known: Known
+    manifest: Manifest = field(default_factory=Manifest)
+    plain: Mapping[str, Sequence[Place]] = field(default_factory=dict)
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self.plain[name] if name in self.plain else self._committed(name))
+
+    def data_files(self, name: str) -> list[DataFile]:
+        """Committed files of a table, with the bounds of their columns."""
+        return list(self.known.state(name, self.manifest).files.values())
+
+    def files(self, name: str, groups: Sequence[str] | None = None) -> list[Place]:
+        """Files of a table, without those that hold none of these groups."""
+        if name in self.plain:
+            return list(self.plain[name])
+        wanted = None if groups is None else sorted(set(groups))
+        listed = self._committed(name)
+        names = [f.name for f in listed if wanted is None or f.may_hold("group", wanted)]
+        return checked_files(self.known.root, names)
+
+    def _committed(self, name: str) -> list[DataFile]:
+        if not self.manifest.version:
+            raise nothing_committed(self.known.root)
+        return self.data_files(name)
+
+    def stored(self, name: str, groups: Sequence[str] | None = None) -> pa.Table:
+        """Rows of a table as they are stored; of these groups alone where some are named."""
+        files = self.files(name, groups)
+        return read_files(self.known.root, files, TABLES[name], groups, self.known.footers)
+
+    def group_names(self, name: str, groups: Sequence[str] | None = None) -> pa.ChunkedArray:
+        """Groups in a table, as often as they stand there: those that may be one of ``groups``."""
+
+        def column(file: Place) -> pa.ChunkedArray:
+            opened = opened_parquet(file, self.known.footers)
+            return opened.read_row_groups(row_groups(opened, groups), ["group"])["group"]
+
+        parts = store_of(self.known.root).each(column, self.files(name, groups))
+        return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
+
+    def newest_ms(self, name: str) -> int | None:
+        """Latest time of a table that has times; the logs say it, and no row is read."""
+        files = self.data_files(name)
+        ends = [text for file in files if (text := file.highest.get("timestamp")) is not None]
+        found = [us // 1_000 for text in ends if (us := to_us(text)) is not None]
+        rest = [file.name for file in files if "timestamp" not in file.highest]
+        for path in checked_files(self.known.root, rest):
+            latest = latest_ms(open_parquet(path).read(columns=["timestamp"])["timestamp"])
+            found += [] if latest is None else [latest]
+        return max(found, default=None)
+
+    def hold(self, groups: Sequence[str] | None = None, without: Collection[str] = ()) -> Held:
+        """Rows of all tables, read now.
+
+        Parameters
+        ----------
+        groups : sequence of str, optional
+            Read rows of these groups only; a table without groups is read whole.
+        without : collection of str
+            Tables that are not read; of them only :meth:`newest_ms` is known.
+        """
+        there = [name for name in TABLES if name in self]
+        rows = {name: self.stored(name, groups) for name in there if name not in without}
+        is_part = groups is not None or without
+        timed = [name for name in there if is_part and "timestamp" in TABLES[name].names]
+        newest = {name: self.newest_ms(name) for name in timed}
+        return Held(self.known, self.manifest, self.plain, rows, newest)
+
+
+@dataclass(frozen=True, eq=False)
+class Held(FolderVersion):
+    """Rows in memory; a table that is not there is empty.
+
+    Parameters
+    ----------
+    rows : dict of str to Table
+    newest : dict of str to int
+        Latest time of tables whose rows are not all here.
+    """
+
+    rows: Mapping[str, pa.Table] = field(default_factory=dict)
+    newest: Mapping[str, int | None] = field(default_factory=dict)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.rows
+
+    def stored(self, name: str, groups: Sequence[str] | None = None) -> pa.Table:
+        """Rows of a table; of these groups alone where some are named."""
+        rows = self.rows.get(name)
+        return arrow_schema(name).empty_table() if rows is None else of_groups(rows, groups)
+
+    def group_names(self, name: str, groups: Sequence[str] | None = None) -> pa.ChunkedArray:
+        """Groups in a table, as often as they stand there."""
+        return self.stored(name, groups)["group"]
+
+    def newest_ms(self, name: str) -> int | None:
+        """Latest time of a table that has times."""
+        if name in self.newest or name not in self.rows:
+            return self.newest.get(name)
+        return latest_ms(self.rows[name]["timestamp"])
+
+    def with_rows(self, rows: Mapping[str, pa.Table]) -> Held:
+        """The same with these rows in place of theirs."""
+        newest = {name: time for name, time in self.newest.items() if name not in rows}
+        return Held(self.known, self.manifest, self.plain, {**self.rows, **rows}, newest)
+
+
+def plain_files(root: Place) -> FolderVersion:
+    """A folder without a manifest: Parquet files in ``<table>/``, or ``<table>.parquet``.
+
+    Raises
+    ------
+    SourceError
+        A file is a link, or a table is a Delta table of somebody else.
+    """
+    plain = {name: checked_files(root, _plain_names(root, name)) for name in TABLES}
+    return FolderVersion(Known(root), plain=plain)
+
+
+def _plain_names(root: Place, name: str) -> list[str]:
+    if (root / name / LOG).is_dir():
+        raise SourceError(
+            f"{root / name} is a Delta table, and no manifest in {root} says which of its versions "
+            "counts: holdfast did not write it, or has not committed a batch yet"
+        )
+    if (root / f"{name}.parquet").is_file():
+        return [f"{name}.parquet"]
+    below = sorted(file for file, _ in store_of(root).files_below(name))
+    return [file for file in below if file.endswith(".parquet") and not _is_hidden(file)]
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith((".", "_")) for part in name.split("/"))
+
+
+def once_more(read: Callable[[], T]) -> T:
+    """Read; if a file is gone, which a commit of another process has swept, read once more.
+
+    Raises
+    ------
+    SourceError
+        A file is gone again.
+    """
+    try:
+        return read()
+    except FileNotFoundError:
+        try:
+            return read()
+        except FileNotFoundError as error:
+            raise SourceError(
+                f"{error.filename or error}: the manifest names a file that is not there"
+            ) from error

@@ -1,0 +1,195 @@
+"""Writing the files of a batch: Parquet, one file for each table of a task.
+
+**Rules.** Names from a cluster never become part of a path: a file is
+``<table>/batch-<id>/<random>.parquet``. A file counts only when the manifest names it
+(:mod:`holdfast.fleet.tables.folder.manifest`). A task hands back the name of a file when the file
+and the folders that lead to it are on the disk, so no manifest names a file that a power cut takes.
+Nothing is written through a link.
+
+**Strategy.** The tasks of a job write their files with Arrow and hand back the names
+(:class:`BatchWriter`), which costs a quarter of going back through the JVM. A file of a failed or
+repeated task is never named, and is swept after a later commit
+(:mod:`holdfast.fleet.tables.folder.contents`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.errors import SourceError
+from holdfast.fleet.tables.columns.names import file_name, is_file_name, merged_names
+from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.folder.delta_log import BOUNDED
+from holdfast.fleet.tables.storage.places import Place, make_folder, place_of, store_of
+from holdfast.fleet.tables.storage.store import Store
+
+FILES_SCHEMA: Final = arrow_schema("files")
+"""Columns: :data:`holdfast.fleet.tables.columns.steps.FILES`."""
+
+
+ROW_GROUPS: Final = 256
+"""Row groups of a merge, at most; one is what the rows of a group are read with."""
+FILE_ROW_GROUPS: Final = 16
+"""Row groups of a file of a merge: its footer is read whole, and at least 64 kB of the file are."""
+_DELTAS: Final = "DELTA_BINARY_PACKED"
+"""Of Parquet's encodings of numbers, one that every reader of Delta tables has."""
+LEAST_ROWS: Final = 2_000
+"""Rows of a row group, at least: a smaller one costs more in the footer than it spares."""
+
+
+@dataclass(slots=True)
+class BatchWriter:
+    """Writes the tables of one task, each to one file of its own.
+
+    Parameters
+    ----------
+    root : str
+        Folder of the tables, a path or a URL; every worker must reach it under this name.
+    batch : int
+        Batch that the files belong to.
+    buffer_rows : int
+        Rows of a table that are written together, as one row group.
+    unknown : Counter of int
+        Records of an unknown type that the task met: they are in no table.
+    """
+
+    root: str
+    batch: int
+    buffer_rows: int = 250_000
+    unknown: Counter[int] = field(default_factory=Counter)
+    _parts: dict[str, list[pa.Table]] = field(default_factory=dict)
+    _open: dict[str, _OpenFile] = field(default_factory=dict)
+
+    def write(self, table: str, rows: pa.Table) -> None:
+        """Take rows of a table; they reach the file in large row groups."""
+        if rows.num_rows == 0:
+            return
+        parts = self._parts.setdefault(table, [])
+        parts.append(rows)
+        if sum(part.num_rows for part in parts) >= self.buffer_rows:
+            self._flush(table)
+
+    def _flush(self, table: str) -> None:
+        rows = pa.concat_tables(self._parts.pop(table))
+        if table not in self._open:
+            name = file_name(table, self.batch, uuid.uuid4().hex)
+            self._open[table] = _OpenFile.of(place_of(self.root), name, rows)
+        self._open[table].write(rows)
+
+    def close(self) -> pa.Table:
+        """Close every file; return what the task hands back, as rows of :data:`FILES_SCHEMA`."""
+        for table in list(self._parts):
+            self._flush(table)
+        names: list[dict[str, str | int]] = []
+        for table, file in self._open.items():
+            file.close()
+            names.append({"table": table, "file": file.name, "rows": file.n_rows})
+        store_of(self.root).sync([file.name for file in self._open.values()])
+        self._open.clear()
+        for record_type, n_records in sorted(self.unknown.items()):
+            names.append({"n_unknown": n_records, "record_type": record_type})
+        return pa.Table.from_pylist(names, schema=FILES_SCHEMA)
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    """A file of a table that is being written."""
+
+    name: str
+    store: Store
+    writer: pq.ParquetWriter
+    ends: ExitStack
+    n_rows: int = 0
+
+    @classmethod
+    def of(cls, root: Place, name: str, rows: pa.Table) -> _OpenFile:
+        """A new file of the columns of some rows.
+
+        Bounds of the columns that are looked up are enough: the others are a third of a footer and
+        a sixth of the time. Times ascend, so their differences are small: a quarter of the time.
+        A dictionary pays for strings, which repeat; numbers would cost double.
+        """
+        place = root / name
+        make_folder(place.parent)
+        store_of(root).refuse_links([name])
+        ends, store = ExitStack(), store_of(place)
+        with store.telling("written"):
+            sink = ends.enter_context(store.writable())
+            writer = pq.ParquetWriter(
+                sink,
+                rows.schema,
+                compression="zstd",
+                use_dictionary=_columns_of(rows, pa.types.is_string),
+                column_encoding=dict.fromkeys(_columns_of(rows, pa.types.is_timestamp), _DELTAS),
+                write_statistics=[name for name in BOUNDED if name in rows.column_names],
+            )
+        return cls(name, store, writer, ends)
+
+    def write(self, rows: pa.Table, **options: int) -> None:
+        """Write rows; a file that cannot be written is given up."""
+        try:
+            with self.store.telling("written"):
+                self.writer.write_table(rows, **options)
+            self.n_rows += rows.num_rows
+        except BaseException as error:
+            self.ends.__exit__(type(error), error, error.__traceback__)
+            raise
+
+    def close(self) -> None:
+        """Write the footer; the file is whole then."""
+        with self.ends, self.store.telling("written"):
+            self.writer.close()
+
+
+def write_merged(root: Place, table: str, parts: Sequence[pa.Table]) -> list[tuple[str, int]]:
+    """Write rows of several batches to new files, sorted by group; none where there are no rows.
+
+    Files and their row groups are small beside the whole, so that the log and one footer lead to
+    the rows of a group, which are read without most of the others.
+    """
+    rows = pa.concat_tables(parts)
+    if not rows.num_rows:
+        return []
+    keys = [k for k in ("group", "generation", "timestamp") if k in rows.column_names]
+    rows = rows.sort_by([(key, "ascending") for key in keys])
+    size = max(LEAST_ROWS, -(-rows.num_rows // ROW_GROUPS))
+    step = size * FILE_ROW_GROUPS
+    names = merged_names(table, uuid.uuid4().hex, -(-rows.num_rows // step))
+    files = []
+    for i, name in enumerate(names):
+        part = rows.slice(i * step, step)
+        file = _OpenFile.of(root, name, part)
+        file.write(part, row_group_size=size)
+        file.close()
+        files.append((name, part.num_rows))
+    store_of(root).sync(names)
+    return files
+
+
+def _columns_of(rows: pa.Table, is_kind: Callable[[pa.DataType], bool]) -> list[str]:
+    return [field.name for field in rows.schema if is_kind(field.type)]
+
+
+def files_of(rows: pa.Table) -> dict[str, list[tuple[str, int]]]:
+    """The files that rows of :data:`FILES_SCHEMA` name, by table.
+
+    Raises
+    ------
+    SourceError
+        A name is not one that a :class:`BatchWriter` gives.
+    """
+    files: dict[str, list[tuple[str, int]]] = {}
+    named = rows.filter(rows["table"].is_valid())
+    for row in named.sort_by([("table", "ascending"), ("file", "ascending")]).to_pylist():
+        if not is_file_name(row["file"], row["table"]):
+            raise SourceError(f"a task names {row['file']!r} as a file of {row['table']!r}")
+        files.setdefault(row["table"], []).append((row["file"], row["rows"]))
+    return files

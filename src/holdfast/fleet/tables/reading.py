@@ -1,0 +1,309 @@
+"""Tables as Arrow, from a folder or from columns in memory: whole, flat, or one group's rows.
+
+**Rules.** Needs no Spark. Columns and types are those of
+:mod:`holdfast.fleet.tables.columns.stored`. A missing table is empty, and a missing nullable column
+holds nulls. Any other missing column is an error that names the column.
+
+**Strategy.** :class:`Tables` is one face for three readers. ``Tables(root)`` asks the newest
+version of a :class:`~holdfast.fleet.tables.folder.commits.Folder` whenever a table is asked for, so
+it shows the newest batch; a job commits its batches through it. :meth:`Tables.pinned` goes on
+reading one :class:`~holdfast.fleet.tables.folder.version.FolderVersion`. :meth:`Tables.hold` and
+:func:`read_tables` read at once and hold what they read.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
+from holdfast.errors import ConfigError, SourceError, suggest
+from holdfast.fleet.tables.columns.definition import Table
+from holdfast.fleet.tables.columns.groups import GroupedTable
+from holdfast.fleet.tables.columns.rows import flatten, from_memory, sort_rows
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.folder.commits import Folder
+from holdfast.fleet.tables.folder.delta_log import DataFile
+from holdfast.fleet.tables.folder.manifest import Batch, Manifest, has_manifest, nothing_committed
+from holdfast.fleet.tables.folder.version import FolderVersion, Held, Known, once_more, plain_files
+from holdfast.fleet.tables.storage.places import Place, place_of
+
+Source = str | Place | Mapping[str, Any]
+T = TypeVar("T")
+
+_WITH_GROUPS: Final = ("generations", "lag", "members", "rebalances")
+_PATTERN: Final = re.compile(r"[*?\[]")
+
+
+class Tables:
+    """The tables of one folder, or tables held in memory.
+
+    Parameters
+    ----------
+    root : path or URL
+        Folder of the tables; "." for tables that never had one.
+    only : FolderVersion, optional
+        What is read, whatever is committed meanwhile; by default the newest version.
+    """
+
+    def __init__(self, root: Place, only: FolderVersion | None = None):
+        self.root = root
+        self.folder = Folder(root)
+        self.writing, self.commit = self.folder.writing, self.folder.commit
+        self._only = only
+        self._cuts: dict[str, GroupedTable] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return self._ask(lambda now: name in now)
+
+    def stored(self, name: str, *, groups: Sequence[str] | None = None) -> pa.Table:
+        """Read a table as it is stored: nested where it is, in no certain order.
+
+        Raises
+        ------
+        SourceError
+            There is no such table, nothing was committed, or a file cannot be read.
+        """
+        _known(name)
+        return self._ask(lambda now: now.stored(name, groups))
+
+    def table(
+        self, name: str, *, flat: bool = True, groups: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Read a table, sorted as its definition says.
+
+        Parameters
+        ----------
+        name : str
+            A table of :mod:`holdfast.fleet.tables.columns.stored`.
+        flat : bool
+            Open the nested list into one row per element.
+        groups : sequence of str, optional
+            Only these groups.
+        """
+        rows, definition = self.stored(name, groups=groups), TABLES[name]
+        return sort_rows(flatten(rows, definition) if flat else rows, definition)
+
+    def of_group(self, group: str, name: str) -> pa.Table:
+        """Rows of one group as they are stored; the table is read and cut the first time only."""
+        if name not in self._cuts:
+            self._cuts[name] = GroupedTable.of(self.stored(name))
+        return self._cuts[name].of_group(group)
+
+    @cached_property
+    def groups(self) -> tuple[str, ...]:
+        """Names of all groups, sorted, as of the first use."""
+        names: set[str] = set()
+        for name in _WITH_GROUPS:
+            names.update(pc.unique(self._group_names(name)).to_pylist())
+        return tuple(sorted(names))
+
+    def choose(self, groups: Sequence[str] | None) -> tuple[str, ...] | None:
+        """Find groups by name or pattern, in the order given; None for all.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such group, with the nearest names.
+        """
+        chosen: dict[str, None] = {}
+        for name in groups or ():
+            if not _PATTERN.search(name) and self._has_group(name):
+                chosen[name] = None
+                continue
+            hits = [g for g in self.groups if g == name or fnmatch.fnmatchcase(g, name)]
+            chosen |= dict.fromkeys(hits)
+            if not hits:
+                hint = suggest(name, self.groups, 3)
+                raise ConfigError(f"no group {name!r} in these tables; {hint}")
+        return tuple(chosen) if groups else None
+
+    def _has_group(self, group: str) -> bool:
+        found = (self._group_names(name, [group]) for name in _WITH_GROUPS)
+        return any(
+            pc.any(pc.equal(names, pa.scalar(group, pa.string()))).as_py() for names in found
+        )
+
+    def _group_names(self, name: str, groups: Sequence[str] | None = None) -> pa.ChunkedArray:
+        return self._ask(lambda now: now.group_names(name, groups))
+
+    def pinned(self) -> Tables:
+        """The same tables as they are now; what is committed later is not seen.
+
+        A file that a later commit takes out stays for KEPT_HOURS, or for KEPT_VERSIONS commits
+        where these are sooner; so long they can be read.
+        """
+        return self if self._only is not None else Tables(self.root, Folder(self.root).newest())
+
+    def hold(self, groups: Sequence[str] | None = None, *, without: Collection[str] = ()) -> Tables:
+        """The same tables, read now; what they hold belongs together.
+
+        Parameters
+        ----------
+        groups : sequence of str, optional
+            Read rows of these groups only; a table without groups is read whole.
+        without : collection of str
+            Tables that are not read; of them only :meth:`newest_ms` is known.
+        """
+        if isinstance(self._only, Held) and groups is None and not without:
+            return self
+        return Tables(self.root, self._ask(lambda now: now.hold(groups, without)))
+
+    def holding(self, rows: Mapping[str, pa.Table]) -> Tables:
+        """The same tables, read now, with these rows as they would be stored in place of theirs."""
+        held = self.hold()._only
+        assert isinstance(held, Held)
+        return Tables(self.root, held.with_rows(rows))
+
+    def newest_ms(self, name: str) -> int | None:
+        """Latest ``timestamp`` of a table, UTC, rounded up to milliseconds; None where it has none.
+
+        Of a folder the logs say it, and no row is read.
+        """
+        if "timestamp" not in _known(name).names:
+            return None
+        return self._ask(lambda now: now.newest_ms(name))
+
+    def manifest(self) -> Manifest:
+        """The version that is read: as it stands, or as it was pinned."""
+        return self._now().manifest
+
+    def batches(self) -> list[Batch]:
+        """The newest batches, oldest first; a SourceError where none was committed."""
+        return list(self._committed().batches)
+
+    def committed(self) -> list[Batch]:
+        """The same; none where there is no manifest yet."""
+        return list(self.manifest().batches)
+
+    def newest_notes(self) -> Mapping[str, Any]:
+        """Notes of the newest batch; none where tables are held that never were in a folder."""
+        kept = self.committed()
+        return kept[-1].notes if kept else {}
+
+    def next_batch(self) -> int:
+        """Smallest id above all committed ones."""
+        return max((batch.id for batch in self.committed()), default=-1) + 1
+
+    def rows(self, name: str) -> int:
+        """Stored rows of a table, by the manifest."""
+        _known(name)
+        found = self._committed().tables.get(name)
+        return found.rows if found else 0
+
+    def data_files(self, name: str) -> list[DataFile]:
+        """Committed files of a table, with the bounds of their columns; none without a manifest.
+
+        Raises
+        ------
+        SourceError
+            There is no such table, or the manifest or the table's log cannot be read.
+        """
+        _known(name)
+        return self._ask(lambda now: now.data_files(name))
+
+    def files(self, name: str, groups: Sequence[str] | None = None) -> list[Place]:
+        """Committed files of a table; without a manifest, those that :func:`read_tables` read.
+
+        Parameters
+        ----------
+        groups : sequence of str, optional
+            Leave out files that hold none of these groups.
+
+        Raises
+        ------
+        SourceError
+            There is no such table, nothing was committed, or a file is reached through a link.
+        """
+        _known(name)
+        return self._ask(lambda now: now.files(name, groups))
+
+    def _now(self) -> FolderVersion:
+        return self.folder.newest() if self._only is None else self._only
+
+    def _ask(self, question: Callable[[FolderVersion], T]) -> T:
+        """The answer of what is read; of a newer version, where files of one were swept."""
+        return once_more(lambda: question(self._now()))
+
+    def _committed(self) -> Manifest:
+        found = self.manifest()
+        if not found.version:
+            raise nothing_committed(self.root)
+        return found
+
+
+def tables_in(root: Place) -> Tables:
+    """Tables of a folder: pinned where it has a manifest, else all of them read now.
+
+    Raises
+    ------
+    SourceError
+        As :func:`read_tables`.
+    """
+    return Tables(root).pinned() if has_manifest(root) else read_tables(root)
+
+
+def read_tables(source: Source) -> Tables:
+    """Tables from a folder of Parquet or from a mapping, all read now.
+
+    Parameters
+    ----------
+    source : path or mapping
+        A folder as the pipeline writes it, or one with the Parquet files of each table in
+        ``<table>/`` or ``<table>.parquet``; or table name -> Arrow table, mapping of columns
+        (sequences or arrays; times as UTC milliseconds or datetimes) or list of row mappings.
+
+    Raises
+    ------
+    SourceError
+        If there is no such folder, it holds none of the tables, a file is unreadable or a column
+        is missing.
+    """
+    if isinstance(source, Mapping):
+        rows = {name: from_memory(name, source[name]) for name in TABLES if name in source}
+        nowhere = dict.fromkeys(TABLES, ())
+        return Tables(Path(), Held(Known(Path()), plain=nowhere, rows=rows))
+    root = place_of(source)
+    if not root.is_dir():
+        line = holdfast_line("history", "-b", SERVERS, "-o", str(root))
+        raise SourceError(f"{root}: no such folder; expected one with tables (`{line}`)")
+
+    def read() -> Held:
+        now = Folder(root).newest() if has_manifest(root) else plain_files(root)
+        return now.hold()
+
+    found = once_more(read)
+    if not any(name in found for name in ("generations", "lag", "rebalances", "assignments")):
+        line = holdfast_line("history", "-b", SERVERS, "-o", FOLDER)
+        raise SourceError(
+            f"{root}: no tables here, and not a dump; expected folders such as generations/ and "
+            f"assignments/ (write them with `{line}`)"
+        )
+    return Tables(root, found)
+
+
+def open_tables(path: Place | str) -> Tables:
+    """Tables that an earlier run wrote; a table is read when it is used.
+
+    Raises
+    ------
+    SourceError
+        There are none.
+    """
+    tables = Tables(place_of(path).absolute())
+    if not tables.batches():
+        raise SourceError(f"{path} holds no committed batch")
+    return tables
+
+
+def _known(name: str) -> Table:
+    if name not in TABLES:
+        raise SourceError(f"no table {name!r}; there are {', '.join(TABLES)}")
+    return TABLES[name]

@@ -1,0 +1,238 @@
+"""A folder of a local or shared file system as a place of tables.
+
+**Rules.** A file is on the disk before anything names it, and its folder after the name stands in
+it. So it is written by these few lines and not by ``obstore``, whose local ``put`` renames a file
+that was never brought to the disk (as ``strace`` shows).
+
+**Strategy.** ``create`` is a hard link to a finished draft: the link fails where the name is there,
+on local disks and on NFS alike. Where there are no hard links, a check and a rename stand in for
+it, which does not keep two writers apart that create a name at the same moment. ``clear`` opens
+folders without following a link, and deletes below that open folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import SourceError
+from holdfast.fleet.tables.storage.private import create_private, make_private_folder, open_private
+from holdfast.fleet.tables.storage.store import Store, draft_name
+
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+_NOT_THERE: Final = (FileNotFoundError, NotADirectoryError)
+
+
+@dataclass(frozen=True, slots=True)
+class Disk(Store):
+    """A folder, or a file in one.
+
+    Parameters
+    ----------
+    root : Path
+        ``create`` and ``replace`` make it where it is not there.
+    """
+
+    root: Path
+
+    def name_of(self, name: str) -> str:
+        return str(self.root / name)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self.root / name).read_bytes()
+        except _NOT_THERE:
+            return None
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self.root / folder))  # noqa: PTH208 (names are wanted)
+        except _NOT_THERE:
+            return []
+
+    def files_below(self, folder: str = "") -> Iterator[tuple[str, int]]:
+        for path in sorted((self.root / folder).rglob("*")):
+            if path.is_file():
+                yield path.relative_to(self.root).as_posix(), path.stat().st_mtime_ns
+
+    def size(self, name: str = "") -> int:
+        return (self.root / name).stat().st_size
+
+    def written_ns(self, name: str = "") -> int:
+        try:
+            return (self.root / name).stat().st_mtime_ns
+        except _NOT_THERE:
+            return 0
+
+    def stamp(self, name: str) -> object:
+        try:
+            with (self.root / name).open("rb") as file:  # NFS asks its server at each opening
+                status = os.fstat(file.fileno())
+        except _NOT_THERE:
+            return None
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
+    def create(self, name: str, data: bytes) -> bool:
+        with self._draft(name, data) as draft:
+            return _link(draft, self.root / name)
+
+    def check_creates(self, folder: str) -> None:
+        """Nothing to refuse: a link to a name that is there fails."""
+
+    def replace(self, name: str, data: bytes) -> None:
+        path = self.root / name
+        with self._draft(name, data) as draft:
+            draft.replace(path)
+        sync_folder(path.parent)
+
+    def delete(self, name: str) -> None:
+        (self.root / name).unlink(missing_ok=True)
+
+    def make_folder(self) -> None:
+        make_private_folder(self.root)
+
+    def remove_folder(self) -> None:
+        if not self.root.is_symlink():
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    def clear(
+        self, folder: str, is_part: Callable[[str], bool], is_due: Callable[[str, int], bool]
+    ) -> None:
+        with _opened(self.root / folder) as found:
+            if found is None:
+                return
+            for part in sorted(filter(is_part, os.listdir(found))):  # noqa: PTH208
+                _clear(found, part, folder, is_due)
+        with suppress(OSError):  # it is not empty
+            os.rmdir(self.root / folder)  # noqa: PTH106
+
+    def refuse_links(self, names: Sequence[str]) -> None:
+        inside = os.path.realpath(self.root)
+        files = [self.root / name for name in names]
+        for folder in dict.fromkeys(file.parent for file in files):
+            expected = os.path.join(inside, *folder.relative_to(self.root).parts)  # noqa: PTH118
+            if os.path.realpath(folder) != expected:
+                raise _leads_outside(folder, self.root)
+        for file in files:
+            if file.is_symlink():
+                raise _leads_outside(file, self.root)
+
+    def sync(self, names: Sequence[str]) -> None:
+        files = [self.root / name for name in names]
+        sync_all(files)
+        for folder in dict.fromkeys(file.parent.parent for file in files):
+            sync_folder(folder)
+        if files:
+            sync_folder(self.root)
+
+    def readable(self) -> Path:
+        return self.root
+
+    @contextmanager
+    def writable(self) -> Iterator[Path]:
+        yield create_private(self.root)
+
+    def telling(self, done: str) -> nullcontext[None]:
+        return nullcontext()
+
+    @contextmanager
+    def _draft(self, name: str, data: bytes) -> Iterator[Path]:
+        """A finished draft beside a file, in folders that are on the disk; it is gone after it."""
+        path = self.root / name
+        inside = path.relative_to(self.root).parts[:-1]
+        folders = [self.root.joinpath(*inside[:i]) for i in range(len(inside) + 1)]
+        new = [folder for folder in folders if not folder.is_dir()]
+        make_private_folder(path.parent)
+        for folder in new:
+            sync_folder(folder.parent)
+        draft = path.with_name(draft_name())
+        try:
+            with open_private(draft, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            yield draft
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def sync_all(files: Iterable[Path]) -> None:
+    """Wait until files are on the disk, then the folders that name them."""
+    folders: dict[Path, None] = {}
+    for file in files:
+        _sync(file, os.O_RDONLY)
+        folders[file.parent] = None
+    for folder in folders:
+        sync_folder(folder)
+
+
+def _sync(path: Path, flags: int) -> None:
+    fd = os.open(path, flags)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _link(draft: Path, path: Path) -> bool:
+    """Give a finished draft its name; False where the name is there."""
+    try:
+        path.hardlink_to(draft)
+    except FileExistsError:
+        # An NFS client that sends the call again hears that its own link is there.
+        return path.exists() and path.samefile(draft)
+    except FileNotFoundError:
+        return False  # this process stood still for so long that its draft was deleted
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if path.exists():
+            return False
+        draft.rename(path)
+    sync_folder(path.parent)
+    return True
+
+
+def _leads_outside(path: Path, root: Path) -> SourceError:
+    return SourceError(f"{path} is a link, which may lead outside of the folder {root}")
+
+
+def _clear(above: int, part: str, inside: str, is_due: Callable[[str, int], bool]) -> None:
+    """Delete the files of a folder that are due, and the folder if it is empty then."""
+    with _opened(Path(part), above) as folder:
+        if folder is None:
+            return
+        for file in sorted(os.listdir(folder)):  # noqa: PTH208
+            status = os.stat(file, dir_fd=folder, follow_symlinks=False)
+            is_plain = stat.S_ISREG(status.st_mode)
+            if is_plain and is_due(f"{inside}/{part}/{file}", status.st_mtime_ns):
+                with suppress(FileNotFoundError):
+                    os.unlink(file, dir_fd=folder)
+    with suppress(OSError):  # it is not empty
+        os.rmdir(part, dir_fd=above)
+
+
+@contextmanager
+def _opened(path: Path, above: int | None = None) -> Iterator[int | None]:
+    """A folder, open; None where it is not there, not a folder, or a link."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+    except OSError:
+        yield None
+        return
+    try:
+        yield fd
+    finally:
+        os.close(fd)

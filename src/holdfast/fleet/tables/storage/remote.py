@@ -1,0 +1,261 @@
+"""Object stores (S3, Google, Azure) and HDFS as places of tables.
+
+**Rules.** A file is there whole or not at all. What decides a commit is ``create``, which a store
+does for one caller only; a store that says so and does not is found out when a writer begins, and
+refused. An answer that is lost is looked up. What a store refuses is one line, which names the
+file.
+
+**Strategy.** Arrow reads, lists, deletes and carries Parquet. What it has not is a small file that
+is written at once, and only where none is: on an object store ``obstore`` does that, and on HDFS
+a draft that is renamed.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from holdfast.errors import SourceError
+from holdfast.fleet.tables.storage.clients import filesystem, hdfs_client, put, telling
+from holdfast.fleet.tables.storage.store import Store, draft_name
+
+
+@dataclass(frozen=True, slots=True)
+class Remote(Store):
+    """What object stores and HDFS share.
+
+    Parameters
+    ----------
+    root : str
+        Scheme and bucket, container or name node: ``s3://bucket``.
+    folder : str
+        Place on it, without slashes at its ends.
+    """
+
+    root: str
+    folder: str
+
+    n_requests = 16
+    clock_ns = 2 * 10**9
+    replaces_at_once = False  # Arrow asks for the size first, and for the bytes afterwards
+
+    def name_of(self, name: str) -> str:
+        key = self._key(name)
+        return f"{self.root}/{key}" if key else self.root
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            with (
+                telling(self.name_of(name), "read"),
+                self._system.open_input_file(self._path(name)) as file,
+            ):
+                data: bytes = file.read()
+        except FileNotFoundError:
+            return None
+        return data
+
+    def names(self, folder: str) -> list[str]:
+        return sorted(about.base_name for about in self._listed(folder))
+
+    def is_file(self) -> bool:
+        """Whether the place is a file."""
+        return bool(self._about().is_file)
+
+    @abstractmethod
+    def is_folder(self) -> bool:
+        """Whether the place is a folder: on an object store, whether a name begins with it."""
+
+    def size(self, name: str = "") -> int:
+        about = self._about(name)
+        if about.size is None:
+            raise FileNotFoundError(2, "no such file", self.name_of(name))
+        return int(about.size)
+
+    def create(self, name: str, data: bytes) -> bool:
+        try:
+            with telling(self.name_of(name), "written"):
+                made = self._put(name, data, anew=True)
+        except SourceError:
+            with suppress(SourceError):
+                if self.read(name) == data:
+                    return True
+            raise
+        # A client that sends its request again hears that its own file is there.
+        return made or self.read(name) == data
+
+    def check_creates(self, folder: str) -> None:
+        probe = f"{folder}/{draft_name()}"
+        try:
+            if self.create(probe, b"1") and self.create(probe, b"2"):
+                raise SourceError(
+                    f"{self.name_of('')}: this store writes over a file that is there, though it "
+                    "was told not to (If-None-Match): two writers could not be kept apart, so "
+                    "tables are not written there; use a newer version of the store, or another "
+                    "one"
+                )
+        finally:
+            self.delete(probe)
+
+    def replace(self, name: str, data: bytes) -> None:
+        with telling(self.name_of(name), "written"):
+            self._put(name, data, anew=False)
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Give the file this content at once, by what every reader has installed."""
+
+    def delete(self, name: str) -> None:
+        with suppress(FileNotFoundError), telling(self.name_of(name), "deleted"):
+            self._system.delete_file(self._path(name))
+
+    def make_folder(self) -> None:
+        """Nothing to make: an object store has no folders."""
+
+    def remove_folder(self) -> None:
+        with suppress(FileNotFoundError), telling(self.name_of(""), "deleted"):
+            self._system.delete_dir(self._path(""))
+
+    def clear(
+        self, folder: str, is_part: Callable[[str], bool], is_due: Callable[[str, int], bool]
+    ) -> None:
+        due = []
+        for name, written_ns in self.files_below(folder):  # one listing tells of all folders
+            if is_part(name.split("/")[-2]) and is_due(name, written_ns):
+                due.append(name)
+        self.each(self.delete, due)
+
+    def refuse_links(self, names: Sequence[str]) -> None:
+        """Nothing to refuse: no store that we know follows links out of itself."""
+
+    def sync(self, names: Sequence[str]) -> None:
+        """Nothing to wait for: a store keeps what it has answered for."""
+
+    def readable(self) -> Any:
+        with self.telling("read"):
+            return self._system.open_input_file(self._path(""))
+
+    @contextmanager
+    def writable(self) -> Iterator[Any]:
+        with self.telling("written"):
+            stream = self._system.open_output_stream(self._path(""))
+        # A stream that is merely forgotten sends its last bytes when it is collected, and an
+        # error then hangs: it is closed here.
+        try:
+            yield stream
+        except BaseException:
+            with suppress(Exception):  # what is told is why the block failed
+                stream.close()
+            raise
+        with self.telling("written"):
+            stream.close()
+
+    def telling(self, done: str) -> AbstractContextManager[None]:
+        return telling(self.name_of(""), done)
+
+    @property
+    def _system(self) -> Any:
+        with self.telling("opened"):
+            return filesystem(self.root)
+
+    def _key(self, name: str) -> str:
+        return "/".join(part for part in (self.folder, name.strip("/")) if part)
+
+    @abstractmethod
+    def _path(self, name: str) -> str:
+        """A name as Arrow has it."""
+
+    @abstractmethod
+    def _put(self, name: str, data: bytes, *, anew: bool) -> bool:
+        """Write a file at once; False where it is to be made anew and is there."""
+
+    def _about(self, name: str = "") -> Any:
+        with telling(self.name_of(name), "found"):
+            return self._system.get_file_info(self._path(name))
+
+    def _listed(self, folder: str, *, recursive: bool = False) -> Any:
+        from pyarrow.fs import FileSelector
+
+        wanted = FileSelector(self._path(folder), allow_not_found=True, recursive=recursive)
+        with telling(self.name_of(folder), "listed"):
+            return self._system.get_file_info(wanted)
+
+
+class Objects(Remote):
+    """A place on S3, Google or Azure."""
+
+    def is_folder(self) -> bool:
+        return bool(self._listed(""))
+
+    def files_below(self, folder: str = "") -> Iterator[tuple[str, int]]:
+        above = len(self._path("")) + 1
+        for about in self._listed(folder, recursive=True):
+            if about.is_file:
+                yield str(about.path)[above:], int(about.mtime_ns or 0)
+
+    def written_ns(self, name: str = "") -> int:
+        return int(self._about(name).mtime_ns or 0)
+
+    def write(self, data: bytes) -> None:
+        with self.writable() as file, self.telling("written"):
+            file.write(data)
+
+    def _path(self, name: str) -> str:
+        bucket = self.root.partition("://")[2].partition("@")[0]
+        return f"{bucket}/{self._key(name)}".rstrip("/")
+
+    def _put(self, name: str, data: bytes, *, anew: bool) -> bool:
+        return put(self.root, self._key(name), data, anew=anew)
+
+
+class Hdfs(Remote):
+    """A place on HDFS; of times Arrow's handler of it tells nothing, so its own client is asked."""
+
+    def is_folder(self) -> bool:
+        return str(self._about().type.name) == "Directory"
+
+    def files_below(self, folder: str = "") -> Iterator[tuple[str, int]]:
+        above = len(self._path("").rstrip("/")) + 1
+        with suppress(FileNotFoundError), telling(self.name_of(folder), "listed"):
+            for told in list(self._client.list_status(self._path(folder), True)):
+                if not told.isdir:
+                    yield urlsplit(str(told.path)).path[above:], _ns_of(told)
+
+    def written_ns(self, name: str = "") -> int:
+        with suppress(FileNotFoundError), telling(self.name_of(name), "found"):
+            return _ns_of(self._client.get_file_info(self._path(name)))
+        return 0
+
+    def make_folder(self) -> None:
+        with self.telling("made"):
+            self._system.create_dir(self._path(""), recursive=True)
+
+    def write(self, data: bytes) -> None:
+        self.replace("", data)
+
+    @property
+    def _client(self) -> Any:
+        return hdfs_client(self.root)
+
+    def _path(self, name: str) -> str:
+        return f"/{self._key(name)}"
+
+    def _put(self, name: str, data: bytes, *, anew: bool) -> bool:
+        """Rename a draft, which the name node does for one caller only."""
+        path = self._path(name)
+        draft = f"{path.rpartition('/')[0]}/{draft_name()}"
+        with self._client.create(draft) as file:
+            file.write(data)
+        try:
+            self._client.rename(draft, path, overwrite=not anew)
+        except FileExistsError:
+            self._client.delete(draft)
+            return False
+        return True
+
+
+def _ns_of(told: Any) -> int:
+    return int(told.modification_time) * 1_000_000

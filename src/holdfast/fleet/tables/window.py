@@ -1,0 +1,77 @@
+"""A part of a history in time: what happened from one moment to another.
+
+**Rules.** Rows of what happened are those between the two moments. The generation that stood at the
+first moment stays, as of that moment, with its members and what they owned: it is no rebalance of
+the window. Lag is of the moment when log ends were read, so a window that ends earlier has none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.columns.values import codes, ints
+from holdfast.fleet.tables.reading import Tables
+
+STANDING: Final = ("generations", "members", "assignments")
+"""Tables with a row for as long as a generation stands."""
+
+
+def within(tables: Tables, since_us: int | None, until_us: int | None) -> Tables:
+    """Tables of a window of time, held in memory.
+
+    Parameters
+    ----------
+    since_us, until_us : int, optional
+        First and last moment in microseconds since 1970; None for no limit.
+    """
+    if since_us is None and until_us is None:
+        return tables
+    tables = tables.hold()
+    held = {name: tables.stored(name) for name in TABLES}
+    low = -1 if since_us is None else since_us
+    high = np.iinfo(np.int64).max if until_us is None else until_us
+    standing = _standing(held["generations"], low)
+    found = {
+        name: rows
+        if name == "lag"
+        else _cut(rows, low, high, standing if name in STANDING else frozenset())
+        for name, rows in held.items()
+    }
+    if until_us is not None:
+        found["lag"] = held["lag"].slice(0, 0)
+    return tables.holding(found)
+
+
+Settled = tuple[str, int, int]
+"""Group, generation, and microseconds."""
+
+
+def _keys(rows: pa.Table) -> list[Settled]:
+    groups, names = codes(rows, "group")
+    numbers, times = ints(rows, "generation").tolist(), ints(rows, "timestamp").tolist()
+    return [(names[g], n, t) for g, n, t in zip(groups.tolist(), numbers, times, strict=True)]
+
+
+def _standing(generations: pa.Table, low: int) -> frozenset[Settled]:
+    """The last generation of each group before a moment."""
+    last: dict[str, Settled] = {}
+    for key in _keys(generations):
+        if key[2] < low and (key[0] not in last or last[key[0]][2] <= key[2]):
+            last[key[0]] = key
+    return frozenset(last.values())
+
+
+def _cut(rows: pa.Table, low: int, high: int, standing: frozenset[Settled]) -> pa.Table:
+    """Rows in the window, and those of standing generations as of its first moment."""
+    time = ints(rows, "timestamp")
+    inside = (time >= low) & (time <= high)
+    if standing:
+        stands = np.asarray([key in standing for key in _keys(rows)], np.bool_)
+        place = rows.schema.get_field_index("timestamp")
+        moved = pa.array(np.where(stands, low, time)).cast(rows.schema.field(place).type)
+        rows, inside = rows.set_column(place, rows.schema.field(place), moved), inside | stands
+    return rows.filter(pa.array(inside))

@@ -1,0 +1,215 @@
+"""holdfast's eager assignors for the stock aiokafka.
+
+::
+
+    sticky = [Sticky()]
+    consumer = AIOKafkaConsumer("orders", group_id="etl", partition_assignment_strategy=sticky)
+
+**Rules.** aiokafka has the eager protocol only: cooperative assignors and designs are refused. An
+instance belongs to one consumer and keeps its own state. (aiokafka's own sticky assignor keeps its
+state on the class, so two consumers of one process overwrite each other.) No private part of the
+client is touched. A claim is the last assignment, without a generation: aiokafka tells an assignor
+none.
+
+**Strategy.** aiokafka gives a leader only the topics and user data of each member; an eager
+assignor needs no more. Every claim has generation -1, so these claims are all of one age
+(:mod:`holdfast.core.assignors.claims`, rules 2 and 3):
+
+- A member that stops gives no claim, and a process that begins claims nothing. So in a bounce no
+  partition is claimed twice, and members keep what they have.
+- A member that was away while others took its partitions, and did not stop, still claims them.
+  Then two members claim a partition alike, and no member owns it: it may move. It still gets one
+  owner, and the balance is the same.
+- Beside members that know their generation (Java, ``holdfast.aiokafka``), a claim at -1 counts
+  where nobody else claims the partition. Java's leaders before KAFKA-14639 drop it.
+- A leader does not know the generation of its round either. A claim of a generation that cannot
+  exist yet counts as the newest, and again costs no more than moves.
+
+References: KIP-54, KIP-341 (generations of claims), KAFKA-14639 (claims of older generations).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+
+from holdfast.cluster.login_log import hide_logins
+from holdfast.core.assignors.registry import find
+from holdfast.core.machine.actions import ComputeAssignment
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader import designs
+from holdfast.core.machine.leader.embedded import MemberView
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.offers import Offered, assignor_of
+from holdfast.core.machine.policies import DESIGNS
+from holdfast.core.model.limits import NO_GENERATION
+from holdfast.core.model.partitions import Resource
+from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
+from holdfast.errors import ConfigError
+from holdfast.members.member.lag_source import TIMEOUT_MS, AskedInTime, LagSource
+from holdfast.members.own_assignors import check_group, resolve
+
+__all__ = ["AiokafkaAssignor", "Range", "RoundRobin", "Sticky", "assignor"]
+
+log = logging.getLogger(__name__)
+hide_logins()
+
+
+class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
+    """One eager assignor of the registry, as aiokafka calls it.
+
+    Parameters
+    ----------
+    name : str or Assignor
+        A name of the registry, a Java class, an eager assignor of your own or the dotted name of
+        its factory.
+    lags : LagSource, optional
+        Takes partition counts, gives the leader ``{topic: [messages behind of each partition]}``:
+        a function, or :meth:`~holdfast.members.member.broker_lags.BrokerLags.connect`, whose
+        ``auto.offset.reset`` should be the consumer's.
+    lag_timeout_ms : int
+        How long the client's event loop may wait for it; then the round is planned by counts.
+    **options
+        Those of the assignor.
+
+    Attributes
+    ----------
+    spoken : Assignor
+        What writes, plans and reads.
+
+    Raises
+    ------
+    ConfigError
+        An unknown or cooperative assignor, or an unknown option.
+    """
+
+    def __init__(
+        self,
+        name: str | designs.Assignor,
+        *,
+        lags: LagSource | None = None,
+        lag_timeout_ms: int = TIMEOUT_MS,
+        **options: Any,
+    ):
+        self.spoken: designs.Assignor = _eager(resolve(name), options)
+        self._ask = None if lags is None else AskedInTime(lags, lag_timeout_ms)
+        self._last: frozenset[Resource] = frozenset()
+        self._written_at = time.monotonic()
+
+    @property
+    def name(self) -> str:
+        """Protocol name in JoinGroup."""
+        return self.spoken.name
+
+    def metadata(self, topics: Iterable[str]) -> bytes:
+        """Bytes of this member's subscription.
+
+        Raises
+        ------
+        LocalProtocolError
+            If the assignor needs the group's id and was not given it.
+
+        References: KIP-341 (a claim outlives lost membership).
+        """
+        check_group(self.spoken)
+        self._written_at = time.monotonic()
+        return self.spoken.subscribe(
+            MemberView(
+                topics=tuple(sorted(topics)),
+                owned=(),
+                previous=tuple(sorted(self._last)),
+                generation=NO_GENERATION,
+                mode=RebalanceMode.EAGER,
+            )
+        )
+
+    def on_assignment(self, assignment: Any) -> None:
+        """Remember the assignment: the next subscription claims it."""
+        self._last = frozenset((tp.topic, tp.partition) for tp in assignment.partitions())
+
+    def assign(self, cluster: Any, members: Mapping[str, Any]) -> dict[str, bytes]:
+        """Take the leader's turn: bytes of every member's assignment."""
+        topics = sorted({topic for member in members.values() for topic in member.subscription})
+        found = {topic: cluster.partitions_for_topic(topic) for topic in topics}
+        counts = {topic: max(numbers) + 1 for topic, numbers in found.items() if numbers}
+        computed = designs.compute(
+            [self.spoken],
+            ComputeAssignment(
+                token=0,
+                generation=NO_GENERATION,
+                protocol_name=self.name,
+                members=tuple(
+                    JoinedMember(member_id=member_id, metadata=_subscription(metadata))
+                    for member_id, metadata in sorted(members.items())
+                ),
+                partitions=tuple(counts.items()),
+                member_id="",
+                waited_ms=round((time.monotonic() - self._written_at) * 1000),
+                unbroken=False,
+            ),
+            lags=None if self._ask is None else self._ask(counts),
+        )
+        if computed.failure is not None:
+            log.error("%s: no plan, partitions go by range: %s", self.name, computed.failure)
+        for note in computed.notes:
+            log.warning("%s: %s", self.name, note)
+        return dict(computed.assignments)
+
+
+def _eager(given: Offered, options: Mapping[str, Any]) -> designs.Assignor:
+    """The assignor, if aiokafka can run it."""
+    if not isinstance(given, str):
+        if options:
+            raise ConfigError(
+                f"{given.name}: it takes no options, found {', '.join(sorted(options))}"
+            )
+        if RebalanceMode.EAGER in given.modes:
+            return given
+    elif given not in DESIGNS and not find(given).cooperative:
+        return assignor_of(given, options)
+    name = given if isinstance(given, str) else given.name
+    raise ConfigError(
+        f"{name} is cooperative and aiokafka runs eager assignors alone: use 'sticky', or "
+        "holdfast.aiokafka"
+    )
+
+
+def _subscription(metadata: Any) -> bytes:
+    """The version 0 part of a subscription, which is all that aiokafka reads."""
+    return encode_subscription(
+        Subscription(
+            version=0, topics=tuple(metadata.subscription), user_data=metadata.user_data or None
+        )
+    )
+
+
+def assignor(
+    name: str | designs.Assignor, *, lags: LagSource | None = None, **options: Any
+) -> AiokafkaAssignor:
+    """Any eager assignor of the registry; parameters as for :class:`AiokafkaAssignor`."""
+    return AiokafkaAssignor(name, lags=lags, **options)
+
+
+class Sticky(AiokafkaAssignor):
+    """Best balance, fewest moves; Java's ``sticky``."""
+
+    def __init__(self) -> None:
+        super().__init__("sticky")
+
+
+class Range(AiokafkaAssignor):
+    """Java's ``range``."""
+
+    def __init__(self) -> None:
+        super().__init__("range")
+
+
+class RoundRobin(AiokafkaAssignor):
+    """Java's ``roundrobin``."""
+
+    def __init__(self) -> None:
+        super().__init__("roundrobin")

@@ -1,0 +1,570 @@
+"""``holdfast.Consumer``: a group member over real connections, with records from librdkafka.
+
+**Rules.** The join happens in the background: records keep coming while the group rebalances. A
+list that :meth:`Consumer.poll` returned counts as processed when the application calls it again. It
+is committed every ``auto.commit.interval.ms`` and before any hand-over. If an error ends the
+``with`` block, the next owner reads the last list again. Callbacks run inside
+:meth:`Consumer.poll` and :meth:`Consumer.close`, on the caller's thread. What the application holds
+and cannot commit any more is an error (:mod:`holdfast.members.seat.progress`): ``commit`` and
+``close`` raise it, and the commits of the poll loop write it to the log.
+
+**Strategy.** The member has a seat whose client is librdkafka
+(:mod:`holdfast.members.seat.in_poll`, :mod:`holdfast.members.consumer_hands`); this class, on the
+application's thread, polls in short slices, has callbacks run between them, and closes in order.
+
+References: KIP-429, KIP-62, KIP-345; Incremental Cooperative Rebalancing, "Member process".
+"""
+
+from __future__ import annotations
+
+import queue
+import re
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
+
+from holdfast.cluster.settings import Settings
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.model.partitions import Resource
+from holdfast.errors import AdapterError, HoldfastError, LocalProtocolError
+from holdfast.members.arguments import (
+    check_listener,
+    check_offsets,
+    checked_names,
+    checked_pairs,
+    checked_pattern,
+    checked_seconds,
+)
+from holdfast.members.consumer_hands import ConsumerHands
+from holdfast.members.consumer_questions import ConsumerQuestions, TopicPartition, as_offsets
+from holdfast.members.drop_in.confluent.turns import SLICE_S
+from holdfast.members.member.closing import Closing
+from holdfast.members.member.end_signals import EndSignals
+from holdfast.members.member.errands import to_the_end
+from holdfast.members.member.metadata_watch import Matches
+from holdfast.members.member.metrics import MemberMetrics
+from holdfast.members.member.offsets import Offsets
+from holdfast.members.member.readiness import clear_ready_file
+from holdfast.members.seat.commits import CommitAsker, loss_of
+from holdfast.members.seat.hands import Wishes
+from holdfast.members.seat.in_hand import NOTHING, InHand
+from holdfast.members.seat.in_poll import InPoll
+from holdfast.members.seat.membership import Membership
+
+if TYPE_CHECKING:
+    from holdfast.members.member.parts import MemberParts
+
+_WISHES = Wishes(hears_nothing_new=True, error_stops_commit=True)
+
+_Self = TypeVar("_Self", bound="Consumer")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _inside(
+    method: Callable[Concatenate[_Self, _P], _T],
+) -> Callable[Concatenate[_Self, _P], _T]:
+    """Mark a call of the application: a close that comes meanwhile waits for it."""
+
+    @wraps(method)
+    def call(self: _Self, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return self._closing.inside(lambda: method(self, *args, **kwargs))
+
+    return cast("Callable[Concatenate[_Self, _P], _T]", call)
+
+
+class RebalanceListener(Protocol):
+    """Callbacks of KIP-429; any of them may be missing."""
+
+    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+        """Take over these new partitions; called in every round."""
+
+    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        """Give these up: flush their state; offsets are committed right after."""
+
+    def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+        """These are lost already; another member may be reading them.
+
+        A listener without this gets ``on_partitions_revoked`` in its place.
+        """
+
+
+class Consumer(ConsumerQuestions):
+    """A consumer of topics in a group.
+
+    Parameters
+    ----------
+    config : mapping of str to object
+        Kafka's keys, spelled exactly, and ``holdfast.*`` (see
+        :mod:`holdfast.cluster.settings`). ``bootstrap.servers`` and ``group.id`` are required.
+
+    Attributes
+    ----------
+    assignors : tuple of Assignor
+        What the consumer offers to its group, in order of preference.
+
+    Raises
+    ------
+    ConfigError
+        For a key that is unknown, a value that is out of range, or assignors that do not go
+        together.
+    SourceError
+        If no broker answers at :meth:`subscribe`.
+
+    Notes
+    -----
+    Not thread-safe: one thread polls, as with every Kafka consumer.
+
+    Examples
+    --------
+    ::
+
+        with Consumer({"bootstrap.servers": "...", "group.id": "etl"}) as consumer:
+            consumer.subscribe(["orders"])
+            for batch in consumer:
+                handle(batch)
+    """
+
+    def __init__(self, config: Mapping[str, object]):
+        # The leader's code is loaded here, not with the client's module.
+        from holdfast.members.member.membership import assignors_of
+
+        self._settings = Settings.parse(config)
+        self.assignors = assignors_of(self._settings)
+        clear_ready_file(self._settings)
+        self._seat: InPoll | None = None
+        self._hands: ConsumerHands
+        self._listener: RebalanceListener | None = None
+        self._in_hand = InHand()
+        self._closing = Closing(self._end)
+        self.signals = EndSignals()
+        self._handles_signals: bool = self._settings["holdfast.handle.signals"]
+        self._is_stopped = False
+        self._poller = threading.current_thread()  # who polled last
+        self._is_seen = True  # whether the application has what the last poll handed out
+        self._in_loop = False  # the application works on a list of the iteration
+        self._ends_with_error = False  # of the application; a close must not hide it
+        self._callback_error: Exception | None = None  # the next call raises it
+        self._has_raised_failure = False
+
+    # Life
+
+    @_inside
+    def subscribe(
+        self,
+        topics: Collection[str] | str | re.Pattern[str],
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Subscribe to topics, or to all that match a pattern; replaces what was subscribed.
+
+        Parameters
+        ----------
+        topics : collection of str, or re.Pattern, or str that begins with ``^``
+            Names, or one pattern that is matched against every topic of the cluster.
+        listener : RebalanceListener, optional
+            Called inside :meth:`poll` and :meth:`close`.
+
+        Raises
+        ------
+        LocalProtocolError
+            If no topic is named, or the listener has none of the three callbacks.
+        """
+        pattern = checked_pattern(topics)
+        names = () if pattern is not None else checked_names(topics)
+        check_listener(listener)
+        if self._seat is None:
+            self._check_open()
+            self._sit_down(names, pattern, listener)
+        else:
+            self._listener = listener
+            self._seat.membership.subscribe(names, pattern)
+
+    def _sit_down(
+        self, names: tuple[str, ...], pattern: Matches | None, listener: RebalanceListener | None
+    ) -> None:
+        membership = Membership(self._settings, self.assignors)
+        hands = ConsumerHands(self._settings, weakref.ref(self))
+        hands.seat = seat = InPoll(membership, hands, _WISHES, self._in_hand)
+        self._hands, self._listener, self._in_hand.last = hands, listener, NOTHING
+        weakref.finalize(self, membership.close)
+        self._seat = seat  # a call that is interrupted leaves a member that the next call finds
+        try:
+            membership.join_now(names, pattern)
+        except HoldfastError:
+            self._seat = None
+            hands.close()
+            raise
+
+    def listener_for(self, call: ListenerCall) -> Callable[[list[Resource]], object] | None:
+        """See :class:`~holdfast.members.drop_in.confluent.hands.HasListener`."""
+        method = getattr(self._listener, f"on_partitions_{call.value}", None)
+        if method is None and call is ListenerCall.LOST:
+            method = getattr(self._listener, "on_partitions_revoked", None)
+        if method is None:
+            return None
+        return lambda resources: method([TopicPartition(*tp) for tp in resources])
+
+    @_inside
+    def unsubscribe(self) -> None:
+        """Leave the group; :meth:`subscribe` joins it again."""
+        if self._seat is not None:
+            timeout_s = self._settings.call_timeout_s
+            try:
+                self._leave(self._seat, returns=False, timeout_s=timeout_s)
+            finally:
+                self._seat = None
+
+    def stop(self) -> None:
+        """End the iteration, and a poll that waits; from any thread or signal handler.
+
+        The poll that waits returns an empty list, and later polls return one at once. The list that
+        the application works on counts as processed when :meth:`close` is called.
+        """
+        self._is_stopped = True
+
+    def close(self, timeout: float = 30.0, *, returns: bool = True) -> None:
+        """Hand everything over in order and leave.
+
+        It may be called twice, from another thread, and from a signal handler. Inside a call of
+        this consumer it happens when that call comes out. A list of the iteration that the
+        application still works on is not committed, and neither is one that another thread polled
+        and may work on: the next owners read it again.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds to wait for the hand-over.
+        returns : bool
+            Whether this process comes back soon. A static member that does stays in the group
+            until its session ends; a member that does not says so, and a deferring group
+            (Design II) need not wait for it.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If records were handed out before their partitions were lost, and could not be committed
+            any more, and ``on_partitions_lost`` has not told of that. Everything is closed by then.
+        Exception
+            What a callback raised meanwhile, or before, and no call has raised yet.
+        """
+        self._closing.close(timeout, returns=returns)
+
+    def _end(self, timeout_s: float, returns: bool) -> None:
+        is_elsewhere = self._poller is not threading.current_thread() and self._poller.is_alive()
+        if self._in_loop or is_elsewhere:
+            self._is_seen = False
+        if self._seat is not None:
+            self._leave(self._seat, returns=returns, timeout_s=timeout_s)
+
+    def _leave(self, seat: InPoll, *, returns: bool, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        if not self._is_seen:
+            seat.unprocessed = self._hands.firsts(self._in_hand.last or ())
+        try:
+            to_the_end(lambda: self._hand_over_all(seat, deadline, returns=returns))
+        finally:
+            seat.membership.close()
+            self._hands.close()
+        lost = seat.commits.loss()
+        is_raised = self._ends_with_error or self._has_raised_failure
+        if lost is not None and (is_raised or self._callback_error is not None):
+            if (parts := seat.membership.parts) is not None:
+                parts.note_untold(lost)
+        elif lost is not None:
+            raise lost
+        if not is_raised:
+            self._raise_callback_error()
+
+    def _hand_over_all(self, seat: InPoll, deadline: float, *, returns: bool) -> None:
+        """Have the member leave, and run the callbacks that come until then."""
+        self._note_error(seat.leave(deadline, returns=returns))
+
+    def __enter__(self) -> Self:
+        if self._handles_signals:
+            self.signals.watch()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if error is not None:
+            # The loop has not come back: its list is not processed, and its error goes on.
+            self._is_seen = False
+            self._ends_with_error = True
+        try:
+            self.close()
+        finally:
+            self.signals.end()
+        if error is None:
+            self.signals.raise_caught()
+
+    # Records
+
+    @_inside
+    def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Any]:
+        """Return the next records; what the last call returned counts as processed.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds to wait for the first record; what callbacks take is not counted.
+        max_records : int, optional
+            At most so many; ``max.poll.records`` by default.
+
+        Returns
+        -------
+        list
+            Messages, each a ``confluent_kafka.Message``; maybe none.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the group refused this member for good (fenced, not authorised, no protocol in
+            common), saying what to do.
+        AdapterError
+            If librdkafka failed.
+        Exception
+            What a callback raised; every other callback that was due has run.
+        """
+        seat = self._running(polls=True)
+        self._poller = threading.current_thread()
+        limit = self._settings["max.poll.records"] if max_records is None else max_records
+        deadline = time.monotonic() + checked_seconds(timeout)
+        found: list[Any] = []
+        self._in_hand.last = None
+        try:
+            found = self._polled(seat, limit, deadline)
+            return found if self._is_seen else []
+        finally:
+            self._in_hand.last = found or NOTHING
+
+    def _polled(self, seat: InPoll, limit: int, deadline: float) -> list[Any]:
+        """The next records; what callbacks take is not counted."""
+        while True:
+            began = time.monotonic()
+            self._note_error(seat.come_in())
+            deadline += time.monotonic() - began
+            seat.commit_by_clock()
+            self.signals.raise_caught()
+            self._raise_callback_error()
+            if self._is_stopped or self._closing.has_begun():
+                return []
+            self._hands.starts.look_again(self._hands.client)
+            left_s = max(0.0, deadline - time.monotonic())
+            messages = self._fetched(seat, limit, min(left_s, SLICE_S))
+            if self._closing.has_begun():  # the application does not get these
+                self._is_seen = False
+                return messages
+            if messages or left_s == 0.0:
+                self._count(seat, len(messages))
+                return messages
+            self._raise_failure(seat)
+
+    def _fetched(self, seat: InPoll, limit: int, wait_s: float) -> list[Any]:
+        if self._hands.has_begun():
+            return self._hands.fetch(limit, wait_s)
+        with suppress(queue.Empty):  # the first assignment, most often
+            seat.errands.first(wait_s)
+        return []
+
+    def _count(self, seat: InPoll, n_records: int) -> None:
+        if n_records and (parts := seat.membership.parts) is not None:
+            parts.counters.add("records", n_records)
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        """Yield lists of records, never an empty one, until it is stopped or closed."""
+        while not (self._is_stopped or self._closing.has_begun()):
+            if batch := self.poll():
+                self._in_loop = True
+                try:
+                    yield batch
+                finally:
+                    self._in_loop = False
+
+    def _to_commit(self, seat: InPoll) -> Offsets:
+        """What is handed out; not a list that the application has not seen."""
+        if not self._is_seen:
+            seat.unprocessed = self._hands.firsts(self._in_hand.last or ())
+        return seat.to_commit()
+
+    def _note_error(self, error: BaseException | None) -> None:
+        """Keep what a callback raised until this call, or the next one, raises it."""
+        if isinstance(error, Exception):
+            self._callback_error = self._callback_error or error
+        elif error is not None:
+            raise error
+
+    def _raise_callback_error(self) -> None:
+        error, self._callback_error = self._callback_error, None
+        if error is not None:
+            raise error
+
+    # Offsets
+
+    @_inside
+    def commit(self, offsets: Mapping[tuple[str, int], int] | None = None) -> None:
+        """Commit, and wait until it is done.
+
+        Parameters
+        ----------
+        offsets : mapping of (topic, partition) to int, optional
+            The next offset to read of each; by default everything handed out so far.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the group refused it, or these records were handed out before their partitions were
+            lost: another member owns the partitions, or did so meanwhile. Without ``offsets`` it is
+            raised until ``on_partitions_lost`` has run, or, if there is no such callback, until the
+            application polls after the error. Nothing is committed.
+        AdapterError
+            If no broker answered within ``request.timeout.ms``.
+        LocalProtocolError
+            If the member does not own a partition, or no record can have the offset: the broker
+            would not notice.
+        """
+        seat = self._running()
+        if offsets is None:
+            wanted, asked = self._to_commit(seat), CommitAsker.ALL
+        else:
+            check_offsets(offsets)
+            seat.note()  # what was lost meanwhile is heard of by this call
+            wanted, asked = as_offsets(offsets), CommitAsker.NAMED
+        seat.commits.begin(wanted, asked, timeout_s=self._settings.call_timeout_s).result()
+
+    @_inside
+    def committed(
+        self, partitions: Collection[tuple[str, int]]
+    ) -> dict[TopicPartition, int | None]:
+        """Return the group's committed offsets, None where there is none."""
+        wanted = checked_pairs(partitions)
+        found = self._running().ask_places(wanted).result()
+        return {TopicPartition(*tp): found[tp] if found.get(tp, -1) >= 0 else None for tp in wanted}
+
+    @_inside
+    def position(self, partition: tuple[str, int]) -> int | None:
+        """Return the offset of the next record of a partition, None if it is not held."""
+        checked_pairs([partition])
+        seat = self._running()
+        tp = partition[0], partition[1]
+        at = self._hands.position(tp)
+        if at is None and tp in self._owned(seat):
+            return self._hands.places([tp])[tp].offset
+        return at
+
+    @_inside
+    def seek(self, partition: tuple[str, int], offset: int) -> None:
+        """Continue a partition at ``offset``; also from inside ``on_partitions_assigned``.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the partition was lost since the application polled: it holds records from before the
+            loss, and another member may have committed more than these. After a poll it may seek.
+        LocalProtocolError
+            If the member does not own the partition, or no record can have the offset.
+        """
+        seat = self._running()
+        check_offsets({partition: offset})
+        lost = loss_of(seat.progress.in_hand([partition]), seat.progress)
+        if lost is not None:
+            raise lost
+        if partition not in self._owned(seat):
+            raise LocalProtocolError(f"{partition[0]}-{partition[1]} is not this member's")
+        self._hands.seek((partition[0], partition[1]), offset)
+
+    @_inside
+    def pause(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Hand out nothing of these; kept across rebalances that leave them here.
+
+        Raises
+        ------
+        LocalProtocolError
+            If one is no pair of topic and partition, or is not this member's.
+        """
+        seat = self._running()
+        wanted = checked_pairs(partitions)
+        for topic, partition in wanted:
+            if (topic, partition) not in self._owned(seat):
+                raise LocalProtocolError(f"{topic}-{partition} is not this member's")
+        self._hands.pause(wanted)
+
+    @_inside
+    def resume(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Hand these out again."""
+        self._running()
+        self._hands.resume(checked_pairs(partitions))
+
+    @_inside
+    def paused(self) -> set[TopicPartition]:
+        """Return the partitions that are paused."""
+        self._running()
+        return {TopicPartition(*tp) for tp in self._hands.paused}
+
+    # Membership
+
+    def assignment(self) -> set[TopicPartition]:
+        """Return the partitions that this member owns."""
+        return {TopicPartition(*tp) for tp in self._owned(self._running())}
+
+    @staticmethod
+    def _owned(seat: InPoll) -> Collection[Resource]:
+        standing = seat.membership.standing
+        return () if standing is None else standing.owned
+
+    @property
+    def member_id(self) -> str:
+        """Member id given by the coordinator, empty before the first join."""
+        standing = self._seat.membership.standing if self._seat else None
+        return standing.identity.member_id if standing else ""
+
+    @property
+    def generation(self) -> int:
+        """Generation of the group as this member knows it, -1 for none."""
+        standing = self._seat.membership.standing if self._seat else None
+        return standing.identity.generation if standing else -1
+
+    def enforce_rebalance(self, reason: str = "requested by the application") -> None:
+        """Ask for a round (KIP-568)."""
+        host = self._running().membership.host
+        if host is not None:
+            host.rejoin(reason)
+
+    @_inside
+    def metrics(self) -> MemberMetrics:
+        """Return what was counted so far, in Kafka's names where they exist."""
+        return self._member().metrics()
+
+    # Plumbing
+
+    @property
+    def _parts(self) -> MemberParts | None:
+        return None if self._seat is None else self._seat.membership.parts
+
+    def _running(self, *, polls: bool = False) -> InPoll:
+        """The seat; raises the member's failure, for a poll after the waiting callbacks."""
+        self._check_open()
+        if polls and self._closing.has_begun():
+            raise AdapterError("the consumer is closing: a callback may commit, and not poll")
+        seat = self._seat
+        if seat is None:
+            raise LocalProtocolError("subscribe() first")
+        if polls:
+            self._raise_failure(seat)
+        elif (failure := seat.membership.failure) is not None:
+            self._has_raised_failure = True
+            raise failure
+        return seat
+
+    def _raise_failure(self, seat: InPoll) -> None:
+        failure = seat.membership.failure
+        if failure is not None:
+            self._has_raised_failure = True
+            self._note_error(seat.come_in())
+            raise failure
+
+    def _check_open(self) -> None:
+        if self._closing.is_done:
+            raise AdapterError("the consumer is closed")

@@ -1,0 +1,211 @@
+"""What ``holdfast.Consumer`` can be asked about topics and offsets, and commits without waiting.
+
+**Rules.** A question goes to the brokers and waits for at most ``request.timeout.ms``. A seek is
+refused as :meth:`holdfast.Consumer.seek` refuses it. A commit that does not wait is checked as one
+that waits, before it is sent: nothing that this generation does not own goes out.
+
+**Strategy.** :class:`ConsumerQuestions` is a base class of :class:`holdfast.Consumer`; it needs
+nothing but the running parts.
+
+References: Kafka's ``Consumer`` (``offsetsForTimes``, ``beginningOffsets``, ``commitAsync``,
+``groupMetadata``); KIP-447.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.cluster.lookup import EARLIEST, LATEST
+from holdfast.cluster.settings import Settings
+from holdfast.errors import LocalProtocolError
+from holdfast.members.arguments import checked_pairs
+from holdfast.members.consumer_hands import ConsumerHands
+from holdfast.members.member.offsets import Offsets, OffsetToCommit
+from holdfast.members.seat.commits import CommitAsker
+from holdfast.members.seat.in_poll import InPoll
+
+if TYPE_CHECKING:
+    from holdfast.core.machine.member.identity import Identity
+    from holdfast.members.member.parts import MemberParts
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+Answered = Callable[[Mapping[TopicPartition, int], Exception | None], object]
+
+
+def as_offsets(offsets: Mapping[tuple[str, int], int]) -> Offsets:
+    """Offsets of the application, as a commit takes them."""
+    return {(tp[0], tp[1]): OffsetToCommit(at) for tp, at in offsets.items()}
+
+
+def _error_of(done: Future[None]) -> Exception | None:
+    error = done.exception()
+    return error if error is None or isinstance(error, Exception) else None
+
+
+def group_metadata(settings: Settings, identity: Identity) -> bytes:
+    """A member's standing as ``confluent_kafka.Producer.send_offsets_to_transaction`` takes it.
+
+    References: KIP-447; librdkafka, ``rd_kafka_consumer_group_metadata_write``.
+    """
+    instance = settings["group.instance.id"]
+    return b"".join(
+        (
+            b"CGMDv2:",
+            struct.pack("=i", identity.generation),
+            *(text.encode() + b"\0" for text in (settings["group.id"], identity.member_id)),
+            b"\1" if instance is None else b"\0" + instance.encode() + b"\0",
+        )
+    )
+
+
+class ConsumerQuestions:
+    """Questions and commits of a consumer whose parts run."""
+
+    _settings: Settings
+    _hands: ConsumerHands
+
+    def _running(self, *, polls: bool = False) -> InPoll:
+        raise NotImplementedError
+
+    def _member(self) -> MemberParts:
+        parts = self._running().membership.parts
+        assert parts is not None  # a consumer waits for a broker when it subscribes
+        return parts
+
+    def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Any]:
+        """See :meth:`holdfast.Consumer.poll`."""
+        raise NotImplementedError
+
+    def seek(self, partition: tuple[str, int], offset: int) -> None:
+        """See :meth:`holdfast.Consumer.seek`."""
+        raise NotImplementedError
+
+    def poll_one(self, timeout: float = 1.0) -> Any:
+        """Return the next record, None after ``timeout`` seconds; the last one is processed."""
+        found = self.poll(timeout, 1)
+        return found[0] if found else None
+
+    # Topics
+
+    def subscription(self) -> set[str]:
+        """Return the topics of the subscription: for a pattern, those that match now."""
+        return set(self._member().subscribed)
+
+    def list_topics(self) -> dict[str, int]:
+        """Return the number of partitions of every topic that is not internal."""
+        return dict(self._member().lookup.partitions(None).result().counts)
+
+    # Offsets
+
+    def beginning_offsets(
+        self, partitions: Collection[tuple[str, int]]
+    ) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition; one without a leader is missing."""
+        return self._ends(partitions, EARLIEST)
+
+    def end_offsets(self, partitions: Collection[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """Return the offset after the last record that may be read (``isolation.level``)."""
+        return self._ends(partitions, LATEST)
+
+    def _ends(self, partitions: Collection[tuple[str, int]], at: int) -> dict[TopicPartition, int]:
+        wanted = checked_pairs(partitions)
+        if not wanted:
+            return {}
+        found = self._member().lookup.list_offsets(wanted, at).result()
+        return {TopicPartition(*tp): offset for tp, offset in found.items()}
+
+    def offsets_for_times(
+        self, times: Mapping[tuple[str, int], int]
+    ) -> dict[TopicPartition, int | None]:
+        """Return where each partition has its first record of that time or later.
+
+        Parameters
+        ----------
+        times : mapping of (topic, partition) to int
+            Milliseconds since 1970.
+
+        Returns
+        -------
+        dict of TopicPartition to int or None
+            None where every record is older; a partition without a leader is missing.
+
+        Raises
+        ------
+        LocalProtocolError
+            If a time is negative.
+        """
+        for tp, time_ms in times.items():
+            if time_ms < 0:
+                raise LocalProtocolError(
+                    f"{tp[0]}-{tp[1]}: a time is not negative, found {time_ms}"
+                )
+        if not times:
+            return {}
+        found = self._member().lookup.offsets_at(times).result()
+        return {TopicPartition(*tp): at if at >= 0 else None for tp, (at, _) in found.items()}
+
+    def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """Continue these at their first records; everything that is owned where none is named."""
+        self._seek_to(self.beginning_offsets(self._named(partitions)))
+
+    def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """Continue these after their last records; everything that is owned where none is named."""
+        self._seek_to(self.end_offsets(self._named(partitions)))
+
+    def seek_to_committed(self, *partitions: tuple[str, int]) -> None:
+        """Continue these where the group has committed, or by ``auto.offset.reset``."""
+        self._running()
+        found = self._hands.places(self._named(partitions))
+        self._seek_to({tp: place.offset for tp, place in found.items()})
+
+    def _named(self, partitions: Collection[tuple[str, int]]) -> Collection[tuple[str, int]]:
+        return partitions or self._member().host.standing.owned
+
+    def _seek_to(self, offsets: Mapping[Any, int]) -> None:
+        for partition, offset in offsets.items():
+            self.seek(partition, offset)
+
+    # Commits
+
+    def commit_async(
+        self,
+        offsets: Mapping[tuple[str, int], int] | None = None,
+        on_commit: Answered | None = None,
+    ) -> None:
+        """Commit without waiting.
+
+        Parameters
+        ----------
+        offsets : mapping of (topic, partition) to int, optional
+            As for :meth:`holdfast.Consumer.commit`.
+        on_commit : callable, optional
+            Takes the offsets and an error or None. It is called on a thread of the member, and must
+            not call the consumer.
+
+        Raises
+        ------
+        RemoteProtocolError, LocalProtocolError
+            As :meth:`holdfast.Consumer.commit`, for what may not be committed at all.
+        """
+        seat = self._running()
+        asked = CommitAsker.ALL if offsets is None else CommitAsker.NAMED
+        seat.note()
+        wanted = seat.to_commit() if offsets is None else as_offsets(offsets)
+        told = {TopicPartition(*tp): at.offset for tp, at in wanted.items()}
+        sent = seat.commits.begin(wanted, asked, timeout_s=self._settings.call_timeout_s)
+        if wanted and on_commit is not None:
+            sent.add_done_callback(lambda done: on_commit(told, _error_of(done)))
+
+    def group_metadata(self) -> bytes:
+        """Return what fences ``confluent_kafka.Producer.send_offsets_to_transaction`` (KIP-447)."""
+        return group_metadata(self._settings, self._member().host.standing.identity)

@@ -1,0 +1,135 @@
+"""The commits of a ``confluent_kafka.Consumer``, and what its ``on_commit`` hears of them.
+
+**Rules.** ``on_commit`` is called by a later poll, with what was to be committed and an error or
+None: for every commit that did not wait, for automatic ones and for that of a hand-over. While
+there is no subscription, librdkafka commits, and here is only what is due now and then.
+
+References: confluent-kafka-python, ``Consumer.commit``; librdkafka, ``offset_commit_cb``.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import TopicPartition
+
+from holdfast.errors import HoldfastError
+from holdfast.members.drop_in.confluent import codes
+from holdfast.members.drop_in.confluent.hands import LibrdkafkaHands, listed, offsets_of
+from holdfast.members.drop_in.confluent.routing import Routed
+from holdfast.members.member.errands import Errand, Once
+from holdfast.members.member.offsets import Offsets
+from holdfast.members.seat.commits import CommitAsker
+from holdfast.members.seat.in_poll import InPoll
+
+_Original: Any = confluent_kafka.Consumer
+
+
+class CommitCalls:
+    """Commits of one consumer.
+
+    Parameters
+    ----------
+    consumer : confluent_kafka.Consumer
+        Whose they are.
+    hands : LibrdkafkaHands
+        Knows what is stored.
+    routed : Routed
+        The consumer's configuration.
+    on_commit : callable, optional
+        The application's; takes an error or None, and a list.
+    """
+
+    def __init__(
+        self,
+        consumer: Any,
+        hands: LibrdkafkaHands,
+        routed: Routed,
+        on_commit: Callable[..., object] | None,
+    ):
+        self._ref = weakref.ref(consumer)
+        self._hands = hands
+        self._routed = routed
+        self._on_commit = on_commit
+        self._commit_at = time.monotonic() + routed.interval_s
+        self._alone_committed: Offsets = {}
+
+    def commit(self, seat: InPoll, offsets: list[Any] | None, *, waits: bool) -> list[Any] | None:
+        """``Consumer.commit`` of these offsets, or of what is stored."""
+        seat.note()
+        wanted = seat.to_commit() if offsets is None else offsets_of(offsets)
+        asked = CommitAsker.ALL if offsets is None else CommitAsker.NAMED
+        if offsets is None:  # the original tells of the others that there is nothing to commit
+            answer = listed(wanted)
+            answer += [TopicPartition(*tp) for tp in self._hands.assigned_now() - wanted.keys()]
+        else:
+            answer = [_again(part) for part in offsets]
+        answer.sort(key=lambda part: (part.topic, part.partition))
+        try:
+            sent = seat.commits.begin(wanted, asked, timeout_s=seat.settings.call_timeout_s)
+        except HoldfastError as error:
+            if waits:
+                raise codes.commit_failed(error) from error
+            self._put_answer(seat, error, answer)
+            return None
+        if not waits:
+            self.answer_later(seat, sent, answer, is_empty=not wanted)
+            return None
+        try:
+            sent.result()
+        except HoldfastError as error:
+            raise codes.commit_failed(error) from error
+        if not wanted:
+            raise codes.exception(codes.NO_OFFSET, "Commit failed: Local: No offset stored")
+        return answer
+
+    def answer_later(
+        self, seat: InPoll, sent: Future[None], answer: list[Any], *, is_empty: bool = False
+    ) -> None:
+        """Have ``on_commit`` called once the commit is answered."""
+        if is_empty:
+            nothing = codes.exception(codes.NO_OFFSET, "Local: No offset stored")
+            self._put_answer(seat, nothing, answer)
+        elif self._on_commit is not None:
+            sent.add_done_callback(lambda done: self._put_answer(seat, done.exception(), answer))
+
+    def _put_answer(self, seat: InPoll, error: BaseException | None, answer: list[Any]) -> None:
+        """Have ``on_commit`` called by a later poll, as the original does."""
+        if self._on_commit is not None:
+            told = None if error is None else codes.kafka_error(error)
+            seat.errands.put(Errand(Once(partial(self._on_commit, told, answer))))
+
+    def heard_of_last(self, seat: InPoll, offsets: Offsets, error: BaseException | None) -> None:
+        """Call ``on_commit`` for what the member has committed itself."""
+        self._put_answer(seat, error, listed(offsets))
+
+    def alone_by_clock(self, now: float) -> None:
+        """Without a subscription: commit what is stored, if it is time to."""
+        if now >= self._commit_at:
+            self._commit_at = now + self._routed.interval_s
+            self.stored_alone()
+
+    def stored_alone(self) -> None:
+        """Commit what a manual assignment has stored since the last time, without waiting."""
+        if not self._routed.is_automatic:
+            return
+        consumer = self._ref()
+        reached: Offsets = self._hands.stored
+        if self._routed.stores:
+            reached = offsets_of(_Original.position(consumer, _Original.assignment(consumer)))
+        if reached and reached != self._alone_committed:
+            self._alone_committed = dict(reached)
+            _Original.commit(consumer, asynchronous=True)
+
+
+def _again(part: Any) -> Any:
+    """The same place and offset, with what is committed beside it."""
+    epoch = {} if part.leader_epoch is None else {"leader_epoch": part.leader_epoch}
+    beside = epoch if part.metadata is None else {**epoch, "metadata": part.metadata}
+    return TopicPartition(part.topic, part.partition, part.offset, **beside)

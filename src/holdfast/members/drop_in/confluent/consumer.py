@@ -1,0 +1,402 @@
+"""``confluent_kafka.Consumer`` whose group membership is ours; everything else is the original.
+
+**Rules.** The object is a ``confluent_kafka.Consumer``: what this class does not define, and all of
+it while there is no subscription, is the original. While there is one, librdkafka fetches an
+assignment that the member gives it, and never joins the group nor commits. Callbacks, errors and
+codes come where the original has them. Only what this generation owns is committed, and only what
+was handed out. The one name that this class adds is ``_holdfast``: subclasses have names of theirs.
+
+**Strategy.** ``poll`` and ``consume`` call the original in short slices. What is to be done between
+two slices waits as an errand (:mod:`~holdfast.members.drop_in.confluent.group_calls`), so a call
+that finds records costs hardly more than the original's. A call that needs more than one slice has
+its turn alone: a second thread waits until it is over, as with the original.
+
+References: confluent-kafka-python, ``Consumer``; KIP-429; KIP-447.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from time import monotonic
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import OFFSET_INVALID, TopicPartition
+
+from holdfast.errors import ConfigError
+from holdfast.members.consumer_questions import group_metadata
+from holdfast.members.drop_in.confluent import codes, native
+from holdfast.members.drop_in.confluent.error_message import MESSAGES, ErrorMessage
+from holdfast.members.drop_in.confluent.group_calls import GroupCalls, check_kind
+from holdfast.members.drop_in.confluent.routing import INSTALLED, route
+from holdfast.members.drop_in.confluent.turns import SLICE_S, has_gate
+from holdfast.members.member.errands import to_the_end
+from holdfast.members.member.readiness import clear_ready_file
+from holdfast.members.seat.in_hand import NOTHING
+
+_Original: Any = confluent_kafka.Consumer
+_poll = _Original.poll
+_consume = _Original.consume
+_CALLBACKS = ("on_assign", "on_revoke", "on_lost")
+_NO_PARTITION = TopicPartition("any").partition
+
+
+class ConfluentConsumer(confluent_kafka.Consumer):
+    """A drop-in for ``confluent_kafka.Consumer``.
+
+    Parameters
+    ----------
+    *args : dict
+        At most one: librdkafka's keys, ``holdfast.*``, and callbacks, as for the original.
+    **kwargs
+        Keys that are added to it. ``partition.assignment.strategy`` takes every assignor of the
+        registry.
+
+    Raises
+    ------
+    KafkaException
+        With ``_INVALID_ARG`` for a key or value that librdkafka or the member refuses.
+
+    Notes
+    -----
+    See ``docs/clients.md`` for the keys and for what differs from the original on purpose.
+    """
+
+    # None without __init__, which the original takes for closed, and with group.protocol=consumer.
+    _holdfast: GroupCalls | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        if not (args or kwargs):
+            super().__init__()  # raises; with an empty mapping it would miss the group.id
+        if len(args) > 1 or not all(isinstance(a, dict) for a in args):
+            super().__init__(*args, **kwargs)  # raises
+        config = INSTALLED.over({**(args[0] if args else {}), **kwargs})
+        try:
+            routed = route(config)
+        except ConfigError as error:
+            raise codes.exception(codes.INVALID_ARG, str(error)) from None
+        super().__init__(routed.plane)
+        if routed.member is None:
+            if routed.native is not None:
+                native.look(routed.native)
+            return
+        # The leader's code is loaded here, not with the client's module.
+        from holdfast.members.member.membership import assignors_of
+
+        try:
+            settings = routed.settings()
+            assignors = assignors_of(settings)
+            if routed.has_brokers:
+                clear_ready_file(settings)
+        except ConfigError as error:
+            super().close()
+            text = f"Failed to create consumer: {error}"
+            raise codes.exception(codes.INVALID_ARG, text) from None
+        self._holdfast = GroupCalls(self, routed, settings, assignors, config.get("on_commit"))
+
+    # Subscription
+
+    def subscribe(self, topics: Any, *callbacks: Any, **named: Any) -> None:
+        """Subscribe to a list of topics and ``^`` patterns; see the original.
+
+        ``on_assign``, ``on_revoke`` and ``on_lost`` are called with the consumer and a list.
+        """
+        calls = self._holdfast
+        is_odd = not named.keys() <= set(_CALLBACKS) or len(callbacks) > len(_CALLBACKS)
+        if calls is None or is_odd:
+            _Original.subscribe(self, topics, *callbacks, **named)
+            return
+        given = {**dict(zip(_CALLBACKS, callbacks, strict=False)), **named}
+        with calls.turn.mine():
+            _check_open(self)
+            if not isinstance(topics, list):
+                raise TypeError("expected list of topic unicode strings")
+            for name, callback in given.items():
+                if not callable(callback):
+                    raise TypeError(f"{name} expects a callable")
+            calls.subscribe([str(topic) for topic in topics])
+            calls.callbacks = (given.get("on_assign"), given.get("on_revoke"), given.get("on_lost"))
+
+    def unsubscribe(self) -> None:
+        """Leave the group; the callbacks of that come in the next calls, as with the original."""
+        calls = self._holdfast
+        if calls is None or calls.seat is None:
+            _Original.unsubscribe(self)
+            return
+        with calls.turn.mine():
+            _check_open(self)
+            calls.unsubscribe()
+
+    # Records
+
+    def poll(self, timeout: float = -1) -> Any:
+        """Return one message, or None after ``timeout`` seconds; see the original."""
+        calls = self._holdfast
+        if calls is None:
+            return _poll(self, timeout)
+        in_hand = calls.in_hand
+        in_hand.last = found = None
+        try:
+            if monotonic() < calls.due_at and not calls.waiting:
+                found = _poll(self, timeout if 0 <= timeout <= SLICE_S else SLICE_S)
+                if found is not None or 0 <= timeout <= SLICE_S:
+                    return found
+            with calls.turn.mine():
+                found = calls.poll(timeout)
+                return found
+        finally:
+            in_hand.last = NOTHING if found is None else found
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
+        """Return up to ``num_messages`` messages, fewer after ``timeout`` seconds."""
+        calls = self._holdfast
+        if calls is None or calls.polls_alone:
+            found: list[Any] = _consume(self, num_messages, timeout)
+            return found
+        found, calls.in_hand.last = [], None
+        try:
+            if monotonic() < calls.due_at and not calls.waiting:
+                is_short = 0 <= timeout <= SLICE_S
+                found = _consume(self, num_messages, timeout if is_short else SLICE_S)
+                if len(found) == num_messages or is_short:
+                    return found
+            with calls.turn.mine():
+                found = calls.consume(found, num_messages, timeout)
+                return found
+        finally:
+            calls.in_hand.last = tuple(found)
+
+    # The assignment
+
+    def assignment(self) -> list[Any]:
+        """Return what is assigned; see the original."""
+        found: list[Any] = _Original.assignment(self)
+        return found if self._holdfast is None else self._holdfast.hands.starts.hide(found)
+
+    def assign(self, partitions: Any) -> None:
+        """Assign; inside ``on_assign`` it begins what the callback was given. See the original."""
+        calls = self._holdfast
+        if calls is not None:
+            if calls.begins_with(partitions):
+                return
+            calls.replaces("assign")
+        _Original.assign(self, partitions)
+
+    def incremental_assign(self, partitions: Any) -> None:
+        """Add to the assignment; see the original."""
+        calls = self._holdfast
+        if calls is not None:
+            if calls.begins_with(partitions):
+                return
+            check_kind(calls.seat, "incremental_assign", is_step=True)
+        _Original.incremental_assign(self, partitions)
+        if calls is not None and calls.hands.starts.waiting:
+            calls.hands.starts.without(partitions)
+
+    def unassign(self) -> None:
+        """Assign nothing; inside ``on_revoke`` and ``on_lost``, none of what they were given."""
+        calls = self._holdfast
+        if calls is not None:
+            if calls.is_ending() and calls.hands.running is not None:
+                calls.end_some(calls.hands.running.resources)
+                return
+            calls.replaces("unassign")
+        _Original.unassign(self)
+
+    def incremental_unassign(self, partitions: Any) -> None:
+        """Take from the assignment; see the original."""
+        calls = self._holdfast
+        if calls is not None:
+            if calls.is_ending():
+                _Original.position(self, partitions)  # raises for what is no list of partitions
+                calls.end_some({(p.topic, p.partition) for p in partitions})
+                return
+            check_kind(calls.seat, "incremental_unassign", is_step=True)
+            calls.commit_stored_alone()
+            if calls.hands.starts.waiting:
+                partitions = calls.hands.starts.without(partitions)
+        _Original.incremental_unassign(self, partitions)
+        if calls is not None:
+            calls.renewal.forget([(p.topic, p.partition) for p in partitions])
+
+    def pause(self, partitions: Any) -> None:
+        """Hand out nothing of these; see the original."""
+        _Original.pause(self, partitions)
+        if self._holdfast is not None:
+            self._holdfast.pause(partitions, is_paused=True)
+
+    def resume(self, partitions: Any) -> None:
+        """Hand out records of these again; see the original."""
+        _Original.resume(self, partitions)
+        if self._holdfast is not None:
+            self._holdfast.pause(partitions, is_paused=False)
+
+    # Offsets
+
+    def store_offsets(self, *args: Any, **kwargs: Any) -> None:
+        """Store what is to be committed; see the original."""
+        message, offsets = (*args, None, None)[:2]
+        message, offsets = kwargs.get("message", message), kwargs.get("offsets", offsets)
+        if type(message) is ErrorMessage and offsets is None:
+            _check_record(message, "store")  # the original would take it for no message
+        _Original.store_offsets(self, *args, **kwargs)
+        if self._holdfast is None:
+            return
+        for part in [_after(message)] if offsets is None else offsets:
+            self._holdfast.hands.store(part)
+
+    def commit(self, *args: Any, **kwargs: Any) -> Any:
+        """Commit a message, offsets, or what is stored; see the original.
+
+        Raises
+        ------
+        KafkaException
+            ``ILLEGAL_GENERATION`` or ``UNKNOWN_MEMBER_ID`` for what this generation does not own,
+            or what was handed out before a loss; else the original's codes.
+        """
+        calls = self._holdfast
+        if calls is None:
+            return _Original.commit(self, *args, **kwargs)
+        with calls.turn.mine():
+            seat = calls.seat
+            if seat is None or seat.membership.host is None:
+                return _Original.commit(self, *args, **kwargs)
+            _check_open(self)
+            message, offsets, waits = _commit_arguments(*args, **kwargs)
+            if message is not None:
+                offsets = [_after(message)]
+            elif offsets is not None:
+                _Original.position(self, offsets)  # raises for what is no list of partitions
+            return calls.commits.commit(seat, offsets, waits=waits)
+
+    # Questions. They wait for a call of another thread, as the original's do: between two slices of
+    # a poll librdkafka would let them in by chance.
+
+    def position(self, *args: Any, **kwargs: Any) -> Any:
+        """Return how far the application has come; see the original."""
+        with _turn(self._holdfast):
+            return _Original.position(self, *args, **kwargs)
+
+    def seek(self, *args: Any, **kwargs: Any) -> None:
+        """Go on at another offset; see the original."""
+        calls = self._holdfast
+        with _turn(calls):
+            _Original.seek(self, *args, **kwargs)
+            if calls is not None:
+                calls.sought(*args, *kwargs.values())
+
+    def committed(self, *args: Any, **kwargs: Any) -> Any:
+        """Return committed offsets; see the original."""
+        with _turn(self._holdfast):
+            return _Original.committed(self, *args, **kwargs)
+
+    def offsets_for_times(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the first offsets from given times on; see the original."""
+        with _turn(self._holdfast):
+            return _Original.offsets_for_times(self, *args, **kwargs)
+
+    def get_watermark_offsets(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the first and the next offset of a partition; see the original."""
+        with _turn(self._holdfast):
+            return _Original.get_watermark_offsets(self, *args, **kwargs)
+
+    def list_topics(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the cluster's topics; see the original."""
+        with _turn(self._holdfast):
+            return _Original.list_topics(self, *args, **kwargs)
+
+    # Membership
+
+    def memberid(self) -> Any:
+        """Member id given by the coordinator, None before the first join."""
+        found = _Original.memberid(self)  # raises if it is closed
+        standing = None if self._holdfast is None else self._holdfast.standing
+        return found if standing is None else standing.identity.member_id or None
+
+    def consumer_group_metadata(self) -> Any:
+        """Return what fences ``Producer.send_offsets_to_transaction``: this member's generation.
+
+        References: KIP-447; librdkafka, ``rd_kafka_consumer_group_metadata_write``.
+        """
+        found = _Original.consumer_group_metadata(self)
+        calls = self._holdfast
+        if calls is None or calls.standing is None:
+            return found
+        return group_metadata(calls.settings, calls.standing.identity)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Log in with these from the next connection on, to fetch and as a member."""
+        _Original.set_sasl_credentials(self, username, password)
+        if self._holdfast is not None:
+            self._holdfast.log_in_as(username, password)
+
+    # The end
+
+    def close(self, *args: Any) -> None:
+        """Hand everything over, leave the group, and close; a second close does nothing."""
+        calls = self._holdfast
+        if args or calls is None:
+            _Original.close(self, *args)
+            return
+
+        def end() -> None:
+            with calls.turn.mine():
+                if _is_open(self):
+                    calls.end()
+                _Original.close(self)
+
+        to_the_end(end)
+
+    def __exit__(self, exc_type: Any, exc_value: Any, exc_traceback: Any) -> None:
+        self.close()
+
+
+def _turn(calls: GroupCalls | None) -> AbstractContextManager[object]:
+    return nullcontext() if calls is None or not has_gate else calls.turn.mine()
+
+
+def _check_open(consumer: Any) -> None:
+    _Original.memberid(consumer)
+
+
+def _is_open(consumer: Any) -> bool:
+    try:
+        _check_open(consumer)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _after(message: Any) -> Any:
+    """The offset to commit once this message is processed; a message without one has none."""
+    offset, partition, epoch = message.offset(), message.partition(), message.leader_epoch()
+    beside = {} if epoch is None else {"leader_epoch": epoch}
+    return TopicPartition(
+        message.topic(),
+        _NO_PARTITION if partition is None else partition,
+        (OFFSET_INVALID if offset is None else offset) + 1,  # the original adds one as well
+        **beside,
+    )
+
+
+def _check_record(message: Any, what: str) -> None:
+    if (error := message.error()) is not None:
+        text = f"Cannot {what} offsets for message with error: '{error.str()}'"
+        raise codes.exception(codes.INVALID_ARG, text)
+
+
+def _commit_arguments(
+    message: Any = None, offsets: Any = None, *waits: Any, **named: Any
+) -> tuple[Any, Any, bool]:
+    """Message, offsets, and whether to wait, as the original reads the arguments of ``commit``."""
+    for key in named:
+        if key not in ("async", "asynchronous"):
+            raise TypeError(f"'{key}' is an invalid keyword argument for this function")
+    if message is not None and offsets is not None:
+        raise ValueError("message and offsets are mutually exclusive")
+    if message is not None:
+        if type(message) not in MESSAGES:
+            raise TypeError("expected confluent_kafka.cimpl.Message")
+        _check_record(message, "commit")
+    flags = (*waits, *named.values())
+    return message, offsets, bool(flags) and not flags[-1]

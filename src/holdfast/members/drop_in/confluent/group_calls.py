@@ -1,0 +1,403 @@
+"""The calls of a ``confluent_kafka.Consumer`` that concern its group.
+
+**Rules.** Everything here runs on the application's thread, inside a call of the consumer. The
+callbacks of a rebalance get the consumer and a list, as confluent-kafka's do, and may change the
+assignment. If a callback does not, the assignment is changed after it; what is revoked or lost is
+unassigned in any case. An exception of a callback leaves the assignment as if it had returned, and
+is raised by the call once everything is done.
+
+**Strategy.** :meth:`GroupCalls.serve` does what is due between two slices of a poll. There is one
+:class:`~holdfast.members.seat.in_poll.InPoll` from ``subscribe`` to the end of the membership.
+
+References: confluent-kafka-python, ``Consumer_rebalance_cb``; KIP-429; KIP-62.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import weakref
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
+
+from holdfast.cluster.connections import Connections
+from holdfast.cluster.settings import Settings
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.model.partitions import Resource
+from holdfast.members.drop_in.confluent import codes
+from holdfast.members.drop_in.confluent.commit_calls import CommitCalls
+from holdfast.members.drop_in.confluent.hands import LibrdkafkaHands, listed
+from holdfast.members.drop_in.confluent.problems import Problems, late
+from holdfast.members.drop_in.confluent.renewal import Renewal
+from holdfast.members.drop_in.confluent.routing import Routed
+from holdfast.members.drop_in.confluent.silence import DEAF, Silence
+from holdfast.members.drop_in.confluent.turns import Deadline, Turn, has_gate
+from holdfast.members.member.offsets import Offsets
+from holdfast.members.seat.hands import Wishes
+from holdfast.members.seat.in_hand import InHand
+from holdfast.members.seat.in_poll import InPoll
+from holdfast.members.seat.membership import Membership
+
+if TYPE_CHECKING:
+    from holdfast.core.machine.leader.designs import Assignor
+    from holdfast.members.member.host import Standing
+
+_SERVED_EVERY_S = 0.1
+LEAVE_S = 30.0
+_WISHES = Wishes(hears_nothing_new=False, error_stops_commit=False)
+_NOT_EAGER = (
+    "Changes to the current assignment must be made using assign() when rebalance protocol type is "
+    "EAGER"
+)
+_NOT_OF_ITS_KIND = {
+    "assign": "Failed to set assignment: Local: Erroneous state",
+    "unassign": "Failed to remove assignment: Local: Erroneous state",
+    "incremental_assign": _NOT_EAGER,
+    "incremental_unassign": _NOT_EAGER,
+}
+
+_Original: Any = confluent_kafka.Consumer
+_poll = _Original.poll
+_consume = _Original.consume
+
+
+def topics_of(topics: Sequence[str]) -> tuple[tuple[str, ...], Callable[[str], bool] | None]:
+    """Names, or what matches any of the names and patterns.
+
+    Raises
+    ------
+    ValueError
+        For what librdkafka does not subscribe to: nothing, an empty name, a name twice, a pattern
+        that is none.
+    """
+    names = tuple(topics)
+    if not names or not all(names) or len(set(names)) < len(names):
+        raise ValueError("at least one topic, and each once")
+    patterns = [name for name in names if name.startswith("^")]
+    if not patterns:
+        return tuple(sorted(names)), None
+    try:
+        found = [re.compile(pattern) for pattern in patterns]
+    except re.error as error:
+        raise ValueError(str(error)) from None
+    plain = frozenset(names) - set(patterns)
+    return (), lambda name: name in plain or any(p.match(name) for p in found)
+
+
+def check_kind(seat: InPoll | None, name: str, *, is_step: bool) -> None:
+    """Refuse a change of the assignment that is not of the group's kind.
+
+    Parameters
+    ----------
+    seat : InPoll or None
+        The member's, None where there is none.
+    name : str
+        What was called.
+    is_step : bool
+        Whether it adds or takes away, as a cooperative group does, or replaces the whole.
+
+    Raises
+    ------
+    KafkaException
+        With ``_STATE``, as the original.
+    """
+    if (
+        seat is None
+        or seat.membership.is_leaving
+        or not seat.membership.is_member
+        or seat.is_cooperative == is_step
+    ):
+        return
+    raise codes.exception(codes.STATE, _NOT_OF_ITS_KIND[name])
+
+
+class GroupCalls:
+    """What a consumer needs for its group.
+
+    Parameters
+    ----------
+    consumer : confluent_kafka.Consumer
+        Whose calls they are.
+    routed : Routed
+        Its configuration.
+    settings : Settings
+        The member's.
+    assignors : sequence of Assignor
+        What the member offers.
+    on_commit : callable, optional
+        The application's; takes an error or None, and a list.
+    """
+
+    def __init__(
+        self,
+        consumer: Any,
+        routed: Routed,
+        settings: Settings,
+        assignors: Sequence[Assignor],
+        on_commit: Callable[..., object] | None,
+    ):
+        self._ref = weakref.ref(consumer)  # one that is forgotten ends at once, as the original
+        self._routed = routed
+        self.assignors = assignors
+        self.settings = settings
+        self.turn = Turn()
+        self.in_hand = InHand()
+        self.callbacks: tuple[Any, Any, Any] = (None, None, None)
+        self.hands = LibrdkafkaHands(
+            consumer, weakref.ref(self), reset=routed.reset, stores=routed.stores
+        )
+        self.renewal = Renewal(routed.plane)
+        self.hands.dropped = self.renewal.forget
+        self._silence = Silence(self._answered_at)
+        self.commits = CommitCalls(consumer, self.hands, routed, on_commit)
+        self.seat: InPoll | None = None
+        self._problems = Problems()
+        self.due_at = 0.0  # when something is to be done before the next record is taken
+        self.waiting: Collection[Any] = ()  # or something is to be done now
+        self._served_at = 0.0
+        self._held_error: BaseException | None = None
+
+    @property
+    def _consumer(self) -> Any:
+        return self._ref()
+
+    @property
+    def standing(self) -> Standing | None:
+        """The member's, None where there is none."""
+        return None if self.seat is None else self.seat.membership.standing
+
+    @property
+    def polls_alone(self) -> bool:
+        """Whether nothing of ours is ever due: no group, and nothing to commit now and then."""
+        return self.seat is None and not self._routed.is_automatic
+
+    # Membership
+
+    def subscribe(self, topics: list[str]) -> None:
+        """Join the group, or change what the member subscribes to."""
+        if self.seat is not None and self.seat.membership.is_leaving:
+            self._finish(time.monotonic() + LEAVE_S)
+        try:
+            wish = topics_of(topics)
+        except ValueError as error:
+            text = f"Failed to set subscription: Local: Invalid argument or configuration: {error}"
+            raise codes.exception(codes.INVALID_ARG, text) from None
+        seat = self.seat
+        if seat is None:
+            seat = self._new_seat()
+        if self._routed.has_brokers:  # else there is nobody to ask
+            seat.membership.subscribe(*wish)
+
+    def _new_seat(self) -> InPoll:
+        connect = partial(Connections, tries_logins_again=True)
+        membership = Membership(self.settings, self.assignors, connect)
+        # Weakly: the member's threads refer to the seat until the consumer is forgotten, and
+        # callbacks of the application, which are here, often refer to the consumer.
+        heard = weakref.WeakMethod(self.commits.heard_of_last)
+
+        def tell(offsets: Offsets, error: BaseException | None) -> None:
+            if (mine := heard()) is not None:
+                mine(seat, offsets, error)
+
+        self.hands.seat = seat = InPoll(membership, self.hands, _WISHES, self.in_hand, tell)
+        weakref.finalize(self._consumer, membership.close)
+        self._problems, self._served_at = Problems(), time.monotonic()
+        self.seat, self.waiting = seat, seat.errands.items
+        return seat
+
+    def listener_for(self, call: ListenerCall) -> Callable[[list[Resource]], object] | None:
+        """See :class:`~holdfast.members.drop_in.confluent.hands.HasListener`."""
+        on_assign, on_revoke, on_lost = self.callbacks
+        if call is ListenerCall.ASSIGNED:
+            work = on_assign
+        else:
+            work = (on_lost or on_revoke) if call is ListenerCall.LOST else on_revoke
+        if work is None:
+            return None
+        return lambda resources: work(self._consumer, [TopicPartition(*tp) for tp in resources])
+
+    def log_in_as(self, username: str, password: str) -> None:
+        """Log in with these from the next connection of a member on."""
+        self.renewal.log_in_as(username, password)
+        self.settings = self.settings.with_login(username, password)
+        if self.seat is not None:
+            self.seat.membership.log_in_as(username, password)
+
+    def unsubscribe(self) -> None:
+        """Begin to leave; the next calls end it."""
+        if self.seat is not None and not self.seat.membership.is_leaving:
+            self.seat.note()
+            self.seat.membership.leave(returns=False)
+            self.due_at = 0.0
+
+    def end(self) -> None:
+        """Hand everything over and leave; a second call goes on where the first was interrupted."""
+        if self.seat is None:
+            self.commits.stored_alone()
+            return
+        deadline = time.monotonic() + LEAVE_S
+        raised = self.seat.leave(deadline, returns=True)
+        self._forget_seat(self.seat)
+        if raised is not None:
+            raise raised
+
+    def _finish(self, deadline: float) -> None:
+        """Do what the leaving member wants until it is out."""
+        seat = self.seat
+        if seat is None:
+            return
+        raised = seat.finish(deadline)
+        self._forget_seat(seat)
+        if raised is not None:
+            raise raised
+
+    def _forget_seat(self, seat: InPoll) -> None:
+        self.hands.drop(self.hands.assigned_now() & seat.progress.active())
+        self.hands.stored.clear()
+        seat.membership.close()
+        self.seat, self.waiting = None, ()  # last: the next call goes on after an exception
+
+    # Records
+
+    def poll(self, timeout: float) -> Any:
+        """``Consumer.poll``, with everything that is due."""
+        if self.polls_alone:
+            return _poll(self._consumer, timeout)
+        deadline = Deadline(timeout)
+        while True:
+            event = self.serve()
+            if event is not None:
+                return event
+            found = _poll(self._consumer, deadline.slice_s())
+            if found is not None or deadline.is_over():
+                return found
+
+    def consume(self, found: list[Any], n: int, timeout: float) -> list[Any]:
+        """``Consumer.consume``, with everything that is due; some may be found already."""
+        deadline = Deadline(timeout)
+        while True:
+            if not found and (event := self.serve()) is not None:
+                return [event]
+            try:
+                found += _consume(self._consumer, n - len(found), deadline.slice_s())
+            except Exception as error:
+                if not found:
+                    raise
+                self._held_error = error  # the application gets what it must not lose first
+                return found
+            # What waits in the mailbox may begin only when these are processed.
+            if len(found) >= n or deadline.is_over() or (found and self.waiting):
+                return found
+
+    def serve(self) -> Message | None:
+        """Do what is due between two slices; return a message that is not librdkafka's."""
+        error, self._held_error = self._held_error, None
+        if error is not None:
+            raise error
+        now = time.monotonic()
+        self.due_at = now + _SERVED_EVERY_S
+        seat = self.seat
+        if seat is None:
+            self.commits.alone_by_clock(now)
+            return None
+        too_late = late(seat.membership, now - self._served_at)
+        self._served_at = now
+        if seat.membership.host is not None:
+            seat.note_polled()
+            if too_late is not None:
+                return too_late
+            self._serve_member(seat)
+        if seat.membership.is_leaving:
+            self.due_at = 0.0
+            if seat.membership.is_over():
+                self._finish(now)
+        return self._problems.of(seat.membership)
+
+    def _serve_member(self, seat: InPoll) -> None:
+        raised = seat.come_in()
+        if raised is not None:
+            raise raised
+        self.hands.starts.look_again(self._consumer)
+        self._listen(seat)
+        self._served_at = time.monotonic()
+        sent = seat.commit_by_clock()
+        if sent is not None:
+            self.commits.answer_later(seat, sent[1], listed(sent[0]))
+
+    def _answered_at(self) -> float:
+        host = self.seat.membership.host if self.seat is not None else None
+        return 0.0 if host is None else host.answered_at
+
+    def _listen(self, seat: InPoll) -> None:
+        """Make librdkafka anew if it is deaf."""
+        if not self.renewal.is_deaf(self._consumer, self._silence):
+            return
+        parts = seat.membership.parts
+        assert parts is not None
+        if not has_gate:
+            parts.log.warning("%s: this process reads nothing until it is restarted", DEAF)
+            return
+        parts.log.warning("%s: it is made anew", DEAF)
+        seat.note()
+        self.hands.is_new()
+        self.renewal.renew(self._consumer, self.hands.paused)
+
+    # The assignment
+
+    def begins_with(self, partitions: Any) -> bool:
+        """Whether an ``on_assign`` callback runs, which has assigned these now."""
+        begun, seat = self.hands.running, self.seat
+        if begun is None or seat is None or begun.call is not ListenerCall.ASSIGNED:
+            return False
+        _Original.position(self._consumer, partitions)  # raises for what is no list of partitions
+        for part in partitions:
+            if part.offset >= 0:
+                seat.progress.begins_at((part.topic, part.partition), part.offset)
+        self.hands.assign_new(list(partitions))
+        self.hands.has_changed = True  # last: what an exception left out begins where it would
+        return True
+
+    def is_ending(self) -> bool:
+        """Whether ``on_revoke`` or ``on_lost`` runs."""
+        begun = self.hands.running
+        return begun is not None and begun.call is not ListenerCall.ASSIGNED
+
+    def end_some(self, resources: Collection[Resource]) -> None:
+        """Unassign what a callback gives up itself; what is not assigned does not matter."""
+        if self.seat is not None:
+            self.seat.note()
+        self.hands.take_away(resources)
+
+    def replaces(self, name: str) -> None:
+        """The application replaces its whole assignment, in no callback.
+
+        Raises
+        ------
+        KafkaException
+            As :func:`check_kind`.
+        """
+        check_kind(self.seat, name, is_step=False)
+        self.commit_stored_alone()
+        self.hands.starts.forget(list(self.hands.starts.waiting))
+        self.renewal.forget()
+
+    def commit_stored_alone(self) -> None:
+        """Commit what a manual assignment has stored since the last time, without waiting."""
+        if self.seat is None:
+            self.commits.stored_alone()
+
+    def pause(self, partitions: Sequence[Any], *, is_paused: bool) -> None:
+        """Note what the application pauses, or resumes; librdkafka does not tell."""
+        named = {(p.topic, p.partition) for p in partitions}
+        self.hands.paused = self.hands.paused | named if is_paused else self.hands.paused - named
+
+    def sought(self, part: Any) -> None:
+        """The application goes on there, and may commit from there on."""
+        self.renewal.seek(self._consumer, part)
+        offset = 0 if part.offset == OFFSET_BEGINNING else part.offset
+        if self.seat is not None and offset >= 0:
+            self.seat.progress.seek((part.topic, part.partition), offset)

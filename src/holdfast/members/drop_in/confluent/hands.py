@@ -1,0 +1,268 @@
+"""librdkafka in the hands of a seat: what it fetches is what the group gives this member.
+
+**Rules.** librdkafka never joins the group, nor commits while there is a subscription. Its
+assignment changes on the thread of the application's calls alone. Positions are librdkafka's, read
+when somebody needs them; no record is looked at on its way. A partition that the application gives
+no place begins at the committed offset of the group, else by ``auto.offset.reset``
+(:mod:`holdfast.members.drop_in.confluent.starts`).
+
+**Strategy.** The consumer is referred to weakly: the member's threads refer to these hands, and a
+consumer that is forgotten shall end.
+
+References: KIP-429; librdkafka, "Rebalancing" (``rebalance_cb``).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from typing import Any, Protocol
+
+import confluent_kafka
+from confluent_kafka import OFFSET_INVALID, KafkaException, Message, TopicPartition
+
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.model.partitions import Resource
+from holdfast.members.drop_in.confluent.starts import Places, StartPlace, Starts
+from holdfast.members.member.offsets import Offsets, OffsetToCommit
+from holdfast.members.seat.hands import Callback, before
+from holdfast.members.seat.seat import Seat
+
+_MOST_INTRODUCED = 16  # more questions would take as long as they save
+_ASKED_S = 0.25
+_Original: Any = confluent_kafka.Consumer
+
+
+class HasListener(Protocol):
+    """What knows the application's callbacks."""
+
+    def listener_for(self, call: ListenerCall) -> Callable[[list[Resource]], object] | None:
+        """The callback of this, None where there is none; takes partitions in order."""
+
+
+class LibrdkafkaHands:
+    """See :class:`~holdfast.members.seat.hands.Hands`.
+
+    Parameters
+    ----------
+    consumer : confluent_kafka.Consumer
+        Fetches.
+    owner : weak reference to HasListener
+        Knows the application's callbacks.
+    reset : int or None
+        The logical offset of ``auto.offset.reset``; None where librdkafka has to raise an error.
+        If the coordinator refuses the question for committed offsets, librdkafka asks it too, and
+        tells the application.
+    stores : bool
+        Whether everything that is handed out is to be committed; else what :meth:`store` notes.
+    """
+
+    def __init__(
+        self, consumer: Any, owner: weakref.ref[HasListener], *, reset: int | None, stores: bool
+    ):
+        self._ref = weakref.ref(consumer)
+        self._owner = owner
+        self._reset = OFFSET_INVALID if reset is None else reset
+        self.starts = Starts(self.ask, self.refused, self.began, lambda: self.paused)
+        self.stores = stores
+        self.stored: dict[Resource, OffsetToCommit] = {}
+        self.running: Callback | None = None  # a callback of the application
+        self.has_changed = False  # the one that runs has changed the assignment
+        self.dropped: Callable[[Collection[Resource]], None] = lambda _: None
+        self._known: set[str] = set()
+        self._held_back: set[Resource] = set()
+        self.paused: set[Resource] = set()  # by the application; librdkafka does not tell
+        self.seat: Seat
+
+    @property
+    def consumer(self) -> Any:
+        """The consumer, None once it is forgotten."""
+        return self._ref()
+
+    # Questions
+
+    def fetched(self) -> set[Resource]:
+        """What librdkafka fetches."""
+        return {(p.topic, p.partition) for p in _Original.assignment(self.consumer)}
+
+    def assigned_now(self) -> set[Resource]:
+        """What is assigned as far as the application can see."""
+        return self.fetched().union(self.starts.waiting)
+
+    def positions(self, partitions: Collection[Resource]) -> Offsets:
+        """See :class:`~holdfast.members.seat.hands.Hands`."""
+        held = [TopicPartition(*tp) for tp in sorted(self.fetched().intersection(partitions))]
+        return offsets_of(_Original.position(self.consumer, held)) if held else {}
+
+    def processed(self, positions: Offsets, in_hand: Offsets) -> Offsets:
+        """See :class:`~holdfast.members.seat.hands.Hands`."""
+        return before(positions, in_hand) if self.stores else dict(self.stored)
+
+    def firsts(self, held: Any) -> Offsets:
+        """See :class:`~holdfast.members.seat.hands.Hands`."""
+        messages: Sequence[Any] = (held,) if isinstance(held, Message) else held
+        found: dict[Resource, OffsetToCommit] = {}
+        for message in messages:
+            if message.error() is None:
+                place = message.topic(), message.partition()
+                found.setdefault(place, OffsetToCommit(message.offset()))
+        return found
+
+    # Changes
+
+    def hold_back(self, partitions: Collection[Resource]) -> None:
+        """See :class:`~holdfast.members.seat.hands.Hands`."""
+        held = sorted(self.fetched().intersection(partitions))
+        self._held_back.update(held)
+        _Original.pause(self.consumer, [TopicPartition(*tp) for tp in held])
+
+    def hide(self, partitions: Collection[Resource]) -> None:
+        """Nothing: a slice of a poll is short, and the errand of the loss comes after it."""
+
+    def drop(self, partitions: Collection[Resource]) -> None:
+        """See :class:`~holdfast.members.seat.hands.Hands`."""
+        self.take_away(partitions)
+        for tp in partitions:
+            self.stored.pop(tp, None)
+
+    def take_away(self, partitions: Collection[Resource]) -> None:
+        """Unassign those of these that are assigned."""
+        self.starts.forget(partitions)
+        self.dropped(partitions)
+        gone = sorted(self.fetched().intersection(partitions))
+        if not gone:
+            return
+        if held := self.to_resume(gone):  # librdkafka keeps a pause for ever
+            _Original.resume(self.consumer, [TopicPartition(*tp) for tp in sorted(held)])
+        self._held_back.difference_update(gone)
+        _Original.incremental_unassign(self.consumer, [TopicPartition(*tp) for tp in gone])
+
+    def ask(self, partitions: Collection[Resource]) -> Future[Places] | None:
+        """See :class:`~holdfast.members.drop_in.confluent.starts.Starts`."""
+        if self.seat.membership.parts is None:
+            return None
+        places: Future[Places] = Future()
+
+        def answered(found: Future[dict[Resource, int]]) -> None:
+            if found.cancelled() or found.exception() is not None:
+                places.set_exception(found.exception() or CancelledError())
+                return
+            places.set_result(
+                {
+                    tp: StartPlace(at if at >= 0 else self._reset, at)
+                    for tp, at in found.result().items()
+                }
+            )
+
+        self.seat.ask_places(partitions).add_done_callback(answered)
+        return places
+
+    def refused(self, error: BaseException, partitions: Collection[Resource]) -> Places:
+        """See :class:`~holdfast.members.drop_in.confluent.starts.Starts`."""
+        return {tp: StartPlace(OFFSET_INVALID) for tp in partitions}
+
+    def began(self, places: Places) -> Places:
+        """See :class:`~holdfast.members.drop_in.confluent.starts.Starts`."""
+        self.seat.progress.stands({tp: place.committed for tp, place in places.items()})
+        return places
+
+    def to_resume(self, gone: Collection[Resource]) -> set[Resource]:
+        """Pauses that end where these are unassigned: ours; the application's are its own."""
+        return self._held_back.intersection(gone) - self.paused
+
+    def assign_new(self, partitions: Sequence[Any]) -> None:
+        """Assign those that are not assigned yet, each at its place or at the group's."""
+        now = self.fetched()
+        new = [p for p in partitions if not self.is_assigned(now, (p.topic, p.partition))]
+        self.starts.assign(self.consumer, new)
+
+    def is_assigned(self, now: Collection[Resource], tp: Resource) -> bool:
+        """Whether a partition needs no place, where ``now`` is fetched."""
+        return tp in now
+
+    def introduce(self, topics: set[str]) -> None:
+        """Ask for new topics: librdkafka fetches a known topic at once, others a second later."""
+        new = sorted(topics - self._known)
+        self._known |= topics
+        try:
+            for topic in new[:_MOST_INTRODUCED]:
+                _Original.list_topics(self.consumer, topic, _ASKED_S)
+        except KafkaException:
+            return  # it asks again by itself
+
+    def is_new(self) -> None:
+        """Librdkafka was made anew: it knows no topic."""
+        self._known.clear()
+
+    def store(self, part: Any) -> None:
+        """Note what the next commit commits; an offset that is none takes back an earlier one."""
+        if part.offset >= 0:
+            self.stored[part.topic, part.partition] = offset_to_commit(part)
+        else:
+            self.stored.pop((part.topic, part.partition), None)
+
+    # Callbacks
+
+    def hears(self, call: ListenerCall) -> bool:
+        """See :class:`~holdfast.members.seat.hands.Hands`."""
+        return self._listener(call) is not None
+
+    def _listener(self, call: ListenerCall) -> Callable[[list[Resource]], object] | None:
+        owner = self._owner()
+        return None if owner is None else owner.listener_for(call)
+
+    def tell(self, callback: Callback) -> BaseException | None:
+        """See :class:`~holdfast.members.seat.hands.Hands`; one about nothing is not run."""
+        return self._run(callback) if callback.resources else None
+
+    def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
+        """See :class:`~holdfast.members.seat.hands.Hands`.
+
+        The application may assign in its callback, at places of its own. What it leaves out is
+        assigned after it.
+        """
+        if not callback.has_begun:
+            self.has_changed = False
+            self.introduce({topic for topic, _ in callback.resources})
+        error = self._run(callback) if is_news else None
+        if not self.has_changed:
+            self.assign_new([TopicPartition(*tp) for tp in callback.in_order()])
+        return error
+
+    def _run(self, callback: Callback) -> BaseException | None:
+        work = self._listener(callback.call)
+        if work is None:
+            return None
+        outer, self.running = self.running, callback
+        try:
+            return callback(work, callback.in_order())
+        finally:
+            self.running = outer
+
+
+def offsets_of(partitions: Sequence[Any]) -> dict[Resource, OffsetToCommit]:
+    """Offsets of confluent-kafka's partitions, with what is committed beside them."""
+    return {(p.topic, p.partition): offset_to_commit(p) for p in partitions if p.offset >= 0}
+
+
+def offset_to_commit(part: Any) -> OffsetToCommit:
+    """An offset, with its metadata as confluent-kafka writes them: a byte of 0 ends them.
+
+    confluent-kafka reads until that byte, so what another client writes without one is followed by
+    whatever lies behind it in memory.
+    """
+    said, epoch = part.metadata, part.leader_epoch
+    return OffsetToCommit(
+        part.offset, "" if said is None else f"{said}\0", -1 if epoch is None else epoch
+    )
+
+
+def listed(offsets: Mapping[Resource, OffsetToCommit]) -> list[Any]:
+    """Offsets as confluent-kafka lists them."""
+    return [TopicPartition(*tp, at.offset, **_beside(at)) for tp, at in sorted(offsets.items())]
+
+
+def _beside(at: OffsetToCommit) -> dict[str, Any]:
+    epoch = {"leader_epoch": at.epoch} if at.epoch >= 0 else {}
+    return epoch | ({"metadata": at.note.removesuffix("\0")} if at.note else {})

@@ -1,0 +1,103 @@
+"""A librdkafka that is deaf is made anew, inside the same consumer.
+
+**Rules.** Only the consumer of a group is looked after: without a subscription everything is the
+original. Everything here runs on the application's thread, which has the turn. After a renewal
+everything is fetched from where the application is, and what it has paused stays paused. Nothing is
+lost or handed out twice: a deaf librdkafka has nothing.
+
+**Strategy.** Where no position has moved for a while, librdkafka is asked for a topic; see
+:mod:`holdfast.members.drop_in.confluent.silence`. confluent-kafka lets an object that is closed be
+initialized again. Before its version with a gate, another thread could be inside the library
+meanwhile: there the log has to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaException, TopicPartition
+
+from holdfast.core.model.partitions import Resource
+from holdfast.members.drop_in.confluent.silence import ASK_S, NO_BROKER, Silence
+
+_Original: Any = confluent_kafka.Consumer
+
+
+class Renewal:
+    """What a consumer needs to be made anew.
+
+    Parameters
+    ----------
+    plane : mapping of str to object
+        The configuration of ``confluent_kafka.Consumer``.
+    """
+
+    def __init__(self, plane: Mapping[str, Any]):
+        self._plane = plane
+        self._login: tuple[str, str] | None = None
+        self._sought: dict[Resource, tuple[int, int]] = {}  # to where, and from which position
+        self._places: dict[Resource, int] = {}
+
+    def log_in_as(self, username: str, password: str) -> None:
+        """Log in with these after a renewal, too."""
+        self._login = username, password
+
+    def seek(self, consumer: Any, partition: Any) -> None:
+        """Note where a partition goes on, until its position has moved."""
+        before = _Original.position(consumer, [partition])[0].offset
+        self._sought[partition.topic, partition.partition] = partition.offset, before
+
+    def forget(self, partitions: Collection[Resource] | None = None) -> None:
+        """These are assigned no more, or begin at another place; without an argument, all."""
+        for tp in list(self._sought if partitions is None else partitions):
+            self._sought.pop(tp, None)
+
+    def is_deaf(self, consumer: Any, silence: Silence) -> bool:
+        """Ask, if it is time to; return whether librdkafka has no broker any more."""
+        if not silence.is_due():
+            return False
+        before, self._places = self._places, self._now(consumer)
+        if not self._places or self._places != before:
+            silence.end()
+            return False
+        try:
+            _Original.list_topics(consumer, min(self._places)[0], ASK_S)
+        except KafkaException as error:
+            if error.args[0].code() == NO_BROKER:
+                return silence.found_none()
+        silence.end()
+        return False
+
+    def renew(
+        self,
+        consumer: Any,
+        paused: Collection[Resource],
+        places: Mapping[Resource, int] | None = None,
+    ) -> None:
+        """Close librdkafka, and begin with a new one at these places, or where the old one was."""
+        places = self._now(consumer) if places is None else dict(places)
+        _Original.close(consumer)
+        _Original.__init__(consumer, self._plane)
+        if self._login is not None:
+            _Original.set_sasl_credentials(consumer, *self._login)
+        _Original.incremental_assign(
+            consumer, [TopicPartition(*tp, at) for tp, at in sorted(places.items())]
+        )
+        still = sorted(places.keys() & set(paused))
+        _Original.pause(consumer, [TopicPartition(*tp) for tp in still])
+
+    def _now(self, consumer: Any) -> dict[Resource, int]:
+        """Where librdkafka fetches each partition next; what it has not begun, from where."""
+        assigned = _Original.assignment(consumer)
+        found = {}
+        for begun, reached in zip(assigned, _Original.position(consumer, assigned), strict=True):
+            tp = begun.topic, begun.partition
+            to, before = self._sought.get(tp, (0, None))
+            if before == reached.offset:
+                found[tp] = to
+            else:
+                self._sought.pop(tp, None)
+                found[tp] = reached.offset if reached.offset >= 0 else begun.offset
+        return found

@@ -1,0 +1,292 @@
+"""What kafka-python's consumer asks its group coordinator, answered from the seat of our member.
+
+**Rules.** A consumer that subscribes with a group is a member of ours. For any other one,
+kafka-python's coordinator answers. Joining happens in the background: a poll never waits for it,
+and nothing of what stays is fetched again. Callbacks run inside ``poll``, ``unsubscribe`` and
+``close``, on the application's thread, and may commit.
+
+**Strategy.** The consumer calls its coordinator by public names alone, and this class has those.
+There is one :class:`~holdfast.members.seat.in_poll.InPoll` from the first poll after ``subscribe``
+to the end of the membership. Questions for committed offsets are kafka-python's.
+
+References: KIP-429, KIP-62, KIP-345, KIP-447; Kafka's ``CommitFailedException``.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kafka.structs import ConsumerGroupMetadata, MemberState, TopicPartition
+from kafka.util import WeakMethod
+
+from holdfast.cluster.connections import Connections
+from holdfast.cluster.settings import Settings
+from holdfast.core.machine import states as machine_states
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.members.drop_in.kafka import errors
+from holdfast.members.drop_in.kafka.commit_calls import GroupCommits, OnCommit, TheirOffsets
+from holdfast.members.drop_in.kafka.hands import SubscriptionHands
+from holdfast.members.drop_in.kafka.starts import MemberStarts
+from holdfast.members.member.errands import Errand, to_the_end
+from holdfast.members.seat.hands import Callback, Wishes
+from holdfast.members.seat.in_hand import InHand
+from holdfast.members.seat.in_poll import InPoll
+from holdfast.members.seat.membership import Membership
+
+if TYPE_CHECKING:
+    from holdfast.core.machine.leader.designs import Assignor
+    from holdfast.members.member.host import Standing
+
+_LOOK_S = 0.1
+_CONNECT_S = 0.1  # a poll that begins to be a member waits so long for a broker
+# kafka-python's listener hears of every round, and its errors change nothing of a hand-over.
+_WISHES = Wishes(hears_nothing_new=True, error_stops_commit=False)
+
+
+class MemberConsumerCoordinator:
+    """What a consumer of kafka-python asks about its group.
+
+    Parameters
+    ----------
+    stock : kafka.coordinator.consumer.ConsumerCoordinator
+        The consumer's own: for whoever does not subscribe, and for committed offsets.
+    subscription : kafka.consumer.subscription_state.SubscriptionState
+        The consumer's.
+    cluster : kafka.cluster.ClusterMetadata
+        Says when the partitions of a topic have changed.
+    run : callable
+        Runs a coroutine function with its arguments on kafka-python's loop, and waits.
+    settings : Settings
+        Of the member.
+    assignors : sequence of Assignor
+        What it offers.
+    network : mapping of str to object
+        Keywords of its connections.
+    in_hand : InHand
+        What the consumer's last call handed out.
+    """
+
+    def __init__(
+        self,
+        stock: Any,
+        subscription: Any,
+        cluster: Any,
+        run: Callable[..., object],
+        *,
+        settings: Settings,
+        assignors: Sequence[Assignor],
+        network: Mapping[str, Any],
+        in_hand: InHand,
+    ):
+        self._stock = stock
+        self._subscription = subscription
+        self._cluster = cluster
+        self._run = run
+        self._settings = settings
+        self.assignors = assignors
+        self._connect = partial(Connections, options=network)
+        self._in_hand = in_hand
+        self.seat: InPoll | None = None
+        self.waiting: Collection[Any] = ()  # errands for the application's next call
+        self._hands: SubscriptionHands | None = None
+        self._topics: tuple[str, ...] | None = None  # that the member knows
+        self._counts: dict[str, Any] = {}
+        self._commits = GroupCommits(stock.config)
+        cluster.add_listener(WeakMethod(self._look_again))
+
+    # The member
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the consumer subscribes, and so is a member."""
+        return bool(self._subscription.partitions_auto_assigned())
+
+    @property
+    def _running(self) -> InPoll | None:
+        """The seat of a member that a broker has answered."""
+        seat = self.seat
+        return None if seat is None or seat.membership.parts is None else seat
+
+    @property
+    def _standing(self) -> Standing | None:
+        return None if self.seat is None else self.seat.membership.standing
+
+    def _new_seat(self) -> InPoll:
+        membership = Membership(self._settings, self.assignors, self._connect)
+        self._hands = hands = SubscriptionHands(self._subscription, self._run)
+        hands.seat = seat = InPoll(membership, hands, _WISHES, self._in_hand)
+        weakref.finalize(self, membership.close)  # a consumer that is forgotten
+        if not seat.is_cooperative:  # as kafka-python, which revokes before every join
+            nothing = Callback(ListenerCall.REVOKED, ())
+            seat.errands.put(Errand(partial(hands.tell, nothing)))
+        return seat
+
+    def _joined(self, wait_s: float) -> InPoll:
+        """The seat of what is subscribed to; a new one waits for a broker for a moment."""
+        seat = self.seat
+        if seat is None:
+            self._topics, seat = None, self._new_seat()
+            self.seat, self.waiting = seat, seat.errands.items
+        is_new, topics = self._topics is None, tuple(sorted(self._subscription.subscription or ()))
+        if topics != self._topics:
+            seat.membership.subscribe(topics)
+            self._topics = topics
+        if is_new:
+            try:
+                seat.membership.wait_until_open(min(wait_s, _CONNECT_S))
+            except BaseException as error:
+                if error is not seat.membership.failure:  # a signal's handler has raised it
+                    raise
+        failure = seat.membership.failure
+        if failure is not None:
+            seat.errands.do_all(0.0)
+            self._forget(seat)
+            raise errors.theirs(failure) from failure
+        return seat
+
+    def _look_again(self, cluster: Any) -> None:
+        """Have the member look at the topics, if kafka-python has seen their partitions change."""
+        topics = self._subscription.subscription or ()
+        counts = {topic: cluster.partitions_for_topic(topic) for topic in sorted(topics)}
+        before, self._counts = self._counts, counts
+        if counts != before and self.seat is not None and self.seat.membership.parts is not None:
+            self.seat.membership.parts.look_again()
+
+    def group_metadata(self) -> Any:
+        """What fences the offsets of a transaction (KIP-447), and the member's state."""
+        found, standing = self._stock.group_metadata(), self._standing
+        if standing is None:
+            return found
+        return ConsumerGroupMetadata(
+            group_id=found.group_id,
+            generation_id=standing.identity.generation,
+            member_id=standing.identity.member_id,
+            group_instance_id=found.group_instance_id,
+            state=_state(standing),
+        )
+
+    # The application's poll
+
+    def poll(self, timeout_ms: float | None = None) -> bool:
+        """Do what waits for the application; never wait for the group.
+
+        Raises
+        ------
+        KafkaError
+            If the group refused this member for good, or a callback raised.
+        """
+        if not self.is_member:
+            return bool(self._stock.poll(timeout_ms=timeout_ms))
+        self._commits.tell()
+        seat = self._joined(math.inf if timeout_ms is None else timeout_ms / 1000)
+        if seat.membership.host is not None:  # else no broker has answered yet
+            errors.raise_of_callback(seat.come_in())
+            self._commits.by_clock(seat)
+        return True
+
+    def time_to_next_poll(self) -> float:
+        """Seconds until a callback may wait."""
+        return _LOOK_S if self.is_member else float(self._stock.time_to_next_poll())
+
+    # Leaving
+
+    def maybe_auto_commit_offsets_now(self) -> None:
+        """The consumer gives its assignment away: note how far it came, for the last commit."""
+        if self._running is None:
+            self._stock.maybe_auto_commit_offsets_now()
+        else:
+            self._running.note()
+
+    def maybe_leave_group(self, reason: str | None = None, timeout_ms: float | None = None) -> None:
+        """Hand everything over and leave; what was polled counts as processed."""
+        if self.seat is None:  # kafka-python's own refuses a consumer that is closed
+            self._stock.maybe_leave_group(reason=reason, timeout_ms=timeout_ms)
+        else:
+            self._leave(self.seat, timeout_ms)
+
+    def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
+        """Hand over and leave; see kafka-python."""
+        seat = self.seat
+        try:
+            if seat is not None:
+                seat.is_automatic = seat.is_automatic and autocommit
+                self._leave(seat, timeout_ms)
+        finally:
+            self._cluster.remove_listener(WeakMethod(self._look_again))
+            self._stock.close(autocommit=autocommit, timeout_ms=timeout_ms)
+
+    def _leave(self, seat: InPoll, timeout_ms: float | None) -> None:
+        deadline = time.monotonic() + self._commits.limit_s(timeout_ms)
+
+        def hand_over() -> None:
+            errors.raise_of_callback(seat.leave(deadline, returns=True))
+
+        try:
+            to_the_end(hand_over)
+        finally:
+            self._forget(seat)
+
+    def _forget(self, seat: InPoll) -> None:
+        seat.membership.close()
+        if self.is_member:
+            self._subscription.assign_from_subscribed([])
+        self._hands, self.waiting = None, ()
+        self.seat = None  # last: a second call goes on
+
+    # Offsets
+
+    @property
+    def starts(self) -> MemberStarts | None:
+        """Where the member's partitions begin, None without a member."""
+        return None if self._hands is None else self._hands.starts
+
+    def refresh_committed_offsets_if_needed(self, timeout_ms: float | None = None) -> bool:
+        """Find where new partitions begin; a member waits for open transactions (KIP-447)."""
+        seat, starts = self._running, self.starts
+        if seat is None or starts is None:
+            return bool(self._stock.refresh_committed_offsets_if_needed(timeout_ms=timeout_ms))
+        return starts.find(seat, timeout_ms)
+
+    def fetch_committed_offsets(
+        self, partitions: Sequence[TopicPartition], timeout_ms: float | None = None
+    ) -> Any:
+        """What the group has committed; see kafka-python."""
+        return self._stock.fetch_committed_offsets(partitions, timeout_ms=timeout_ms)
+
+    def sought(self, partition: TopicPartition, offset: int) -> None:
+        """The application goes on there, and may commit from there on."""
+        if self.seat is not None:
+            self.seat.progress.seek((partition.topic, partition.partition), offset)
+
+    # Commits; without offsets, of what is processed
+
+    def commit_offsets_sync(
+        self, offsets: TheirOffsets | None, timeout_ms: float | None = None
+    ) -> Any:
+        """Commit, and wait until it is done; while a round overtakes it, it is tried again."""
+        if self._running is not None:
+            return self._commits.wait_for(self._running, offsets, timeout_ms)
+        said = self._subscription.all_consumed_offsets() if offsets is None else offsets
+        return self._stock.commit_offsets_sync(said, timeout_ms=timeout_ms)
+
+    def commit_offsets_async(
+        self, offsets: TheirOffsets | None, callback: OnCommit | None = None
+    ) -> Any:
+        """Commit without waiting; see kafka-python."""
+        said = self._subscription.all_consumed_offsets() if offsets is None else offsets
+        if self._running is not None:
+            return self._commits.begin(self._running, offsets, said, callback)
+        return self._stock.commit_offsets_async(said, callback=callback)
+
+
+def _state(standing: Standing) -> Any:
+    """kafka-python's word for a member's state."""
+    if standing.identity.generation < 0:
+        return MemberState.UNJOINED
+    is_stable = standing.state is machine_states.MemberState.STABLE
+    return MemberState.STABLE if is_stable else MemberState.REBALANCING

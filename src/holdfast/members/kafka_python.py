@@ -1,0 +1,307 @@
+"""holdfast's assignors as plain classes for kafka-python's own consumer.
+
+::
+
+    strategy = [CooperativeSticky()]
+    consumer = KafkaConsumer("orders", group_id="etl", partition_assignment_strategy=strategy)
+
+**Rules.** An instance belongs to one consumer. holdfast writes all bytes itself: Subscription v3
+with generation, owned partitions and rack, and Java's user data for the assignors that Java has.
+Only public parts of the client are used. A cooperative instance claims what its own last assignment
+gave it. The client tells an assignment to the chosen assignor alone, so a cooperative instance
+stands alone in its list, or is ``upgrading``. If a leader cannot plan, every member keeps what it
+claims.
+
+**Strategy.** A class here translates between the client's calls and an
+:class:`~holdfast.core.machine.leader.designs.Assignor`, which writes and reads the bytes. An
+assignor sees no consumer. So it cannot ask for a round, and no Design runs here. It does not hear
+of a lost membership either: in its next subscription a cooperative member still claims what it had,
+at the old generation. A newer claim wins over that one, and what the leader gives to nobody because
+of it waits for the next round. The ``CooperativeStickyAssignor`` of the client is no different;
+:class:`holdfast.kafka.KafkaConsumer` claims nothing after a loss, and runs every design.
+
+References
+----------
+KIP-429, KIP-341, KIP-881, KAFKA-12984.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from holdfast.cluster.client_versions import check
+
+try:
+    from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
+    from kafka.structs import TopicPartition
+except ImportError:
+    check("kafka-python")
+    raise
+
+from holdfast.cluster.login_log import hide_logins
+from holdfast.core.machine.actions import ComputeAssignment
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader import designs
+from holdfast.core.machine.leader.embedded import MemberView
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.offers import assignor_of
+from holdfast.core.machine.policies import DESIGNS, policy_of_protocol
+from holdfast.core.model.limits import NO_GENERATION
+from holdfast.core.model.partitions import Resource
+from holdfast.errors import ConfigError, WireError
+from holdfast.members.member.lag_source import TIMEOUT_MS, AskedInTime, LagSource
+from holdfast.members.own_assignors import check_group, resolve
+
+__all__ = [
+    "CooperativeSticky",
+    "KafkaPythonAssignor",
+    "Range",
+    "RoundRobin",
+    "Sticky",
+    "assignor",
+]
+
+log = logging.getLogger(__name__)
+hide_logins()
+
+
+class KafkaPythonAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
+    """One assignor, as kafka-python calls it.
+
+    Parameters
+    ----------
+    spoken : Assignor
+        What writes, plans and reads.
+    rack : str, optional
+        The member's rack (KIP-881); the client keeps its ``client_rack`` to its fetcher.
+    upgrading : bool
+        For a cooperative assignor in the first of KIP-429's two bounces, beside the assignor that
+        the group comes from: it offers the eager protocol alone, and claims nothing as owned.
+    lags : LagSource, optional
+        Takes partition counts, gives the leader ``{topic: [messages behind of each partition]}``:
+        a function, or :meth:`~holdfast.members.member.broker_lags.BrokerLags.connect`.
+    lag_timeout_ms : int
+        How long the client's network thread may wait for it; then the round is planned by counts.
+
+    Attributes
+    ----------
+    spoken : Assignor
+        What writes, plans and reads.
+
+    Raises
+    ------
+    ConfigError
+        For a design, or ``upgrading`` for an assignor that does not run eager.
+    """
+
+    def __init__(
+        self,
+        spoken: designs.Assignor,
+        *,
+        rack: str | None = None,
+        upgrading: bool = False,
+        lags: LagSource | None = None,
+        lag_timeout_ms: int = TIMEOUT_MS,
+    ):
+        _refuse_design(spoken.name)
+        if upgrading and RebalanceMode.EAGER not in spoken.modes:
+            raise ConfigError(f"upgrading: {spoken.name} does not run eager")
+        self.spoken = spoken
+        self._rack = rack
+        self._ask = None if lags is None else AskedInTime(lags, lag_timeout_ms)
+        is_eager = upgrading or RebalanceMode.COOPERATIVE not in spoken.modes
+        self._mode = RebalanceMode.EAGER if is_eager else RebalanceMode.COOPERATIVE
+        self._nonce = 0
+        self._last: frozenset[Resource] = frozenset()
+        self._generation = NO_GENERATION
+        self._memory: bytes | None = None
+        self._instructed_at = time.monotonic()
+
+    @property
+    def name(self) -> str:
+        """Protocol name in JoinGroup."""
+        return self.spoken.name
+
+    def supported_protocols(self) -> list[RebalanceProtocol]:
+        """The one mode in which the assignor runs."""
+        return [RebalanceProtocol[self._mode.name]]
+
+    def metadata(self, topics: Iterable[str]) -> bytes:
+        """Bytes of this member's subscription.
+
+        Raises
+        ------
+        LocalProtocolError
+            If the assignor needs the group's id and did not get it.
+        """
+        check_group(self.spoken)
+        self._nonce += 1
+        wanted = tuple(sorted(topics))
+        cooperative = self._mode is RebalanceMode.COOPERATIVE
+        if cooperative:
+            # The client gives up the partitions of other topics before it joins.
+            self._last = frozenset(tp for tp in self._last if tp[0] in wanted)
+        # Java clears its subscription before an eager join. If an eager member still claimed what
+        # it has given up, a cooperative leader would withhold it from its new owner, and since an
+        # eager member never joins a second time by itself, it would stay without one.
+        return self.spoken.subscribe(
+            MemberView(
+                topics=wanted,
+                owned=tuple(sorted(self._last)) if cooperative else (),
+                previous=tuple(sorted(self._last)),
+                generation=self._generation,
+                mode=self._mode,
+                rack=self._rack,
+                nonce=self._nonce,
+                memory=self._memory,
+                memory_age_ms=round((time.monotonic() - self._instructed_at) * 1000),
+            )
+        )
+
+    def on_assignment(self, assignment: Any, generation: int) -> None:
+        """Remember the assignment."""
+        try:
+            self._memory = self.spoken.read(assignment.encode()).memory
+        except WireError as error:
+            log.warning("%s: the leader's assignment has odd user data: %s", self.name, error)
+            self._memory = None
+        self._instructed_at = time.monotonic()
+        self._last = frozenset((tp.topic, tp.partition) for tp in assignment.partitions())
+        self._generation = generation
+
+    def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
+        """Take the leader's turn: bytes of every member's assignment.
+
+        The client does not tell the generation of the round, so every claim may be true.
+        """
+        counts = partition_counts(cluster, members)
+        newest = max((member.metadata.generation_id for member in members), default=NO_GENERATION)
+        computed = designs.compute(
+            [self.spoken],
+            ComputeAssignment(
+                token=0,
+                generation=newest + 1,
+                protocol_name=self.name,
+                members=tuple(
+                    JoinedMember(
+                        member_id=member.member_id,
+                        instance_id=member.group_instance_id,
+                        metadata=member.metadata.encode(),
+                    )
+                    for member in members
+                ),
+                partitions=tuple(sorted(counts.items())),
+                member_id="",
+                waited_ms=0,
+                unbroken=False,
+            ),
+            lags=None if self._ask is None else self._ask(counts),
+            racks=replica_racks(cluster, members),
+        )
+        if computed.failure is not None:
+            log.error("%s: no plan, members keep what they have: %s", self.name, computed.failure)
+        for note in computed.notes:
+            log.warning("%s: %s", self.name, note)
+        return dict(computed.assignments)
+
+
+def assignor(
+    name: str | designs.Assignor,
+    *,
+    rack: str | None = None,
+    upgrading: bool = False,
+    lags: LagSource | None = None,
+    lag_timeout_ms: int = TIMEOUT_MS,
+    **options: Any,
+) -> KafkaPythonAssignor:
+    """Any assignor for kafka-python.
+
+    Parameters
+    ----------
+    name : str or Assignor
+        A name of :data:`holdfast.core.assignors.registry.ASSIGNORS`, a Java class, an assignor of
+        your own or the dotted name of its factory.
+    rack, upgrading, lags, lag_timeout_ms
+        As for :class:`KafkaPythonAssignor`.
+    **options
+        Those of the assignor.
+
+    Raises
+    ------
+    ConfigError
+        An unknown assignor or option, or a design.
+    """
+    given = resolve(name)
+    if isinstance(given, str):
+        _refuse_design(given)
+        given = assignor_of(given, options)
+    elif options:
+        raise ConfigError(f"{given.name}: it takes no options, found {', '.join(sorted(options))}")
+    return KafkaPythonAssignor(
+        given, rack=rack, upgrading=upgrading, lags=lags, lag_timeout_ms=lag_timeout_ms
+    )
+
+
+def _refuse_design(protocol: str) -> None:
+    if protocol in DESIGNS:
+        policy = policy_of_protocol(protocol)
+        assert policy is not None
+        raise ConfigError(
+            f"{protocol}: kafka-python's own consumer runs no design: use "
+            f"holdfast.kafka.KafkaConsumer(..., holdfast_policy={policy.name!r})"
+        )
+
+
+class CooperativeSticky(KafkaPythonAssignor):
+    """Best balance, fewest moves, handed over in two rounds; Java's ``cooperative-sticky``."""
+
+    def __init__(self, *, rack: str | None = None, upgrading: bool = False):
+        super().__init__(assignor_of("cooperative-sticky"), rack=rack, upgrading=upgrading)
+
+
+class Sticky(KafkaPythonAssignor):
+    """Best balance, fewest moves, eager; Java's ``sticky``."""
+
+    def __init__(self, *, rack: str | None = None):
+        super().__init__(assignor_of("sticky"), rack=rack)
+
+
+class Range(KafkaPythonAssignor):
+    """Java's ``range``."""
+
+    def __init__(self, *, rack: str | None = None):
+        super().__init__(assignor_of("range"), rack=rack)
+
+
+class RoundRobin(KafkaPythonAssignor):
+    """Java's ``roundrobin``."""
+
+    def __init__(self, *, rack: str | None = None):
+        super().__init__(assignor_of("roundrobin"), rack=rack)
+
+
+def partition_counts(cluster: Any, members: Sequence[Any]) -> dict[str, int]:
+    """Partitions of every subscribed topic that the client knows."""
+    topics = sorted({topic for member in members for topic in member.metadata.topics})
+    found = {topic: cluster.partitions_for_topic(topic) for topic in topics}
+    return {topic: max(numbers) + 1 for topic, numbers in found.items() if numbers}
+
+
+def replica_racks(cluster: Any, members: Sequence[Any]) -> dict[str, list[tuple[str, ...]]] | None:
+    """Racks that hold a replica of each partition; None when no member has a rack (KIP-881)."""
+    if not any(member.metadata.rack_id for member in members):
+        return None
+    racks = {broker.node_id: broker.rack for broker in cluster.brokers() if broker.rack}
+
+    def of(tp: TopicPartition) -> tuple[str, ...]:
+        found = {rack for node_id, rack in racks.items() if cluster.is_replica_node(tp, node_id)}
+        return tuple(sorted(found))
+
+    counts = partition_counts(cluster, members)
+    return {
+        topic: [of(TopicPartition(topic, partition)) for partition in range(count)]
+        for topic, count in counts.items()
+    }

@@ -1,0 +1,94 @@
+"""Lag sources, which a leader calls with a time-out: the broker, or a function of the user.
+
+**Rules.** Only a leader asks, once a round. If a source is late, fails, or answers lags that do not
+fit, the round is planned by counts (the fall-back of KAFKA-5337). A source that still works on an
+old question is not asked a new one.
+
+**Strategy.** :class:`AskedInTime` stands between any source and the leader;
+:class:`~holdfast.members.member.broker_lags.BrokerLags` is the ready one. No client is imported
+here.
+
+References: KAFKA-5337.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from holdfast.errors import HoldfastError
+from holdfast.members.member.member_log import NAME, Log
+
+Lags = Mapping[str, Sequence[int]]
+LagSource = Callable[[Mapping[str, int]], Lags]
+"""Takes partition counts, returns messages behind, one a partition; called by a leader."""
+
+TIMEOUT_MS = 2_000
+
+
+class AskedInTime:
+    """A lag source behind a time-out.
+
+    Parameters
+    ----------
+    source : callable or None
+        None: every round is planned by counts.
+    timeout_ms : int
+        For one question.
+    log : logger, optional
+        Gets a warning if a round has no lags; ``holdfast.member`` by default.
+    """
+
+    def __init__(
+        self, source: LagSource | None, timeout_ms: int = TIMEOUT_MS, *, log: Log | None = None
+    ):
+        self._source = source
+        self._timeout_ms = timeout_ms
+        self._log = log or logging.getLogger(NAME)
+        self._asked: concurrent.futures.Future[Lags] | None = None
+
+    def __call__(self, partitions: Mapping[str, int]) -> Lags:
+        """Lags of these topics from the source, or 0 everywhere if it gives none."""
+        try:
+            return self._checked(self._ask(partitions), partitions)
+        except Exception as error:  # whatever the source does, the round goes on
+            reason = str(error) or type(error).__name__
+            self._log.warning("lags are not known (%s): this round is planned by counts", reason)
+            return {topic: [0] * count for topic, count in partitions.items()}
+
+    def _ask(self, partitions: Mapping[str, int]) -> Lags:
+        source = self._source
+        if source is None:
+            raise HoldfastError("no holdfast.lag.source")
+        if self._asked is not None and not self._asked.done():
+            raise TimeoutError("the source still works on an earlier question")
+        self._asked = future = concurrent.futures.Future[Lags]()
+
+        def work() -> None:
+            try:
+                future.set_result(source(partitions))
+            except BaseException as error:
+                future.set_exception(error)
+
+        # Not a pool: its threads would be waited for at exit, and a source may hang for ever.
+        threading.Thread(target=work, name="holdfast-lags", daemon=True).start()
+        try:
+            return future.result(self._timeout_ms / 1000)
+        except concurrent.futures.TimeoutError:
+            text = f"no answer within {self._timeout_ms} ms"
+            raise TimeoutError(text) from None
+
+    @staticmethod
+    def _checked(found: Lags, partitions: Mapping[str, int]) -> Lags:
+        """The lags found, with 0 for topics that the source does not know."""
+        lags: dict[str, Sequence[int]] = {t: [0] * n for t, n in partitions.items()}
+        for topic, count in partitions.items():
+            if topic not in found:
+                continue
+            given = [int(n) for n in found[topic]]
+            if len(given) != count or min(given, default=0) < 0:
+                raise ValueError(f"{topic}: {count} lags of 0 or more expected, found {given}")
+            lags[topic] = given
+        return lags

@@ -1,0 +1,249 @@
+"""The member machine of a configuration, and the work of a member that leads.
+
+**Rules.** ``holdfast.policy`` names a policy (:mod:`holdfast.core.machine.policies`), and
+``partition.assignment.strategy`` lists assignors and protocols of designs. Every entry of the list
+is offered to the group, in order, so each step of KIP-726's two bounces can be configured. Under
+the policy of a design one assignor alone computes targets. A policy and a list that contradict each
+other are refused. A topic that cannot be described costs its
+subscribers that topic for the round, and nobody anything else. A leader that cannot ask for topics
+or plan at all lets every member keep what it claims. If a lag source is slow or broken, the leader
+plans by counts (the fall-back of KAFKA-5337): no round waits for lags longer than
+``holdfast.lag.timeout.ms``.
+
+References
+----------
+KIP-429; KIP-726; KIP-881; KAFKA-5337; Incremental Cooperative Rebalancing, "Leader process".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from holdfast.cluster.lookup import FoundTopics
+from holdfast.cluster.settings import Settings
+from holdfast.core.assignors.registry import ASSIGNORS, find
+from holdfast.core.machine import actions, events
+from holdfast.core.machine.leader.designs import Assignor, DesignAssignor, compute, read_round, stay
+from holdfast.core.machine.member.member import Member
+from holdfast.core.machine.member.options import LAST_COMMIT_MS, MemberOptions
+from holdfast.core.machine.modes import choose_mode
+from holdfast.core.machine.offers import Offered, assignors_for, check_agreement, of_group, offered
+from holdfast.core.machine.policies import DEFAULTS, DESIGNS
+from holdfast.core.machine.policy import Policy, When
+from holdfast.core.model.limits import INT32_MAX
+from holdfast.errors import HoldfastError
+from holdfast.members.member.lag_source import AskedInTime, LagSource
+from holdfast.members.member.member_log import MemberLog
+from holdfast.members.member.missing_topics import MissingTopics
+from holdfast.members.own_assignors import resolve
+
+_POLL, _DRAIN = "max.poll.interval.ms", "holdfast.drain.timeout.ms"
+Racks = Mapping[str, Sequence[Sequence[str]]]
+
+
+def policy_of(settings: Settings, listed: Sequence[Offered] = ()) -> Policy:
+    """Return the options of a design.
+
+    Parameters
+    ----------
+    settings : Settings
+        The configuration.
+    listed : sequence of str or Assignor
+        ``partition.assignment.strategy``, resolved; one assignor of the registry computes targets,
+        unless ``holdfast.target.assignor`` names another one.
+    """
+    alone = [a for a in listed if isinstance(a, str) and a not in DESIGNS]
+    target: str | None = settings["holdfast.target.assignor"]
+    if target is None:
+        target = alone[0] if len(alone) == len(listed) == 1 else DEFAULTS.assignor
+    return Policy(
+        delay_ms=settings["scheduled.rebalance.max.delay.ms"],
+        first_member=When(settings["holdfast.first.member"]),
+        first_member_delay_ms=settings["holdfast.first.member.delay.ms"],
+        clean_leave=When(settings["holdfast.clean.leave"]),
+        batch=settings["holdfast.incremental.batch"],
+        interval_ms=settings["holdfast.incremental.interval.ms"],
+        assignor=target,
+        options=settings["holdfast.assignor.options"],
+    )
+
+
+def listed_in(settings: Settings) -> tuple[Offered, ...]:
+    """The entries of ``partition.assignment.strategy``, or none if the user wrote none.
+
+    Raises
+    ------
+    ConfigError
+        An entry that is neither an assignor's name nor a factory or an assignor of the user.
+    """
+    if "partition.assignment.strategy" not in settings.given:
+        return ()
+    return tuple(resolve(entry) for entry in settings["partition.assignment.strategy"])
+
+
+def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
+    """Return the assignors that a member offers, in order of preference.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown name, or for a list that contradicts ``holdfast.policy`` or that has no
+        rebalance protocol in common.
+    """
+    listed = listed_in(settings)
+    policy = policy_of(settings, listed)
+    name: str = settings["holdfast.policy"]
+    if not listed or "holdfast.policy" in settings.given:
+        made = assignors_for(name, policy, listed)
+        check_agreement(name, made)
+    else:
+        made = offered(listed, policy)
+    choose_mode(made)
+    return tuple(of_group(a, settings["group.id"]) for a in made)
+
+
+def uses_lags(assignor: Assignor) -> bool:
+    """Whether the targets of an assignor depend on lags; a user's own says so by ``uses_lags``."""
+    if isinstance(assignor, DesignAssignor):
+        return find(assignor.policy.assignor).uses_lags
+    if assignor.name in ASSIGNORS:
+        return ASSIGNORS[assignor.name].uses_lags
+    return bool(getattr(assignor, "uses_lags", False))
+
+
+def make_member(
+    settings: Settings,
+    assignors: Sequence[Assignor],
+    *,
+    protocol_type: str = "consumer",
+    polls: bool = True,
+) -> Member:
+    """Return a machine that has not started.
+
+    Parameters
+    ----------
+    settings : Settings
+        Times, identity, commit rules.
+    assignors : sequence of Assignor
+        Assignors that the member offers, in order of preference.
+    protocol_type : str
+        The group's; all members must agree.
+    polls : bool
+        Whether the application polls, so that ``max.poll.interval.ms`` can tell that it stopped.
+    """
+    poll_ms: int = settings["max.poll.interval.ms"]
+    beat_ms: int = settings["heartbeat.interval.ms"]
+    drain_ms: int | None = settings["holdfast.drain.timeout.ms"]
+    is_shorter = drain_ms is not None and drain_ms < poll_ms
+    drain = _DRAIN if is_shorter else _POLL
+    options = MemberOptions(
+        protocol_type=protocol_type,
+        instance_id=settings["group.instance.id"],
+        rack=settings["client.rack"] or None,
+        session_timeout_ms=settings["session.timeout.ms"],
+        heartbeat_interval_ms=beat_ms,
+        # A round begins up to a heartbeat before the member hears of it, and ends for the member
+        # with its last commit. A shorter time would expel it while it is within its rights.
+        rebalance_timeout_ms=min(poll_ms + beat_ms + LAST_COMMIT_MS, INT32_MAX),
+        max_poll_interval_ms=poll_ms if polls else 0,
+        drain_timeout_ms=max(1, settings[drain]),
+        drain_setting=settings.word(drain),
+        poll_setting=settings.word(_POLL),
+        request_timeout_ms=settings["request.timeout.ms"],
+        retry_backoff_ms=max(1, settings["retry.backoff.ms"]),
+        retry_backoff_max_ms=max(1, settings["retry.backoff.max.ms"]),
+        error_timeout_ms=settings["holdfast.error.timeout.ms"],
+        auto_commit=polls and settings["enable.auto.commit"],
+        announce_leave=frozenset(a.name for a in assignors if _remembers(a)),
+    )
+    return Member(assignors, options)
+
+
+def _remembers(assignor: Assignor) -> bool:
+    """Whether its leader remembers departed members, and so waits for them."""
+    return isinstance(assignor, DesignAssignor) and assignor.policy.remembers
+
+
+class Leadership:
+    """Plans the rounds of a member that leads.
+
+    Parameters
+    ----------
+    settings : Settings
+        The lag source's time-out.
+    assignors : sequence of Assignor
+        The member's own.
+    count_partitions : callable
+        Partition counts of these topics, as of now, and why others have none.
+    lag_source : callable, optional
+        Called if the assignor uses lags.
+    find_racks : callable, optional
+        Racks with a replica of each partition of these topics; asked when a member has a rack.
+    log : MemberLog, optional
+        The member's.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        assignors: Sequence[Assignor],
+        count_partitions: Callable[[frozenset[str]], FoundTopics],
+        *,
+        lag_source: LagSource | None = None,
+        find_racks: Callable[[frozenset[str]], Racks] | None = None,
+        log: MemberLog | None = None,
+    ):
+        self._log = log or MemberLog(settings)
+        self._assignors = assignors
+        self._count = count_partitions
+        self._ask = AskedInTime(lag_source, settings["holdfast.lag.timeout.ms"], log=self._log)
+        self._find_racks = find_racks
+        self._missing = MissingTopics(self._log)
+        self._wants_lags = any(map(uses_lags, assignors))
+
+    def compute(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
+        """Plan a round; other members' topics are looked up, not guessed."""
+        known = {topic: count for topic, count in request.partitions if count}
+        request = replace(request, partitions=tuple(known.items()))
+        try:
+            return self._planned(request, known)
+        except (HoldfastError, TimeoutError) as error:
+            return stay(self._assignors, request, error)
+        except Exception as error:  # our bug; the group goes on
+            self._log.exception("the leader's plan failed")
+            return stay(self._assignors, request, error)
+
+    def _planned(
+        self, request: actions.ComputeAssignment, known: Mapping[str, int]
+    ) -> events.AssignmentComputed:
+        asked = read_round(self._assignors, request)
+        wanted = frozenset(asked.topics)
+        refused: Mapping[str, int] = {}
+        if not wanted <= known.keys():
+            found = self._count(wanted)
+            known = {**known, **found.counts}
+            refused = {t: code for t, code in found.refused.items() if t in wanted - known.keys()}
+        self._missing.tell(refused, request.members, request.member_id)
+        counts = {topic: known[topic] for topic in asked.topics if topic in known}
+        fresh = replace(request, partitions=tuple(counts.items()))
+        lags = self._ask(counts) if self._wants_lags else None
+        racks = self._racks(counts) if asked.has_racks else None
+        return compute(self._assignors, fresh, lags=lags, racks=racks, subscribed=asked)
+
+    def _racks(self, counts: Mapping[str, int]) -> Racks | None:
+        if self._find_racks is None:
+            return None
+        try:
+            return _fitting(self._find_racks(frozenset(counts)), counts)
+        except (HoldfastError, TimeoutError) as error:
+            self._log.warning("racks are not known (%s): this round is planned without", error)
+            return None
+
+
+def _fitting(found: Racks, counts: Mapping[str, int]) -> Racks:
+    """Racks of exactly these partitions: a topic may have grown between two questions."""
+    return {
+        topic: [found[topic][p] if p < len(found.get(topic, ())) else () for p in range(count)]
+        for topic, count in counts.items()
+    }

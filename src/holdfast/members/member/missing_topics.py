@@ -1,0 +1,95 @@
+"""The topics that a leader leaves out of its rounds, told with the members that ask for them.
+
+**Rules.** A topic costs nobody but its own subscribers anything. It is told once, and again when
+the reason or the members change. A topic that does not exist, and that the leader subscribes to, is
+left to the leader's own look at its topics, which names the nearest one that does. A round says at
+most :data:`MOST_TOLD` lines, so that one member with ten thousand names does not fill a log.
+
+References: KIP-429, "Consumer leader"; Kafka's ConsumerCoordinator, ``onLeaderElected``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from holdfast.core.machine.codes import ErrorCode, describe
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader.subscriptions import subscribers_of
+from holdfast.members.member.member_log import MemberLog
+
+MOST_TOLD = 10
+_MOST_NAMES = 3
+_LONGEST = 249  # characters of a topic's name that Kafka allows
+
+_REASONS: Mapping[int, str] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
+        "this leader may not describe it (TOPIC_AUTHORIZATION_FAILED); grant DESCRIBE on the topic "
+        "to the principal of every member, for each of them may lead"
+    ),
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "it does not exist (UNKNOWN_TOPIC_OR_PARTITION)",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "no topic can have this name (INVALID_TOPIC_EXCEPTION)",
+}
+
+
+class MissingTopics:
+    """Says which topics have no owner in a round, and why.
+
+    Parameters
+    ----------
+    log : MemberLog
+        The leader's.
+    """
+
+    def __init__(self, log: MemberLog):
+        self._log = log
+        self._told: dict[str, tuple[int, tuple[str, ...]]] = {}
+
+    def tell(
+        self, refused: Mapping[str, int], members: Sequence[JoinedMember], leader: str
+    ) -> None:
+        """Tell what is new about topics that are left out.
+
+        Parameters
+        ----------
+        refused : mapping of str to int
+            Kafka's error code of every topic that is left out of this round.
+        members : sequence of JoinedMember
+            Those of the round.
+        leader : str
+            The member id of this leader.
+        """
+        if not refused:
+            self._told = {}
+            return
+        asked_by = subscribers_of(members, refused)
+        now = {
+            topic: (refused[topic], asked_by.get(topic, ()))
+            for topic in sorted(refused)
+            if not (
+                refused[topic] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                and leader in asked_by.get(topic, ())
+            )
+        }
+        news = [topic for topic in now if self._told.get(topic) != now[topic]]
+        self._told = now
+        for topic in news[:MOST_TOLD]:
+            code, member_ids = now[topic]
+            self._log.warning(
+                "topic %s gets no owner in this round: %s; subscribed by %s",
+                _shown(topic),
+                _REASONS.get(code) or describe(code),
+                _listed(member_ids),
+            )
+        if len(news) > MOST_TOLD:
+            self._log.warning("and %d more topics get no owner", len(news) - MOST_TOLD)
+
+
+def _shown(name: str) -> str:
+    """A name from another member, quoted, and no longer than a topic's name may be."""
+    return repr(name) if len(name) <= _LONGEST else f"{name[:_LONGEST]!r}..."
+
+
+def _listed(member_ids: tuple[str, ...]) -> str:
+    rest = len(member_ids) - _MOST_NAMES
+    names = ", ".join(map(_shown, member_ids[:_MOST_NAMES]))
+    return f"{names} and {rest} more members" if rest > 0 else names

@@ -1,0 +1,316 @@
+"""The commits of one member: one way, one rule for another attempt.
+
+**Rules.**
+
+- A commit goes with the identity that the member has when it is sent, and only with what it owns
+  then, in the term in which it was handed out (:mod:`holdfast.members.seat.progress`).
+- While the coordinator is away or moves, or a round overtakes the commit, it is sent again until
+  its time is over (:func:`holdfast.core.machine.codes.commits_again`). Each attempt is checked
+  anew, and leaves out the partitions of a later commit: a commit never goes back.
+- The commit of a hand-over is the last one of its partitions: no earlier one is sent after it.
+- The member hears of a refusal before the caller does, so a loss has happened when the error comes.
+
+**Strategy.** A commit is a future. Its first attempt is sent by the caller, later ones by the IO
+thread, which also takes the answers. Who sends holds :attr:`Commits.order`, so requests go out in
+the order in which they were decided; inside it
+:class:`~holdfast.members.seat.progress.PartitionProgress` takes its own lock. Nobody waits for
+anything inside either, and nothing is answered there: who hears of an answer may be the
+application.
+
+References: KIP-429; Kafka's ConsumerCoordinator, ``commitOffsetsSync``.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from holdfast.core.machine.codes import MEMBER_OVER, ErrorCode, commits_again, describe
+from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.states import MemberState
+from holdfast.core.model.partitions import Resource
+from holdfast.errors import AdapterError, HoldfastError, LocalProtocolError, RemoteProtocolError
+from holdfast.members.member.offsets import Offsets
+from holdfast.members.seat.membership import Membership
+from holdfast.members.seat.progress import PartitionProgress
+
+if TYPE_CHECKING:
+    from holdfast.core.machine import actions
+    from holdfast.members.member.host import Standing
+    from holdfast.members.member.parts import MemberParts
+
+_AGAIN_S = 0.05
+_JOINING = MemberState.PREPARING_REBALANCE
+HeardOfLast = Callable[[Offsets, BaseException | None], None]
+"""Takes the offsets of a last commit, and its error or None."""
+
+
+class CommitAsker(Enum):
+    """Who wants a commit."""
+
+    NAMED = "the application, of these offsets: one that may not be committed is an error"
+    ALL = "the application, of what is processed: what was lost uncommitted is an error"
+    CLOCK = "nobody: it is time for an automatic commit"
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class _SentCommit:
+    """One commit, through all its attempts."""
+
+    offsets: Offsets
+    terms: Mapping[Resource, int]  # in which these were handed out
+    asked: CommitAsker
+    deadline: float
+    done: Future[None] = field(default_factory=Future)
+
+    def __post_init__(self) -> None:
+        self.done.set_running_or_notify_cancel()  # a waiter that gives up does not end it
+
+
+class Commits:
+    """Commits what the application of one member has processed.
+
+    Parameters
+    ----------
+    membership : Membership
+        Whose commits; they begin once it runs.
+    progress : PartitionProgress
+        What may be committed.
+    begins : callable
+        Partitions whose ``on_partitions_assigned`` runs.
+    heard_of_last : callable
+        Takes the offsets of a hand-over's commit, and its error or None; called on the IO thread.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        progress: PartitionProgress,
+        *,
+        begins: Callable[[], Collection[Resource]],
+        heard_of_last: HeardOfLast,
+    ):
+        self._membership = membership
+        self._progress = progress
+        self._begins = begins
+        self._heard_of_last = heard_of_last
+        self.order = threading.RLock()
+        self._newest: dict[Resource, _SentCommit | None] = {}  # the last one that has the partition
+        self._open: set[Future[None]] = set()
+
+    @property
+    def _parts(self) -> MemberParts:
+        parts = self._membership.parts
+        assert parts is not None
+        return parts
+
+    def begin(self, offsets: Offsets, asked: CommitAsker, *, timeout_s: float) -> Future[None]:
+        """Commit without waiting.
+
+        Parameters
+        ----------
+        offsets : mapping of partition to OffsetToCommit
+            The next offset to read of each.
+        asked : CommitAsker
+            Who wants it. Where no offsets were named, partitions that are handed over meanwhile
+            are left out.
+        timeout_s : float
+            How long it is tried, in s.
+
+        Returns
+        -------
+        Future of None
+            Done once the coordinator has accepted it; its error is one of those below.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the group refused it, or records were handed out before their partitions were lost.
+        LocalProtocolError
+            If the member does not own a partition.
+        AdapterError
+            If no broker answered in time.
+        """
+        terms = self._progress.numbers(offsets)
+        deadline = time.monotonic() + timeout_s
+        commit = _SentCommit(offsets=offsets, terms=terms, asked=asked, deadline=deadline)
+        try:
+            with self.order:
+                standing = self._checked(commit, offsets)
+                self._newest.update(dict.fromkeys(offsets, commit))
+                self._open.add(commit.done)
+                commit.done.add_done_callback(self._open.discard)
+                hear = self._send(commit, standing)
+            hear()
+        except BaseException:  # interrupted, maybe: then nobody waits for the answer
+            self._open.discard(commit.done)
+            raise
+        return commit.done
+
+    def _checked(self, commit: _SentCommit, offsets: Offsets) -> Standing:
+        """The member's standing, in which these may be committed."""
+        host = self._parts.host
+        if host.failure is not None:
+            raise host.failure
+        standing = host.standing  # before the progress: see MemberHost
+        lost = None
+        if commit.asked is CommitAsker.ALL:
+            lost = self.loss()
+        elif commit.asked is CommitAsker.NAMED:
+            refused = self._progress.refused(standing.terms, offsets, self._begins())
+            self._progress.raise_untold(refused)
+            lost = loss_of(refused, self._progress)
+        if lost is not None:
+            raise lost
+        if commit.asked is CommitAsker.NAMED:
+            _check_owned(standing, offsets)
+        return standing
+
+    def loss(self, partitions: Collection[Resource] | None = None) -> RemoteProtocolError | None:
+        """The error that tells of records (of these) which were lost uncommitted, if any."""
+        return loss_of(self._progress.raise_untold(partitions), self._progress)
+
+    def _send(self, commit: _SentCommit, standing: Standing) -> Callable[[], None]:
+        """Send it; return what hears the answer, to be called outside :attr:`order`."""
+        offsets = {
+            tp: at
+            for tp, at in commit.offsets.items()
+            if self._newest.get(tp) is commit
+            and (
+                commit.asked is CommitAsker.NAMED
+                or standing.terms.get(tp, -1) == commit.terms.get(tp)
+            )
+        }
+        if not offsets:
+            return lambda: commit.done.set_result(None)
+        who = standing.identity
+        asked = self._parts.link.commit(offsets, who)
+        return lambda: asked.add_done_callback(
+            lambda answer: self._answered(commit, offsets, who, answer)
+        )
+
+    def _answered(
+        self, commit: _SentCommit, offsets: Offsets, who: Identity, answer: Future[int]
+    ) -> None:
+        """Take the answer of one attempt, on the IO thread."""
+        code, error = self._noted(offsets, answer)
+        now = self._parts.host.standing
+        if code == ErrorCode.FENCED_INSTANCE_ID and who.member_id != now.identity.member_id:
+            code = ErrorCode.UNKNOWN_MEMBER_ID  # this process has joined again, with another id
+        if code > 0:
+            self._parts.host.note_refused(who.generation, code)
+        is_late = now.state is _JOINING or now.identity.generation > who.generation
+        if error is None and code == 0:
+            commit.done.set_result(None)
+        elif error is not None:
+            commit.done.set_exception(error)
+        elif not commits_again(code, is_overtaken=is_late) or time.monotonic() >= commit.deadline:
+            self._refuse(commit, code)
+        else:
+            pause = self._parts.link.pause(_AGAIN_S)
+            pause.add_done_callback(lambda over: self._again(commit, over.exception()))
+
+    def _noted(self, offsets: Offsets, answer: Future[int]) -> tuple[int, HoldfastError | None]:
+        """The code of an answer, -1 for none, and an error that no other attempt can mend."""
+        failed = None if answer.cancelled() else answer.exception()
+        code = -1 if answer.cancelled() or failed is not None else answer.result()
+        self._parts.counters.add("commit" if code == 0 else "commit_failed")
+        if code == 0:
+            self._progress.committed(offsets)
+        return code, failed if isinstance(failed, RemoteProtocolError) else None
+
+    def _again(self, commit: _SentCommit, closed: BaseException | None) -> None:
+        if closed is not None:
+            commit.done.set_exception(closed)
+            return
+        try:
+            with self.order:
+                left = {tp: a for tp, a in commit.offsets.items() if self._newest.get(tp) is commit}
+                hear = self._send(commit, self._checked(commit, left))
+        except HoldfastError as error:
+            commit.done.set_exception(error)
+            return
+        hear()
+
+    def _refuse(self, commit: _SentCommit, code: int) -> None:
+        error = not_committed(code)
+        if code not in MEMBER_OVER:
+            commit.done.set_exception(error)
+            return
+
+        def tell() -> None:
+            self._progress.raise_untold(commit.offsets)
+            commit.done.set_exception(error)
+
+        self._parts.host.after(tell)  # the member knows of its loss by then
+
+    def hand_over(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        """Commit what is processed of partitions that are given up; once, as the last commit."""
+        who = Identity(
+            generation=action.generation,
+            member_id=action.member_id,
+            instance_id=action.instance_id,
+        )
+        with self.order:
+            offsets = self._progress.handed_over(action.resources)
+            self._newest.update(dict.fromkeys(action.resources))
+            asked = self._parts.link.commit(offsets, who) if offsets else None
+        if asked is None:
+            done(0)
+            return
+
+        def note(answer: Future[int]) -> None:
+            code, _ = self._noted(offsets, answer)
+            if code in MEMBER_OVER:
+                self._progress.leave_untold(offsets)
+            self._heard_of_last(offsets, None if code == 0 else not_committed(code))
+            done(code)
+
+        asked.add_done_callback(note)
+
+    def wait_for_open(self, timeout_s: float) -> None:
+        """Wait for the commits that are under way."""
+        concurrent.futures.wait(list(self._open), timeout_s)
+
+
+def _check_owned(standing: Standing, offsets: Iterable[Resource]) -> None:
+    for topic, partition in offsets:
+        if (topic, partition) not in standing.owned:
+            raise LocalProtocolError(
+                f"{topic}-{partition} is not this member's in generation "
+                f"{standing.identity.generation}; nothing was committed"
+            )
+
+
+def loss_of(
+    refused: Collection[Resource], progress: PartitionProgress
+) -> RemoteProtocolError | None:
+    """The error of a commit of records that were handed out before a loss, None for no record.
+
+    A member that gave them up at a deadline is a member still, of a newer generation.
+    """
+    if not refused:
+        return None
+    names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(refused)[:5])
+    more = f" and {len(refused) - 5} more" if len(refused) > 5 else ""
+    code, word = ErrorCode.UNKNOWN_MEMBER_ID, "lost"
+    if progress.were_given_up(refused):
+        code, word = ErrorCode.ILLEGAL_GENERATION, "given up"
+    return RemoteProtocolError(
+        f"the commit was refused: {names}{more} had been {word} since these records were "
+        "handed out; they are read again from the committed offset, here or elsewhere",
+        error_code=code,
+    )
+
+
+def not_committed(code: int) -> HoldfastError:
+    """The error of a commit that was answered with this code, -1 for no answer."""
+    if code < 0:
+        return AdapterError("the commit was not answered in time: it may be done, or not")
+    return RemoteProtocolError(f"the commit was refused: {describe(code)}", error_code=code)

@@ -1,0 +1,110 @@
+"""What a client does for the seat of its member, and what its programs expect.
+
+**Rules.** The seat decides; the hands do. Hands hold nothing back, begin, drop or tell by
+themselves. Unless a method says otherwise, it is called where the client works: on the thread of
+the application's calls, or on its event loop.
+
+References: KIP-429 (callbacks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.model.partitions import Resource
+from holdfast.members.member.errands import Once
+from holdfast.members.member.offsets import Offsets
+
+
+def before(positions: Offsets, in_hand: Offsets) -> Offsets:
+    """Positions, where the application has not processed what it has in its hand."""
+    return {tp: min(at, in_hand.get(tp, at)) for tp, at in positions.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What the programs of a client expect of its member; ``docs/clients.md`` has a row for each.
+
+    Parameters
+    ----------
+    hears_nothing_new : bool
+        ``on_partitions_assigned`` comes in every round, also in a cooperative one without news.
+    error_stops_commit : bool
+        What a callback of a hand-over raises keeps the hand-over from committing.
+    hears_the_end : bool
+        Callbacks come also when the application itself leaves.
+    tells_whole : bool
+        The listener was written for eager rebalances. In a cooperative round that changes anything
+        it is told of a revocation, maybe of nothing, and then of the whole assignment.
+    """
+
+    hears_nothing_new: bool
+    error_stops_commit: bool
+    hears_the_end: bool = True
+    tells_whole: bool = False
+
+
+class Callback(Once):
+    """One callback of a rebalance, which runs once.
+
+    Parameters
+    ----------
+    call : ListenerCall
+        Which one.
+    resources : collection of Resource
+        What it is about.
+    """
+
+    def __init__(self, call: ListenerCall, resources: Collection[Resource]):
+        super().__init__(self._call)
+        self.call = call
+        self.resources = frozenset(resources)
+
+    def _call(self, callback: Callable[..., object], *arguments: object) -> None:
+        callback(*arguments)
+
+    def in_order(self) -> list[Resource]:
+        """Its partitions, sorted."""
+        return sorted(self.resources)
+
+
+class Fetching(Protocol):
+    """What every client does for its seat."""
+
+    def hold_back(self, partitions: Collection[Resource]) -> None:
+        """Hand out no more records of these; their positions can still be read."""
+
+    def drop(self, partitions: Collection[Resource]) -> None:
+        """Fetch these no more, and forget everything about them."""
+
+    def positions(self, partitions: Collection[Resource]) -> Offsets:
+        """After what was handed out of these; one without a position is missing."""
+
+    def processed(self, positions: Offsets, in_hand: Offsets) -> Offsets:
+        """What a commit commits, where the application holds records from ``in_hand`` on."""
+
+    def hears(self, call: ListenerCall) -> bool:
+        """Whether the application has a callback for this.
+
+        A loss is told as a revocation to one that has no callback of its own for losses. Safe from
+        any thread.
+        """
+
+
+class Hands(Fetching, Protocol):
+    """One client's, which works on the thread of the application's calls."""
+
+    def hide(self, partitions: Collection[Resource]) -> None:
+        """Hand out no more records of these, which are lost; called on the member's thread."""
+
+    def firsts(self, held: Any) -> Offsets:
+        """The first record of each partition in what a call has handed out; from any thread."""
+
+    def tell(self, callback: Callback) -> BaseException | None:
+        """Run the callback of a revocation or a loss, if there is one; return what it raised."""
+
+    def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
+        """Begin to fetch what was assigned, and run the callback if it ``is_news``."""

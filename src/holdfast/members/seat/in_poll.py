@@ -1,0 +1,231 @@
+"""A seat whose client works on the thread of the application's calls.
+
+**Rules.** What changes the assignment, and every callback, is an errand of the application's next
+call, and errands are done in order. What was handed out before that call is processed when the call
+begins, so nothing is in flight then. A loss alone does not wait: what is lost is hidden at once.
+
+A hand-over does not wait for an application that is away and has nothing of it in its hand, nor for
+a callback that it does not have: its next call finds the errand, before it hands anything out. At
+the deadline of a hand-over the application may be away still. What it has in its hand is not
+committed then. Positions are read on a thread of their own, which may wait for the client.
+
+**Strategy.** An errand that is interrupted by an exception of a signal's handler is done again
+(:mod:`holdfast.members.member.errands`): each of them may be begun twice.
+
+References: KIP-429 (callbacks), KIP-62.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.model.partitions import Resource
+from holdfast.members.member.errands import Errand, Errands
+from holdfast.members.member.offsets import Offsets
+from holdfast.members.seat.commits import HeardOfLast
+from holdfast.members.seat.hands import Callback, Hands, Wishes
+from holdfast.members.seat.in_hand import InHand
+from holdfast.members.seat.membership import Membership
+from holdfast.members.seat.seat import CATCH_UP_S, LAST_COMMIT_S, NOTHING, Seat
+
+if TYPE_CHECKING:
+    from holdfast.core.machine import actions
+
+_OPEN_COMMITS_S = 1.0
+_LOOK_S = 0.02
+
+
+class InPoll(Seat):
+    """See :class:`~holdfast.members.seat.seat.Seat`, also for the other parameters.
+
+    Parameters
+    ----------
+    in_hand : InHand
+        What the last call handed out; the client's calls write it.
+
+    Attributes
+    ----------
+    errands : Errands
+        What waits for the application's next call.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        hands: Hands,
+        wishes: Wishes,
+        in_hand: InHand,
+        heard_of_last: HeardOfLast = lambda _offsets, _error: None,
+    ):
+        super().__init__(membership, hands, wishes, heard_of_last)
+        self.hands: Hands = hands
+        membership.duties = self
+        self.errands = Errands()
+        self.in_hand = in_hand
+        self._held_back: set[Resource] = set()  # by an errand that was done
+        self.unprocessed: Offsets = NOTHING  # in the hand of an application that does not come back
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="holdfast-positions")
+
+    # The application's thread
+
+    def note(self) -> None:
+        """Read from the client how far the application has come."""
+        self.note_processed(self.unprocessed)
+
+    def come_in(self) -> BaseException | None:
+        """The application is back: do what waits for it; return what a callback raised.
+
+        A hand-over is several errands, one after the other, and the member's thread asks for each
+        when the one before is done. If the application got records first, the hand-over and its
+        next owners would wait until these are processed as well.
+        """
+        self.note_polled()
+        self.progress.come_back()
+        first: BaseException | None = None
+        host = self.membership.host
+        while True:
+            n_done, error = self.errands.do_all(0.0)
+            first = first or error
+            is_going = n_done > 0 or self.membership.is_leaving
+            if not is_going or host is None or not host.catch_up(CATCH_UP_S):
+                break
+            if not self.errands.items:
+                break
+        if first is not None or n_done:
+            self.note_polled()
+        return first
+
+    def leave(self, deadline: float, *, returns: bool) -> BaseException | None:
+        """Hand everything over and leave; return what a callback raised.
+
+        If it is interrupted, a second call goes on.
+        """
+        self.progress.come_back()
+        left_s = min(LAST_COMMIT_S, max(0.0, deadline - time.monotonic()))
+        if (sent := self.commit_before_leaving(left_s)) is not None:
+            concurrent.futures.wait([sent], left_s)
+        self.membership.leave(returns=returns)
+        return self.finish(deadline)
+
+    def finish(self, deadline: float) -> BaseException | None:
+        """Do what a leaving member wants until it is out."""
+        first: BaseException | None = None
+        while not self.membership.is_over() and time.monotonic() < deadline:
+            self.progress.come_back()
+            _, error = self.errands.do_all(_LOOK_S)
+            first = first or error
+        self.commits.wait_for_open(max(0.0, deadline - time.monotonic()))
+        _, error = self.errands.do_all(0.0)
+        return first or error
+
+    def _hold_back(self, resources: Collection[Resource]) -> None:
+        self.note()
+        # The application's commits that are on their way come first, for a moment: the member
+        # joins without these partitions, and what comes later is refused.
+        self.commits.wait_for_open(_OPEN_COMMITS_S)
+        self.hands.hold_back(resources)
+        self._held_back.update(resources)
+
+    def _call(self, callback: Callback) -> BaseException | None:
+        if callback.call is ListenerCall.ASSIGNED:
+            if not callback.has_begun:
+                self.begin(callback.resources)
+            error = self.hands.assigned(callback, is_news=self.is_news(callback.resources))
+            self.has_begun()
+            return error
+        self.note()
+        error = self.hands.tell(callback)
+        self.has_ended(callback)
+        self._held_back.difference_update(callback.resources)
+        return error
+
+    def _drop(self, resources: Collection[Resource]) -> None:
+        self.note()
+        self.hands.drop(resources)
+        self._held_back.difference_update(resources)
+
+    # The member's thread: see holdfast.members.member.host.Duties
+
+    def hold_back(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
+        """Have these held back by the application's next call, which finds them processed."""
+        held = self.in_hand.last
+        self.errands.put(Errand(partial(self._hold_back, resources), lambda _: drained()))
+        if held is None or self.hands.firsts(held).keys() & set(resources):
+            return
+        if self.in_hand.last is held:  # else it came in before the errand was there
+            drained()
+
+    def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
+        """Hide these at once; what a callback tells of is dropped after it."""
+        self.progress.lose(resources, told=lost)
+        self.hands.hide(resources)
+        untold = [tp for tp in resources if tp not in set(lost)]
+        self.errands.put(Errand(partial(self._drop, untold)))
+
+    def call(
+        self,
+        call: ListenerCall,
+        resources: tuple[Resource, ...],
+        done: Callable[[str | None], None],
+    ) -> None:
+        """Have a callback run, and what goes with it."""
+        self.count(call, resources)
+        work = partial(self._call, Callback(call, resources))
+        if self.hands.hears(call):
+            self.errands.put(Errand(work, lambda error: done(self.answer_of(error))))
+        else:
+            if call is ListenerCall.LOST:
+                self.progress.tell(resources, by_callback=False)
+            self.errands.put(Errand(work))
+            done(None)
+
+    def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        """Commit what is processed of partitions that are given up, unless nobody wants that."""
+        if not self.is_automatic:
+            done(0)
+            return
+        is_away = not self._held_back.issuperset(
+            self.progress.active().intersection(action.resources)
+        )
+        if is_away:
+            self._aside.submit(self._commit_aside, action, done)
+        else:
+            self.commits.hand_over(action, done)
+
+    def _commit_aside(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        try:
+            found = self._asked_past(action.resources)
+        except Exception as error:  # the client's
+            if (parts := self.membership.parts) is not None:
+                parts.log.warning("positions could not be read for the last commit: %r", error)
+            done(-1)
+            return
+        if found is None:  # it is inside a call, and knows itself
+            self.errands.put(Errand(self.note, lambda _: self.commits.hand_over(action, done)))
+            return
+        self.progress.note_at_least(found)
+        self.commits.hand_over(action, done)
+
+    def _asked_past(self, partitions: Collection[Resource]) -> Offsets | None:
+        """How far the application has come, None if it is inside a call."""
+        held = self.in_hand.last
+        if held is None:
+            return None
+        positions = self.hands.positions(partitions)
+        found = self.hands.processed(positions, self.hands.firsts(held))
+        if self.in_hand.last is not held:
+            return None
+        return {tp: at for tp, at in found.items() if tp in set(partitions)}
+
+    def end(self) -> None:
+        """Read no more positions."""
+        self._aside.shutdown(wait=False, cancel_futures=True)
+
+    def close(self) -> None:
+        """Nothing is open: the client closes itself."""

@@ -1,0 +1,323 @@
+"""A seat whose client works on an event loop.
+
+**Rules.** The member's thread never waits for the loop, and the loop never for the member: every
+duty is a job of the loop, done in the order in which the member asked. A hand-over with automatic
+commits waits until the application has asked past what it holds of these partitions. A loss takes
+effect before its callback, which may take as long as it likes: what is lost is hidden at once. A
+callback is a task, answered however it ends: the application may cancel every task there is. A loop
+that is closed does its jobs by not doing them: nothing of them was handed out.
+
+**Strategy.** An exception of a signal's handler may come into a job and end the loop's run. The job
+is done again when the loop goes on (:mod:`holdfast.members.member.errands`), so each may be begun
+twice. :meth:`OnLoop.look` does whatever is due; it is called for every job, and now and then by the
+client, in case that an exception has come between a job and its turn.
+
+References: KIP-429 (callbacks).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.model.partitions import Resource
+from holdfast.members.member.errands import Errand, Errands
+from holdfast.members.member.offsets import OffsetToCommit
+from holdfast.members.seat.hands import Callback, Fetching, Wishes
+from holdfast.members.seat.membership import Membership
+from holdfast.members.seat.seat import LAST_COMMIT_S, Seat
+
+if TYPE_CHECKING:
+    from holdfast.core.machine import actions
+
+_LOOK_S = 0.01
+
+
+class LoopHands(Fetching, Protocol):
+    """One client's, which works on an event loop."""
+
+    def hide(self, partitions: Collection[Resource]) -> None:
+        """Hand out no more records of these, which are lost; nobody asks for them again."""
+
+    def assigned(self, partitions: Collection[Resource]) -> None:
+        """Begin to fetch these, which were assigned, maybe none. Their callback begins next."""
+
+    async def tell(self, callback: Callback) -> None:
+        """Run a callback of the application, if there is one; what it raises is not raised."""
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class _Drain:
+    """A hand-over that waits for the application."""
+
+    resources: frozenset[Resource]
+    drained: Callable[[], None]
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class _Told:
+    """A callback that runs, or has run."""
+
+    callback: Callback
+    done: Callable[[str | None], None]
+    task: asyncio.Task[None] | None = None
+    runs: asyncio.Task[None] | None = None  # the task that has begun it, if the job came twice
+
+
+class OnLoop(Seat):
+    """See :class:`~holdfast.members.seat.seat.Seat`, also for the other parameters.
+
+    Parameters
+    ----------
+    hands : LoopHands
+        The client's.
+    loop : asyncio.AbstractEventLoop
+        Where the client works.
+    in_flight : dict of partition to int
+        The first record of each partition that was handed out and not asked past; the client's
+        calls write it.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        hands: LoopHands,
+        wishes: Wishes,
+        loop: asyncio.AbstractEventLoop,
+        in_flight: dict[Resource, int],
+    ):
+        super().__init__(membership, hands, wishes)
+        self.hands: LoopHands = hands
+        membership.duties = self
+        self.in_flight = in_flight
+        self._loop = loop
+        self._jobs = Errands()
+        self._drains: list[_Drain] = []
+        self._told: list[_Told] = []
+        self._has_taken = False  # the listener heard of a revocation, and of no assignment since
+        self._is_over = False
+
+    # The application, on the loop
+
+    def note(self) -> None:
+        """Read from the client how far the application has come."""
+        self.note_processed({tp: OffsetToCommit(at) for tp, at in self.in_flight.items()})
+
+    def come_in(self, partitions: Collection[Resource] = ()) -> None:
+        """The application asks for more: what it has of these is processed, or all for none given.
+
+        An application that asks for single partitions may still work on the others.
+        """
+        if partitions:
+            self.go_on_elsewhere(partitions)
+        else:
+            self.in_flight.clear()
+        self.progress.come_back()
+        if self._drains:
+            self._check_drains()
+
+    def go_on_elsewhere(self, partitions: Collection[Resource]) -> None:
+        """The application does not wait for what comes after its records of these."""
+        for tp in partitions:
+            self.in_flight.pop(tp, None)
+
+    def finish_others(self, topics: Collection[str]) -> None:
+        """Count as processed what was handed out of topics that are not subscribed to any more.
+
+        An application that asks for single partitions does not ask for those again.
+        """
+        self.go_on_elsewhere([tp for tp in self.in_flight if tp[0] not in topics])
+        self._check_drains()
+
+    async def leave(self, deadline: float) -> None:
+        """Hand everything over and leave, as a process that ends; a second call goes on."""
+        self.come_in()
+        left_s = min(LAST_COMMIT_S, max(0.0, deadline - time.monotonic()))
+        if (sent := self.commit_before_leaving(left_s)) is not None:
+            give_up = time.monotonic() + left_s
+            while not sent.done() and time.monotonic() < give_up:
+                await asyncio.sleep(_LOOK_S)
+        await self.finish(deadline)
+
+    async def finish(self, deadline: float) -> None:
+        """Leave, and do what the member wants until it is out; all that was handed out counts."""
+        self.membership.leave(returns=True)
+        while not self.membership.is_over() and time.monotonic() < deadline:
+            self.come_in()
+            self.look()
+            await asyncio.sleep(_LOOK_S)
+
+    def stop_callbacks(self) -> None:
+        """Cancel the callbacks that run: nobody waits for them any more."""
+        for told in self._told:
+            if told.task is not None:
+                told.task.cancel()
+
+    async def places(self, partitions: Collection[Resource]) -> dict[Resource, int] | None:
+        """Ask where the group has committed, -1 for nowhere.
+
+        None if a partition has come or gone meanwhile: then another member may have committed since
+        the answer, and the question is to be asked again.
+
+        Raises
+        ------
+        HoldfastError
+            If nobody answered, or the group refused the question.
+        """
+        terms = _terms(self.membership, partitions)
+        found = await asyncio.wrap_future(self.ask_places(partitions))
+        if _terms(self.membership, partitions) != terms:
+            return None
+        self.progress.stands(found)
+        return found
+
+    # What is due
+
+    def look(self) -> None:
+        """Do what the member wants, and answer for callbacks that are over."""
+        try:
+            while not self._is_over and self._jobs.items:
+                self._jobs.do_next(0.0)
+            for told in [one for one in self._told if one.task is not None and one.task.done()]:
+                self._end(told)
+        except queue.Empty:
+            return
+        except BaseException:
+            self._loop.call_soon(self.look)  # the job is in its place again
+            raise
+
+    def _later(
+        self,
+        work: Callable[[], None],
+        answer: Callable[[BaseException | None], None] = lambda _: None,
+    ) -> bool:
+        """Have this done on the loop; False if the loop is closed."""
+        self._jobs.put(Errand(work, answer))
+        try:
+            self._loop.call_soon_threadsafe(self.look)
+        except RuntimeError:
+            return False
+        return True
+
+    def _check_drains(self) -> None:
+        waiting = self.in_flight.keys()
+        for drain in [one for one in self._drains if waiting.isdisjoint(one.resources)]:
+            drain.drained()
+            self._drains.remove(drain)
+
+    def _hold_back(self, drain: _Drain) -> None:
+        self.note()
+        self.hands.hold_back(drain.resources)
+        if not self.is_automatic:
+            drain.drained()
+            return
+        if drain not in self._drains:
+            self._drains.append(drain)
+        self._check_drains()
+
+    def _hide(self, resources: Collection[Resource]) -> None:
+        self.note()
+        self.go_on_elsewhere(resources)
+        self._check_drains()
+        self.hands.hide(resources)
+
+    def _call(self, told: _Told) -> None:
+        """Begin a callback, before those who wait for the assignment hear of it."""
+        callback = told.callback
+        is_assigned = callback.call is ListenerCall.ASSIGNED
+        if told.task is None:
+            if is_assigned:
+                self.begin(callback.resources)
+            is_news = not is_assigned or self.is_news(callback.resources)
+            told.task = self._loop.create_task(self._run(told, is_news=is_news))
+        if told not in self._told:
+            self._told.append(told)
+        told.task.add_done_callback(lambda _: self.look())
+        if is_assigned:
+            self.hands.assigned(callback.resources)
+
+    def _end(self, told: _Told) -> None:
+        """A callback is over; begun twice at most."""
+        if told.callback.call is ListenerCall.ASSIGNED:
+            self.has_begun()
+        else:
+            self.has_ended(told.callback)
+        told.done(None)
+        self._told.remove(told)
+
+    # Callbacks
+
+    def is_news(self, resources: Collection[Resource]) -> bool:
+        """Whether the application hears of this assignment: it may change nothing."""
+        return super().is_news(resources) or self._has_taken
+
+    async def _run(self, told: _Told, *, is_news: bool) -> None:
+        """Run a callback once; the second task of a job that was interrupted waits for its end."""
+        if told.runs is not None:
+            await asyncio.wait([told.runs])
+            return
+        told.runs = asyncio.current_task()
+        await self._tell(told.callback, is_news=is_news)
+
+    async def _tell(self, callback: Callback, *, is_news: bool) -> None:
+        hears = self._wishes.hears_the_end or not self.membership.is_leaving
+        if not is_news or not hears:
+            return
+        if not (self._wishes.tells_whole and self.is_cooperative):
+            await self.hands.tell(callback)
+            return
+        has_taken, self._has_taken = self._has_taken, callback.call is not ListenerCall.ASSIGNED
+        if self._has_taken:
+            await self.hands.tell(callback)
+            return
+        if not has_taken:
+            await self.hands.tell(Callback(ListenerCall.REVOKED, ()))
+        await self.hands.tell(Callback(ListenerCall.ASSIGNED, self.progress.active()))
+
+    # The member's thread: see holdfast.members.member.host.Duties
+
+    def hold_back(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
+        """Have these held back; drained once the application has asked past what it has."""
+        drain = _Drain(resources=frozenset(resources), drained=drained)
+        if not self._later(partial(self._hold_back, drain)):
+            drained()
+
+    def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
+        """Have these hidden; from now on nothing that was handed out of them is committed."""
+        self.progress.lose(resources, told=lost)
+        self._later(partial(self._hide, resources))
+
+    def call(
+        self,
+        call: ListenerCall,
+        resources: tuple[Resource, ...],
+        done: Callable[[str | None], None],
+    ) -> None:
+        """Have a callback run, and what goes with it."""
+        self.count(call, resources)
+        told = _Told(callback=Callback(call, resources), done=done)
+        if not self._later(partial(self._call, told)):
+            done(None)
+
+    def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        """Commit what is processed of partitions that are given up."""
+        if not self._later(self.note, lambda _: self.commits.hand_over(action, done)):
+            done(-1)
+
+    def end(self) -> None:
+        """Do no more jobs."""
+        self._is_over = True
+
+    def close(self) -> None:
+        """Nothing is open: the client closes itself."""
+
+
+def _terms(membership: Membership, partitions: Collection[Resource]) -> list[int | None]:
+    standing = membership.standing
+    return [] if standing is None else [standing.terms.get(tp) for tp in partitions]

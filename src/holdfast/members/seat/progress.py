@@ -1,0 +1,340 @@
+"""How far the application has come with each partition, by terms of ownership.
+
+**Rules.** What was handed out in a term of a partition is committed in that term only
+(:mod:`holdfast.core.machine.member.holdings`). An offset that the application names itself carries
+no term, so these rules stand in:
+
+- Between a loss and the next poll, or the callback that tells of it where there is one, the
+  application holds records from before the loss. All its offsets of the partition are refused.
+- Later, offsets of a partition that had an earlier term are accepted from where the present term
+  began up to where it has come. Before the present term has handed anything out, they are accepted
+  in ``on_partitions_assigned`` alone, where the application decides where the term begins.
+- In its first term a partition is committed as the application likes.
+
+Example: offsets 107 to 306 of ``t-0`` are handed out, ``t-0`` is lost, another member commits 307,
+``t-0`` comes back and starts at 307. A commit of 207 is refused, although this member owns ``t-0``
+again. A commit of 308 is refused until record 307 was handed out.
+
+A loss that took records which were not committed is *untold* until a callback has told of it. Where
+no such callback comes, the application hears of the loss by an error, and the loss is untold until
+the application polls after that.
+
+**Strategy.** One record a partition for its term, one for its last loss, all of them behind one
+lock. It is held for look-ups alone, never while a client, a broker or the application is called.
+
+References: KIP-429, ``onPartitionsLost``; Kafka's ``CommitFailedException``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from holdfast.core.model.partitions import Resource
+from holdfast.members.member.offsets import OffsetToCommit
+
+
+@dataclass(slots=True, kw_only=True)
+class _PartitionTerm:
+    """A partition in one term of ownership."""
+
+    number: int
+    is_again: bool  # the partition had an earlier term here
+    began: int | None = None  # the lowest offset that the application may name, once it is known
+    is_active: bool = True  # handed out; False once it was given up or lost
+    processed: OffsetToCommit | None = None
+    furthest: int = -1  # highest offset before which records were handed out
+    committed: int | None = None  # what stands committed, as far as is known
+
+    def to_commit(self) -> OffsetToCommit | None:
+        at = self.processed
+        return None if at is None or at.offset == self.committed else at
+
+    def refuses(self, offset: int, number: int | None, *, begins: bool) -> bool:
+        """Whether the application may not name this offset; ``number`` is of the present term."""
+        if number is None or begins:
+            return False  # it is not owned, which somebody else refuses; or it begins here
+        if self.number != number:
+            return True
+        if not self.is_again:
+            return False
+        return self.began is None or not self.began <= offset <= max(self.furthest, self.began)
+
+
+@dataclass(slots=True, kw_only=True)
+class _PartitionLoss:
+    """The last loss of a partition, or the end of a hand-over whose commit was refused."""
+
+    told: bool = False  # by a callback, which has run or will
+    is_in_hand: bool = False  # the application holds records from before it
+    is_untold: bool = False  # it took records that were not committed
+    is_raised: bool = False  # an error has told of it
+    is_given_up: bool = False  # by a hand-over that was late: membership went on
+
+    def is_open(self) -> bool:
+        return self.is_in_hand or self.is_untold
+
+
+class PartitionProgress:
+    """Terms, offsets and losses of the partitions of one member; safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._terms: dict[Resource, _PartitionTerm] = {}
+        self._losses: dict[Resource, _PartitionLoss] = {}
+        self._open: set[Resource] = set()  # losses that somebody has still to hear of
+        self._unheard: dict[Resource, set[int | None]] = {}  # lost while nobody looked
+
+    # Terms
+
+    def begin(self, terms: Mapping[Resource, int]) -> None:
+        """Begin terms with these numbers."""
+        with self._lock:
+            for tp, number in terms.items():
+                before = self._terms.get(tp)
+                is_again = before is not None and (before.is_again or before.number != number)
+                self._terms[tp] = _PartitionTerm(number=number, is_again=is_again)
+
+    def stands(self, committed: Mapping[Resource, int]) -> None:
+        """Note what stands committed, -1 for nothing, where a term begins there."""
+        with self._lock:
+            for tp, at in committed.items():
+                term = _active(self._terms, tp)
+                if term is not None and term.began is None:
+                    term.began = max(at, 0)
+                    term.committed = at if at >= 0 else None
+
+    def resets(self, places: Mapping[Resource, int]) -> None:
+        """A term begins at these offsets, where nothing stood committed.
+
+        They count as processed: what a commit commits before the first record.
+        """
+        with self._lock:
+            for tp, at in places.items():
+                if (term := _active(self._terms, tp)) is not None and term.committed is None:
+                    term.began, term.processed = at, OffsetToCommit(at)
+
+    def seek(self, tp: Resource, offset: int) -> None:
+        """The application goes on at ``offset``, and may commit from there on, and there."""
+        with self._lock:
+            if (term := _active(self._terms, tp)) is not None:
+                term.began = offset if term.began is None else min(term.began, offset)
+                term.furthest = max(term.furthest, offset)
+
+    def begins_at(self, tp: Resource, offset: int) -> None:
+        """The application has chosen where a term begins."""
+        with self._lock:
+            if (term := _active(self._terms, tp)) is not None:
+                term.began, term.committed = offset, None
+
+    def end(self, partitions: Iterable[Resource]) -> None:
+        """These are given up; how far they have come stays known for their last commit."""
+        with self._lock:
+            for tp in partitions:
+                if tp in self._terms:
+                    self._terms[tp].is_active = False
+
+    def active(self) -> set[Resource]:
+        """Partitions that are handed out."""
+        with self._lock:
+            return {tp for tp, term in self._terms.items() if term.is_active}
+
+    def numbers(self, partitions: Iterable[Resource]) -> dict[Resource, int]:
+        """Numbers of the terms in which these were handed out last."""
+        with self._lock:
+            return {tp: self._terms[tp].number for tp in partitions if tp in self._terms}
+
+    # Offsets
+
+    def note(
+        self,
+        positions: Mapping[Resource, OffsetToCommit],
+        processed: Mapping[Resource, OffsetToCommit] | None = None,
+    ) -> None:
+        """Note how far the application has come.
+
+        Parameters
+        ----------
+        positions : mapping of partition to OffsetToCommit
+            The client's: after what it has handed out.
+        processed : mapping of partition to OffsetToCommit, optional
+            What a commit commits; by default all that was handed out.
+        """
+        with self._lock:
+            for tp, at in positions.items():
+                if (term := _active(self._terms, tp)) is not None:
+                    term.furthest = max(term.furthest, at.offset)
+            for tp, at in (positions if processed is None else processed).items():
+                if (term := _active(self._terms, tp)) is not None:
+                    term.processed = at
+
+    def note_at_least(self, processed: Mapping[Resource, OffsetToCommit]) -> None:
+        """Note how far the application has come at least, while it is away."""
+        with self._lock:
+            for tp, at in processed.items():
+                term = _active(self._terms, tp)
+                if term is not None and (
+                    term.processed is None or at.offset > term.processed.offset
+                ):
+                    term.processed = at
+                    term.furthest = max(term.furthest, at.offset)
+
+    def to_commit(
+        self, terms: Mapping[Resource, int], only: Collection[Resource] | None = None
+    ) -> dict[Resource, OffsetToCommit]:
+        """What is processed, not committed, and of these terms (and of ``only`` these)."""
+        with self._lock:
+            found = {}
+            for tp, number in terms.items():
+                term = self._terms.get(tp)
+                if term is None or term.number != number or (only is not None and tp not in only):
+                    continue
+                if (at := term.to_commit()) is not None:
+                    found[tp] = at
+            return found
+
+    def handed_over(self, partitions: Iterable[Resource]) -> dict[Resource, OffsetToCommit]:
+        """What is processed and not committed of partitions that a hand-over gives up."""
+        with self._lock:
+            known = {tp: self._terms[tp].to_commit() for tp in partitions if tp in self._terms}
+            return {tp: at for tp, at in known.items() if at is not None}
+
+    def committed(self, offsets: Mapping[Resource, OffsetToCommit]) -> None:
+        """Note that these stand committed."""
+        with self._lock:
+            for tp, at in offsets.items():
+                if tp in self._terms:
+                    self._terms[tp].committed = at.offset
+
+    def refused(
+        self,
+        terms: Mapping[Resource, int],
+        offsets: Mapping[Resource, OffsetToCommit],
+        begins: Collection[Resource] = (),
+    ) -> set[Resource]:
+        """Partitions of which the application names an offset that is not of the present term.
+
+        Parameters
+        ----------
+        terms : mapping of partition to int
+            Terms of what the member owns now.
+        offsets : mapping of partition to OffsetToCommit
+            What the application wants to commit.
+        begins : collection of partition
+            Partitions whose ``on_partitions_assigned`` runs.
+        """
+        with self._lock:
+            found = {tp for tp in self._open.intersection(offsets) if self._losses[tp].is_in_hand}
+            for tp, at in offsets.items():
+                term = self._terms.get(tp)
+                if term is not None and term.refuses(at.offset, terms.get(tp), begins=tp in begins):
+                    found.add(tp)
+            return found
+
+    # Losses
+
+    def lose(self, partitions: Collection[Resource], told: Collection[Resource]) -> None:
+        """These are lost; for ``told`` a callback tells of the loss.
+
+        The others were given up: ``on_partitions_revoked`` has run for them, or follows.
+        """
+        with self._lock:
+            for tp in partitions:
+                loss = self._losses.setdefault(tp, _PartitionLoss())
+                loss.told, loss.is_in_hand, loss.is_given_up = tp in told, True, tp not in told
+                self._open.add(tp)
+                term = self._terms.get(tp)
+                if term is None:
+                    continue
+                at = term.to_commit()
+                if at is not None and at.offset != term.began:
+                    loss.is_untold, loss.is_raised = True, False
+                if term.is_active:
+                    noted = None if term.processed is None else term.processed.offset
+                    self._unheard[tp] = {term.began, term.committed, noted}  # these are no news
+                term.is_active, term.processed, term.furthest = False, None, -1
+
+    def unheard(self) -> set[Resource]:
+        """Lost partitions of which the client knows more than was noted."""
+        with self._lock:
+            return set(self._unheard)
+
+    def hear(self, positions: Mapping[Resource, OffsetToCommit]) -> None:
+        """Note how far the client had come with what was lost while nobody looked."""
+        with self._lock:
+            unheard, self._unheard = self._unheard, {}
+            for tp, known in unheard.items():
+                if tp in positions and positions[tp].offset not in known:
+                    self._losses[tp].is_untold, self._losses[tp].is_raised = True, False
+                    self._open.add(tp)
+
+    def leave_untold(self, partitions: Iterable[Resource]) -> None:
+        """Records of these cannot be committed any more, and no callback tells of it."""
+        with self._lock:
+            for tp in partitions:
+                loss = self._losses.setdefault(tp, _PartitionLoss())
+                loss.told, loss.is_untold, loss.is_raised = False, True, False
+                self._open.add(tp)
+
+    def tell(self, partitions: Iterable[Resource], *, by_callback: bool) -> None:
+        """A callback has told of these losses, or none will."""
+        with self._lock:
+            for tp in self._open.intersection(partitions):
+                loss = self._losses[tp]
+                loss.told = by_callback
+                if by_callback:
+                    loss.is_untold = loss.is_in_hand = False
+                    self._open.discard(tp)
+
+    def come_back(self) -> None:
+        """The application polls: what it held is processed, and an error has been heard."""
+        if not self._open:  # without the lock: every poll comes here
+            return
+        with self._lock:
+            for tp in list(self._open):
+                loss = self._losses[tp]
+                if not loss.told:
+                    loss.is_in_hand = False
+                    loss.is_untold = loss.is_untold and not loss.is_raised
+                loss.is_raised = False
+                if not loss.is_open():
+                    self._open.discard(tp)
+
+    def raise_untold(self, partitions: Collection[Resource] | None = None) -> set[Resource]:
+        """Partitions (of these) with records that cannot be committed, of which nobody has told.
+
+        An error is about to tell of them.
+        """
+        with self._lock:
+            asked = self._open if partitions is None else self._open.intersection(partitions)
+            found = {tp for tp in asked if self._losses[tp].is_untold}
+            for tp in found:
+                self._losses[tp].is_raised = True
+            return found
+
+    def report_untold(self) -> set[Resource]:
+        """Those of which no callback will tell; they count as told from now on."""
+        if not self._open:  # without the lock: every poll comes here
+            return set()
+        with self._lock:
+            known = {tp: self._losses[tp] for tp in self._open}
+            found = {tp for tp, loss in known.items() if loss.is_untold and not loss.told}
+            for tp in found:
+                self._losses[tp].is_untold = False
+            return found
+
+    def were_given_up(self, partitions: Iterable[Resource]) -> bool:
+        """Whether these were all given up, and membership went on."""
+        with self._lock:
+            return all(tp in self._losses and self._losses[tp].is_given_up for tp in partitions)
+
+    def in_hand(self, partitions: Iterable[Resource]) -> set[Resource]:
+        """Those of which the application holds records from before a loss."""
+        with self._lock:
+            return {tp for tp in self._open.intersection(partitions) if self._losses[tp].is_in_hand}
+
+
+def _active(terms: Mapping[Resource, _PartitionTerm], tp: Resource) -> _PartitionTerm | None:
+    term = terms.get(tp)
+    return term if term is not None and term.is_active else None

@@ -1,0 +1,222 @@
+"""The seat of one member: what a member of ours does, whatever client fetches for it.
+
+**Rules.**
+
+- A seat is one membership, from ``subscribe`` to the end. The member joins in the background, and
+  the application waits for no broker: connections open on a thread of their own.
+- The order of a hand-over is the machine's: hold back, drained, callback, commit, drop. A partition
+  is begun by :meth:`Hands.assigned`, in a term that begins before its callback.
+- Commits take one way (:mod:`holdfast.members.seat.commits`); what may be committed stands in
+  :mod:`holdfast.members.seat.progress`.
+
+**Locks.** Three, each held for look-ups alone: the one of
+:class:`~holdfast.members.seat.membership.Membership` for what is opened and wished,
+:attr:`Commits.order` for the order of commits, and inside it the one of
+:class:`PartitionProgress`. None is held while a broker, a client's call that may wait, or the
+application is called.
+
+**Threads.** The member's thread calls the six duties of
+:class:`~holdfast.members.member.host.Duties`. They put errands where the client works:
+:class:`~holdfast.members.seat.in_poll.InPoll` on the thread of the application's calls,
+:class:`~holdfast.members.seat.on_loop.OnLoop` on its event loop.
+
+References: KIP-429, KIP-62; Incremental Cooperative Rebalancing, "join group in the background".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.modes import RebalanceMode, choose_mode
+from holdfast.core.model.partitions import Resource
+from holdfast.members.member.offsets import Offsets
+from holdfast.members.seat.commits import CommitAsker, Commits, HeardOfLast, loss_of
+from holdfast.members.seat.hands import Callback, Fetching, Wishes
+from holdfast.members.seat.membership import Membership
+from holdfast.members.seat.progress import PartitionProgress
+
+if TYPE_CHECKING:
+    from holdfast.core.machine.actions import JoinCompleted
+
+CATCH_UP_S = 0.25
+"""How long a call of the application waits for the member's thread."""
+LAST_COMMIT_S = 2.0
+"""How long the commit before leaving is waited for."""
+NOTHING: Offsets = {}
+_BESIDE_S = 0.1  # a heartbeat that long ago is just now
+_POLLED_EVERY_S = 0.1
+
+
+class Seat:
+    """What every member of ours does.
+
+    Parameters
+    ----------
+    membership : Membership
+        The member.
+    hands : Fetching
+        The client's.
+    wishes : Wishes
+        What the client's programs expect.
+    heard_of_last : callable, optional
+        Takes the offsets of a last commit (of a hand-over, or before leaving), and its error or
+        None; called on the IO thread.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        hands: Fetching,
+        wishes: Wishes,
+        heard_of_last: HeardOfLast = lambda _offsets, _error: None,
+    ):
+        self.membership = membership
+        self.settings = settings = membership.settings
+        self.is_cooperative = choose_mode(membership.assignors) is RebalanceMode.COOPERATIVE
+        self.progress = PartitionProgress()
+        self.hands = hands
+        self._wishes = wishes
+        self.commits = Commits(
+            membership,
+            self.progress,
+            begins=lambda: self._begins,
+            heard_of_last=heard_of_last,
+        )
+        self._heard_of_last = heard_of_last
+        self._has_told = False  # some assignment
+        self._begins: frozenset[Resource] = frozenset()  # their ASSIGNED callback runs
+        self._polled_at = 0.0
+        self.is_automatic: bool = settings["enable.auto.commit"]
+        self._every_s: float = settings["auto.commit.interval.ms"] / 1000
+        self._commit_at = time.monotonic() + self._every_s
+
+    # What is assigned
+
+    def note(self) -> None:
+        """Read from the client how far the application has come."""
+        self.note_processed(NOTHING)
+
+    def note_processed(self, in_hand: Offsets) -> None:
+        """The same, where the application holds records from ``in_hand`` on."""
+        if lost := self.progress.unheard():
+            self.progress.hear(self.hands.positions(lost))
+        positions = self.hands.positions(self.progress.active())
+        self.progress.note(positions, self.hands.processed(positions, in_hand))
+
+    def is_news(self, resources: Collection[Resource]) -> bool:
+        """Whether the application hears of this assignment: it may change nothing."""
+        return (
+            not self._has_told
+            or bool(resources)
+            or not self.is_cooperative
+            or self._wishes.hears_nothing_new
+        )
+
+    def begin(self, resources: Collection[Resource]) -> None:
+        """Begin the terms of what is assigned; its callback may commit where they begin."""
+        self._begins = frozenset(resources)
+        standing = self.membership.standing
+        terms = {} if standing is None else standing.terms
+        self.progress.begin({tp: terms[tp] for tp in resources if tp in terms})
+
+    def has_begun(self) -> None:
+        """The callback of the assignment is over."""
+        self._begins, self._has_told = frozenset(), True
+
+    def has_ended(self, callback: Callback) -> None:
+        """The callback of a revocation or a loss is over: drop what it was about."""
+        if callback.call is ListenerCall.LOST:
+            heard = self.hands.hears(ListenerCall.LOST)
+            self.progress.tell(callback.resources, by_callback=heard)
+        self.note()
+        self.hands.drop(callback.resources)
+        self.progress.end(callback.resources)
+
+    def answer_of(self, error: BaseException | None) -> str | None:
+        """What the machine hears of a callback."""
+        if error is None or not self._wishes.error_stops_commit:
+            return None
+        return f"{type(error).__name__}: {error}"
+
+    def ask_places(self, partitions: Collection[Resource]) -> Future[dict[Resource, int]]:
+        """Ask where the group has committed, -1 for nowhere; waits out transactions (KIP-447)."""
+        assert self.membership.parts is not None
+        return self.membership.parts.link.committed(partitions)
+
+    # Commits
+
+    def to_commit(self) -> Offsets:
+        """What is processed and not committed."""
+        self.note()
+        standing = self.membership.standing
+        return {} if standing is None else self.progress.to_commit(standing.terms)
+
+    def commit_by_clock(self) -> tuple[Offsets, Future[None]] | None:
+        """Commit what is processed, if ``auto.commit.interval.ms`` is over; never wait.
+
+        A commit is a sign of life. Beside a heartbeat it does not put off the moment at which the
+        coordinator notices a death, so a heartbeat takes with it what is due soon.
+        """
+        parts, now = self.membership.parts, time.monotonic()
+        if not self.is_automatic or parts is None or self.membership.is_leaving:
+            return None
+        # Kafka's poll raises nothing for its own commits either. With manual commits the error
+        # waits for the application's next commit.
+        lost = loss_of(self.progress.report_untold(), self.progress)
+        if lost is not None:
+            parts.note_untold(lost)
+        left_s = self._commit_at - now
+        beats = now - parts.host.beat_at < _BESIDE_S and left_s < self._every_s / 2
+        if left_s > 0 and not beats:
+            return None
+        self._commit_at = now + self._every_s
+        offsets = self.to_commit()
+        if not offsets or not self.membership.is_member or self.membership.failure is not None:
+            return None
+        timeout_s = self.settings.call_timeout_s
+        return offsets, self.commits.begin(offsets, CommitAsker.CLOCK, timeout_s=timeout_s)
+
+    def commit_before_leaving(self, timeout_s: float) -> Future[None] | None:
+        """Commit before leaving, which gives up the round that is going on.
+
+        The coordinator may have ended that round, with its answer on the way. The commit of the
+        hand-over would then be too late for the old generation, and this member would never know
+        the new one.
+        """
+        member = self.membership
+        if not self.is_automatic or member.is_leaving or member.failure is not None:
+            return None
+        offsets = self.to_commit()
+        if not offsets or not member.is_member:
+            return None
+        sent = self.commits.begin(offsets, CommitAsker.CLOCK, timeout_s=timeout_s)
+        sent.add_done_callback(lambda done: self._heard_of_last(offsets, done.exception()))
+        return sent
+
+    # Duties that are the same wherever the client works
+
+    def note_polled(self) -> None:
+        """The application is alive (``max.poll.interval.ms``)."""
+        host, now = self.membership.host, time.monotonic()
+        if host is not None and now - self._polled_at >= _POLLED_EVERY_S:
+            self._polled_at = now
+            host.note_polled()
+
+    def count(self, call: ListenerCall, resources: Collection[Resource]) -> None:
+        """Count what was lost, whoever hears of it."""
+        if call is ListenerCall.LOST and (parts := self.membership.parts) is not None:
+            parts.counters.add("lost", len(resources))
+
+    def take_over(self, resources: tuple[Resource, ...], term: int) -> None:
+        """Nothing is left to do: :meth:`Hands.assigned` has begun these."""
+
+    def settle(self, action: JoinCompleted) -> None:
+        """Count a round that is over."""
+        if (parts := self.membership.parts) is not None:
+            parts.counters.add("rebalance")
+            parts.counters.add("gained", len(action.gained))
+            parts.counters.add("revoked", len(action.revoked))
