@@ -84,7 +84,8 @@ def test_history_says_which_stream_writes(spark, dump, tmp_path):
     out = tmp_path / "T"
     program = (
         "import sys; from pathlib import Path; from holdfast.fleet.tables.reading import Tables; "
-        "from holdfast.fleet.tables.folder.manifest import Batch; tables = Tables(Path(sys.argv[1]))\n"
+        "from holdfast.fleet.tables.folder.manifest import Batch\n"
+        "tables = Tables(Path(sys.argv[1]))\n"
         "with tables.writing(again_seconds=30):\n"
         "    tables.commit(Batch(id=0)); print(flush=True); input()"
     )

@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "holdfast"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+HOUSES = sorted((ROOT / "docs" / "houses").glob("*.md"))
 
 
 def rows(section: str) -> list[list[str]]:
@@ -45,3 +46,16 @@ def test_an_errand_touches_few_files_that_exist(row: list[str]) -> None:
     files = re.findall(r"`([\w/.]+/[\w.]*)`", row[1])
     assert 0 < len(files) <= 5
     assert all((SOURCE / file).exists() for file in files)
+
+
+def test_every_house_has_a_page_and_pages_are_short() -> None:
+    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    assert {page.stem for page in HOUSES} == packages - {"jvm"}  # it stands beside the cluster
+    assert all(len(page.read_text(encoding="utf-8").splitlines()) <= 100 for page in HOUSES)
+    assert len(PAGE.splitlines()) <= 200
+
+
+@pytest.mark.parametrize("page", HOUSES, ids=lambda page: page.stem)
+def test_a_file_on_the_page_of_a_house_exists(page: Path) -> None:
+    files = re.findall(r"`((?:\w+/)+[\w.]*)`", page.read_text(encoding="utf-8"))
+    assert [f for f in files if not (SOURCE / f).exists() and not (ROOT / f).exists()] == []

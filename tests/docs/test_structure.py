@@ -17,7 +17,7 @@ LARGE_ON_PURPOSE = {
     "holdfast.members.drop_in.aiokafka.coordinator.MemberCoordinator": "aiokafka's calls",
     "holdfast.members.drop_in.confluent.consumer.ConfluentConsumer": "the original's calls",
     "holdfast.core.assignors.optimal.flow_moves._Flow": "one algorithm on one set of columns",
-    "holdfast.core.machine.member.holdings.Holdings": "every step of a hand-over, which share its state",
+    "holdfast.core.machine.member.holdings.Holdings": "steps of a hand-over share its state",
     "holdfast.sim.rules.waiting.WaitingRules": "the rules of one invariant",
     "holdfast.sim.search.search.Search": "one search and its bookkeeping",
     "holdfast.sim.search.small_world.SmallWorld": "every step that a searched world can take",

@@ -1,4 +1,4 @@
-"""Reads what :mod:`holdfast.fleet.report.drawing.packing` writes: the twin of the reader in the page."""
+"""Reads what ``drawing/packing.py`` of the report writes: the twin of the reader in the page."""
 
 import gzip
 import json

@@ -6,5 +6,5 @@ to. ``declared`` makes Click's commands of functions; ``options``, ``durations``
 does so for served pages. ``sources`` opens tables, dumps and clusters, ``kept_tables`` tables
 alone; ``asked_lag`` makes rows of what coordinators answer. ``spark_progress`` shows how far Spark
 is. ``wire_json`` is shared by decode and encode; ``scenario_files`` and ``simulation_dump`` are
-parts of simulate.
+parts of simulate. ``demo/`` is the main job, on a broker of its own.
 """

@@ -6,7 +6,7 @@ Nothing here reads a clock, a file, a socket, the environment or chance. Errors 
 ================= =================================================================
 ``machine/``      members, leaders, coordinators, designs: events in, actions out
 ``kinds/``        one row a kind of group
-``assignors/``    who gets what, with proofs; ``registry`` has one row an assignor
+``assignors/``    who gets what, with proofs; one row an assignor
 ``wire/``         Kafka's messages and records, and ours in them
 ``model/``        groups, topics, assignments, and every number we report
 ``command_lines`` command lines that people are told to run

@@ -2,7 +2,7 @@
 
 ================= =================================================================
 ``pipeline/``     records of the offsets topic to tables; history, lag, plan, replay
-``report/``       findings, drawings, metrics, and the pages of ``serve``
+``report/``       findings, drawings, metrics, and served pages
 ``tables/``       folders of tables: columns, what belongs together, where it lies
 ================= =================================================================
 """

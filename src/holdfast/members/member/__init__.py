@@ -7,5 +7,6 @@ application's thread does for it. ``link`` sends the machine's requests and retu
 ``parts`` opens and closes all of it, and ``metadata_watch`` keeps partition counts up to date.
 ``closing`` says who ends a member and when, ``end_signals`` what SIGTERM and SIGINT do.
 ``readiness`` keeps the file for a probe. ``metrics`` counts, ``member_log`` logs,
-``missing_topics`` tells which topics a leader leaves out.
+``missing_topics`` tells which topics a leader leaves out. ``broker_lags`` and ``lag_source`` ask
+for lags.
 """

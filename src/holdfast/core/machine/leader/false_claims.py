@@ -7,9 +7,9 @@
   which it gave the partition. The other claim counts as none.
 - Any leader believes itself: where it was in the last round and claims a partition under that
   generation, another member's claim of it under the same generation counts as none.
-- Where the memory (:mod:`holdfast.core.machine.leader.recall`) says of exactly one of the claimants that
-  it owned the partition after that round, the others' claims count as none. A member's share never
-  speaks about the member itself, so one member that lies cannot settle a dispute for itself.
+- Where the memory (:mod:`holdfast.core.machine.leader.recall`) says of exactly one of the claimants
+  that it owned the partition after that round, the others' claims count as none. A member's share
+  never speaks about the member itself, so one member that lies cannot settle a dispute for itself.
 - Nothing else is doubted: a claim that nobody disputes, or one of an older generation, counts as in
   :mod:`holdfast.core.assignors.claims`. What two members claim alike, and neither of the three
   rules settles, belongs to nobody for that round, as in Kafka.

@@ -6,9 +6,9 @@ them now.
 
 **Rules.**
 
-- Parts are left out in the order of :class:`holdfast.core.machine.leader.ring.LeftOut`, and no more of
-  them than has to be, until the shares keep to ``Policy.memory_limit_bytes`` and the record of this
-  round and that of the next one, if nothing happens, keep to ``Policy.record_limit_bytes``.
+- Parts are left out in the order of :class:`holdfast.core.machine.leader.ring.LeftOut`, and no more
+  of them than has to be, until the shares keep to ``Policy.memory_limit_bytes`` and the record of
+  this round and that of the next one, if nothing happens, keep to ``Policy.record_limit_bytes``.
 - A leader sees neither client ids nor hosts nor the group's name. They are estimated, and the
   configured limit leaves room for what is longer.
 

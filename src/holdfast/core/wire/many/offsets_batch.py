@@ -2,9 +2,9 @@
 
 **Rules.**
 
-* A record is good here exactly if :func:`holdfast.core.wire.one.offsets_records.decode_record` reads it,
-  and its values are the same. A bad record has the reason and the position of the error that
-  ``decode_record`` raises. Both follow the table in
+* A record is good here exactly if :func:`holdfast.core.wire.one.offsets_records.decode_record`
+  reads it, and its values are the same. A bad record has the reason and the position of the error
+  that ``decode_record`` raises. Both follow the table in
   :mod:`holdfast.core.wire.layouts.offsets_schemas`.
 * Records of an unknown type are listed as unknown, and are not bad.
 * Records are read in chunks that fit a cache, so memory stays within a small multiple of a chunk.

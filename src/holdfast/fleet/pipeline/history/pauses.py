@@ -61,7 +61,7 @@ def pauses_of_groups(rows: pa.Table) -> dict[str, pa.Table]:
 
 
 def commit_rows(positions: pa.Table) -> pa.Table:
-    """Rows of :data:`~holdfast.fleet.pipeline.ingest.positions.POSITION` as commits among STAGED."""
+    """Rows of ``POSITION`` (:mod:`holdfast.fleet.pipeline.ingest.positions`) as commits."""
     found = positions.filter(positions["offset"].is_valid())
     n = found.num_rows
     columns: Arrays = {name: found[name] for name in ("group", "topic", "partition", "log_offset")}

@@ -43,7 +43,7 @@ Pair = tuple[Story, ReplaySettings]
 """A story, and the settings to replay it under."""
 
 REPLAY: Final = arrow_schema("replay")
-"""Columns: :data:`holdfast.fleet.tables.columns.answers.REPLAY`; see ``docs/metrics.md``, "Replay"."""
+"""Columns: ``REPLAY`` of :mod:`holdfast.fleet.tables.columns.answers`; see docs/metrics.md."""
 
 FIDELITY: Final = ("fidelity", "fidelity_rebalances", "fidelity_moves", "fidelity_pause")
 
