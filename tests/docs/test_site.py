@@ -77,7 +77,7 @@ def test_a_link_to_the_source_leads_to_the_reference():
         class file:  # noqa: N801
             src_uri, generated_by = "tutorials/a.md", None
 
-    told = on_page_markdown("[x](../../src/holdfast/model/group.py)", Page, None, None)
+    told = on_page_markdown("[x](../../src/holdfast/core/model/group.py)", Page, None, None)
     assert told == "[x](../reference/holdfast.core.model.md#holdfast.core.model.group)"
 
 
