@@ -28,7 +28,7 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.core.wire.one.offsets_records import Record, encode_record
+from holdfast.core.wire.layouts.offsets_records import Record, encode_record
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
 
 START_MS = 1_700_000_000_000

@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.core.wire.one.offsets_records import Record, decode_record, encode_record
+from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
 from holdfast.fleet.pipeline.ingest.decode import generations
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, from_columns
 from pipeline_fleet import START_MS, Writer

@@ -30,9 +30,9 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
 from holdfast.core.wire.many.offsets_batch import Binary, Chunk, decode_batch
 from holdfast.core.wire.many.offsets_embedded import read_assignments, read_subscriptions
-from holdfast.core.wire.one.offsets_records import Record, decode_record, encode_record
 from holdfast.fleet.pipeline.ingest import decode
 from holdfast.fleet.pipeline.ingest.arrow_columns import binary_column
 

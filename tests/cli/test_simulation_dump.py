@@ -9,7 +9,7 @@ import pytest
 from tests.cli.running import run
 
 from holdfast.core.wire.layouts.consumer_protocol import decode_assignment, decode_subscription
-from holdfast.core.wire.one.offsets_records import decode_record
+from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.fleet.pipeline.ingest.source import Dump
 
 

@@ -33,6 +33,7 @@ from holdfast.core.wire.layouts.incremental import (
     encode_design_subscription,
 )
 from holdfast.core.wire.layouts.memory import decode_share, encode_share
+from holdfast.core.wire.layouts.offsets_records import decode_record, encode_record
 from holdfast.core.wire.layouts.sticky_user_data import (
     decode_cooperative_user_data,
     decode_sticky_user_data,
@@ -47,7 +48,6 @@ from holdfast.core.wire.many.name_table import NameTable
 from holdfast.core.wire.many.offsets_batch import decode_batch
 from holdfast.core.wire.many.subscription_columns import decode_subscriptions
 from holdfast.core.wire.many.subscription_slow import NO_TOPICS, claims_of
-from holdfast.core.wire.one.offsets_records import decode_record, encode_record
 from holdfast.core.wire.one.reasons import REASONS
 from holdfast.errors import WireError
 

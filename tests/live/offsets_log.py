@@ -9,8 +9,8 @@ from uuid import uuid4
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from holdfast.core.wire.layouts.consumer_protocol import decode_assignment
+from holdfast.core.wire.layouts.offsets_records import decode_key, decode_record
 from holdfast.core.wire.layouts.record_size import batch_bytes
-from holdfast.core.wire.one.offsets_records import decode_key, decode_record
 
 OFFSETS_TOPIC = "__consumer_offsets"
 

@@ -17,7 +17,7 @@ from tests.machine.clients import (
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import SyncAnswered
 from holdfast.core.machine.states import GROUP_MEANINGS, GROUP_TRANSITIONS, GroupState
-from holdfast.core.wire.one.offsets_records import decode_record
+from holdfast.core.wire.layouts.offsets_records import decode_record
 
 
 def test_the_page_knows_every_state():

@@ -28,7 +28,7 @@ from holdfast.core.machine.coordinator.group_log import (
     group_record,
 )
 from holdfast.core.machine.events import SyncAnswered
-from holdfast.core.wire.one.offsets_records import decode_record, encode_record
+from holdfast.core.wire.layouts.offsets_records import decode_record, encode_record
 from holdfast.errors import WireError
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=30)

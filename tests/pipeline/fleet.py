@@ -14,8 +14,8 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from holdfast.core.wire.layouts.offsets_records import Record, encode_record
 from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS
-from holdfast.core.wire.one.offsets_records import Record, encode_record
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 
 NAMESPACE = uuid.UUID(int=7)

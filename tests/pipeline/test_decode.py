@@ -19,9 +19,9 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
 from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS
 from holdfast.core.wire.layouts.record_size import batch_bytes
-from holdfast.core.wire.one.offsets_records import Record, decode_record, encode_record
 from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.errors import WireError
 from holdfast.fleet.pipeline.ingest import decode

@@ -11,8 +11,8 @@ from holdfast.core.kinds.kind import Given
 from holdfast.core.kinds.rows import KINDS
 from holdfast.core.kinds.streams import tell_warm_ups
 from holdfast.core.wire.layouts.connect import ASSIGNMENT, METADATA
+from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
 from holdfast.core.wire.layouts.streams_user_data import NEVER_MS
-from holdfast.core.wire.one.offsets_records import Record, decode_record, encode_record
 from holdfast.core.wire.one.writer import Writer
 from holdfast.fleet.pipeline.ingest import decode
 

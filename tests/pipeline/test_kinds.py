@@ -27,7 +27,7 @@ from holdfast.core.wire.layouts.container import (
     encode_member_subscription,
 )
 from holdfast.core.wire.layouts.frames import Leaving
-from holdfast.core.wire.one.offsets_records import decode_record, encode_record
+from holdfast.core.wire.layouts.offsets_records import decode_record, encode_record
 from holdfast.fleet.pipeline.batches.watch import Stream
 from holdfast.fleet.pipeline.ingest.dump import share_table
 from holdfast.fleet.pipeline.ingest.selection import Selection

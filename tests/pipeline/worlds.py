@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from tests.pipeline import fleet
 
 from holdfast.core.machine.policy import Policy
-from holdfast.core.wire.one.offsets_records import decode_record, encode_record
+from holdfast.core.wire.layouts.offsets_records import decode_record, encode_record
 from holdfast.sim.scenarios import Setup, simulate
 from holdfast.sim.world.broker import WALL_MS
 from holdfast.sim.world.costs import Costs

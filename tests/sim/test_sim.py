@@ -10,7 +10,7 @@ import pytest
 from tests.sim.faults.scene import Scene, loads
 
 from holdfast.core.machine.policy import Policy
-from holdfast.core.wire.one.offsets_records import decode_record
+from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.errors import ConfigError
 from holdfast.sim.scenarios import SCENARIOS, SIMULATED, ScenarioStep, Setup, simulate
 from holdfast.sim.soak import random_run, soak

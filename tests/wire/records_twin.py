@@ -8,6 +8,7 @@ from uuid import UUID
 import numpy as np
 from hypothesis import strategies as st
 
+from holdfast.core.wire.layouts.offsets_records import Record, decode_record
 from holdfast.core.wire.layouts.offsets_schemas import (
     RECORD_SCHEMAS,
     Field,
@@ -27,7 +28,6 @@ from holdfast.core.wire.many.columns import (
     Text,
 )
 from holdfast.core.wire.many.offsets_batch import Binary, decode_batch
-from holdfast.core.wire.one.offsets_records import Record, decode_record
 from holdfast.core.wire.one.reasons import REASONS
 from holdfast.errors import WireError
 

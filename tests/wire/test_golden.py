@@ -18,6 +18,7 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.sticky_user_data import (
     StickyUserData,
     decode_cooperative_user_data,
@@ -29,7 +30,6 @@ from holdfast.core.wire.layouts.streams_user_data import (
     decode_streams_assignment,
     decode_streams_subscription,
 )
-from holdfast.core.wire.one.offsets_records import decode_record
 from holdfast.errors import WireError
 
 

@@ -23,6 +23,7 @@ from holdfast.core.wire.layouts.container import (
     encode_member_subscription,
 )
 from holdfast.core.wire.layouts.memory import RememberedMember, Share, encode_share
+from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.offsets_schemas import (
     RECORD_SCHEMAS,
     SIZES,
@@ -35,7 +36,6 @@ from holdfast.core.wire.layouts.offsets_schemas import (
 from holdfast.core.wire.many import lockstep
 from holdfast.core.wire.many.offsets_batch import decode_batch
 from holdfast.core.wire.many.ragged import keep_freed_memory
-from holdfast.core.wire.one.offsets_records import decode_record
 from holdfast.errors import WireError
 
 SCALAR_FACTOR = 32

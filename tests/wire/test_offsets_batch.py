@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.records_twin import batch, binary, records, rows_of, scalar
 
+from holdfast.core.wire.layouts.offsets_records import Record, encode_record
 from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS, Kind, RecordType
 from holdfast.core.wire.many import offsets_batch
 from holdfast.core.wire.many.columns import take
 from holdfast.core.wire.many.offsets_batch import decode_batch
 from holdfast.core.wire.many.ragged import keep_freed_memory
-from holdfast.core.wire.one.offsets_records import Record, encode_record
 from holdfast.errors import WireError
 
 

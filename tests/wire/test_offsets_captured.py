@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.wire.records_twin import batch
 
-from holdfast.core.wire.one.offsets_records import decode_record, encode_record
+from holdfast.core.wire.layouts.offsets_records import decode_record, encode_record
 from holdfast.jvm import jars
 
 FILES = sorted((Path(__file__).parent / "captured").glob("offsets_topic-*.jsonl"))

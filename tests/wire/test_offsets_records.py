@@ -14,6 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.records_twin import records
 
+from holdfast.core.wire.layouts.offsets_records import (
+    Record,
+    decode_key,
+    decode_record,
+    default_of,
+    encode_record,
+)
 from holdfast.core.wire.layouts.offsets_schemas import (
     CONSUMER_ASSIGNMENT,
     CONSUMER_SUBSCRIPTION,
@@ -23,13 +30,6 @@ from holdfast.core.wire.layouts.offsets_schemas import (
     Schema,
     layout,
     schema_layout,
-)
-from holdfast.core.wire.one.offsets_records import (
-    Record,
-    decode_key,
-    decode_record,
-    default_of,
-    encode_record,
 )
 from holdfast.errors import WireError
 

@@ -25,10 +25,10 @@ from tests.wire.spoiling import (
 from tests.wire.test_bad_bytes import MAY_END_EARLY, SCHEMAS
 from tests.wire.test_offsets_embedded import slices_of
 
+from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS
 from holdfast.core.wire.many.columns import Slices
 from holdfast.core.wire.many.offsets_embedded import Messages, read_assignments, read_subscriptions
-from holdfast.core.wire.one.offsets_records import decode_record
 from holdfast.core.wire.one.reasons import REASONS
 from holdfast.errors import WireError
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.wire.one.offsets_records import Record, decode_record, encode_record
+from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
 from holdfast.core.wire.one.topic_ids import names_by_id, read_topic_id, topic_id_text
 from holdfast.fleet.pipeline.ingest.arrow_columns import id_text
 

@@ -30,7 +30,7 @@ from holdfast.core.wire.layouts import (
     streams_user_data,
 )
 from holdfast.core.wire.layouts.frames import Leaving
-from holdfast.core.wire.one.offsets_records import Record, decode_record, encode_record
+from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
 from holdfast.errors import WireError
 
 T = TypeVar("T")

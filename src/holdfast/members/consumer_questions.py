@@ -13,7 +13,6 @@ References: Kafka's ``Consumer`` (``offsetsForTimes``, ``beginningOffsets``, ``c
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,12 +22,12 @@ from holdfast.cluster.settings import Settings
 from holdfast.errors import LocalProtocolError
 from holdfast.members.arguments import checked_pairs
 from holdfast.members.consumer_hands import ConsumerHands
+from holdfast.members.member.group_metadata import group_metadata
 from holdfast.members.member.offsets import Offsets, OffsetToCommit
 from holdfast.members.seat.commits import CommitAsker
 from holdfast.members.seat.in_poll import InPoll
 
 if TYPE_CHECKING:
-    from holdfast.core.machine.member.identity import Identity
     from holdfast.members.member.parts import MemberParts
 
 
@@ -50,22 +49,6 @@ def as_offsets(offsets: Mapping[tuple[str, int], int]) -> Offsets:
 def _error_of(done: Future[None]) -> Exception | None:
     error = done.exception()
     return error if error is None or isinstance(error, Exception) else None
-
-
-def group_metadata(settings: Settings, identity: Identity) -> bytes:
-    """A member's standing as ``confluent_kafka.Producer.send_offsets_to_transaction`` takes it.
-
-    References: KIP-447; librdkafka, ``rd_kafka_consumer_group_metadata_write``.
-    """
-    instance = settings["group.instance.id"]
-    return b"".join(
-        (
-            b"CGMDv2:",
-            struct.pack("=i", identity.generation),
-            *(text.encode() + b"\0" for text in (settings["group.id"], identity.member_id)),
-            b"\1" if instance is None else b"\0" + instance.encode() + b"\0",
-        )
-    )
 
 
 class ConsumerQuestions:

@@ -30,8 +30,8 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
 from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType
-from holdfast.core.wire.one.offsets_records import Record, decode_record, encode_record
 from holdfast.errors import WireError
 
 

@@ -42,7 +42,7 @@ from holdfast.core.machine.events import (
 from holdfast.core.machine.leader.designs import Assignor, CooperativeAssignor, DesignAssignor
 from holdfast.core.machine.leader.embedded import MemberView
 from holdfast.core.machine.states import GroupState
-from holdfast.core.wire.one.offsets_records import decode_record
+from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.sim.world.world import World
 
 COMPLETING = GroupState.COMPLETING_REBALANCE

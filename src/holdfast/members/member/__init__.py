@@ -3,7 +3,7 @@
 ``membership`` makes the machine from a configuration and plans rounds for a leader. ``host`` runs
 the machine on its own thread, with ``mailbox`` as its queue, and ``errands`` are what the
 application's thread does for it. ``link`` sends the machine's requests and returns the answers;
-``offsets`` is what a commit says.
+``offsets`` is what a commit says, ``group_metadata`` what the producer of a transaction takes.
 ``parts`` opens and closes all of it, and ``metadata_watch`` keeps partition counts up to date.
 ``closing`` says who ends a member and when, ``end_signals`` what SIGTERM and SIGINT do.
 ``readiness`` keeps the file for a probe. ``metrics`` counts, ``member_log`` logs,

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
-from holdfast.core.wire.one.offsets_records import Record, decode_record, encode_record
 from holdfast.core.wire.one.reasons import INT16, INT32, INT64
 
 GROUP_VERSION, COMMIT_VERSION = 3, 4

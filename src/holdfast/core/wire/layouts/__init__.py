@@ -15,5 +15,6 @@
 ``record_size``            what a broker takes, and what a group's record comes to
 ``share_state``            records of the topic in which share groups keep their state, for reading
 ``offsets_schemas``        every record of ``__consumer_offsets`` as data
+``offsets_records``        reads and writes one such record by these schemas
 =========================  ===============================================================
 """

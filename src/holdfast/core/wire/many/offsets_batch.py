@@ -2,7 +2,7 @@
 
 **Rules.**
 
-* A record is good here exactly if :func:`holdfast.core.wire.one.offsets_records.decode_record`
+* A record is good here exactly if :func:`holdfast.core.wire.layouts.offsets_records.decode_record`
   reads it, and its values are the same. A bad record has the reason and the position of the error
   that ``decode_record`` raises. Both follow the table in
   :mod:`holdfast.core.wire.layouts.offsets_schemas`.
@@ -26,13 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.model.columns import I64, U8, Mask
+from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS, schema_layout
 from holdfast.core.wire.many.columns import Columns
 from holdfast.core.wire.many.cursor import Cursor
 from holdfast.core.wire.many.lockstep import read
 from holdfast.core.wire.many.programs import program_of
 from holdfast.core.wire.many.ragged import PAD, keep_freed_memory, padded, read_at
-from holdfast.core.wire.one.offsets_records import decode_record
 from holdfast.core.wire.one.reasons import reason_code
 from holdfast.errors import WireError
 

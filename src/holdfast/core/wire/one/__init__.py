@@ -1,10 +1,9 @@
-"""One value at a time: Kafka's primitive types, and one record of the offsets topic.
+"""One value at a time: Kafka's primitive types, and parts of records.
 
 ===================  ============================================================================
 ``reader``           reads primitive types from bytes, and never beyond their end
 ``writer``           writes them
 ``reasons``          why bytes could not be read or a value not written
-``offsets_records``  reads and writes one record of the offsets topic
 ``structs``          an array of structs in such a record
 ``bits``             fields of single bits, for a share of the memory
 ``topic_ids``        topic ids as Kafka's tools show them

@@ -15,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from holdfast.core.wire.one.offsets_records import decode_record
+from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.errors import WireError
 from holdfast.fleet.pipeline.arrow_types import Batches
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP

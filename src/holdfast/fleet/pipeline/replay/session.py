@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
-from holdfast.core.wire.one.offsets_records import decode_record
 from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS
 from holdfast.fleet.pipeline.replay.costs import HAND_OVERS, ReplayCosts, runs
 from holdfast.fleet.pipeline.replay.happenings import Do, Happening, RecordedSession, Story

@@ -24,13 +24,13 @@ import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
 from holdfast.errors import ConfigError
-from holdfast.members.consumer_questions import group_metadata
 from holdfast.members.drop_in.confluent import codes, native
 from holdfast.members.drop_in.confluent.error_message import MESSAGES, ErrorMessage
 from holdfast.members.drop_in.confluent.group_calls import GroupCalls, check_kind
 from holdfast.members.drop_in.confluent.routing import INSTALLED, route
 from holdfast.members.drop_in.confluent.turns import SLICE_S, has_gate
 from holdfast.members.member.errands import to_the_end
+from holdfast.members.member.group_metadata import group_metadata
 from holdfast.members.member.readiness import clear_ready_file
 from holdfast.members.seat.in_hand import NOTHING
 
