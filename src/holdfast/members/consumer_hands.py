@@ -155,7 +155,6 @@ class ConsumerHands(LibrdkafkaHands):
     # See holdfast.members.seat.hands.Hands
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
-        """See :class:`~holdfast.members.seat.hands.Hands`."""
         reached = dict(self._reached)  # the member's threads read it as well
         return {tp: OffsetToCommit(reached[tp]) for tp in partitions if tp in reached}
 
@@ -168,7 +167,6 @@ class ConsumerHands(LibrdkafkaHands):
         super().hold_back([tp for tp in partitions if tp not in parked])
 
     def hide(self, partitions: Collection[Resource]) -> None:
-        """See :class:`~holdfast.members.seat.hands.Hands`."""
         self._hidden.update(partitions)
 
     def drop(self, partitions: Collection[Resource]) -> None:
@@ -189,7 +187,6 @@ class ConsumerHands(LibrdkafkaHands):
         return (self._held_back | self.paused).intersection(gone)
 
     def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
-        """See :class:`~holdfast.members.seat.hands.Hands`."""
         standing = self.seat.membership.standing
         if standing is not None:
             self.paused &= standing.owned
@@ -204,7 +201,6 @@ class ConsumerHands(LibrdkafkaHands):
     # Where partitions begin
 
     def ask(self, partitions: Collection[Resource]) -> Future[Places] | None:
-        """See :class:`~holdfast.members.drop_in.confluent.starts.Starts`."""
         if self.seat.membership.parts is None:
             return None
         places = self._asker.submit(self.places, frozenset(partitions))
@@ -249,7 +245,6 @@ class ConsumerHands(LibrdkafkaHands):
         return {}
 
     def began(self, places: Places) -> Places:
-        """See :class:`~holdfast.members.drop_in.confluent.starts.Starts`."""
         super().began(places)
         progress = self.seat.progress
         progress.resets({tp: at for tp, (at, committed) in places.items() if committed < 0})

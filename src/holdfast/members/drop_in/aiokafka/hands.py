@@ -66,7 +66,6 @@ class AiokafkaHands:
         return self._assignment is None
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
-        """See :class:`~holdfast.members.seat.on_loop.LoopHands`."""
         if self._assignment is None:
             return {}
         found = {}
@@ -78,18 +77,15 @@ class AiokafkaHands:
         return found
 
     def processed(self, positions: Offsets, in_hand: Offsets) -> Offsets:
-        """See :class:`~holdfast.members.seat.on_loop.LoopHands`."""
         return before(positions, in_hand)
 
     # Changes
 
     def hold_back(self, partitions: Collection[Resource]) -> None:
-        """See :class:`~holdfast.members.seat.on_loop.LoopHands`."""
         self._subscription.hold_back(_listed(partitions))
         self._coordinator.request_rejoin()
 
     def hide(self, partitions: Collection[Resource]) -> None:
-        """See :class:`~holdfast.members.seat.on_loop.LoopHands`."""
         self._subscription.drop(_listed(partitions))
 
     def drop(self, partitions: Collection[Resource]) -> None:
@@ -98,7 +94,6 @@ class AiokafkaHands:
             self._subscription.drop(_listed(partitions))
 
     def assigned(self, partitions: Collection[Resource]) -> None:
-        """See :class:`~holdfast.members.seat.on_loop.LoopHands`."""
         self._subscription.take(_listed(partitions), self.seat.progress)
         assignment = getattr(self._subscription.subscription, "assignment", None)
         is_new = isinstance(assignment, KeepingAssignment) and assignment is not self._assignment
@@ -117,11 +112,9 @@ class AiokafkaHands:
     # Callbacks
 
     def hears(self, call: ListenerCall) -> bool:
-        """See :class:`~holdfast.members.seat.on_loop.LoopHands`."""
         return self._subscription.listener is not None
 
     async def tell(self, callback: Callback) -> None:
-        """See :class:`~holdfast.members.seat.on_loop.LoopHands`."""
         await self.call_listener(callback)
         if callback.call is ListenerCall.REVOKED:
             await self._coordinator.look_for_topics()

@@ -52,13 +52,11 @@ class TermState(TopicPartitionState):  # type: ignore[misc]  # aiokafka has no t
         self._progress = progress
 
     def reset_to(self, position: int) -> None:
-        """See aiokafka."""
         super().reset_to(position)
         self._progress.resets({self._tp: position})
         self._progress.seek(self._tp, position)  # it may lie before what is committed
 
     def seek(self, position: int) -> None:
-        """See aiokafka."""
         super().seek(position)
         self._progress.seek(self._tp, position)
 
@@ -219,7 +217,6 @@ class KeepingSubscriptions(SubscriptionState):  # type: ignore[misc]
     # What the application pauses is apart from what is held back.
 
     def pause(self, tp: TopicPartition) -> None:
-        """See aiokafka."""
         if tp in self._held_back:
             self._paused_by_user.add(tp)
         super().pause(tp)

@@ -91,16 +91,13 @@ class LibrdkafkaHands:
         return self.fetched().union(self.starts.waiting)
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
-        """See :class:`~holdfast.members.seat.hands.Hands`."""
         held = [TopicPartition(*tp) for tp in sorted(self.fetched().intersection(partitions))]
         return offsets_of(_Original.position(self.consumer, held)) if held else {}
 
     def processed(self, positions: Offsets, in_hand: Offsets) -> Offsets:
-        """See :class:`~holdfast.members.seat.hands.Hands`."""
         return before(positions, in_hand) if self.stores else dict(self.stored)
 
     def firsts(self, held: Any) -> Offsets:
-        """See :class:`~holdfast.members.seat.hands.Hands`."""
         messages: Sequence[Any] = (held,) if isinstance(held, Message) else held
         found: dict[Resource, OffsetToCommit] = {}
         for message in messages:
@@ -112,7 +109,6 @@ class LibrdkafkaHands:
     # Changes
 
     def hold_back(self, partitions: Collection[Resource]) -> None:
-        """See :class:`~holdfast.members.seat.hands.Hands`."""
         held = sorted(self.fetched().intersection(partitions))
         self._held_back.update(held)
         _Original.pause(self.consumer, [TopicPartition(*tp) for tp in held])
@@ -121,7 +117,6 @@ class LibrdkafkaHands:
         """Nothing: a slice of a poll is short, and the errand of the loss comes after it."""
 
     def drop(self, partitions: Collection[Resource]) -> None:
-        """See :class:`~holdfast.members.seat.hands.Hands`."""
         self.take_away(partitions)
         for tp in partitions:
             self.stored.pop(tp, None)
@@ -139,7 +134,6 @@ class LibrdkafkaHands:
         _Original.incremental_unassign(self.consumer, [TopicPartition(*tp) for tp in gone])
 
     def ask(self, partitions: Collection[Resource]) -> Future[Places] | None:
-        """See :class:`~holdfast.members.drop_in.confluent.starts.Starts`."""
         if self.seat.membership.parts is None:
             return None
         places: Future[Places] = Future()
@@ -159,11 +153,9 @@ class LibrdkafkaHands:
         return places
 
     def refused(self, error: BaseException, partitions: Collection[Resource]) -> Places:
-        """See :class:`~holdfast.members.drop_in.confluent.starts.Starts`."""
         return {tp: StartPlace(OFFSET_INVALID) for tp in partitions}
 
     def began(self, places: Places) -> Places:
-        """See :class:`~holdfast.members.drop_in.confluent.starts.Starts`."""
         self.seat.progress.stands({tp: place.committed for tp, place in places.items()})
         return places
 
@@ -205,7 +197,6 @@ class LibrdkafkaHands:
     # Callbacks
 
     def hears(self, call: ListenerCall) -> bool:
-        """See :class:`~holdfast.members.seat.hands.Hands`."""
         return self._listener(call) is not None
 
     def _listener(self, call: ListenerCall) -> Callable[[list[Resource]], object] | None:

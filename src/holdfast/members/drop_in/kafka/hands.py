@@ -52,12 +52,10 @@ class SubscriptionHands:
     # Questions
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
-        """See :class:`~holdfast.members.seat.hands.Hands`."""
         consumed = ours(self._subscription.all_consumed_offsets())
         return {tp: at for tp, at in consumed.items() if tp in partitions}
 
     def processed(self, positions: Offsets, in_hand: Offsets) -> Offsets:
-        """See :class:`~holdfast.members.seat.hands.Hands`."""
         return before(positions, in_hand)
 
     def firsts(self, held: Any) -> Offsets:
@@ -68,12 +66,10 @@ class SubscriptionHands:
     # Changes
 
     def hold_back(self, partitions: Collection[Resource]) -> None:
-        """See :class:`~holdfast.members.seat.hands.Hands`."""
         self._held_back.update(partitions)
         self._subscription.mark_pending_revocation(theirs(partitions))
 
     def hide(self, partitions: Collection[Resource]) -> None:
-        """See :class:`~holdfast.members.seat.hands.Hands`."""
         self._hidden.update(partitions)
         self._subscription.mark_pending_revocation(theirs(partitions))
 
@@ -102,7 +98,6 @@ class SubscriptionHands:
         return self._subscription.rebalance_listener is not None
 
     def tell(self, callback: Callback) -> BaseException | None:
-        """See :class:`~holdfast.members.seat.hands.Hands`."""
         error = self._run(callback)
         if callback.call is ListenerCall.REVOKED and not self.seat.is_cooperative:
             self._parked = (self._assigned() & callback.resources) - self._hidden
@@ -110,7 +105,6 @@ class SubscriptionHands:
         return error
 
     def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
-        """See :class:`~holdfast.members.seat.hands.Hands`."""
         if not callback.has_begun:
             self._take(callback.resources)
         return self._run(callback) if is_news else None
