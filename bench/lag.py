@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,7 +29,7 @@ TOPIC = "measured"
 
 def fill(bootstrap: str, n_groups: int, n_partitions: int) -> None:
     """Make a topic, and groups that have committed in every partition of it."""
-    from confluent_kafka import Consumer, Producer, TopicPartition
+    from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -40,9 +41,17 @@ def fill(bootstrap: str, n_groups: int, n_partitions: int) -> None:
     producer.flush(60)
 
     def commit(number: int) -> None:
-        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"g{number}"})
+        settings = {"bootstrap.servers": bootstrap, "group.id": f"g{number}", "log_level": 0}
+        consumer = Consumer(settings)
         commits = [TopicPartition(TOPIC, i, i % 10) for i in range(n_partitions)]
-        consumer.commit(offsets=commits, asynchronous=False)
+        for pause_s in (1, 2, 4, 8, 0):
+            try:
+                consumer.commit(offsets=commits, asynchronous=False)
+                break
+            except KafkaException as error:  # a new coordinator has to load first
+                if not error.args[0].retriable() or not pause_s:
+                    raise
+                time.sleep(pause_s)
         consumer.close()
 
     with ThreadPoolExecutor(16) as pool:
