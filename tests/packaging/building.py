@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
 ENDS = {"wheel": ".whl", "sdist": ".tar.gz"}
 
 
@@ -34,8 +35,8 @@ def environment(home: Path, packages: Iterable[str]) -> Path:
 
 
 def install_lines() -> dict[str, str]:
-    """Extras -> the line of the README that installs them; "" is the wheel without any."""
-    block = README.split("\n## Install\n")[1].split("```sh\n")[1].split("```")[0]
+    """Extras -> the line of docs/install.md that installs them; "" is the wheel without any."""
+    block = INSTALL.split("```sh\n")[1].split("```")[0]
     found = [re.split(r" +#", line)[0].strip() for line in block.splitlines()]
     lines = [line for line in found if line.startswith("pip install ")]
     extras = [re.fullmatch(r"pip install '[^\[']+(?:\[([a-z,]+)\])?'", line) for line in lines]

@@ -90,7 +90,7 @@ def test_the_sdist_builds_the_same_wheel(dist, tmp_path):
     assert {"tests", "docs", "Makefile", "requirements.lock"} <= {p.name for p in tree.iterdir()}
 
 
-def test_the_readme_has_one_line_for_every_extra(dist):
+def test_the_page_has_one_line_for_every_extra(dist):
     (wheel,) = dist.glob("*.whl")
     lines = install_lines()
     for extras, line in lines.items():

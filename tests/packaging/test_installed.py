@@ -1,4 +1,4 @@
-"""The README's install lines, each run in an empty environment, and a command of each face after.
+"""The install lines of docs/install.md, each run in an empty environment, and a command of each face after.
 
 The library: assignors and state machines. Members: a consumer on the broker. The pipeline: the
 ``holdfast`` command on a dump, with Spark.
@@ -25,7 +25,7 @@ from holdfast.jvm.java import find_java
 
 pytestmark = [pytest.mark.slow, pytest.mark.broker]
 
-LIBRARY = re.findall(r"^```python\n(.*?)^```$", README, re.M | re.S)[0]
+LIBRARY = re.findall(r"^```python\n(.*?)^```$", README, re.M | re.S)[-1]
 OUR_CONFIG = "{'bootstrap.servers': BROKER, 'group.id': GROUP, 'auto.offset.reset': 'earliest'}"
 READ = "n = 0\nwhile n < 20: n += len(consumer.poll(1.0))\nconsumer.close()\nprint('read', n)\n"
 CONSUMER = (
