@@ -1,4 +1,4 @@
-"""The install lines of docs/install.md, each run in an empty environment, and a command of each face after.
+"""The install lines of docs/install.md in empty environments, and a command of each face after.
 
 The library: assignors and state machines. Members: a consumer on the broker. The pipeline: the
 ``holdfast`` command on a dump, with Spark.
