@@ -13,13 +13,17 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.proof.random_runs import soak
+from tests.proof.walk import Bound, Search
 
 from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policy import Policy
 from holdfast.sim.scenarios import Setup, simulate
-from holdfast.sim.search.search import Bound, Search
-from holdfast.sim.soak import soak
 
 POLICIES = ("eager", "holdfast-simple", "deferred", "incremental")
 

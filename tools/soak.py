@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 PARTS = {
-    "seeds": ["-m", "holdfast", "simulate-soak", "--runs", "{seeds}"],
+    "seeds": ["-m", "tests.proof.soak", "--runs", "{seeds}"],
     "fuzz": ["-m", "tests.fuzz.fuzz_wire", "--runs", "{runs}"],
     "slow": ["-m", "pytest", "-q", "-m", "slow", "--ignore", "tests/frameworks"],
     "frameworks": ["-m", "pytest", "-q", "-m", "slow", "tests/frameworks"],

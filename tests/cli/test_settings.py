@@ -241,16 +241,16 @@ def test_every_variable_that_the_code_reads_by_name_is_known() -> None:
 
 
 def test_a_variable_of_a_command_that_does_not_run_is_left_to_it() -> None:
-    names = ["simulate", "simulate-search"]
+    names = ["tables", "tables-compact"]
 
     def check(variable: str, name: str) -> None:
         check_environment(name, click.Command(name), names, {variable: "x"}, list)
 
-    check("HOLDFAST_SIMULATE_SEARCH_X", "simulate")
+    check("HOLDFAST_TABLES_COMPACT_X", "tables")
     for variable, name in (
-        ("HOLDFAST_SIMULATE_SEARCH_X", "simulate-search"),
-        ("HOLDFAST_SIMULATE_X", "simulate"),
-        ("HOLDFAST_NOTHING_X", "simulate"),
+        ("HOLDFAST_TABLES_COMPACT_X", "tables-compact"),
+        ("HOLDFAST_TABLES_X", "tables"),
+        ("HOLDFAST_NOTHING_X", "tables"),
     ):
         with pytest.raises(ConfigError, match=variable):
             check(variable, name)

@@ -10,7 +10,7 @@ import sys
 import pytest
 from tests.cli.running import run
 
-from holdfast.cli.commands import simulate, simulate_search
+from holdfast.cli.commands import simulate
 from holdfast.sim.scenarios import SCENARIOS, SIMULATED
 
 SMALL = ("--members", 4, "--partitions", 8, "--format", "json")
@@ -55,70 +55,32 @@ FLAPS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("simulate", "--scenario", "FILE", "--policy", "deferred", "--seed", 9, "--trace", *SMALL),
-        ("simulate-soak", "--runs", 2, "--seed", 9, "--format", "json"),
-    ],
-)
-def test_a_seed_replays_bit_for_bit_in_another_process(tmp_path, arguments):
+def test_a_seed_replays_bit_for_bit_in_another_process(tmp_path):
     file = tmp_path / "flaps.json"
     file.write_text(json.dumps({"steps": FLAPS}))
-    arguments = tuple(file if a == "FILE" else a for a in arguments)
-    first, second = in_a_process("1", *arguments), in_a_process("2", *arguments)
-    assert first == second
-    other = tuple(10 if a == 9 else a for a in arguments)
-    assert in_a_process("1", *other) != first
+
+    def played(hash_seed: str, seed: int) -> tuple[str, str]:
+        words = ("--scenario", file, "--policy", "deferred", "--seed", seed, "--trace")
+        return in_a_process(hash_seed, "simulate", *words, *SMALL)
+
+    first = played("1", 9)
+    assert played("2", 9) == first
+    assert played("1", 10) != first
 
 
-def test_a_search_prints_the_states_it_counted():
-    done = run("simulate-search", "--policy", "eager", "--format", "json")
-    assert done.code == 0
-    found = json.loads(done.out)
-    assert found["complete"] is True
-    assert found["violations"] == []
-    assert found["states"] > 10_000
-    assert found["partitions"] == 4
-    done = run("simulate-search", "--policy", "eager", "--partitions", 2, "--format", "json")
-    fewer = json.loads(done.out)
-    assert (fewer["partitions"], fewer["violations"]) == (2, [])
-    assert fewer["states"] < found["states"]
-
-
-@pytest.mark.parametrize(
-    ("module", "command", "arguments", "what", "total"),
-    [
-        (
-            simulate_search,
-            "simulate-search",
-            ("--policy", "eager", "--partitions", "2"),
-            "states",
-            None,
-        ),
-        (simulate, "simulate", ("--policy", "simple", "--members", "3"), "members bounced", 3),
-    ],
-)
-def test_what_takes_long_shows_how_far_it_is(module, command, arguments, what, total, monkeypatch):
+def test_what_takes_long_shows_how_far_it_is(monkeypatch):
     passed = []
 
-    def track(items, asked_total, asked_what, *, quiet):
-        assert (asked_total, asked_what, quiet) == (total, what, False)
+    def track(items, total, what, *, quiet):
+        assert (total, what, quiet) == (3, "members bounced", False)
         for item in items:
             passed.append(item)
             yield item
 
-    monkeypatch.setattr(module, "track", track)
-    done = run(command, *arguments, "--format", "json")
+    monkeypatch.setattr(simulate, "track", track)
+    done = run("simulate", "--policy", "simple", "--members", "3", "--format", "json")
     assert done.code == 0
-    assert len(passed) == json.loads(done.out).get("states", total)
-
-
-def test_what_a_search_refuses():
-    for wrong in (("--policy", "kip848"), ("--lost", "joins"), ("--partitions", 24)):
-        done = run("simulate-search", *wrong)
-        assert done.code == 2
-        assert "expected" in done.err
+    assert len(passed) == 3
 
 
 def test_costs_are_printed_and_each_can_be_set():
@@ -174,10 +136,10 @@ def test_steps_that_cannot_be_taken(tmp_path, text, code, words):
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--members", 0), ("--partitions", 0), ("--steps", 0), ("--seed", -1), ("--runs", -3)],
+    [("--members", 0), ("--partitions", 0), ("--steps", 0), ("--seed", -1)],
 )
 def test_numbers_too_small_are_refused(option, value):
-    done = run("simulate-soak" if option == "--runs" else "simulate", option, value)
+    done = run("simulate", option, value)
     assert (done.code, option in done.err) == (2, True), done.err
 
 
@@ -200,9 +162,6 @@ def test_a_broken_rule_is_exit_code_1(monkeypatch):
     done = run("simulate", *SMALL)
     assert done.code == 1
     assert json.loads(done.out)["violations"][0]["rule"] == "S1"
-    done = run("simulate-soak", "--runs", 1, "--seed", 5, "--format", "json")
-    assert done.code == 1
-    assert json.loads(done.out)["violations"][0]["seed"] == 5
 
 
 @pytest.mark.parametrize(("delay", "told"), [("30", True), ("30ms", False), ("30s", False)])

@@ -27,7 +27,6 @@ from tests.report.fleet import rolling_bounce, tables
 from tests.report.test_findings import CASES
 
 from holdfast.cli.app import COMMANDS
-from holdfast.cli.commands import simulate_soak
 from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.command_lines import DUMP, FOLDER, SERVERS, GivenSource, holdfast_line
 from holdfast.core.kinds.kind import GroupKind
@@ -37,7 +36,6 @@ from holdfast.fleet.report.findings.facts import Age, Facts, read_facts
 from holdfast.fleet.report.findings.finding import RULES, Finding, Limits, describe, to_cooperative
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables, read_tables
-from holdfast.sim.soak import SoakOutcome
 
 ODD = ("it's", "a b", "-x", "--group", "$HOME", "DOMAIN\\etl", "a*[1]", "\u202eltr", "=1+1", "é")
 NAMES = {code: f"{ODD[i % len(ODD)]}{i}" for i, code in enumerate(CASES)}
@@ -111,17 +109,6 @@ def a_dump(root: Path) -> Path:
     return kind(CAPTURED[0]).write_dump(root)
 
 
-def fail_soak(tmp_path: Path) -> Done:
-    """A soak whose first seed is said to break a rule."""
-    broken = SimpleNamespace(
-        seed=7, policy="eager", violations=[SimpleNamespace(rule="S1", at_ms=1, text="-")]
-    )
-    outcome: Any = SoakOutcome(runs=1, rounds=1, failures=(broken,), digest="")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulate_soak, "soak", lambda *_, **__: outcome)
-        return run("simulate-soak", "--runs", "1", "--policy", "eager")
-
-
 @dataclass(frozen=True)
 class Case:
     """An error or a note that suggests a command: how it comes about, and its exit code."""
@@ -133,8 +120,6 @@ class Case:
 
     def provoke(self, tmp_path: Path) -> Done:
         """Run what ends in the error."""
-        if not self.arguments:
-            return self.make(tmp_path)
         if self.make is not None:
             self.make(tmp_path / "there")
         return run(*(str(a).replace("THERE", str(tmp_path / "there")) for a in self.arguments))
@@ -183,11 +168,6 @@ CASES_OF_ERRORS = {
         3,
         "holdfast replay --input DUMP --format json -o THERE",
         no_rows,
-    ),
-    "a broken rule": Case(
-        code=1,
-        suggested="holdfast simulate-soak --runs 1 --seed 7 --policy eager --trace",
-        make=fail_soak,
     ),
 }
 

@@ -19,8 +19,6 @@ LARGE_ON_PURPOSE = {
     "holdfast.core.assignors.optimal.flow_moves._Flow": "one algorithm on one set of columns",
     "holdfast.core.machine.member.holdings.Holdings": "steps of a hand-over share its state",
     "holdfast.sim.rules.waiting.WaitingRules": "the rules of one invariant",
-    "holdfast.sim.search.search.Search": "one search and its bookkeeping",
-    "holdfast.sim.search.small_world.SmallWorld": "every step that a searched world can take",
     "holdfast.core.wire.one.reader.Reader": "a method for each small type",
 }
 """Classes that are larger, and why."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from tests.hostile.group import ASSIGNORS, TOPICS
 
 from holdfast.core.machine.actions import ComputeAssignment
-from holdfast.core.machine.leader.designs import compute, read_round
+from holdfast.core.machine.leader.designs import compute, named_in_round
 from holdfast.core.wire.layouts.consumer_protocol import decode_subscription, encode_subscription
 
 MOST = 10
@@ -45,8 +45,7 @@ class TurnCost:
 
 def ratios_of(request: ComputeAssignment, truth: ComputeAssignment) -> dict[str, float]:
     """Of a round with a lie to one with the truth; the member that may lie stands last."""
-    named = read_round([ASSIGNORS[request.protocol_name]], request).topics
-    more = {t: 1 for t in named if t not in TOPICS}
+    more = {t: 1 for t in named_in_round(request) if t not in TOPICS}
     *others, last = truth.members
     said = decode_subscription(last.metadata)
     last = replace(last, metadata=encode_subscription(replace(said, topics=(*said.topics, *more))))
@@ -59,9 +58,8 @@ def cost_of(request: ComputeAssignment, partitions: Mapping[str, int] = TOPICS) 
     assignor = ASSIGNORS[request.protocol_name]
 
     def turn() -> None:
-        read = read_round([assignor], request)
-        asked = tuple((t, partitions[t]) for t in read.topics if t in partitions)
-        compute([assignor], replace(request, partitions=asked), subscribed=read)
+        asked = tuple((t, partitions[t]) for t in named_in_round(request) if t in partitions)
+        compute([assignor], replace(request, partitions=asked))
 
     return cost_of_work(turn)
 

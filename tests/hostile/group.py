@@ -26,7 +26,7 @@ from holdfast.core.machine.leader.designs import (
     DesignAssignor,
     compute,
     led_round,
-    read_round,
+    named_in_round,
 )
 from holdfast.core.machine.leader.embedded import Instruction, MemberView
 from holdfast.core.machine.leader.oversized import with_what_exists
@@ -194,12 +194,9 @@ class HostileGroup:
         listed = _listed(lie or b"", self.assignor.name == "cooperative-sticky")
         truth = None if lie is None else self.truth(lie)
         request = self.request(lie)
-        read = read_round([self.assignor], request)
-        request = replace(
-            request,
-            partitions=tuple((t, TOPICS[t]) for t in read.topics if t in TOPICS),
-        )
-        done = compute([self.assignor], request, subscribed=read)
+        named = named_in_round(request)
+        request = replace(request, partitions=tuple((t, TOPICS[t]) for t in named if t in TOPICS))
+        done = compute([self.assignor], request)
         self.generation = request.generation
         self.led, self.leader = led_round(request, done), request.member_id
         told = {m: self.assignor.read(data) for m, data in done.assignments}

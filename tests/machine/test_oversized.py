@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader import oversized
-from holdfast.core.machine.leader.designs import DesignAssignor, compute, read_round
-from holdfast.core.machine.leader.oversized import most_bytes, topics_alone, with_what_exists
+from holdfast.core.machine.leader.designs import DesignAssignor, compute, named_in_round, read_round
+from holdfast.core.machine.leader.oversized import (
+    messages_with_topics,
+    most_bytes,
+    with_what_exists,
+)
 from holdfast.core.machine.leader.subscriptions import subscribed_members
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
@@ -42,7 +48,6 @@ def test_claims_of_what_does_not_exist_are_not_read() -> None:
 def test_an_honest_member_that_owns_everything_is_read_as_it_is() -> None:
     members = (joined("a", owned=tuple((t, tuple(range(n))) for t, n in TOPICS.items())),)
     assert with_what_exists(members, TOPICS) is members
-    assert topics_alone(members, "a") is members
 
 
 def test_the_size_as_it_came_counts_for_the_record() -> None:
@@ -64,13 +69,22 @@ def test_a_large_message_that_ends_early_is_a_member_that_says_nothing(cut: int)
 def test_too_many_names_beyond_those_of_the_leader_are_none(monkeypatch) -> None:
     monkeypatch.setattr(oversized, "MOST_MORE", 1_000)
     names = tuple(f"topic-{i}" for i in range(1_001))
-    for n, read in ((999, 999), (1_002, 0)):
-        said = tuple(f"name-{i}" for i in range(n))
-        taken = topics_alone((joined("lead"), joined("liar", topics=said)), "lead")
-        (found,) = subscribed_members(taken[1:], "", 0)
-        assert len(found.subscription.topics) == read
+    lead = joined("lead")
+    for n, counts in ((999, True), (1_002, False)):
+        liar = joined("liar", topics=tuple(f"name-{i}" for i in range(n)))
+        taken = messages_with_topics((lead, liar), "lead")
+        assert taken == [lead.metadata, *[liar.metadata] * counts]
     both = (joined("lead", topics=names), joined("m", topics=names))
-    assert topics_alone(both, "lead") is both
+    assert len(messages_with_topics(both, "lead")) == 2
+    assert messages_with_topics((), "lead") == []
+
+
+def test_too_many_names_beyond_those_that_exist_are_none(monkeypatch) -> None:
+    monkeypatch.setattr(oversized, "MOST_MORE", 1_000)
+    for n, read in ((999, ("orders",)), (1_002, ())):
+        liar = joined("liar", topics=("orders", *(f"name-{i}" for i in range(n))))
+        (found,) = subscribed_members(with_what_exists((liar,), TOPICS), "", 0)
+        assert found.subscription.topics == read
 
 
 def test_a_leader_looks_up_the_topics_of_a_large_message() -> None:
@@ -85,9 +99,11 @@ def test_a_leader_looks_up_the_topics_of_a_large_message() -> None:
         member_id="a",
         waited_ms=0,
     )
-    asked = read_round([assignor], request)
-    assert (asked.topics, asked.has_racks) == (("clicks", "new", "orders"), True)
-    done = compute([assignor], request)
+    assert named_in_round(request) == ("clicks", "new", "orders")
+    request = replace(request, partitions=(("clicks", 2), ("orders", 4)))
+    turn = read_round([assignor], request)
+    assert turn.has_racks
+    done = compute([assignor], request, turn=turn)
     assert done.failure is None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.machine.subscribed import subscribed
+from tests.proof.random_runs import QUICK
 from tests.sim.broken_safety import (
     DEFERRED,
     INCREMENTAL,
@@ -23,7 +24,6 @@ from holdfast.core.model.partitions import resources_of
 from holdfast.core.wire.layouts.frames import Leaving
 from holdfast.core.wire.layouts.memory import RememberedMember
 from holdfast.sim.scenarios import Play, Setup, check_balance
-from holdfast.sim.soak import QUICK
 from holdfast.sim.world.broker import MAX_ROUNDS
 
 # Liveness

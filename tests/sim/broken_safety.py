@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tests.proof.random_runs import QUICK
 from tests.sim.history import History, tell, tell_all, together
 
 from holdfast.core.machine.actions import JoinCompleted, StartFetching
@@ -19,7 +20,6 @@ from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, enco
 from holdfast.core.wire.layouts.container import MemberAssignment, encode_member_assignment
 from holdfast.core.wire.layouts.frames import Leaving
 from holdfast.sim.rules.commits import HandedOut, check_commits
-from holdfast.sim.soak import QUICK
 from holdfast.sim.world.ledger import Ledger
 from holdfast.sim.world.world import World, WorldOptions
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from tests.proof.random_runs import QUICK
 from tests.sim import broken_progress, broken_safety
 
 from holdfast.core.machine.leader.designs import (
@@ -16,7 +17,6 @@ from holdfast.core.machine.leader.designs import (
     EagerAssignor,
 )
 from holdfast.sim.rules.checkers import RULES
-from holdfast.sim.soak import QUICK
 from holdfast.sim.world.world import World, WorldOptions
 
 NAMED = re.compile(r"([sld]\d+|iii|again)(_|$)")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
+from tests.proof.random_runs import QUICK
 from tests.sim.faults.scene import SceneWorld, tape
 
 from holdfast.core.machine.codes import ErrorCode
@@ -18,7 +19,6 @@ from holdfast.core.machine.policies import find_policy
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES, batch_bytes
-from holdfast.sim.soak import QUICK
 from holdfast.sim.world.world import WorldOptions
 
 DELAY_MS = 60_000

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from tests.machine.player import Player
+from tests.proof.random_runs import random_run
 from tests.sim.broken_progress import grown_by_e
 from tests.sim.broken_safety import DEFERRED, waiting
 from tests.sim.bugs import ask_only_who_owns_it, rejoin_before_the_hand_over
@@ -48,7 +49,6 @@ from holdfast.core.wire.layouts.container import (
     encode_member_subscription,
 )
 from holdfast.sim.rules.checkers import RoundChecker
-from holdfast.sim.soak import random_run
 from holdfast.sim.world.application import Application
 from holdfast.sim.world.ledger import Ledger
 

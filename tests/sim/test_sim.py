@@ -7,13 +7,13 @@ import subprocess
 import sys
 
 import pytest
+from tests.proof.random_runs import random_run, soak
 from tests.sim.faults.scene import Scene, loads
 
 from holdfast.core.machine.policy import Policy
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.errors import ConfigError
 from holdfast.sim.scenarios import SCENARIOS, SIMULATED, ScenarioStep, Setup, simulate
-from holdfast.sim.soak import random_run, soak
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_twenty_thousand_random_runs_break_no_rule():
 
 def test_a_seed_gives_the_same_run_in_any_process():
     code = (
-        "from holdfast.sim.soak import random_run\n"
+        "from tests.proof.random_runs import random_run\n"
         "from holdfast.sim.scenarios import Setup, simulate\n"
         "print([random_run(s).digest for s in (1, 2, 3)], simulate(Setup(seed=4)).to_dict())"
     )

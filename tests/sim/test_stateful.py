@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.proof.random_runs import Faults
 
 from holdfast.core.machine.policies import POLICIES
 from holdfast.sim.rules.checkers import RoundChecker
-from holdfast.sim.soak import Faults
 
 MOST_MEMBERS = 6
 MOST_MS = 90_000

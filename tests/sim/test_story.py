@@ -6,11 +6,11 @@ import json
 
 import pytest
 from tests.cli.running import run
+from tests.proof.random_runs import soak
 
 from holdfast.core.machine.policies import POLICIES
 from holdfast.errors import ConfigError
 from holdfast.sim.scenarios import Play, ScenarioStep, Setup, check_balance, simulate
-from holdfast.sim.soak import soak
 
 
 def story(*steps: ScenarioStep, **more):
@@ -121,21 +121,9 @@ def test_random_runs_of_one_policy_and_what_happened_in_them():
 
 
 def test_options_that_would_mean_nothing_are_refused():
-    for words, option in (
-        (("simulate-soak", "--runs", 1, "--members", 3), "--members"),
-        (("simulate-search", "--policy", "eager", "--seed", 1), "--seed"),
-        (("simulate", "--lost", "sync"), "--lost"),
-    ):
-        done = run(*words)
-        assert done.code == 2
-        assert option in done.err
-
-
-def test_a_random_run_can_be_looked_at():
-    done = run("simulate-soak", "--runs", 1, "--seed", 7, "--policy", "eager", "--trace")
-    assert done.code == 0
-    assert "seed 7, eager" in done.err
-    assert "m0000.0 starts" in done.err
+    done = run("simulate", "--lost", "sync")
+    assert done.code == 2
+    assert "--lost" in done.err
 
 
 def test_a_clock_goes_backwards_and_nothing_else(tmp_path):

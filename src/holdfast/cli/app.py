@@ -48,8 +48,6 @@ from holdfast.errors import (
 COMMANDS: Final[Mapping[str, str]] = {
     "assign": "Assign the partitions of a group as one of the assignors would.",
     "simulate": "Simulate a group under a rebalance policy and measure what stops.",
-    "simulate_soak": "Simulate random faults, then quiet, and check every rule.",
-    "simulate_search": "Search every order of events of a small group.",
     "upgrade_check": "Check whether one rolling bounce to other assignors is safe, or why not.",
     "broker": "Start a real Apache Kafka on this machine and keep it until Ctrl-C.",
     "demo": "Bounce a group of real members on a real Kafka, and report what it cost.",

@@ -1,12 +1,11 @@
-"""A world for the machines, drawn from one seed: measured, broken on purpose, searched in full.
+"""A world for the machines, drawn from one seed: what ``holdfast simulate`` measures.
 
-``scenarios`` has the document's scenarios and those of a file; ``soak`` has random faults, then a
-quiet phase in which the group must settle.
+``scenarios`` has the document's scenarios and those of a file. Random faults and the search of
+every order of events stand with the tests (``tests/proof``).
 
 ==============  ====================================================================
 ``world/``      virtual time, messages, members, costs and what was measured
 ``rules/``      the rules, checked as a run goes on
-``search/``     every interleaving of a small world
 ``baselines/``  KIP-848 and Connect, for comparison
 ==============  ====================================================================
 """

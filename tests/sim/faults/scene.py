@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.proof.random_runs import QUICK
+
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.coordinator.group_messages import Answer, SendCommit
 from holdfast.core.machine.events import AssignmentComputed, CommitAnswered
@@ -25,7 +27,6 @@ from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.sim.rules.seen import SeenTurn, see
-from holdfast.sim.soak import QUICK
 from holdfast.sim.world.hooks import Hooks
 from holdfast.sim.world.ledger import Violation
 from holdfast.sim.world.process import Process

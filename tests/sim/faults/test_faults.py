@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.proof.random_runs import Faults
 from tests.sim.faults.scene import Scene, until
 from tests.sim.faults.scenes import LIVE, SCENES, play_scene
 from tests.sim.faults.scripts import SCRIPTS, by_number
 from tests.sim.faults.titles import TITLES, slug
 
 from holdfast.sim.scenarios import Setup, simulate
-from holdfast.sim.soak import Faults
 
 PLAYED = re.compile(r"^def test_(\d\d)_(\w+)\(", re.M)
 

@@ -3,8 +3,7 @@
 **Rules.** The same options and seed print the same numbers in any process. Exit 1 when a checker
 found a broken rule. Progress and the cost model go to stderr.
 
-**Strategy.** :func:`holdfast.sim.scenarios.simulate` does the work. Random faulty runs and the
-exhaustive search are commands of their own, ``simulate-soak`` and ``simulate-search``.
+**Strategy.** :func:`holdfast.sim.scenarios.simulate` does the work.
 """
 
 from __future__ import annotations

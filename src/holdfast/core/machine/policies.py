@@ -143,8 +143,8 @@ _ROWS: dict[str, PolicyInfo] = {
 }
 
 POLICIES: Mapping[str, PolicyInfo] = MappingProxyType(_ROWS)
-"""Every policy by name. Random runs draw from it by position: a new row goes to the end, or every
-seed of ``simulate-soak`` stands for another run."""
+"""Every policy by name. Random runs (``tests/proof``) draw from it by position: a new row goes to
+the end, or every seed stands for another run."""
 
 
 def find_policy(name: str) -> PolicyInfo:

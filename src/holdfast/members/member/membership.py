@@ -24,7 +24,14 @@ from holdfast.cluster.lookup import FoundTopics
 from holdfast.cluster.settings import Settings
 from holdfast.core.assignors.registry import ASSIGNORS, find
 from holdfast.core.machine import actions, events
-from holdfast.core.machine.leader.designs import Assignor, DesignAssignor, compute, read_round, stay
+from holdfast.core.machine.leader.designs import (
+    Assignor,
+    DesignAssignor,
+    compute,
+    named_in_round,
+    read_round,
+    stay,
+)
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.options import LAST_COMMIT_MS, MemberOptions
 from holdfast.core.machine.modes import choose_mode
@@ -217,19 +224,20 @@ class Leadership:
     def _planned(
         self, request: actions.ComputeAssignment, known: Mapping[str, int]
     ) -> events.AssignmentComputed:
-        asked = read_round(self._assignors, request)
-        wanted = frozenset(asked.topics)
+        topics = named_in_round(request)
+        wanted = frozenset(topics)
         refused: Mapping[str, int] = {}
         if not wanted <= known.keys():
             found = self._count(wanted)
             known = {**known, **found.counts}
             refused = {t: code for t, code in found.refused.items() if t in wanted - known.keys()}
         self._missing.tell(refused, request.members, request.member_id)
-        counts = {topic: known[topic] for topic in asked.topics if topic in known}
+        counts = {topic: known[topic] for topic in topics if topic in known}
         fresh = replace(request, partitions=tuple(counts.items()))
         lags = self._ask(counts) if self._wants_lags else None
-        racks = self._racks(counts) if asked.has_racks else None
-        return compute(self._assignors, fresh, lags=lags, racks=racks, subscribed=asked)
+        turn = read_round(self._assignors, fresh)
+        racks = self._racks(counts) if turn.has_racks else None
+        return compute(self._assignors, fresh, lags=lags, racks=racks, turn=turn)
 
     def _racks(self, counts: Mapping[str, int]) -> Racks | None:
         if self._find_racks is None:

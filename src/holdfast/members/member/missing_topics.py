@@ -65,7 +65,8 @@ class MissingTopics:
         now = {
             topic: (refused[topic], asked_by.get(topic, ()))
             for topic in sorted(refused)
-            if not (
+            if asked_by.get(topic)  # named by a message that cannot be read: nobody waits for it
+            and not (
                 refused[topic] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 and leader in asked_by.get(topic, ())
             )

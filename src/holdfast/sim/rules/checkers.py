@@ -16,7 +16,7 @@ and never the machine under check.
 **Strategy.** :class:`RoundChecker` takes every leader's turn: safety here, S13 by planning again in
 another order, L2 and L3 in :mod:`holdfast.sim.rules.pacing`, deferral in
 :mod:`holdfast.sim.rules.waiting`. Rules that need time stand in :mod:`holdfast.sim.world.ledger`,
-those of a whole run at its end (:mod:`holdfast.sim.scenarios`, :mod:`holdfast.sim.soak`).
+those of a whole run at its end (:mod:`holdfast.sim.scenarios`, ``tests/proof``).
 
 References: Incremental Cooperative Rebalancing, "Leader process".
 """

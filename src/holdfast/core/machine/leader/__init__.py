@@ -14,7 +14,7 @@ Kafka's coordinator chooses one assignor and hands its leader the subscriptions 
 ``deferral``      part 3: which partitions wait for a departed member
 ``successors``    newcomers whose presence ends the wait for a departed member
 ``targets``       part 4: the owner wanted for each resource, by kind or by weight
-``leader``        all parts in order: what each member keeps, gains and gives up
+``leader``        all parts in order, and which of them decides what: the plan, final
 ``ring``          the memory of a round, divided into shares
 ``record_limit``  what of it fits into the group's record
 ``counts``        the partition counts that a static leader planned with

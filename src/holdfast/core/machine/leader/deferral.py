@@ -85,7 +85,7 @@ from holdfast.core.machine.leader.successors import (
 from holdfast.core.machine.policy import Policy, When
 from holdfast.core.model.columns import I32, NO_OWNER, Mask
 from holdfast.core.model.group import Group
-from holdfast.core.model.partition_columns import tps_of
+from holdfast.core.model.partition_columns import partitions_of, tps_of
 from holdfast.core.model.topics import Topics
 from holdfast.core.wire.layouts.memory import RememberedMember
 
@@ -147,6 +147,14 @@ class Deferral:
     def delay_ms(self) -> int:
         """Time until the first deadline, 0 if nothing waits."""
         return min((w.remaining_ms for w in self.waiting), default=0)
+
+    def entries(self, topics: Topics) -> tuple[RememberedMember, ...]:
+        """What the next leader must know of it, as it stands in the memory."""
+        waits = (
+            replace(w.who, delay_ms=w.remaining_ms, owned=partitions_of(topics, w.tps))
+            for w in (*self.waiting, *self.held_back)
+        )
+        return (*waits, *self.arrived)
 
 
 def defer(

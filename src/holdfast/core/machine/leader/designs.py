@@ -15,9 +15,17 @@
   without waiting for a heartbeat.
 - A leader that cannot plan assigns to each member what it claims (:meth:`Assignor.stay`).
 
-**Strategy.** A caller answers ``ComputeAssignment`` with :func:`compute`. If it has to look up
-partitions first, it calls :func:`read_round` before, so that subscriptions are read once. ``lead``
-is a pure function from subscriptions to assignments; assignors for stock clients use it too. What
+**Strategy.** The way of a round, from JoinGroup's bytes to the assignment:
+
+1. :func:`named_in_round` says which topics to look up, and reads nothing else.
+2. :func:`read_round` knows the partitions that exist. It cuts down messages that are larger than
+   an honest one, reads every subscription once, and returns them as a value, a
+   :class:`LeaderRound`.
+3. :func:`compute` has the chosen assignor plan that round (``lead``). If the plan fails, members
+   keep what they claim (``stay``).
+
+A caller that knows all partitions calls :func:`compute` alone. ``lead`` is a pure function from
+subscriptions to assignments; assignors for stock clients use it too. What
 only a leader needs, NumPy among it, is imported when a member leads for the first time. Most
 members never do, and a program that makes a consumer does not wait for it.
 
@@ -38,7 +46,7 @@ from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import NAMES, Design
 from holdfast.core.model.limits import INT32_MAX
-from holdfast.core.model.partitions import Resource, TopicPartitions, grouped, resources_of
+from holdfast.core.model.partitions import grouped, resources_of
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
@@ -65,7 +73,6 @@ from holdfast.errors import ConfigError
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.leader import PlannedRound
     from holdfast.core.machine.leader.leader_turn import Member, ReadMembers
-    from holdfast.core.machine.leader.ring import RoundMemory
     from holdfast.core.machine.leader.subscriptions import SubscribedMember
 
 EAGER = frozenset({RebalanceMode.EAGER})
@@ -99,8 +106,8 @@ class LeaderRound:
         the round just before.
     read : ReadMembers, optional
     said : tuple of SubscribedMember, optional
-        The members' subscriptions, where they were read before the partitions were looked up
-        (:func:`read_round`): as columns for Kafka's assignors, or one by one for a design.
+        The members' subscriptions, from :func:`read_round`: as columns for Kafka's assignors, or
+        one by one for a design. An assignor reads ``members`` itself where both are None.
     """
 
     members: tuple[JoinedMember, ...]
@@ -125,6 +132,13 @@ class LeaderRound:
         return subscribed_members(self.members, self.leader_id, self.waited_ms)
 
     @property
+    def has_racks(self) -> bool:
+        """Whether some member names a rack."""
+        if self.read is not None:
+            return self.read.has_racks
+        return any(m.subscription.rack for m in self.subscribed_members())
+
+    @property
     def first_impossible(self) -> int | None:
         """The generation from which on no claim can be true; None where that is not known."""
         return self.generation if self.unbroken else None
@@ -135,50 +149,29 @@ class LeaderRound:
         return self.generation - 1 if self.unbroken else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscribedTopics:
-    """The topics that a leader looks up before it plans.
+def named_in_round(request: ComputeAssignment) -> tuple[str, ...]:
+    """Topics that a leader looks up before it reads a round, sorted; not all need exist.
 
-    Parameters
-    ----------
-    topics : tuple of str
-        Topics that some member subscribes to, sorted; not all need exist.
-    has_racks : bool
-        Whether some member names a rack.
-    read : ReadMembers or None
-    said : tuple of SubscribedMember or None
-        The subscriptions themselves, for :func:`compute`; see :class:`LeaderRound`.
+    References: KIP-429, "Consumer leader".
     """
+    from holdfast.core.machine.leader.oversized import messages_with_topics
+    from holdfast.core.wire.many.topic_blocks import named_topics
 
-    topics: tuple[str, ...]
-    has_racks: bool
-    read: ReadMembers | None = None
-    said: tuple[SubscribedMember, ...] | None = None
+    return tuple(sorted(named_topics(messages_with_topics(request.members, request.member_id))))
 
 
-def read_round(assignors: Sequence[Assignor], request: ComputeAssignment) -> SubscribedTopics:
-    """Read the subscriptions of a round, so that partitions can be looked up before it is planned.
+def read_round(assignors: Sequence[Assignor], request: ComputeAssignment) -> LeaderRound:
+    """Read the subscriptions of a round, of which the request has the partitions that exist.
 
     References: KIP-429, "Consumer leader"; KIP-881 (racks).
     """
     from holdfast.core.machine.leader.leader_turn import read_members
-    from holdfast.core.machine.leader.oversized import topics_alone
-    from holdfast.core.machine.leader.subscriptions import subscribed_members
 
-    modest = topics_alone(request.members, request.member_id)
-    is_whole = modest is request.members
+    turn = _turn_of(request)
     if isinstance(_chosen(assignors, request), DesignAssignor):
-        members = subscribed_members(modest, request.member_id, request.waited_ms)
-        topics = sorted({topic for m in members for topic in m.subscription.topics})
-        return SubscribedTopics(
-            topics=tuple(topics),
-            has_racks=any(m.subscription.rack for m in members),
-            said=members if is_whole else None,
-        )
-    read = read_members(request.protocol_name, _triples(modest))
-    return SubscribedTopics(
-        topics=read.topics, has_racks=read.has_racks, read=read if is_whole else None
-    )
+        return replace(turn, said=turn.subscribed_members())
+    read = read_members(request.protocol_name, _triples(turn.members), turn.partitions)
+    return replace(turn, read=read)
 
 
 class Assignor(Embedded, Protocol):
@@ -197,7 +190,7 @@ def compute(
     *,
     lags: Lags | None = None,
     racks: Racks | None = None,
-    subscribed: SubscribedTopics | None = None,
+    turn: LeaderRound | None = None,
 ) -> AssignmentComputed:
     """Plan the round of a ``ComputeAssignment``.
 
@@ -209,19 +202,16 @@ def compute(
         The member machine's action.
     lags, racks : mapping, optional
         Lags and racks that the caller knows, by topic.
-    subscribed : SubscribedTopics, optional
-        From :func:`read_round`: the subscriptions need not be read again.
+    turn : LeaderRound, optional
+        This request, where :func:`read_round` has read it.
 
     Returns
     -------
     AssignmentComputed
         If the plan could not be computed, ``failure`` is set and all members keep their claims.
     """
-    turn = _turn_of(request)
-    ready = replace(turn, lags=lags, racks=racks)
-    if subscribed is not None and turn.members is request.members:
-        ready = replace(ready, read=subscribed.read, said=subscribed.said)
     try:
+        ready = replace(turn or read_round(assignors, request), lags=lags, racks=racks)
         plan = _chosen(assignors, request).lead(ready)
     except Exception as error:  # whatever is wrong with the plan, the group must not hang
         return stay(assignors, request, error)
@@ -522,22 +512,7 @@ class DesignAssignor:
             ),
         )
         turn.notes.extend(done.notes)
-        assignments = dict(done.assignments)
-        for m in members:
-            if gone := _vanished(m.subscription.owned, turn.partitions):
-                # S9: no delay beside it, the memory keeps the deadline
-                done = replace(done, again=True, delay_ms=0)
-                planned = assignments[m.member_id]
-                both = grouped(sorted(gone | resources_of(planned.revoked)))
-                assignments[m.member_id] = replace(planned, revoked=both)
-            if m.member_id in done.disbelieved:
-                # The plan took these claims for none. Nobody waits for the member that makes them:
-                # it alone is told to give them up, and to join again.
-                planned = assignments[m.member_id]
-                wrong = _existing(m.subscription.owned, turn.partitions)
-                wrong -= resources_of(planned.listed)
-                assignments[m.member_id] = replace(planned, revoked=grouped(sorted(wrong)))
-        return self._written(turn, members, replace(done, assignments=assignments))
+        return self._written(turn, members, done)
 
     def _written(
         self, turn: LeaderRound, members: Sequence[SubscribedMember], plan: PlannedRound
@@ -570,73 +545,14 @@ class DesignAssignor:
 
     def stay(self, turn: LeaderRound) -> dict[str, bytes]:
         """Nothing new, nothing revoked; the memory travels on, brought up to date."""
-        from holdfast.core.machine.leader.leader import PlannedAssignment, PlannedRound
-        from holdfast.core.machine.leader.subscriptions import undisputed
+        from holdfast.core.machine.leader.leader import keep_round
 
         members = turn.subscribed_members()
-        keeps = undisputed(members, turn.first_impossible)
-        return self._written(
-            turn,
+        plan = keep_round(
+            self.policy,
             members,
-            PlannedRound(
-                assignments={
-                    m: PlannedAssignment(kept=own, gained=(), revoked=())
-                    for m, own in keeps.items()
-                },
-                delay_ms=0,
-                again=False,
-                memory=self._kept_memory(turn, members, keeps),
-            ),
-        )
-
-    def _kept_memory(
-        self,
-        turn: LeaderRound,
-        members: Sequence[SubscribedMember],
-        keeps: Mapping[str, TopicPartitions],
-    ) -> RoundMemory | None:
-        """The memory of a round without a plan; None if it would claim to know what it does not."""
-        from holdfast.core.machine.leader.deferral import owed
-        from holdfast.core.machine.leader.recall import recall
-        from holdfast.core.machine.leader.ring import RoundMemory
-
-        if not self.policy.remembers:
-            return None
-        memory = recall(self.policy, members, turn.generation, turn.leader_id)
-        if memory is None or not memory.complete:
-            return None
-        return RoundMemory(
             generation=turn.generation,
             leader_id=turn.leader_id,
-            members=tuple(members),
-            owned={member_id: own for member_id, own in keeps.items() if own},
-            waiting=owed(self.policy, members, memory),
-            pace_ms=memory.pace_ms,
+            unbroken=turn.unbroken,
         )
-
-
-def _existing(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozenset[Resource]:
-    """Claims of partitions that exist."""
-    return frozenset(
-        (topic, number)
-        for topic, numbers in owned
-        if (count := partitions.get(topic, 0))
-        for number in numbers
-        if 0 <= number < count
-    )
-
-
-def _vanished(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozenset[Resource]:
-    """Claims of partitions beyond the last one of their topic, which has lost partitions.
-
-    They are revoked here, because only what another member shall own is revoked elsewhere. Claims
-    of a topic that is not known stay: the topic may be known again in the next round.
-    """
-    beyond = (
-        (topic, number)
-        for topic, numbers in owned
-        if max(numbers, default=-1) >= (count := partitions.get(topic, 2**31))
-        for number in numbers
-        if number >= count
-    )
-    return frozenset(beyond)
+        return self._written(turn, members, plan)

@@ -15,6 +15,26 @@
   cannot stand (claimed twice, of an old generation, not subscribed) is not a move and happens at
   once.
 
+**Who decides.** Each question has one answer, and a later file never changes an earlier answer:
+
+1. *Which claims count?* A claim of a generation that cannot exist yet counts as none (here). Of
+   claims that members dispute the leader believes what it said itself
+   (:func:`~holdfast.core.machine.leader.false_claims.without_false_claims`), then what the memory
+   says (:func:`~holdfast.core.machine.leader.false_claims.settled_by_memory`), and then the newest
+   generation (:mod:`holdfast.core.assignors.claims`).
+2. *What was before?* :mod:`~holdfast.core.machine.leader.recall` alone: who was there, what they
+owned,
+   what waits, and how much time is left.
+3. *What waits, and for whom?* :mod:`~holdfast.core.machine.leader.deferral`. It asks
+   :mod:`~holdfast.core.machine.leader.successors` which departed members nobody waits for. It pins
+   partitions to members that are back and to newcomers in a departed member's place.
+4. *Who owns the rest?* The assignor, which takes pins as claims and sees nothing that waits.
+5. *What is asked back, and when do members join again?* The planner here, with the claims that
+   question 1 took away and those beyond the end of a topic. The plan is final.
+
+:mod:`~holdfast.core.machine.leader.record_limit` leaves parts of the memory out when the plan is
+written, and changes nothing else.
+
 **Strategy.** Subscriptions become columns (:func:`group_of`); :mod:`holdfast.core.assignors.claims`
 settles the claims; :mod:`holdfast.core.machine.leader.deferral` says what waits and what is pinned
 to a member; an assignor of the registry computes the target, the owner wanted for every partition.
@@ -33,11 +53,11 @@ import numpy as np
 
 from holdfast.core.assignors.claims import Claims, normalise
 from holdfast.core.assignors.registry import assign_in_round
-from holdfast.core.machine.leader.deferral import Deferral, defer
+from holdfast.core.machine.leader.deferral import Deferral, defer, owed
 from holdfast.core.machine.leader.false_claims import settled_by_memory
 from holdfast.core.machine.leader.recall import recall
 from holdfast.core.machine.leader.ring import RoundMemory
-from holdfast.core.machine.leader.subscriptions import SubscribedMember, without_claims
+from holdfast.core.machine.leader.subscriptions import SubscribedMember, undisputed, without_claims
 from holdfast.core.machine.leader.targets import isolated_target, weighted_target
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.columns import I32, NO_OWNER, Mask, frozen
@@ -45,12 +65,14 @@ from holdfast.core.model.designs import Design
 from holdfast.core.model.group import Group
 from holdfast.core.model.lag import lag_column
 from holdfast.core.model.measure import loads
-from holdfast.core.model.partition_columns import (
-    partitions_by_member,
-    partitions_by_owner,
-    partitions_of,
+from holdfast.core.model.partition_columns import partitions_by_member, partitions_by_owner
+from holdfast.core.model.partitions import (
+    Resource,
+    TopicPartitions,
+    grouped,
+    merge_topics,
+    resources_of,
 )
-from holdfast.core.model.partitions import TopicPartitions, merge_topics
 from holdfast.core.model.reported import ReportedClaims, Subscriptions
 from holdfast.core.model.topics import Topics
 
@@ -88,8 +110,6 @@ class PlannedRound:
         What the next leader must know, to be carried by the members; Design I has none.
     moves_left : int
         Moves that a later batch makes (Design III).
-    disbelieved : set of str
-        Members of which some claim counted as none, because it cannot be true.
     notes : tuple of str
         What a person should know of the plan.
     """
@@ -99,7 +119,6 @@ class PlannedRound:
     again: bool
     memory: RoundMemory | None
     moves_left: int = 0
-    disbelieved: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
 
@@ -148,11 +167,10 @@ def plan_round(
 
     References: Incremental Cooperative Rebalancing, "Leader process".
     """
-    members = sorted(members, key=lambda m: m.member_id)
+    reported_by = members = sorted(members, key=lambda m: m.member_id)
     first_impossible = generation if unbroken else None
     lies = np.array([unbroken and m.subscription.generation >= generation for m in members], bool)
-    for i in np.flatnonzero(lies).tolist():
-        members[i] = without_claims(members[i])
+    members = [without_claims(m) if lie else m for m, lie in zip(members, lies, strict=True)]
     group = group_of(members, partitions, generation=first_impossible, lags=lags, racks=racks)
     memory = recall(policy, members, generation, leader_id) if policy.remembers else None
     reported, group = group, believe(group)
@@ -164,7 +182,96 @@ def plan_round(
     lies |= np.diff(reported.claim_start) > np.diff(group.claim_start)
     lies[reported.foreign_member] |= len(reported.foreign_tp) > len(group.foreign_tp)
     disbelieved = frozenset(group.member_ids[i] for i in np.flatnonzero(lies).tolist())
-    return replace(done, disbelieved=disbelieved)
+    return _with_what_is_taken_back(done, reported_by, partitions, disbelieved)
+
+
+def keep_round(
+    policy: Policy,
+    members: Sequence[SubscribedMember],
+    *,
+    generation: int,
+    leader_id: str = "",
+    unbroken: bool = True,
+) -> PlannedRound:
+    """The round of a leader that cannot plan: members keep what nobody else claims.
+
+    The memory travels on; there is none where it would claim to know what it does not.
+    """
+    keeps = undisputed(members, generation if unbroken else None)
+    memory = recall(policy, members, generation, leader_id) if policy.remembers else None
+    kept = None
+    if memory is not None and memory.complete:
+        kept = RoundMemory(
+            generation=generation,
+            leader_id=leader_id,
+            members=tuple(members),
+            owned={member_id: own for member_id, own in keeps.items() if own},
+            waiting=owed(policy, members, memory),
+            pace_ms=memory.pace_ms,
+        )
+    return PlannedRound(
+        assignments={
+            m: PlannedAssignment(kept=own, gained=(), revoked=()) for m, own in keeps.items()
+        },
+        delay_ms=0,
+        again=False,
+        memory=kept,
+    )
+
+
+def _with_what_is_taken_back(
+    plan: PlannedRound,
+    members: Sequence[SubscribedMember],
+    partitions: Mapping[str, int],
+    disbelieved: frozenset[str],
+) -> PlannedRound:
+    """The plan that also takes back what no member can own.
+
+    A claim beyond the last partition of its topic is revoked, and all members rejoin. A member that
+    is disbelieved is told to give its other claims up; nobody waits for it, it alone joins again.
+    """
+    assignments, again = dict(plan.assignments), plan.again
+    for m in members:
+        planned = assignments[m.member_id]
+        if gone := _vanished(m.subscription.owned, partitions):
+            again = True
+            both = grouped(sorted(gone | resources_of(planned.revoked)))
+            planned = replace(planned, revoked=both)
+        if m.member_id in disbelieved:
+            wrong = _existing(m.subscription.owned, partitions) - resources_of(planned.listed)
+            planned = replace(planned, revoked=grouped(sorted(wrong)))
+        assignments[m.member_id] = planned
+    if again == plan.again:
+        return replace(plan, assignments=assignments)
+    # S9: no delay beside a round that revokes; the memory keeps the deadline.
+    return replace(plan, assignments=assignments, again=True, delay_ms=0)
+
+
+def _existing(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozenset[Resource]:
+    """Claims of partitions that exist."""
+    return frozenset(
+        (topic, number)
+        for topic, numbers in owned
+        if (count := partitions.get(topic, 0))
+        for number in numbers
+        if 0 <= number < count
+    )
+
+
+def _vanished(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozenset[Resource]:
+    """Claims of partitions beyond the last one of their topic, which has lost partitions.
+
+    Only what another member shall own is revoked elsewhere. Claims of a topic that is not known
+    stay: the topic may be known again in the next round.
+    """
+    beyond = (
+        (topic, number)
+        for topic, numbers in owned
+        if max(numbers, default=-1) >= (count := partitions.get(topic, 2**31))
+        for number in numbers
+        if number >= count
+    )
+    return frozenset(beyond)
 
 
 def group_of(
@@ -409,16 +516,11 @@ class _RoundPlanner:
     ) -> RoundMemory | None:
         if not self.policy.remembers:
             return None
-        topics = self.group.topics
         return RoundMemory(
             generation=generation,
             leader_id=leader_id,
             members=tuple(self.members),
             owned={self.members[i].member_id: own for i, own in held.items()},
-            waiting=tuple(
-                replace(w.who, delay_ms=w.remaining_ms, owned=partitions_of(topics, w.tps))
-                for w in (*self.deferral.waiting, *self.deferral.held_back)
-            )
-            + self.deferral.arrived,
+            waiting=self.deferral.entries(self.group.topics),
             pace_ms=self.pace_ms,
         )

@@ -5,15 +5,14 @@ leader builds from a subscription is therefore bounded by what exists.
 
 **Rules.**
 
-1. Before a leader has looked up which topics exist, it reads of a message of more than
-   :data:`MODEST_BYTES`, and of more than four times the median of the round, the topics and the
-   rack alone.
+1. Before a leader has looked up which topics exist, it reads the topics of messages and nothing
+   else. A message of more than :data:`MODEST_BYTES`, and of more than four times the median of the
+   round, that names :data:`MOST_MORE` topics more than the leader's own names none.
 2. Then a message is larger than an honest one if it is longer than all that it can truly say: each
    topic that exists, and each partition once, as owned by the member, by its neighbours in the ring
    or as waiting. Of such a message the leader reads the topics and the claims of partitions that
    exist; user data only if they are no longer than that either.
-3. A message that names :data:`MOST_MORE` topics more than the leader's own, or than exist, cannot
-   be read.
+3. Such a message that names :data:`MOST_MORE` topics more than exist cannot be read.
 
 Example: a topic has 4 partitions, and a member claims 0 to 99,999 of it. Its leader reads 0 to 3.
 
@@ -29,9 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from holdfast.core.machine.events import JoinedMember
-from holdfast.core.wire.layouts.consumer_protocol import decode_subscription
 from holdfast.core.wire.layouts.trimmed_subscription import trim_subscription
-from holdfast.errors import WireError
 
 MODEST_BYTES = 4_096
 """A message of so many bytes is read as it is."""
@@ -46,14 +43,16 @@ PARTITION_BYTES = 28
 """At most, of a partition in an honest message: that of a departed member that owned one alone."""
 
 
-def topics_alone(members: tuple[JoinedMember, ...], leader_id: str) -> tuple[JoinedMember, ...]:
-    """The members of a round with large messages cut down to topics and rack (rule 1)."""
+def messages_with_topics(members: Sequence[JoinedMember], leader_id: str) -> list[bytes]:
+    """The messages of which a leader looks the topics up (rule 1)."""
     sizes = sorted(len(m.metadata) for m in members)
     most = max(MODEST_BYTES, 4 * sizes[(len(sizes) - 1) // 2]) if sizes else 0
-    if not sizes or sizes[-1] <= most:
-        return members
-    most_topics = MOST_MORE + _n_topics(members, leader_id)
-    return tuple(_trimmed(m, None, most, most_topics) for m in members)
+    own = next((_n_topics(m.metadata) for m in members if m.member_id == leader_id), 0)
+    return [
+        m.metadata
+        for m in members
+        if len(m.metadata) <= most or _n_topics(m.metadata) <= MOST_MORE + own
+    ]
 
 
 def with_what_exists(
@@ -74,24 +73,16 @@ def most_bytes(partitions: Mapping[str, int]) -> int:
 
 
 def _trimmed(
-    member: JoinedMember, partitions: Mapping[str, int] | None, most: int, most_topics: int
+    member: JoinedMember, partitions: Mapping[str, int], most: int, most_topics: int
 ) -> JoinedMember:
     if len(member.metadata) <= most:
         return member
     trimmed = trim_subscription(
-        member.metadata,
-        partitions,
-        most_topics=most_topics,
-        most_user_data=0 if partitions is None else most,
+        member.metadata, partitions, most_topics=most_topics, most_user_data=most
     )
     return replace(member, metadata=trimmed, sent_bytes=len(member.metadata))
 
 
-def _n_topics(members: Sequence[JoinedMember], leader_id: str) -> int:
-    for m in members:
-        if m.member_id == leader_id:
-            try:
-                return len(decode_subscription(m.metadata).topics)
-            except WireError:
-                return 0
-    return 0
+def _n_topics(message: bytes) -> int:
+    """The number of topics that a message says it names: the four bytes behind its version."""
+    return int.from_bytes(message[2:6], "big")

@@ -42,7 +42,7 @@ UNREADABLE = b""
 
 
 def trim_subscription(
-    data: bytes, partitions: Mapping[str, int] | None, *, most_topics: int, most_user_data: int
+    data: bytes, partitions: Mapping[str, int], *, most_topics: int, most_user_data: int
 ) -> bytes:
     """The same message with what exists alone.
 
@@ -50,8 +50,8 @@ def trim_subscription(
     ----------
     data : bytes
         A ConsumerProtocolSubscription.
-    partitions : mapping of str to int, optional
-        Partition count of each topic that exists. None: all topics are kept, and no claims.
+    partitions : mapping of str to int
+        Partition count of each topic that exists.
     most_topics : int
         Topics, and lists of claims, that the message may have.
     most_user_data : int
@@ -66,17 +66,17 @@ def trim_subscription(
 
 
 def _trimmed(
-    reader: Reader, partitions: Mapping[str, int] | None, most_topics: int, most_user_data: int
+    reader: Reader, partitions: Mapping[str, int], most_topics: int, most_user_data: int
 ) -> bytes:
     version = reader.leading_version(HIGHEST_VERSION)
-    wanted = None if partitions is None else {t.encode(): n for t, n in partitions.items()}
+    wanted = {t.encode(): n for t, n in partitions.items()}
     topics = _topics(reader, wanted, most_topics)
     start = reader.pos + 4
     size = reader.int32("user_data")
     reader.skip(max(0, size), "user_data")
     owned: TopicPartitions = ()
     if version >= 1:
-        owned = _owned(reader, wanted or {}, most_topics)
+        owned = _owned(reader, wanted, most_topics)
     generation = reader.int32("generation_id") if version >= 2 else -1
     rack = reader.nullable_string("rack_id") if version >= 3 else None
     kept = 0 <= size <= most_user_data
@@ -100,7 +100,7 @@ def _count(reader: Reader, field: str, min_size: int, most: int) -> int:
     return count
 
 
-def _topics(reader: Reader, wanted: Mapping[bytes, int] | None, most: int) -> tuple[str, ...]:
+def _topics(reader: Reader, wanted: Mapping[bytes, int], most: int) -> tuple[str, ...]:
     count = _count(reader, "topics", STRING_MIN, most)
     data, pos, end = reader.data, reader.pos, reader.end
     found: dict[bytes, None] = {}
@@ -112,7 +112,7 @@ def _topics(reader: Reader, wanted: Mapping[bytes, int] | None, most: int) -> tu
         if pos > end or data[first - 2] > 0x7F:
             reader.fail(Reason.TRUNCATED, "topics", first)
         name = data[first:pos]
-        if wanted is None or name in wanted:
+        if name in wanted:
             found[name] = None
     reader.pos = pos
     return tuple(name.decode() for name in found)

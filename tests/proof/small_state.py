@@ -4,7 +4,7 @@
 that an :class:`Interner` numbers. A :class:`State` consists of such numbers. Facts that a search
 often needs about a part are computed once: :class:`NodeFacts`, :class:`GroupFacts`.
 
-**Strategy.** Plain values. :mod:`holdfast.sim.search.small_world` makes them and computes steps.
+**Strategy.** Plain values. :mod:`tests.proof.small_world` makes them and computes steps.
 
 References: Clarke, Grumberg and Peled, "Model Checking".
 """

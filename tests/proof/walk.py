@@ -62,7 +62,7 @@ both start p, the second start finds the first one in either order (S1).
 once, so it would change nothing. To lose it instead would only spend a fault: whatever happens
 after that also happens with the fault unspent.
 
-(9) *States that behave alike are one* (:mod:`holdfast.sim.search.canonical`).
+(9) *States that behave alike are one* (:mod:`tests.proof.canonical`).
 
 ``Bound.reduce`` false searches without (2), (8) and (9), and a test compares settled ends and
 broken rules of both.
@@ -80,15 +80,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.core.machine.actions import SendJoin, SendSync
-from holdfast.core.machine.coordinator.group_messages import SendCommit
-from holdfast.core.machine.events import Drained, LeaveRequested, RequestFailed, Tick
-from holdfast.core.machine.leader.designs import Assignor
-from holdfast.core.machine.member.member_data import NEVER_MS
-from holdfast.core.machine.states import GroupState
-from holdfast.core.model.partitions import Resource
-from holdfast.sim.search.canonical import OPTIONS
-from holdfast.sim.search.small_state import (
+from tests.proof.canonical import OPTIONS
+from tests.proof.small_state import (
     GONE,
     KIND_OF,
     NOT_STARTED,
@@ -97,7 +90,15 @@ from holdfast.sim.search.small_state import (
     NodeFacts,
     State,
 )
-from holdfast.sim.search.small_world import SmallWorld
+from tests.proof.small_world import SmallWorld
+
+from holdfast.core.machine.actions import SendJoin, SendSync
+from holdfast.core.machine.coordinator.group_messages import SendCommit
+from holdfast.core.machine.events import Drained, LeaveRequested, RequestFailed, Tick
+from holdfast.core.machine.leader.designs import Assignor
+from holdfast.core.machine.member.member_data import NEVER_MS
+from holdfast.core.machine.states import GroupState
+from holdfast.core.model.partitions import Resource
 from holdfast.sim.world.ledger import Violation
 
 KINDS = ("join", "sync", "heartbeat", "leave", "commit")

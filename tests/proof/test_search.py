@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.proof.walk import KINDS, Bound, Found, Search
 from tests.sim.bugs import (
     ask_only_who_owns_it,
     give_the_number_of_a_term_again,
@@ -22,7 +23,6 @@ from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import MemberState
 from holdfast.core.wire.layouts.container import decode_member_assignment, encode_member_assignment
-from holdfast.sim.search.search import KINDS, Bound, Found, Search
 
 POLICY = Policy(delay_ms=20_000, interval_ms=10_000)
 POLICIES = ("eager", "holdfast-simple", "deferred", "incremental")

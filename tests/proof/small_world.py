@@ -12,7 +12,7 @@
   each step its member is asked about these and about the batches of what it runs (S16).
 
 **Strategy.** A step of a machine depends only on its state and on the event. It is computed once,
-by the real machine, and looked up from then on (:mod:`holdfast.sim.search.small_state` numbers
+by the real machine, and looked up from then on (:mod:`tests.proof.small_state` numbers
 states and events). That makes millions of states affordable.
 
 References: Clarke, Grumberg and Peled, "Model Checking".
@@ -23,6 +23,27 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from tests.proof.canonical import (
+    OPTIONS,
+    renumber,
+    renumber_terms,
+    settle_group,
+    settle_member,
+    stop_old_clocks,
+)
+from tests.proof.small_state import (
+    GONE,
+    Effect,
+    GroupFacts,
+    InFlight,
+    Interner,
+    Left,
+    Node,
+    NodeFacts,
+    State,
+    without,
+)
 
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.coordinator import group_data
@@ -43,26 +64,6 @@ from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.rules.commits import HandedOut, check_commits
 from holdfast.sim.rules.seen import see
 from holdfast.sim.rules.waiting import WaitingRules
-from holdfast.sim.search.canonical import (
-    OPTIONS,
-    renumber,
-    renumber_terms,
-    settle_group,
-    settle_member,
-    stop_old_clocks,
-)
-from holdfast.sim.search.small_state import (
-    GONE,
-    Effect,
-    GroupFacts,
-    InFlight,
-    Interner,
-    Left,
-    Node,
-    NodeFacts,
-    State,
-    without,
-)
 from holdfast.sim.world.calm import member_is_calm
 from holdfast.sim.world.ledger import Ledger
 
@@ -100,7 +101,7 @@ class SmallWorld:
     static : bool
         Whether members have instance ids.
     reduce : bool
-        Whether states that behave alike are taken for one (:mod:`holdfast.sim.search.canonical`).
+        Whether states that behave alike are taken for one (:mod:`tests.proof.canonical`).
     """
 
     def __init__(
