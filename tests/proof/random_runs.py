@@ -24,9 +24,9 @@ from holdfast.core.machine.policies import POLICIES, check_known, find_policy
 from holdfast.core.machine.policy import Policy, When
 from holdfast.core.machine.states import GroupState
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.sim.rules.ledger import Violation
 from holdfast.sim.world.calm import all_calm
 from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.ledger import Violation
 from holdfast.sim.world.world import World, WorldOptions
 
 FAULTS_MS = 60_000

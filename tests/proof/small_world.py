@@ -62,10 +62,10 @@ from holdfast.core.machine.states import ENDED
 from holdfast.core.model.partitions import Resource
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.rules.commits import HandedOut, check_commits
+from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.rules.seen import see
 from holdfast.sim.rules.waiting import WaitingRules
 from holdfast.sim.world.calm import member_is_calm
-from holdfast.sim.world.ledger import Ledger
 
 
 @dataclass(slots=True)

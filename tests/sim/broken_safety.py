@@ -20,7 +20,7 @@ from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, enco
 from holdfast.core.wire.layouts.container import MemberAssignment, encode_member_assignment
 from holdfast.core.wire.layouts.frames import Leaving
 from holdfast.sim.rules.commits import HandedOut, check_commits
-from holdfast.sim.world.ledger import Ledger
+from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.world.world import World, WorldOptions
 
 SIMPLE = Policy(design=Design.SIMPLE)

@@ -19,7 +19,7 @@ from holdfast.core.wire.layouts.container import (
 )
 from holdfast.core.wire.layouts.memory import Share, decode_share, encode_share
 from holdfast.sim.rules.checkers import RoundChecker
-from holdfast.sim.world.ledger import Ledger
+from holdfast.sim.rules.ledger import Ledger
 
 Bend = Callable[[dict[str, MemberAssignment]], None]
 

@@ -49,8 +49,8 @@ from holdfast.core.wire.layouts.container import (
     encode_member_subscription,
 )
 from holdfast.sim.rules.checkers import RoundChecker
+from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.world.application import Application
-from holdfast.sim.world.ledger import Ledger
 
 SEEDS = 60
 

@@ -28,9 +28,9 @@ from holdfast.errors import ConfigError
 from holdfast.sim.baselines import BASELINES
 from holdfast.sim.baselines.connect import ConnectAssignor
 from holdfast.sim.baselines.kip848 import run_kip848
+from holdfast.sim.rules.ledger import Ledger, Violation
 from holdfast.sim.world.calm import all_calm
 from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.ledger import Ledger, Violation
 from holdfast.sim.world.process import Process
 from holdfast.sim.world.world import World, WorldOptions
 

@@ -26,9 +26,9 @@ from holdfast.core.machine.states import MemberState
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
+from holdfast.sim.rules.ledger import Violation
 from holdfast.sim.rules.seen import SeenTurn, see
 from holdfast.sim.world.hooks import Hooks
-from holdfast.sim.world.ledger import Violation
 from holdfast.sim.world.process import Process
 from holdfast.sim.world.world import World, WorldOptions
 

@@ -26,9 +26,9 @@ from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.model.partition_columns import partitions_by_owner
 from holdfast.core.model.partitions import Resource, grouped, resources_of_topic
 from holdfast.core.wire.layouts.container import MemberSubscription
+from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.world.clock import Clock
 from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.ledger import Ledger
 
 
 @dataclass(slots=True, eq=False)

@@ -15,7 +15,7 @@ and never the machine under check.
 
 **Strategy.** :class:`RoundChecker` takes every leader's turn: safety here, S13 by planning again in
 another order, L2 and L3 in :mod:`holdfast.sim.rules.pacing`, deferral in
-:mod:`holdfast.sim.rules.waiting`. Rules that need time stand in :mod:`holdfast.sim.world.ledger`,
+:mod:`holdfast.sim.rules.waiting`. Rules that need time stand in :mod:`holdfast.sim.rules.ledger`,
 those of a whole run at its end (:mod:`holdfast.sim.scenarios`, ``tests/proof``).
 
 References: Incremental Cooperative Rebalancing, "Leader process".
@@ -41,10 +41,10 @@ from holdfast.core.machine.member.holdings import ordered
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import Resource
+from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.rules.pacing import Pacing
 from holdfast.sim.rules.seen import Seen, SeenTurn, read_assignment, see
 from holdfast.sim.rules.waiting import WaitingRules
-from holdfast.sim.world.ledger import Ledger
 
 RULES: Mapping[str, str] = {
     "S1": "After a round no resource has two owners. No resource runs at two processes, unless "

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from holdfast.core.machine.member.member import Member
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.world.ledger import Ledger
+from holdfast.sim.rules.ledger import Ledger
 
 
 class HandedOut(NamedTuple):

@@ -31,8 +31,8 @@ from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import Resource
+from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.rules.seen import SeenTurn
-from holdfast.sim.world.ledger import Ledger
 
 
 @dataclass(slots=True)

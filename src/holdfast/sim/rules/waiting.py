@@ -39,6 +39,7 @@ from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.frames import Leaving
 from holdfast.core.wire.layouts.memory import read_share
 from holdfast.sim.rules.lately import lately_after, with_successors
+from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.rules.records import (
     EARLY_MS,
     Awaited,
@@ -55,7 +56,6 @@ from holdfast.sim.rules.records import (
     unknown_of,
 )
 from holdfast.sim.rules.seen import Seen, SeenTurn
-from holdfast.sim.world.ledger import Ledger
 
 _K = TypeVar("_K")
 SLACK_MS = 90_000  # one rebalance that waits for a silent member, and detection

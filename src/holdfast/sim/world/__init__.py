@@ -4,7 +4,6 @@
 ``clock``           what happens when, and the trace
 ``costs``           the cost model
 ``network``         delays, drops and duplicates messages
-``ledger``          owners over time: the measured numbers, and rules that need time
 ``process``         a member machine in its process
 ``calm``            when nothing is under way in a group
 ``hooks``           functions that a test may put around the parts below

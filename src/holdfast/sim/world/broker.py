@@ -31,8 +31,8 @@ from holdfast.core.machine.coordinator.group_messages import (
 )
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
 from holdfast.sim.rules.checkers import RoundChecker
+from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.world.clock import Clock, Trace
-from holdfast.sim.world.ledger import Ledger
 
 GROUP = "group"
 MAX_ROUNDS = 200  # and a hundred for each cause: beyond that a run is given up

@@ -31,8 +31,8 @@ from holdfast.core.machine.events import (
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.states import ENDED
 from holdfast.core.model.partitions import Resource
+from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.world.clock import Clock, Trace
-from holdfast.sim.world.ledger import Ledger
 
 RECORD_MS = 10  # a member processes one record of each partition it owns in that time
 

@@ -14,7 +14,7 @@
 :class:`~holdfast.sim.world.connections.Requests` knows the broker, and
 :class:`~holdfast.sim.world.application.Application` sends by that. Each process starts with a table
 of duties: the functions of requests and application for a member's actions. Safety is checked at
-each start and stop (:mod:`holdfast.sim.world.ledger`) and at each leader's turn
+each start and stop (:mod:`holdfast.sim.rules.ledger`) and at each leader's turn
 (:mod:`holdfast.sim.rules.checkers`).
 """
 
@@ -33,13 +33,13 @@ from holdfast.core.machine.member.options import MemberOptions
 from holdfast.core.model.partitions import Resource, resources_of_topic
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
 from holdfast.sim.rules.checkers import RoundChecker
+from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.world.application import Application
 from holdfast.sim.world.broker import RunCounts, SimulatedBroker
 from holdfast.sim.world.clock import Clock, Trace
 from holdfast.sim.world.connections import Answers, Requests
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.hooks import Hooks
-from holdfast.sim.world.ledger import Ledger
 from holdfast.sim.world.network import FAIL_MS, Network
 from holdfast.sim.world.process import Duties, Process
 
