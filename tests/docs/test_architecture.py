@@ -45,3 +45,13 @@ def test_an_errand_touches_few_files_that_exist(row: list[str]) -> None:
     files = re.findall(r"`([\w/.]+/[\w.]*)`", row[1])
     assert 0 < len(files) <= 5
     assert all((SOURCE / file).exists() for file in files)
+
+
+def test_a_commit_passes_the_files_that_the_page_counts() -> None:
+    section = PAGE.split("## A commit on its way to the page\n")[1].split("\n## ")[0]
+    text, drawing, _ = section.split("```")
+    files: list[Path] = []
+    for name in re.findall(r"[\w/]+\.py", drawing):
+        files.append(SOURCE / name if "/" in name else files[-1].with_name(name))
+    assert all(file.is_file() for file in files)
+    assert re.findall(r"(\d+) files", text) == [str(len(set(files)))]
