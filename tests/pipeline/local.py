@@ -24,9 +24,8 @@ class LocalJob(Job):
 
     batch_rows: int = 7
 
-    def _run(self, step):
+    def _run(self, step, on_spark=None):
         self.collect(steps.run_here(step, batch_rows=self.batch_rows))
-        return True
 
     def take(self, rows, names, selection):
         held = steps.HeldRows(rows=rows, cost_rows=None, here_rows=self.batch_rows)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pyarrow as pa
 import pytest
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 
+from holdfast.fleet.pipeline.history import ages
 from holdfast.fleet.pipeline.history.ages import with_record_ages
 from holdfast.fleet.pipeline.history.pauses import idle_rows
 from holdfast.fleet.report.columns.history import read_rebalances
@@ -72,6 +75,34 @@ def test_the_time_of_the_next_record_says_until_when_nothing_waited(tmp_path):
         for row in found.to_pylist()
     ]
     assert seconds == [(0, 80, 1000), (1, 80, 120), (2, 130, 1000), (3, 0, 1000)]
+
+
+def test_tasks_are_given_the_times_of_the_records_that_are_furthest_behind(tmp_path, monkeypatch):
+    lag = local.run(dump(tmp_path / "dump"), tmp_path / "tables").table("lag")
+    parts = [ages.oldest_unread(lag, 1_000_000_000), ages.OLDEST_UNREAD.empty_table()]
+    (record,) = parts[0].to_pylist()
+    nearer = pa.Table.from_pylist([{**record, "topic": "s", "lag": 2}], ages.OLDEST_UNREAD)
+    monkeypatch.setattr(ages, "MOST_ASKED", 1)
+    asked = []
+
+    def times(wanted):
+        asked.extend(wanted)
+        return [120_000 for _ in wanted]
+
+    known = ages.times_in_advance(pa.concat_tables([nearer, *parts]), times)
+    assert [topic for topic, *_ in asked] == ["t"]
+    sent = pickle.loads(pickle.dumps(known))  # as Spark sends it to its tasks
+    assert with_record_ages(lag, sent, 1_000_000_000).equals(
+        with_record_ages(lag, times, 1_000_000_000)
+    )
+    assert sent([("s", 1, 7, 0)]) == [None]
+
+
+def test_nobody_is_asked_where_nothing_is_unread():
+    def times(wanted):
+        raise AssertionError(wanted)
+
+    assert ages.times_in_advance(ages.OLDEST_UNREAD.empty_table(), times)([]) == []
 
 
 def test_tables_of_before_say_nothing_of_idle_traffic(tmp_path):

@@ -56,8 +56,7 @@ def no_session():
 
 def test_few_rows_are_worked_on_here_and_groups_are_whole_and_in_order():
     done = steps.run(no_session, step(*FEW))
-    assert done.is_here
-    assert done.rows.to_pylist() == [{"group": "a", "n_sum": 10}, {"group": "b", "n_sum": 17}]
+    assert done.to_pylist() == [{"group": "a", "n_sum": 10}, {"group": "b", "n_sum": 17}]
 
 
 @pytest.mark.parametrize("costs", [[200_001], [100_000, 100_001], [1, None]])
@@ -71,7 +70,7 @@ def test_many_rows_or_rows_that_nobody_has_counted_are_spark_s(costs):
 
 def test_all_that_there_is_runs_here_where_there_is_no_session():
     huge = steps.Input(rows=held(("a", 1), cost=10**9))
-    assert steps.run(None, step(huge)).rows.to_pylist() == [{"group": "a", "n_sum": 1}]
+    assert steps.run(None, step(huge)).to_pylist() == [{"group": "a", "n_sum": 1}]
 
 
 def test_rows_of_large_files_are_spark_s_however_few_they_are(tmp_path, monkeypatch):
@@ -87,11 +86,10 @@ def test_rows_of_large_files_are_spark_s_however_few_they_are(tmp_path, monkeypa
 
 @pytest.mark.spark
 def test_spark_makes_the_same_rows(spark, monkeypatch):
-    here = steps.run(lambda: spark, step(*FEW))
+    here = steps.run(no_session, step(*FEW))
     monkeypatch.setattr(steps, "HERE_ROWS", -1)
     there = steps.run(lambda: spark, step(*FEW))
-    assert (here.is_here, there.is_here) == (True, False)
-    assert there.rows.sort_by("group").equals(here.rows)
+    assert there.sort_by("group").equals(here)
 
 
 @pytest.mark.spark
@@ -99,7 +97,10 @@ def test_ages_of_records_are_the_same_here_and_on_spark(spark, tmp_path, monkeyp
     dump = Dump.open(lived(tmp_path / "dump"))
     ends = ends_of(dump, Selection(), "latest")
 
+    asked = []
+
     def times(wanted):
+        asked.append(list(wanted))
         return [1_000 * offset for _, _, offset, _ in wanted]
 
     def tables(name):
@@ -112,5 +113,7 @@ def test_ages_of_records_are_the_same_here_and_on_spark(spark, tmp_path, monkeyp
     assert {n: rows.to_pylist() for n, rows in tables("there").items()} == {
         n: rows.to_pylist() for n, rows in here.items()
     }
+    here_asked, there_asked = asked
+    assert sorted(here_asked) == sorted(there_asked)
     plain = local.run(dump.path, tmp_path / "plain", selection=Selection())
     assert plain.table("pauses").num_rows == here["pauses"].num_rows

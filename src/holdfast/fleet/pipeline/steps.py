@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
@@ -86,15 +86,12 @@ class Grouping:
         Columns that sort the rows; the first one is ``group``.
     columns : tuple of str
         Columns that the task is given; empty for all.
-    here : callable, optional
-        Stands for ``task`` in this process, where a task can do more.
     """
 
     task: BatchTask
     out: pa.Schema
     order: tuple[str, ...] = ("group",)
     columns: tuple[str, ...] = ()
-    here: BatchTask | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,20 +116,19 @@ class Step:
     grouped: Grouping | None = None
 
 
-class StepResult(NamedTuple):
-    """Rows that a step made, and whether it ran in this process."""
-
-    rows: pa.Table
-    is_here: bool
-
-
-def run(session: Callable[[], SparkSession] | None, step: Step) -> StepResult:
+def run(
+    session: Callable[[], SparkSession] | None,
+    step: Step,
+    on_spark: Callable[[], Step] | None = None,
+) -> pa.Table:
     """Run a step where it costs less.
 
     Parameters
     ----------
     session : callable or None
         Gives the session, which need not be there before; None: in this process whatever the size.
+    on_spark : callable, optional
+        Makes the step that runs on Spark, where the tasks of ``step`` need this process.
 
     Raises
     ------
@@ -143,9 +139,9 @@ def run(session: Callable[[], SparkSession] | None, step: Step) -> StepResult:
     if session is None or runs_here(costs):
         rows = run_here(step)
         if rows is not None:
-            return StepResult(rows, is_here=True)
+            return rows
     assert session is not None, "rows that have too many bytes for this process"
-    return StepResult(run_on_spark(session(), step), is_here=False)
+    return run_on_spark(session(), step if on_spark is None else on_spark())
 
 
 def runs_here(costs: Iterable[int | None]) -> bool:
@@ -172,8 +168,7 @@ def run_here(step: Step, *, batch_rows: int = BATCH_ROWS) -> pa.Table | None:
     grouped = step.grouped
     ordered = whole.sort_by([(name, "ascending") for name in grouped.order])
     given = ordered.select(list(grouped.columns or step.schema.names)).combine_chunks()
-    task = grouped.here or grouped.task
-    batches = task(iter(given.to_batches(max_chunksize=batch_rows)))
+    batches = grouped.task(iter(given.to_batches(max_chunksize=batch_rows)))
     return pa.Table.from_batches(list(batches), grouped.out)
 
 

@@ -3,5 +3,5 @@
 ``history`` takes a dump or a cluster as one batch, and ``watch`` is the stream. ``jobs`` has the
 steps of a batch; ``split`` is what the first one does and ``tasks`` what the second one does.
 ``spans`` says which records a batch of the stream takes, ``state`` what it keeps between batches.
-``stored_files`` makes rows and frames of files, and ``views`` shows the tables to users of Spark.
+``views`` shows the tables to users of Spark.
 """

@@ -118,10 +118,9 @@ def run(
     chosen = selection or Selection()
     with tables.writing():
         check_target(tables.root, overwrite=overwrite)
-        dump = _open(spark, source, tables.root, chosen, note)
+        dump, times = _open(spark, source, tables.root, chosen, note)
         dump.check_read()
         ends = ends_of(dump, chosen, auto_offset_reset)
-        times = None if isinstance(source, (Dump, StorePath, str, Path)) else source.times_at
         return history_of(
             spark,
             dump,
@@ -229,13 +228,14 @@ def _open(
     root: Place,
     selection: Selection,
     note: Note | None,
-) -> Dump:
+) -> tuple[Dump, Times | None]:
+    """The dump to be read; a cluster is dumped, and can be asked for times of records."""
     if isinstance(source, Dump):
-        return source
+        return source, None
     if isinstance(source, (str, Path, StorePath)):
-        return Dump.open(source)
+        return Dump.open(source), None
     own = root / f"{DUMP_FOLDER}-{uuid4().hex}"  # another run on this folder leaves it alone
-    return write_dump(spark, source, own, groups=selection.groups, note=note)
+    return write_dump(spark, source, own, groups=selection.groups, note=note), source.times_at
 
 
 def taken_at_us(dump: Dump) -> int:

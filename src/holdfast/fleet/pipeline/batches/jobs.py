@@ -36,9 +36,13 @@ import pyarrow.compute as pc
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
 from holdfast.fleet.pipeline.batches.split import SPLIT, SPLIT_ORDER, split_task
 from holdfast.fleet.pipeline.batches.state import STATE, state_task
-from holdfast.fleet.pipeline.batches.stored_files import rows_of_files
 from holdfast.fleet.pipeline.batches.tasks import groups_task
-from holdfast.fleet.pipeline.history.ages import Times, with_record_ages
+from holdfast.fleet.pipeline.history.ages import (
+    OLDEST_UNREAD,
+    Times,
+    oldest_unread,
+    times_in_advance,
+)
 from holdfast.fleet.pipeline.history.broker_log import read_files, restated, unmistakable
 from holdfast.fleet.pipeline.history.lag import INPUT, OWNERS, Ends, lag_of_groups, positions_input
 from holdfast.fleet.pipeline.history.pauses import (
@@ -50,7 +54,7 @@ from holdfast.fleet.pipeline.history.pauses import (
     pauses_of_groups,
 )
 from holdfast.fleet.pipeline.history.signs import DEPARTURES, with_departures
-from holdfast.fleet.pipeline.ingest.pieces import RECORDS
+from holdfast.fleet.pipeline.ingest.pieces import RECORDS, rows_of_files
 from holdfast.fleet.pipeline.ingest.positions import LATEST, POSITIONS, from_commits
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
@@ -62,6 +66,7 @@ from holdfast.fleet.pipeline.steps import (
     Step,
     by_table,
     run,
+    run_on_spark,
     unchanged,
 )
 from holdfast.fleet.tables.columns.groups import whole_groups
@@ -157,15 +162,21 @@ class Job:
             self._input(positions, "positions", by_table(positions_input)),
         ]
         kept = ("lag", LATEST) if self.keep_state else ("lag",)
-        step = partial(_only, kept, partial(lag_of_groups, ends=ends))
-        if times is None:
-            self._by_group("positions", inputs, INPUT, step)
-            return
-        aged = partial(with_record_ages, times=times, taken_at_us=ends.taken_at_us)
-        if not self._by_group(
-            "positions", inputs, INPUT, step, partial(_changed, "lag", aged, step)
-        ):
-            self._rewrite("lag", aged)  # tasks of Spark have written it: they ask no cluster
+
+        def step(times: Times | None) -> Step:
+            made = partial(_only, kept, partial(lag_of_groups, ends=ends, times=times))
+            return self._by_group("positions", inputs, INPUT, made)
+
+        def on_spark() -> Step:
+            return step(None if times is None else self._times(inputs, ends, times))
+
+        self._run(step(times), on_spark)
+
+    def _times(self, inputs: Sequence[Input], ends: Ends, times: Times) -> Times:
+        """Ask the cluster before tasks of Spark make the lag: they cannot ask it."""
+        grouped = Grouping(task=partial(_oldest_unread, ends), out=OLDEST_UNREAD)
+        step = Step(what="positions", inputs=inputs, schema=INPUT, grouped=grouped)
+        return times_in_advance(run_on_spark(self.spark, step), times)
 
     def _staged(self, share: pa.Table) -> Files:
         """Positions of share groups as a file, like those that the records gave."""
@@ -177,7 +188,7 @@ class Job:
         """Make the bounds of pauses, and put their sums into ``rebalances``."""
         if staged := self.files.pop(PAUSES, []):
             inputs = self._pause_inputs(staged)
-            self._by_group("pauses", inputs, STAGED, pauses_of_groups)
+            self._run(self._by_group("pauses", inputs, STAGED, pauses_of_groups))
         told = self._tables(self.files.pop(DEPARTURES, []))
         pauses = [arrow_schema("pauses").empty_table(), *self._tables(self.files.get("pauses", []))]
 
@@ -216,26 +227,15 @@ class Job:
         return Input(rows=rows_of_files(self._paths(files), arrow_schema(name), n_rows), into=into)
 
     def _by_group(
-        self,
-        what: str,
-        inputs: Sequence[Input],
-        schema: pa.Schema,
-        step: OfGroups,
-        here: OfGroups | None = None,
-    ) -> bool:
-        """Run a step whose tasks write tables; return whether it ran in this process.
+        self, what: str, inputs: Sequence[Input], schema: pa.Schema, made: OfGroups
+    ) -> Step:
+        """A step whose tasks write tables."""
+        task = _written(str(self.tables.root), self.batch, schema, made)
+        grouped = Grouping(task=task, out=FILES_SCHEMA)
+        return Step(what=what, inputs=inputs, schema=schema, grouped=grouped)
 
-        ``here`` stands for ``step`` there.
-        """
-        written = partial(_written, str(self.tables.root), self.batch, schema)
-        near = None if here is None else written(here)
-        grouped = Grouping(task=written(step), out=FILES_SCHEMA, here=near)
-        return self._run(Step(what=what, inputs=inputs, schema=schema, grouped=grouped))
-
-    def _run(self, step: Step) -> bool:
-        done = run(lambda: self.spark, step)
-        self.collect(done.rows)
-        return done.is_here
+    def _run(self, step: Step, on_spark: Callable[[], Step] | None = None) -> None:
+        self.collect(run(lambda: self.spark, step, on_spark))
 
     def _rewrite(self, name: str, change: Callable[[pa.Table], pa.Table]) -> None:
         """Put a table of this batch in place of what it was; small, so in this process."""
@@ -330,12 +330,11 @@ def _only(names: Sequence[str], step: OfGroups, rows: pa.Table) -> dict[str, pa.
     return {name: made[name] for name in names}
 
 
-def _changed(
-    name: str, change: Callable[[pa.Table], pa.Table], step: OfGroups, rows: pa.Table
-) -> dict[str, pa.Table]:
-    """The tables that a step makes, one of them changed."""
-    made = dict(step(rows))
-    return {**made, name: change(made[name])}
+def _oldest_unread(ends: Ends, batches: Batches) -> Batches:
+    """A task that finds the records for which the cluster is asked."""
+    for rows in whole_groups(batches, INPUT):
+        lag = lag_of_groups(rows, ends)["lag"]
+        yield from oldest_unread(lag, ends.taken_at_us).to_batches()
 
 
 def _of_groups(groups: pa.Array, rows: pa.Table) -> pa.Table:

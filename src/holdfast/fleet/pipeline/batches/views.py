@@ -3,28 +3,28 @@
 **Rules.** A table that is stored nested (:mod:`holdfast.fleet.tables.columns.stored`) has a flat
 view, one row per partition, with the rows of ``Tables.table``. A view shows the batches that were
 committed when the view was made.
+
+**Strategy.** Spark itself reads files that are on a disk, so that a filter and a choice of columns
+reach the files. It has no credentials for a store: there its tasks read by Arrow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
-from holdfast.fleet.pipeline.batches.stored_files import frame_of_files
+from holdfast.fleet.pipeline.ingest.pieces import rows_of_files
+from holdfast.fleet.pipeline.ingest.source import plain_reader
+from holdfast.fleet.pipeline.schemas import ddl_of
+from holdfast.fleet.pipeline.steps import unchanged
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import Tables
-from holdfast.fleet.tables.storage.places import Place
+from holdfast.fleet.tables.storage.places import StorePath
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-def stored(spark: SparkSession, name: str, files: Sequence[Place]) -> DataFrame:
-    """Files of a table as they are, nested where it is."""
-    return frame_of_files(spark, files, arrow_schema(name))
 
 
 def frame(spark: SparkSession, tables: Tables, name: str) -> DataFrame:
@@ -35,7 +35,13 @@ def frame(spark: SparkSession, tables: Tables, name: str) -> DataFrame:
     SourceError
         There is no such table, or nothing was committed.
     """
-    rows, definition = stored(spark, name, tables.files(name)), TABLES[name]
+    definition, schema = TABLES[name], arrow_schema(name)
+    files = tables.files(name)
+    if files and not isinstance(tables.root, StorePath):
+        names = [str(file) for file in files]
+        rows = plain_reader(spark).schema(ddl_of(schema)).parquet(*names)
+    else:
+        rows = rows_of_files(files, schema, None).mapped(spark, unchanged, schema)
     if not definition.explode:
         return rows
     opened = F.explode(definition.explode).alias(definition.flat_name)

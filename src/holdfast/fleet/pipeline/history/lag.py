@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 from holdfast.core.kinds.kind import ACTIVE, SHARED, SOURCE
 from holdfast.core.model.columns import I32, I64, Mask
 from holdfast.fleet.pipeline.arrow_types import Arrays
+from holdfast.fleet.pipeline.history.ages import Times, with_record_ages
 from holdfast.fleet.pipeline.history.movements import take
 from holdfast.fleet.pipeline.ingest.arrow_columns import filled_table
 from holdfast.fleet.pipeline.ingest.generations import (
@@ -74,18 +75,23 @@ class Ends:
     n_bad_share: int = 0
 
 
-def lag_of_groups(rows: pa.Table, ends: Ends) -> dict[str, pa.Table]:
+def lag_of_groups(rows: pa.Table, ends: Ends, times: Times | None = None) -> dict[str, pa.Table]:
     """The table ``lag`` of whole groups, and LATEST.
 
     Parameters
     ----------
     rows : Table of INPUT
         Positions, several of a partition in any order, and what every member owns.
+    times : callable, optional
+        Gives times of records, for ages of those that are not read.
     """
     is_owner = rows["partition"].is_null()
     latest = reduced(rows.filter(pc.invert(is_owner)).select(POSITION.names))
     both = pa.concat_tables([rows.filter(is_owner), positions_input(latest)])
-    return {LATEST: latest, "lag": lag_table(both, ends)}
+    lag = lag_table(both, ends)
+    if times is not None:
+        lag = with_record_ages(lag, times, ends.taken_at_us)
+    return {LATEST: latest, "lag": lag}
 
 
 def owners_of(gens: Generations, rows: I64) -> pa.Table:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -24,7 +25,8 @@ from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
 from holdfast.fleet.pipeline.schemas import ddl_of
 from holdfast.fleet.tables.columns.schemas import arrow_schema
-from holdfast.fleet.tables.storage.parquet import batches_of
+from holdfast.fleet.tables.storage.clients import telling
+from holdfast.fleet.tables.storage.parquet import batches_of, open_parquet
 from holdfast.fleet.tables.storage.places import Place, readable, size_of
 
 if TYPE_CHECKING:
@@ -74,6 +76,12 @@ class FileRows:
             yield from task(read(named(batches, parts)))
 
         return numbers(spark, len(parts)).mapInArrow(run, ddl_of(schema))
+
+
+def rows_of_files(files: Sequence[Place], schema: pa.Schema, n_rows: int | None) -> FileRows:
+    """Files of tables as rows of these columns, for a step; one that a file lacks is null."""
+    names = [str(file) for file in files]
+    return FileRows(files=names, cost_rows=n_rows, read=partial(_read_stored, schema))
 
 
 def named(batches: Batches, parts: Sequence[Pieces]) -> Pieces:
@@ -142,3 +150,27 @@ def to_records(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Cast records of another writer to our types; a time without a zone is UTC."""
     columns = [rows.column(field.name).cast(field.type, safe=False) for field in RECORDS]
     return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
+
+
+def _read_stored(schema: pa.Schema, named: Pieces) -> Batches:
+    for file, own in groupby(named, key=itemgetter(0)):
+        with telling(file, "read"):
+            opened = open_parquet(file)
+        for _, row_group in own:
+            with telling(file, "read"):
+                rows = opened.read_row_group(row_group)
+            yield from _in_columns(rows, schema).to_batches()
+
+
+def _in_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows in the columns of a schema; one that is not there is null."""
+    there = set(rows.column_names)
+    return pa.table(
+        [
+            rows[field.name].cast(field.type)
+            if field.name in there
+            else pa.nulls(rows.num_rows, field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )

@@ -340,4 +340,4 @@ def plan(
     fleet = HeldRows(rows=rows, cost_rows=cost, task_rows=TASK_GROUPS)
     inputs = [Input(rows=fleet, into=plan_task(assignor, options))]
     step = Step(what="the groups to be planned", inputs=inputs, schema=PLAN)
-    return run(None if spark is None else lambda: spark, step).rows.sort_by("group")
+    return run(None if spark is None else lambda: spark, step).sort_by("group")

@@ -232,7 +232,7 @@ def replay(
     pairs = [(story, setting) for story in stories for setting in settings_of(story, request)]
     inputs = [Input(rows=_dealt(pairs, track), into=replay_task(request))]
     step = Step(what="what is to be replayed", inputs=inputs, schema=REPLAY)
-    return _ordered(run(spark, step).rows, pairs)
+    return _ordered(run(spark, step), pairs)
 
 
 def _dealt(

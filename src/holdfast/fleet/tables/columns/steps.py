@@ -142,6 +142,17 @@ LAG_INPUT = Table(
     ),
 )
 
+OLDEST_UNREAD = Table(
+    name="oldest_unread",
+    doc="The oldest unread records of partitions with lag, for a cluster to be asked about.",
+    columns=(
+        *LAG.pick("topic", "partition"),
+        *OFFSET_COMMITS.pick("offset"),
+        Column("near_ms", _L, "a time near the record's own", "milliseconds since 1970"),
+        *LAG.pick("lag"),
+    ),
+)
+
 PAUSE_INPUT = Table(
     name="pause_input",
     doc="Pauses, and the commits that narrow their bounds; basis says which.",
@@ -197,6 +208,7 @@ STEP_TABLES: dict[str, Table] = {
         OWNED_ROWS,
         POSITION,
         LAG_INPUT,
+        OLDEST_UNREAD,
         PAUSE_INPUT,
         DEPARTURES,
         FLEET,
