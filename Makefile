@@ -1,13 +1,13 @@
 # `make demo` and `make test` do everything on a fresh machine. ARGS goes to the command behind a target.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types imports format soak dist docs lock clean
+.PHONY: help setup demo test test-all check lint types imports format soak dist docs lock clean
 PATHS := src tests bench jobs tools
 BIN := .venv/bin
 DIST := dist
 SITE := build/site
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: .venv/.ready  ## an environment in .venv with the holdfast command and every extra
 
@@ -17,11 +17,15 @@ setup: .venv/.ready  ## an environment in .venv with the holdfast command and ev
 demo: setup  ## the main job on a real broker, from set-up to report.html
 	@$(BIN)/holdfast demo $(ARGS)
 
-test: setup  ## set-up and all tests
+test: setup  ## set-up and every promise once: one broker, one Spark session
 	@tools/browser.sh
 	@$(BIN)/python tools/run_tests.py $(ARGS)
 
-check: lint types imports docs test  ## everything that CI runs
+test-all: setup  ## the rest of the tests: every client, kind, fault, version and size
+	@tools/browser.sh
+	@$(BIN)/python tools/run_tests.py --all $(ARGS)
+
+check: lint types imports docs test test-all  ## everything that CI runs
 
 lint: setup  ## format and lint
 	@$(BIN)/ruff format --check $(PATHS)

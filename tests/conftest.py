@@ -1,6 +1,7 @@
 """What the whole run shares: one real broker, one Spark session, each started once.
 
-Run as ``pytest -n 3 --dist loadgroup``, all tests that need one of them go to one worker each.
+``make test`` and ``make test-all`` (``tools/run_tests.py``) run ``pytest -n 3 --dist loadgroup``:
+all tests that need one of them go to one worker each.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from tests.live.security import Security
 
     from holdfast.cluster.broker.broker import Broker
+
+# The job of a shell in the background ignores SIGINT, and so would every program that a test starts
+# and ends with a Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadlines: a shared machine is slow at times. `HYPOTHESIS_PROFILE` names another profile.
 settings.register_profile(

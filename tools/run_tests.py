@@ -1,10 +1,13 @@
-"""Run the whole test suite: three workers, one Spark session, two brokers.
+"""Run `make test`, or with ``--all`` the rest of it, `make test-all`: three workers, two brokers.
 
-Two of the three wait for their broker most of the time, so two cores are busy and no worker is left
-to run alone in the end.
+**Rules**
 
-Without a usable Java the `spark` and `broker` tests are left out with one line that says what to
-install; in CI that is an error. Arguments go to pytest.
+1. A test belongs to one suite of ``SUITES``: `test`, `test-all` or `slow` (`make soak`).
+2. `test-all` repeats nothing of `test`; CI runs the two one after the other.
+
+Two of the three workers wait for their broker most of the time, so two cores are busy and no worker
+is left to run alone in the end. Without a usable Java the `spark` and `broker` tests are left out
+with one line that says what to install; in CI that is an error. Other arguments go to pytest.
 """
 
 from __future__ import annotations
@@ -16,11 +19,13 @@ import sys
 from holdfast.errors import HoldfastError
 from holdfast.jvm.java import find_java
 
+SUITES = {"test": "not slow and not every", "test-all": "every and not slow", "slow": "slow"}
+
 
 def main(arguments: list[str]) -> int:
     """Return pytest's exit code."""
     command = [sys.executable, "-m", "pytest", "-n", "3", "--dist", "loadgroup", "-q"]
-    marks = "not slow"
+    marks = SUITES["test-all" if "--all" in arguments else "test"]
     try:
         find_java()
     except HoldfastError as error:
@@ -28,8 +33,9 @@ def main(arguments: list[str]) -> int:
         if os.environ.get("CI"):
             return 1
         print("the tests that need Java are left out", file=sys.stderr)
-        marks = "not slow and not spark and not broker"
-    return subprocess.call([*command, "-m", marks, *arguments])
+        marks += " and not spark and not broker"
+    others = [word for word in arguments if word != "--all"]
+    return subprocess.call([*command, "-m", marks, *others])
 
 
 if __name__ == "__main__":

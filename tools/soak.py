@@ -1,6 +1,6 @@
 """The long runs: faulty runs, liars, search, fuzzing, real groups, frameworks, old clients.
 
-``make soak ARGS="--only seeds --seeds 20000"``. Nothing here is needed for `make test`.
+``make soak ARGS="--only seeds --seeds 20000"``. Nothing here is in `make test` or `make test-all`.
 """
 
 from __future__ import annotations

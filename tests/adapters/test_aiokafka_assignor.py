@@ -13,6 +13,7 @@ from aiokafka.coordinator.protocol import (
 )
 from tests.adapters.plugin_group import Cluster
 from tests.live.processes import create_topic
+from tests.suites import further
 
 from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.wire.layouts.consumer_protocol import decode_subscription, encode_subscription
@@ -246,7 +247,7 @@ async def until_shared(*consumers: AIOKafkaConsumer) -> list[set]:
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("plugin", [Sticky, Range, RoundRobin])
+@pytest.mark.parametrize("plugin", further([Sticky, Range, RoundRobin]))
 def test_live_group(broker, plugin):
     """Two members share, one leaves, the other one has all."""
     topic = create_topic(broker.bootstrap, 6)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.live.racks import check_that_members_read_in_their_racks
+from tests.suites import further
 
 from holdfast.cluster.broker import broker as module
 from holdfast.cluster.broker.broker import Broker, BrokerSettings
@@ -94,13 +95,16 @@ def test_is_ready_when_it_says_so(broker):
 
 @pytest.mark.parametrize(
     ("then", "end"),
-    [
-        ("pass", None),
-        ("raise RuntimeError", None),
-        ("time.sleep(600)", signal.SIGINT),
-        ("time.sleep(600)", signal.SIGTERM),
-        ("time.sleep(600)", signal.SIGKILL),
-    ],
+    further(
+        [
+            ("pass", None),
+            ("raise RuntimeError", None),
+            ("time.sleep(600)", signal.SIGINT),
+            ("time.sleep(600)", signal.SIGTERM),
+            ("time.sleep(600)", signal.SIGKILL),
+        ],
+        stays=[("time.sleep(600)", signal.SIGKILL)],
+    ),
     ids=["exit", "exception", "ctrl-c", "sigterm", "sigkill"],
 )
 def test_nothing_is_left_when_the_parent_ends(child, then, end):
@@ -143,6 +147,7 @@ def test_a_server_that_ends_by_itself_is_an_error(child):
     assert not folder.exists()
 
 
+@pytest.mark.every
 def test_three_nodes_settings_listeners_and_restart():
     """One cluster shows it all: starting three nodes is dear."""
     from kafka import KafkaAdminClient

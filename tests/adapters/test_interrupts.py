@@ -17,6 +17,7 @@ from confluent_kafka import TopicPartition
 from kafka.errors import IllegalStateError
 from kafka.structs import OffsetAndMetadata
 from tests.adapters.interrupts import TOPIC, Group, Interrupt, in_time
+from tests.suites import further
 
 import holdfast
 import holdfast.aiokafka
@@ -347,7 +348,7 @@ def interrupted(kind, group, at, *, goes_on):
 
 
 @pytest.mark.parametrize("every", EVERY)
-@pytest.mark.parametrize("goes_on", [False, True], ids=["closes", "goes on"])
+@pytest.mark.parametrize("goes_on", further([False, True]), ids=["closes", "goes on"])
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_wherever_a_call_is_interrupted_nobody_waits_for_a_time_out(kind, goes_on, every, caplog):
     """The close returns at once, the group is told, no lock is held, no partition is forgotten."""

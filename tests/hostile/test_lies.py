@@ -12,6 +12,7 @@ from tests.hostile.group import ASSIGNORS, N_LYING, HostileGroup
 from tests.hostile.java import JavaAssignor
 from tests.hostile.laws import JavaRound, broken_laws, kept, told_what_waits
 from tests.hostile.lies import LIAR
+from tests.suites import further
 
 from holdfast.core.wire.layouts.consumer_protocol import decode_subscription
 
@@ -45,7 +46,7 @@ HARD = (
 )
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", further(range(4)))
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_one_liar_breaks_no_law(name: str, part: int) -> None:
     for seed in SEEDS[part::4]:
@@ -65,6 +66,7 @@ def test_java_is_told_what_a_liar_got_whose_message_nobody_can_read() -> None:
     assert claim.owned == (("orders", (0,)),)
 
 
+@pytest.mark.every
 @pytest.mark.broker
 def test_one_liar_costs_the_others_no_more_than_in_java() -> None:
     ours = theirs = n_thrown = n_rounds = 0

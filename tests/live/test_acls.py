@@ -32,6 +32,7 @@ from tests.cli.running import run
 from tests.live.crew import fresh
 from tests.live.small_group import small_group
 from tests.live.waiting import PATIENCE_SECONDS, until
+from tests.suites import further
 
 from holdfast import Consumer, Worker
 from holdfast.cluster.broker.broker import Broker
@@ -173,7 +174,7 @@ def lived(strict):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", further(COMMANDS))
 def test_a_command_needs_no_more_than_the_page_says(
     spark, strict, lived, credentials, tmp_path, command
 ):
@@ -238,6 +239,7 @@ def get(url: str) -> str | None:
         return None
 
 
+@pytest.mark.every
 @pytest.mark.spark
 def test_every_rule_of_the_commands_is_needed(spark, strict, lived, login):
     """Without one of them a half fails, and says so, or a topic or a group is missing."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 from tests.live.faults import ONE_BROKER, fire
 from tests.live.herd import herd_of
+from tests.suites import further
 
 pytestmark = pytest.mark.broker
 
@@ -17,7 +18,7 @@ SHORT = {
 }
 
 
-@pytest.mark.parametrize("design", SHORT)
+@pytest.mark.parametrize("design", further(SHORT))
 def test_a_group_under_fire(broker, cut, tmp_path, design):
     """Every record is processed, nobody commits what it lost, only what was in flight is reread."""
     with herd_of(
@@ -36,6 +37,7 @@ def test_a_group_under_fire(broker, cut, tmp_path, design):
     assert found["records"] > 0
 
 
+@pytest.mark.every
 def test_every_client_in_one_group_under_fire(broker, cut, tmp_path):
     """The drop-ins for all three clients are members of one group that waits for the returning."""
     with herd_of(

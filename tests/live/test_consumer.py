@@ -10,6 +10,7 @@ import gc
 import pytest
 from tests.live.crew import QUICK, Hand, Topic, account, closing, fresh, overlaps, spread
 from tests.live.waiting import until
+from tests.suites import further
 
 from holdfast import Consumer
 from holdfast.errors import LocalProtocolError, RemoteProtocolError, SourceError
@@ -26,7 +27,7 @@ def config(broker, group, **extra):
     return {"bootstrap.servers": broker.bootstrap, "group.id": group, **QUICK, **settings}
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", further(POLICIES, stays=["deferred"]))
 def test_a_group_grows_and_shrinks_and_every_record_is_read_once(broker, policy):
     topic, group = Topic(broker.bootstrap, 6), fresh("group")
     topic.produce(20)

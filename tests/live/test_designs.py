@@ -8,6 +8,7 @@ import pytest
 from tests.live.offsets_log import Generation, read_group
 from tests.live.processes import Crew, crew
 from tests.live.waiting import until
+from tests.suites import further
 
 pytestmark = pytest.mark.broker
 
@@ -49,7 +50,7 @@ def await_round_without(group: Crew, victim: str) -> Generation:
     return rounds(group)[-1]
 
 
-@pytest.mark.parametrize("victim", ["c", "a"], ids=["follower", "leader"])
+@pytest.mark.parametrize("victim", further(["c", "a"]), ids=["follower", "leader"])
 @pytest.mark.parametrize("policy", ["deferred", "incremental"])
 def test_killed_and_back_in_time(broker, tmp_path, policy, victim):
     """It gets exactly what it had; the others keep theirs, whoever led before and after."""
@@ -72,7 +73,7 @@ def test_killed_and_back_in_time(broker, tmp_path, policy, victim):
         assert moved == []
 
 
-@pytest.mark.parametrize("victim", ["c", "a"], ids=["follower", "leader"])
+@pytest.mark.parametrize("victim", further(["c", "a"]), ids=["follower", "leader"])
 def test_killed_and_never_back(broker, tmp_path, victim):
     """When the delay is over the others take it, by their own timers; not before."""
     delay_ms = 6_000

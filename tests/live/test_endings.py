@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from tests.live.crew import Topic, fresh
 from tests.live.waiting import PATIENCE_SECONDS, until
+from tests.suites import further
 
 pytestmark = pytest.mark.broker
 
@@ -58,15 +59,18 @@ def members_of(broker, group: str) -> int:
 
 @pytest.mark.parametrize(
     ("shape", "number", "code"),
-    [
-        ("loop", TERM, 143),
-        ("loop", INT, 130),
-        ("poll", TERM, 143),
-        ("close", TERM, 0),
-        ("exit", TERM, 7),
-        ("stop", TERM, 0),
-        ("thread", TERM, 0),
-    ],
+    further(
+        [
+            ("loop", TERM, 143),
+            ("loop", INT, 130),
+            ("poll", TERM, 143),
+            ("close", TERM, 0),
+            ("exit", TERM, 7),
+            ("stop", TERM, 0),
+            ("thread", TERM, 0),
+        ],
+        stays=[("loop", TERM, 143), ("loop", INT, 130)],
+    ),
 )
 def test_a_consumer_ends_in_order(broker, tmp_path, shape, number, code):
     topic, group = Topic(broker.bootstrap, N_PARTITIONS), fresh("ends")

@@ -17,6 +17,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaTokens
 from tests.live.crew import Topic, fresh
 from tests.live.security import PASSWORD, USER, unsecured_token
 from tests.live.waiting import until
+from tests.suites import further
 
 from holdfast.aiokafka import AIOKafkaConsumer
 from holdfast.confluent import Consumer
@@ -126,7 +127,7 @@ def through_aiokafka(at, way, ca, topic):
     return asyncio.run(work())
 
 
-@pytest.mark.parametrize("way", PROTOCOLS)
+@pytest.mark.parametrize("way", further(PROTOCOLS))
 @pytest.mark.parametrize("through", [through_confluent, through_kafka, through_aiokafka])
 def test_a_member_joins_reads_and_commits(broker, security, through, way):
     topic = Topic(broker.bootstrap, 1)

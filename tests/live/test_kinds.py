@@ -75,6 +75,7 @@ def test_a_share_group(broker, tmp_path):
     assert len(found) == 2
 
 
+@pytest.mark.every
 def test_a_streams_group(broker, tmp_path):
     bootstrap = broker.bootstrap
     topic = create_topic(bootstrap, 2)

@@ -68,6 +68,7 @@ def ours(rows, group):
     }
 
 
+@pytest.mark.every
 def test_every_kind_has_the_rows_of_the_pipeline_and_of_kafkas_tools(broker, tmp_path):
     bootstrap = broker.bootstrap
     topic = create_topic(bootstrap, 2)

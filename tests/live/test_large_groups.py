@@ -13,6 +13,7 @@ import pytest
 from tests.live.crew import fresh
 from tests.live.offsets_log import group_sizes
 from tests.live.raw_crowd import Crowd, CrowdOptions
+from tests.suites import further
 
 from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policy import Policy
@@ -69,8 +70,8 @@ async def bounced(options: CrowdOptions) -> tuple[Crowd, int]:
     return crowd, same
 
 
-@pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
-@pytest.mark.parametrize("name", ["deferred", "incremental"])
+@pytest.mark.parametrize("static", further([False, True]), ids=["dynamic", "static"])
+@pytest.mark.parametrize("name", further(["deferred", "incremental"]))
 def test_each_of_150_members_gets_back_exactly_what_it_had(broker, name, static):
     topics = ("topic-0", "topic-1", "topic-2")
     options = crowd_options(broker.bootstrap, name, topics, 50, 1, static=static)
@@ -80,7 +81,9 @@ def test_each_of_150_members_gets_back_exactly_what_it_had(broker, name, static)
     assert 50_000 < max(group_sizes(broker.bootstrap, options.group)) <= MESSAGE_MAX_BYTES // 4
 
 
-@pytest.mark.parametrize("limits", [{"record_limit_bytes": 110_000}, {"memory_limit_bytes": 4_096}])
+@pytest.mark.parametrize(
+    "limits", further([{"record_limit_bytes": 110_000}, {"memory_limit_bytes": 4_096}])
+)
 def test_a_limit_is_kept_and_the_group_lives(broker, limits):
     topics = ("topic-0", "topic-1", "topic-2")
     free = crowd_options(broker.bootstrap, "deferred", topics, 50, 1)

@@ -9,6 +9,7 @@ import pytest
 from kafka.net.manager import KafkaConnectionManager
 from tests.live.crew import Topic, fresh
 from tests.live.waiting import until
+from tests.suites import further
 
 import holdfast
 import holdfast.confluent
@@ -100,7 +101,7 @@ def kafka_python(servers, group):
     return consumer, lambda: [r for batch in consumer.poll(100).values() for r in batch]
 
 
-@pytest.mark.parametrize("kind", [ours, confluent, kafka_python])
+@pytest.mark.parametrize("kind", further([ours, confluent, kafka_python]))
 def test_a_member_of_each_client_joins_and_reads(late, topic, short_set_up, kind):
     late.late_s = LATE_S
     consumer, poll = kind(f"127.0.0.1:{late.port}", fresh("late"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.live.offsets_log import leaders
 from tests.live.processes import Crew, crew
+from tests.suites import further
 
 pytestmark = pytest.mark.broker
 
@@ -25,7 +26,9 @@ def start(group: Crew, name: str) -> None:
 
 @pytest.mark.parametrize(
     "order",
-    [["j1", "p1", "o1", "j2", "p2"], ["p1", "j1", "o1", "j2", "o2"], ["o1", "j1", "p1", "j2"]],
+    further(
+        [["j1", "p1", "o1", "j2", "p2"], ["p1", "j1", "o1", "j2", "o2"], ["o1", "j1", "p1", "j2"]]
+    ),
     ids=["java leads", "kafka-python leads", "own member leads"],
 )
 def test_members_of_three_kinds_come_and_go(broker, tmp_path, order):

@@ -69,6 +69,7 @@ def spread(said, counts, total):
     return sorted(map(len, said.values())) == counts and len(set(owned)) == len(owned) == total
 
 
+@pytest.mark.every
 def test_a_classic_streams_group(broker, tmp_path):
     bootstrap = broker.bootstrap
     topic = create_topic(bootstrap, 2)
@@ -116,6 +117,7 @@ def test_a_classic_streams_group(broker, tmp_path):
     assert rows[-1]["n_left"] == 1
 
 
+@pytest.mark.every
 def test_a_connect_group(broker, tmp_path):
     bootstrap = broker.bootstrap
     topic = create_topic(bootstrap, 2)
@@ -171,6 +173,7 @@ def test_a_connect_group(broker, tmp_path):
     assert causes[-2:] == ["leave_or_timeout", "scheduled_rebalance"]  # workers commit nothing
 
 
+@pytest.mark.every
 def test_a_group_that_migrates_to_kip_848_and_back(broker, tmp_path):
     bootstrap = broker.bootstrap
     topic = create_topic(bootstrap, 4)

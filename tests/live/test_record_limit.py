@@ -14,6 +14,7 @@ import pytest
 from kafka.protocol.admin import DescribeGroupsRequest
 from tests.live.crew import fresh
 from tests.live.raw_connection import RawConnection
+from tests.suites import further
 
 from holdfast.core.machine.actions import SendHeartbeat, SendJoin, SendSync
 from holdfast.core.machine.codes import COORDINATOR_GONE, ErrorCode
@@ -206,7 +207,7 @@ def test_every_sync_that_waits_ends_in_the_error_and_the_members_may_join_again(
     play(broker.bootstrap, script)
 
 
-@pytest.mark.parametrize("which", ["leader", "follower"])
+@pytest.mark.parametrize("which", further(["leader", "follower"]))
 def test_a_static_member_is_not_replaced_where_the_record_would_be_too_large(broker, which):
     async def script(pair: Pair) -> None:
         assert await pair.round(500_000, 500_000) == [NONE, NONE]

@@ -9,6 +9,7 @@ import pytest
 from tests.live.crew import QUICK, Topic, fresh
 from tests.live.security import PASSWORD, USER, unsecured_token
 from tests.live.waiting import until
+from tests.suites import further
 
 from holdfast import Consumer
 from holdfast.cluster.cluster import LiveCluster
@@ -138,7 +139,7 @@ def test_a_protocol_that_there_is_not_is_refused_before_anything_connects(broker
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("spelling", ["Java", "librdkafka", "ours", "both"])
+@pytest.mark.parametrize("spelling", further(["Java", "librdkafka", "ours", "both"]))
 def test_one_file_of_any_client_serves_python_and_spark(spark, broker, security, spelling):
     """Each half used to understand one spelling, and told the user of an address."""
     java = {"ssl.truststore.type": "PEM", "ssl.truststore.location": security.ca}

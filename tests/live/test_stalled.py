@@ -14,6 +14,7 @@ from tests.live.test_kinds import produce
 from tests.live.test_more_kinds import described, spread
 from tests.live.test_wild_groups import LOGGERS, SESSIONS
 from tests.live.waiting import until
+from tests.suites import further
 
 from holdfast.cluster.broker import broker as brokers
 from holdfast.cluster.broker import properties
@@ -45,12 +46,14 @@ def departure(tables, group):
 
 @pytest.mark.parametrize(
     ("protocol", "stalls", "cause", "words"),
-    [
-        ("classic", "work", "leave", "explicit `LeaveGroup` request"),
-        ("consumer", "work", "leave", "left the consumer group"),
-        ("classic", "revoke", "join_and_leave", "haven't joined"),
-        ("consumer", "revoke", "rebalance_timeout", "failed to transition from epoch"),
-    ],
+    further(
+        [
+            ("classic", "work", "leave", "explicit `LeaveGroup` request"),
+            ("consumer", "work", "leave", "left the consumer group"),
+            ("classic", "revoke", "join_and_leave", "haven't joined"),
+            ("consumer", "revoke", "rebalance_timeout", "failed to transition from epoch"),
+        ]
+    ),
 )
 def test_a_member_that_stalls_has_not_lost_its_session(
     logged, tmp_path, protocol, stalls, cause, words

@@ -18,6 +18,7 @@ from tests.live.small_group import small_group
 from tests.live.waiting import until
 from tests.pipeline.kinds import printed
 from tests.report.test_findings import CASES, OF_A_FOLDER
+from tests.suites import further
 
 from holdfast.core.command_lines import FOLDER, SERVERS, GivenSource
 from holdfast.core.kinds.kind import GroupKind
@@ -75,7 +76,7 @@ def test_tools_of_kafka_take_what_is_suggested(broker, tmp_path):
         }
 
 
-@pytest.mark.parametrize(("kind", "tool"), [("share", "share"), ("streams", "streams")])
+@pytest.mark.parametrize(("kind", "tool"), further([("share", "share"), ("streams", "streams")]))
 def test_tools_of_other_kinds_take_what_is_suggested(broker, tmp_path, kind, tool):
     bootstrap, topic = broker.bootstrap, create_topic(broker.bootstrap, 1)
     group = f"{kind}-of-{topic}"

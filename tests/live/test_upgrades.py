@@ -65,6 +65,7 @@ def start(group: Crew, name: str, config: Config) -> None:
         group.python(name, value.strip("[]"))
 
 
+@pytest.mark.every
 def test_from_range_to_cooperative_sticky_to_design_ii_and_back(broker, tmp_path):
     configs = stages()
     assert len(configs) == 9  # two bounces each way

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.live.crew import QUICK, Hand, Topic, closing, fresh
 from tests.live.waiting import until
+from tests.suites import further
 
 from holdfast import Worker
 from holdfast.cli.demo.journal import JournalReader
@@ -84,7 +85,7 @@ def close_all(desks):
         assert desk.held == set()
 
 
-@pytest.mark.parametrize("policy", ["simple", "deferred", "incremental"])
+@pytest.mark.parametrize("policy", further(["simple", "deferred", "incremental"]))
 def test_workers_come_and_go(broker, policy):
     counts, group = {"connector": 4, "shard": 9}, fresh("workers")
     config = {

@@ -2,7 +2,7 @@
 
 ``python -m tests.live.versions --page docs/brokers.md`` runs all that are pinned (`make soak
 ARGS="--only versions"`), prints a JSON line for each, and writes them as the page's table.
-``--kafka VERSION`` runs one. The exit code is 1 if anything was wrong. `make test` runs a short
+``--kafka VERSION`` runs one. The exit code is 1 if anything was wrong. `make test-all` runs a short
 form on one version (``test_versions.py``).
 
 **Rules.** What a command says of a group is compared with what Kafka's Admin API says of it.

@@ -1,0 +1,23 @@
+"""The cases of a test that belong to `make test`, and the further ones of `make test-all`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
+
+def further(values: Iterable[Any], stays: Collection[Any] = ()) -> list[Any]:
+    """Return the cases; all but the first, or but those that `stays` names, are marked `every`.
+
+    A case of several parameters is a tuple.
+    """
+    cases = list(values)
+    kept = stays or cases[:1]
+    return [case if case in kept else _marked(case) for case in cases]
+
+
+def _marked(case: Any) -> Any:
+    parameters = case if isinstance(case, tuple) else (case,)
+    return pytest.param(*parameters, marks=pytest.mark.every)
