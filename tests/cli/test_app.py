@@ -25,8 +25,8 @@ from tests.report.fleet import rolling_bounce, tables
 from holdfast.cli import app as cli_app
 from holdfast.cli import output
 from holdfast.cli.app import COMMANDS, exit_code
-from holdfast.cli.commands.history import check_groups
 from holdfast.cli.commands.lag import check_topics
+from holdfast.cli.histories import check_groups
 from holdfast.cli.output import Format, print_error, print_note, printable, write_rows
 from holdfast.core.names import visible
 from holdfast.errors import (

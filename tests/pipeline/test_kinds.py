@@ -18,7 +18,7 @@ import pytest
 from tests.pipeline import fleet, local
 from tests.pipeline.kinds import kind, printed
 
-from holdfast.cli.commands.history import tell_unread
+from holdfast.cli.histories import tell_unread
 from holdfast.cli.watching import tell_batch
 from holdfast.core.wire.layouts.container import (
     MemberAssignment,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli import options
-from holdfast.cli.commands.history import make_history
+from holdfast.cli.histories import make_history
 from holdfast.cli.kept_tables import is_dump, open_kept, refuse_logs
 from holdfast.cli.moments import read_window
 from holdfast.cli.output import notes

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.cli import options
-from holdfast.cli.commands.history import (
+from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.histories import (
     SMALL_RECORDS,
     check_logs,
     live_cluster,
     tell_bad,
     tell_counts,
 )
-from holdfast.cli.durations import parse_duration_ms
 from holdfast.core.command_lines import option
 from holdfast.errors import ConfigError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.cli.commands.history import SMALL_RECORDS, count_records, live_cluster
+from holdfast.cli.histories import SMALL_RECORDS, count_records, live_cluster
 from holdfast.cli.options import (
     TIMEOUT,
     CommandConfig,

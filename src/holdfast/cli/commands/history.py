@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from holdfast.cli import options
 from holdfast.cli.declared import Option
-from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.histories import make_history
 from holdfast.cli.kept_tables import holds_tables, open_kept, refuse_logs
 from holdfast.cli.moments import read_window
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
-from holdfast.cli.spark_progress import spark_bar
-from holdfast.core.kinds.rows import is_read
-from holdfast.core.names import visible
-from holdfast.errors import ConfigError, SourceError, nearest, suggest
-from holdfast.fleet.pipeline.command_session import open_session
+from holdfast.errors import ConfigError, suggest
 
 if TYPE_CHECKING:
-    from holdfast.cluster.cluster import LiveCluster
-    from holdfast.fleet.pipeline.batches.history import History
-    from holdfast.fleet.pipeline.ingest.selection import Selection
     from holdfast.fleet.tables.storage.places import Place
 
 
@@ -137,58 +130,6 @@ def _title(definition: Any) -> str:
     return f"{definition.name}; pauses as the broker saw them" if has_pauses else definition.name
 
 
-def tell_unread(made: History, note: Any) -> None:
-    """Say what the records hold that no table shows."""
-    among = f"of {made.n_records}"
-    tell_bad(made.tables.rows("bad_records"), among, note)
-    tell_counts(made.unknown, made.n_bad_share, among, note)
-    table = made.table("generations")
-    named = zip(table["group"].to_pylist(), table["protocol_type"].to_pylist(), strict=True)
-    others: dict[str, set[str]] = {}
-    for group, protocol_type in named:
-        if protocol_type and not is_read(protocol_type):
-            others.setdefault(protocol_type, set()).add(group)
-    for protocol_type, groups in sorted(others.items()):
-        note(
-            f"what members of protocol type {visible(protocol_type)} were given is not read "
-            f"({len(groups)} {'group' if len(groups) == 1 else 'groups'}, such as "
-            f"{visible(min(groups))})"
-        )
-
-
-def tell_bad(n_bad: int, among: str, note: Any) -> None:
-    """Say how many records do not parse, since their value's version is not known or is damaged.
-
-    ``among`` is as in :func:`tell_counts`.
-    """
-    if n_bad:
-        note(f"{n_bad} {among} records do not parse: `history --table bad_records` lists them")
-
-
-def tell_counts(unknown: Mapping[int, int], n_bad_share: int, among: str, note: Any) -> None:
-    """Say how many records are in no table, since their type is not known or they do not parse.
-
-    Parameters
-    ----------
-    unknown : mapping
-        Records of types that are not known, by type.
-    n_bad_share : int
-        Records of ``__share_group_state`` that do not parse.
-    among : str
-        What stands before "records": "of 9", "of the batch's".
-    note : callable
-        Prints a line.
-    """
-    if unknown:
-        types = ", ".join(f"{n} of type {number}" for number, n in sorted(unknown.items()))
-        note(f"{sum(unknown.values())} {among} records have a type that is not known: {types}")
-    if n_bad_share:
-        note(
-            f"{n_bad_share} of the records of __share_group_state do not parse: the lag of their "
-            "share groups may be old, or not known"
-        )
-
-
 def known_table(name: str) -> Any:
     """The table called ``name``.
 
@@ -202,155 +143,6 @@ def known_table(name: str) -> Any:
     if name in TABLES:
         return TABLES[name]
     raise ConfigError(f"no table {name!r}; {suggest(name, TABLES)}")
-
-
-def make_history(
-    *,
-    bootstrap: str | None,
-    source: Place | None,
-    out_dir: Place,
-    groups: list[str],
-    all_groups: bool,
-    command_config: Path | None,
-    note: Any,
-    auto_offset_reset: str = "latest",
-    broker_logs: Sequence[Path] = (),
-    overwrite: bool = False,
-    timeout: str = options.TIMEOUT,
-    quiet: bool = False,
-) -> History:
-    """Run the pipeline on what the command line named."""
-    from holdfast.fleet.pipeline.batches.history import check_target
-    from holdfast.fleet.pipeline.batches.history import run as rebuild
-    from holdfast.fleet.pipeline.ingest.selection import Selection
-    from holdfast.fleet.pipeline.ingest.source import Dump
-
-    check_target(out_dir, overwrite=overwrite)
-    where = named_source(bootstrap, source, command_config, timeout)
-    check_logs(broker_logs)
-    if isinstance(where, Dump):
-        where.check_read()
-    note("starting Spark")
-    selection = Selection(groups=groups, all_groups=all_groups)
-    held = count_records(where, selection)
-    quick = held < SMALL_RECORDS
-    spark = open_session(kafka=not isinstance(where, Dump), quick=quick)
-    note(f"reading {bootstrap or source}")
-    with spark_bar(spark, "history", held, quiet=quiet):
-        made = rebuild(
-            spark,
-            where,
-            out_dir,
-            selection=selection,
-            auto_offset_reset=auto_offset_reset,
-            broker_logs=broker_logs,
-            overwrite=overwrite,
-            note=note,
-        )
-    check_groups(made, groups, note, where.group_names)
-    tell_unread(made, note)
-    return made
-
-
-def check_groups(
-    made: Any, groups: Sequence[str], note: Any, known: Callable[[], Collection[str]] = tuple
-) -> None:
-    """Tell which names and patterns of ``--group`` nothing was found for.
-
-    Parameters
-    ----------
-    known : callable
-        Names of every group of the source, asked for when one was not found.
-    """
-    from fnmatch import fnmatchcase
-
-    if not groups:
-        return
-    there = {
-        name
-        for table in ("generations", "offset_commits", "lag")
-        for name in made.table(table)["group"].unique().to_pylist()
-    }
-    for wanted in groups:
-        if not any(name == wanted or fnmatchcase(name, wanted) for name in there):
-            hint = nearest(wanted, sorted({*there, *known()}), 3, before=": ")
-            note(f"no record of a group {wanted!r}{hint}")
-
-
-def named_source(
-    bootstrap: str | None,
-    source: Place | None,
-    command_config: Path | None,
-    timeout: str = options.TIMEOUT,
-) -> Any:
-    """A dump or a live cluster, looked at before anything slow is started.
-
-    Raises
-    ------
-    ConfigError
-        Neither or both are named.
-    SourceError
-        It is not there, or cannot be read.
-    """
-    from holdfast.fleet.pipeline.ingest.source import Dump
-
-    if (bootstrap is None) == (source is None):
-        raise ConfigError("name one source: -b HOST:PORT for a live cluster, or --input DUMP")
-    if source is not None:
-        return Dump.open(source)
-    return live_cluster(str(bootstrap), command_config, timeout)
-
-
-def live_cluster(
-    bootstrap: str, command_config: Path | None, timeout: str = options.TIMEOUT
-) -> LiveCluster:
-    """A cluster that answers, with the client properties of ``--command-config``.
-
-    Raises
-    ------
-    SourceError
-        It cannot be reached, or the file cannot be read.
-    """
-    cluster = unchecked_cluster(bootstrap, command_config, timeout)
-    cluster.check()
-    return cluster
-
-
-def unchecked_cluster(bootstrap: str, command_config: Path | None, timeout: str) -> LiveCluster:
-    """As :func:`live_cluster`, for questions that say themselves that nobody answers."""
-    from holdfast.cluster.cluster import LiveCluster
-    from holdfast.cluster.properties import read_properties
-
-    config = read_properties(command_config) if command_config else {}
-    wait_ms = parse_duration_ms(timeout, "--timeout")
-    if wait_ms <= 0:
-        raise ConfigError(f"--timeout: found {timeout!r}, expected a duration above 0")
-    return LiveCluster(bootstrap=bootstrap, config=config, timeout_ms=wait_ms)
-
-
-def check_logs(logs: Sequence[Path]) -> None:
-    """Refuse ``--broker-log`` files that are not there, before anything slow is started.
-
-    Raises
-    ------
-    SourceError
-    """
-    for log in logs:
-        if not log.is_file():
-            raise SourceError(f"{log}: no such file; --broker-log takes a broker's server.log")
-
-
-SMALL_RECORDS = 500_000
-
-
-def count_records(where: Any, selection: Selection) -> int:
-    """Records in a dump, or at most so many that are read of a cluster's offsets topic."""
-    from holdfast.fleet.pipeline.ingest.dump import n_held
-    from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC, Dump
-
-    if isinstance(where, Dump):
-        return where.n_records()
-    return n_held(where.partition_ends(OFFSETS_TOPIC, selection.log_partitions))
 
 
 def rows_of(table: Any) -> list[dict[str, Any]]:

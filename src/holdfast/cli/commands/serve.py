@@ -145,7 +145,7 @@ def own_tables(told: Watching, *, has_answered: bool, quiet: bool) -> tuple[Serv
     ConfigError, SourceError
         An option is wrong; or the folder holds nothing yet, and the cluster does not answer.
     """
-    from holdfast.cli.commands.history import live_cluster
+    from holdfast.cli.histories import live_cluster
     from holdfast.cli.keeper import Keeper
 
     told.check_words()
@@ -175,7 +175,7 @@ def state_folder(bootstrap: str, command_config: Path | None, timeout: str) -> P
     ConfigError
         Its id cannot be the name of a folder.
     """
-    from holdfast.cli.commands.history import live_cluster
+    from holdfast.cli.histories import live_cluster
 
     cluster_id = live_cluster(bootstrap, command_config, timeout).cluster_id()
     if not _CLUSTER_ID.match(cluster_id):
