@@ -244,8 +244,8 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     monkeypatch.setattr("holdfast.fleet.pipeline.session.get_session", lambda **_: object())
     for slow in ("batches.history.run", "ingest.dump.write_dump", "batches.watch.watch"):
         monkeypatch.setattr(f"holdfast.fleet.pipeline.{slow}", stop)
-    for command in ("history", "dump", "watch"):
-        monkeypatch.setattr(f"holdfast.cli.commands.{command}.spark_bar", bar)
+    for module in ("histories", "commands.dump", "commands.watch"):
+        monkeypatch.setattr(f"holdfast.cli.{module}.spark_bar", bar)
     return asked
 
 
