@@ -1,4 +1,4 @@
-"""A history that is made for a command: of a dump or a live cluster, and what is said about it."""
+"""A history for a command: made of a dump or a live cluster, or kept; and what is said about it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import options
 from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.kept_tables import open_kept
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.core.kinds.rows import is_read
 from holdfast.core.names import visible
@@ -219,3 +220,47 @@ def count_records(where: Any, selection: Selection) -> int:
     if isinstance(where, Dump):
         return where.n_records()
     return n_held(where.partition_ends(OFFSETS_TOPIC, selection.log_partitions))
+
+
+def rows_kept(
+    source: Place,
+    table: str,
+    groups: Sequence[str] | None,
+    output: Place | None,
+    window: tuple[int | None, int | None] = (None, None),
+) -> list[dict[str, Any]]:
+    """Rows of a table that an earlier command has made, for people and programs.
+
+    Raises
+    ------
+    ConfigError
+        There is no such group, or tables are to be written.
+    """
+    if output is not None:
+        raise ConfigError(f"{source} holds tables: -o writes those of a dump or of a cluster")
+    kept = open_kept(source)
+    chosen = kept.choose(groups)
+    return rows_of(happened(kept.table(table, groups=chosen), window))
+
+
+def happened(rows: Any, window: tuple[int | None, int | None]) -> Any:
+    """Rows whose time lies in a window."""
+    import pyarrow.compute as pc
+
+    low, high = window
+    if low is not None:
+        rows = rows.filter(pc.greater_equal(rows["timestamp"].cast("int64"), low))
+    if high is not None:
+        rows = rows.filter(pc.less_equal(rows["timestamp"].cast("int64"), high))
+    return rows
+
+
+def rows_of(table: Any) -> list[dict[str, Any]]:
+    """Rows of an Arrow table for people and programs: times as ISO 8601 in UTC."""
+    rows: list[dict[str, Any]] = table.to_pylist()
+    times = [f.name for f in table.schema if str(f.type).startswith("timestamp")]
+    for row in rows:
+        for name in times:
+            value = row[name]
+            row[name] = None if value is None else value.isoformat().replace("+00:00", "Z")
+    return rows

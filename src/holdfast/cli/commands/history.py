@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from holdfast.cli import options
 from holdfast.cli.declared import Option
-from holdfast.cli.histories import make_history
-from holdfast.cli.kept_tables import holds_tables, open_kept, refuse_logs
+from holdfast.cli.histories import happened, make_history, rows_kept, rows_of
+from holdfast.cli.kept_tables import holds_tables, refuse_logs
 from holdfast.cli.moments import read_window
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.errors import ConfigError, suggest
 
 if TYPE_CHECKING:
-    from holdfast.fleet.tables.storage.places import Place
+    pass
 
 
 EXAMPLES = """\b
@@ -81,40 +81,7 @@ def run(  # noqa: PLR0917 (every option is passed by name)
         )
         if output is not None:
             note(f"tables are in {output}")
-        _print_table(rows_of(_happened(made.table(table), window)), definition, fmt)
-
-
-def _happened(rows: Any, window: tuple[int | None, int | None]) -> Any:
-    """Rows whose time lies in a window."""
-    import pyarrow.compute as pc
-
-    low, high = window
-    if low is not None:
-        rows = rows.filter(pc.greater_equal(rows["timestamp"].cast("int64"), low))
-    if high is not None:
-        rows = rows.filter(pc.less_equal(rows["timestamp"].cast("int64"), high))
-    return rows
-
-
-def rows_kept(
-    source: Place,
-    table: str,
-    groups: Sequence[str] | None,
-    output: Place | None,
-    window: tuple[int | None, int | None] = (None, None),
-) -> list[dict[str, Any]]:
-    """Rows of a table that an earlier command has made, for people and programs.
-
-    Raises
-    ------
-    ConfigError
-        There is no such group, or tables are to be written.
-    """
-    if output is not None:
-        raise ConfigError(f"{source} holds tables: -o writes those of a dump or of a cluster")
-    kept = open_kept(source)
-    chosen = kept.choose(groups)
-    return rows_of(_happened(kept.table(table, groups=chosen), window))
+        _print_table(rows_of(happened(made.table(table), window)), definition, fmt)
 
 
 def _print_table(rows: list[dict[str, Any]], definition: Any, fmt: Format) -> None:
@@ -143,14 +110,3 @@ def known_table(name: str) -> Any:
     if name in TABLES:
         return TABLES[name]
     raise ConfigError(f"no table {name!r}; {suggest(name, TABLES)}")
-
-
-def rows_of(table: Any) -> list[dict[str, Any]]:
-    """Rows of an Arrow table for people and programs: times as ISO 8601 in UTC."""
-    rows: list[dict[str, Any]] = table.to_pylist()
-    times = [f.name for f in table.schema if str(f.type).startswith("timestamp")]
-    for row in rows:
-        for name in times:
-            value = row[name]
-            row[name] = None if value is None else value.isoformat().replace("+00:00", "Z")
-    return rows

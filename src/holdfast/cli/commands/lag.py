@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from holdfast.cli import options
-from holdfast.cli.commands.history import rows_kept, rows_of
 from holdfast.cli.declared import Option
-from holdfast.cli.histories import make_history, unchecked_cluster
+from holdfast.cli.histories import make_history, rows_kept, rows_of, unchecked_cluster
 from holdfast.cli.kept_tables import holds_tables, tell_age
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
