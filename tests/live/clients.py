@@ -384,10 +384,19 @@ class Aiokafka(KafkaPython):
     def close(self) -> None:
         try:
             self.does("stop")
+            self.done(self._last())
         finally:
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._runs.join(60)
             self.loop.close()
+
+    async def _last(self) -> None:
+        """End what a call after ``stop`` has begun: aiokafka's client connects for whoever asks."""
+        begun = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in begun:
+            task.cancel()
+        await asyncio.gather(*begun, return_exceptions=True)
+        await self.consumer._client.close()
 
 
 def _listed(found: Mapping[Any, list[Any]]) -> list[tuple[str, Place]]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.live.crew import QUICK, Hand, closing, fresh
+from tests.live.crew import Hand, closing, fresh
+from tests.live.stock import Stock
 from tests.live.waiting import until
 
 from holdfast.members.kafka_python import CooperativeSticky
@@ -24,42 +23,19 @@ def topic_across(bootstrap: str) -> str:
     return name
 
 
-def stock_client(bootstrap: str, group: str, topic: str, rack: str) -> Any:
-    """kafka-python's consumer with our assignor; both are told where it is."""
-    from kafka import KafkaConsumer
-
-    consumer = KafkaConsumer(
-        topic,
-        bootstrap_servers=bootstrap.split(","),
-        group_id=group,
-        client_rack=rack,
-        heartbeat_interval_ms=QUICK["heartbeat.interval.ms"],
-        session_timeout_ms=QUICK["session.timeout.ms"],
-        auto_offset_reset="earliest",
-        partition_assignment_strategy=[CooperativeSticky(rack=rack)],
-    )
-    # A stock client that leads before it knows the topic joins again, and may throw that join away.
-    until(lambda: consumer.partitions_for_topic(topic), "the topic's metadata")
-    return consumer
-
-
 def check_that_members_read_in_their_racks(bootstrap: str, *, stock_leads: bool) -> None:
     """Two members of ours and a stock client; whoever leads, nobody reads across racks."""
     topic, group = topic_across(bootstrap), fresh("group")
     hands = [Hand(bootstrap, group, [topic], client_rack=rack) for rack in (RACKS[0], RACKS[2])]
-    stock = stock_client(bootstrap, group, topic, RACKS[1])
-    try:
+    ours = CooperativeSticky(rack=RACKS[1])
+    with Stock(bootstrap, group, topic, ours, client_rack=RACKS[1]) as stock:
         if stock_leads:
-            until(lambda: [stock.poll(50)] and len(stock.assignment()) == N_PARTITIONS, "it leads")
+            until(lambda: len(stock.owns) == N_PARTITIONS, "it leads")
         for hand in hands:
             hand.start()
 
         def owned() -> list[list[int]]:
-            stock.poll(50)
-            of_stock = sorted(tp.partition for tp in stock.assignment())
-            return [hands[0].owns, of_stock, hands[1].owns]
+            return [hands[0].owns, stock.owns, hands[1].owns]
 
         until(lambda: owned() == [[0, 3], [1, 4], [2, 5]], lambda: f"their racks: {owned()}")
         assert closing(hands) == {}
-    finally:
-        stock.close()

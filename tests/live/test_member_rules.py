@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from types import SimpleNamespace
 from typing import cast
@@ -9,6 +10,7 @@ from typing import cast
 import confluent_kafka
 import pytest
 from tests.live.crew import QUICK, Hand, Held, Topic, account, closing, fresh, overlaps, spread
+from tests.live.stock import Stock
 from tests.live.waiting import until
 
 from holdfast import Consumer
@@ -260,25 +262,6 @@ def test_lags_from_the_broker_decide_without_any_setting(broker, strategy):
 # Our assignors in kafka-python's consumer
 
 
-def stock(broker, topic: Topic, group: str, assignor):
-    """A stock client with our assignor; it commits nothing, and is closed by the test."""
-    from kafka import KafkaConsumer
-
-    consumer = KafkaConsumer(
-        topic.name,
-        bootstrap_servers=broker.bootstrap,
-        group_id=group,
-        heartbeat_interval_ms=QUICK["heartbeat.interval.ms"],
-        session_timeout_ms=QUICK["session.timeout.ms"],
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,  # or what the first one reads is no lag any more
-        partition_assignment_strategy=[assignor],
-    )
-    # A stock client that leads before it knows the topic joins again, and may throw that join away.
-    until(lambda: consumer.partitions_for_topic(topic.name), "the topic's metadata")
-    return consumer
-
-
 def test_every_assignor_of_the_registry_serves_a_stock_client(broker):
     from holdfast.core.assignors.registry import ASSIGNORS
     from holdfast.members.kafka_python import assignor
@@ -287,11 +270,8 @@ def test_every_assignor_of_the_registry_serves_a_stock_client(broker):
     for name, info in ASSIGNORS.items():
         group = fresh(name)
         options = {"group_id": group} if "group_id" in info.options else {}
-        consumer = stock(broker, topic, group, assignor(name, **options))
-        try:
-            until(lambda c=consumer: [c.poll(50)] and len(c.assignment()) == 3, name)
-        finally:
-            consumer.close()
+        with Stock(broker.bootstrap, group, topic.name, assignor(name, **options)) as member:
+            until(lambda m=member: len(m.owns) == 3, name)
 
 
 def test_lags_from_the_broker_decide_in_a_stock_client(broker):
@@ -300,22 +280,18 @@ def test_lags_from_the_broker_decide_in_a_stock_client(broker):
     topic, group = Topic(broker.bootstrap, 4), fresh("group")
     lagging(broker, group, topic, [90, 80, 3, 1])
     asked = {"bootstrap.servers": broker.bootstrap, "group.id": group}
-    source = BrokerLags.connect(asked | {"auto.offset.reset": "earliest"})
-    ours = [assignor("lag", lags=source, lag_timeout_ms=8_000, group_id=group) for _ in range(2)]
-    consumers = [stock(broker, topic, group, one) for one in ours]
-    try:
-        until(
-            lambda: (
-                [c.poll(50) for c in consumers] and all(len(c.assignment()) == 2 for c in consumers)
-            ),
-            "two members share",
-        )
-        owned = sorted(sorted(tp.partition for tp in c.assignment()) for c in consumers)
-        assert owned == [[0, 3], [1, 2]]
-    finally:
-        for consumer in consumers:
-            consumer.close()
-        source.close()
+
+    def member():
+        ours = assignor("lag", lags=source, lag_timeout_ms=8_000, group_id=group)
+        return Stock(broker.bootstrap, group, topic.name, ours)
+
+    with (
+        contextlib.closing(BrokerLags.connect(asked | {"auto.offset.reset": "earliest"})) as source,
+        member() as one,
+        member() as other,
+    ):
+        until(lambda: len(one.owns) == len(other.owns) == 2, "two members share")
+        assert sorted([one.owns, other.owns]) == [[0, 3], [1, 2]]
 
 
 @pytest.mark.parametrize("policy", ["simple", "deferred"])
