@@ -255,7 +255,7 @@ class Group848:
         self.clock.run(self.clock.now_ms + self.costs.pause_ms)
 
     def surge(self, count: int, *, crash: bool) -> None:
-        """Replace every member: ``count`` new ones come, and ``count`` old ones end when all work."""
+        """Replace all members: ``count`` come, and as many old ones end when all work."""
         slots = len(self.members)
         for first in range(0, slots, count):
             old = range(first, min(slots, first + count))

@@ -451,8 +451,7 @@ def _at_once(resource: Resource, at: Moment) -> str | None:
 
 
 def _places_taken(at: Moment, owner: Mapping[Resource, str]) -> dict[str, frozenset[str]]:
-    """Absent member -> the newcomers that took its place, where all that the absent member owned is
-    handed out.
+    """Absent member -> the newcomers in its place, where all that the absent member owned is given.
 
     A newcomer is a member without claims that the memory does not name. Newcomers take the place of
     an absent member in one of two ways. They received some of its resources. Or, if no newcomer

@@ -118,8 +118,7 @@ def _keep(claims: Claims, graph: Graph, kept: I64, target: I32) -> I32:
 
 
 def _name_the_rest(claims: Claims, graph: Graph, sent: I64, taken: I64, target: I32) -> I32:
-    """Deal the free partitions of each source to its hubs, and the partitions of each hub to
-    members.
+    """Deal the free partitions of each source to hubs, and the partitions of each hub to members.
 
     Returns the free partitions.
     """
