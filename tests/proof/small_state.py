@@ -1,4 +1,4 @@
-"""The states of a small world: parts that have numbers, and facts about these parts.
+"""The states of a small world: parts that have numbers, and facts about the parts.
 
 **Rules.** Each part of a state (a member, the group, a message, what may still go wrong) is a value
 that an :class:`Interner` numbers. A :class:`State` consists of such numbers. Facts that a search

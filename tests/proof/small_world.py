@@ -409,7 +409,7 @@ class SmallWorld:
         return State(nodes, state.group, messages, state.left)
 
     def _awaited(self, messages: tuple[int, ...], i: int, node: int) -> tuple[int, ...]:
-        """Messages, but for answers that member ``i`` no longer awaits."""
+        """Messages, without answers that member ``i`` does not await."""
         values = self.messages.values
         facts = self.facts(i, node) if node > GONE else None
         return tuple(

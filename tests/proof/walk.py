@@ -58,9 +58,9 @@ m1 is to start p. If m0's step, which ends p, is followed first, m1's start find
 leader assigned p to m1 while m0 claimed it, and that plan was refused when it was made (S3, S4). If
 both start p, the second start finds the first one in either order (S1).
 
-(8) *An answer that its receiver no longer awaits is dropped at once.* Request numbers are given
-once, so it would change nothing. To lose it instead would only spend a fault: whatever happens
-after that also happens with the fault unspent.
+(8) *An answer that its receiver does not await is dropped at once.* Request numbers are given once,
+so it would change nothing. To lose it instead would only spend a fault: whatever happens after that
+also happens with the fault unspent.
 
 (9) *States that behave alike are one* (:mod:`tests.proof.canonical`).
 

@@ -25,7 +25,7 @@ def rejoin_before_the_hand_over(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ask_only_who_owns_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guard of a commit asks who owns a resource now, and not since when."""
+    """The guard of a commit asks which member owns a resource, and not since when."""
 
     def owns(member: Member, handed_out: Mapping[Resource, int]) -> bool:
         return member.generation >= 0 and member.holdings.owned.issuperset(handed_out)
@@ -34,7 +34,7 @@ def ask_only_who_owns_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def give_the_number_of_a_term_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A resource that comes back has the same number as before, so its terms cannot be told."""
+    """A resource that comes back has the same number as before, so its terms look the same."""
     gain = Holdings.gain
 
     def always_the_same(self, resources):

@@ -65,7 +65,7 @@ class HandPlayedGroup:
             del self.members[name]
 
     def claims(self) -> list[SubscribedMember]:
-        """What the leader is told now."""
+        """What the leader gets from the members."""
         return [
             reports(m, memory_age_ms=self.now_ms - self.received_ms[m.member_id])
             for m in self.members.values()
@@ -109,7 +109,7 @@ class HandPlayedGroup:
         raise AssertionError(f"not settled in {limit} rounds")
 
     def said(self, name: str) -> str:
-        """What the last round told a member, in the document's notation."""
+        """What the last round gave a member, in the document's notation."""
         assert self.last is not None
         planned = self.last.assignments[name]
         return f"assigned:{_short(planned.gained)},revoked:{_short(planned.revoked)}"

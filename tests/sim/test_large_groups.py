@@ -160,7 +160,7 @@ def test_a_group_fits_wherever_cooperative_sticky_does(name):
 
 
 def bounce_any(w: SceneWorld, slots: Iterable[int]) -> None:
-    """End and start these; whoever owns what, all is processed again."""
+    """End and start members; afterwards all partitions are processed again."""
     for slot in slots:
         process = w.slots[slot]
         w.stop(slot)

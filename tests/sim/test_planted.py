@@ -1,4 +1,4 @@
-"""Planted bugs: a checker that cannot fail proves nothing, so each of these must be caught."""
+"""Planted bugs: a checker that cannot fail proves nothing, so each bug must be caught."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_03_stale_claim_wins(monkeypatch):
 
 
 def broken_rules(generations: dict[str, int]) -> set[str]:
-    """Rules that Design I's leader breaks when these members all claim t-0."""
+    """Rules that Design I's leader breaks when the members all claim t-0."""
     design = DesignAssignor(Policy(design=Design.SIMPLE))
     members = tuple(
         JoinedMember(

@@ -63,7 +63,9 @@ def test_kinds_of_resources_come_and_go_and_no_rule_is_broken(name, kinds):
 
 
 def test_a_group_of_which_all_are_fenced_is_restarted():
-    run = random_run(1085, policy="deferred")  # its coordinator loses who came back by an id
+    run = random_run(
+        1085, policy="deferred"
+    )  # its coordinator loses members that came back by an id
     assert run.violations == ()
 
 
@@ -88,7 +90,10 @@ def test_a_member_that_bounces_in_an_uneven_group_gets_all_that_it_had():
     ("seed", "policy"),
     [
         (20_065, "deferred"),  # a coordinator lost a record: two rounds have one number
-        (60_008, "incremental"),  # all are thrown out; who comes back says nothing of itself
+        (
+            60_008,
+            "incremental",
+        ),  # all are thrown out; a member that comes back says nothing of itself
         (1_000_134, "deferred"),  # a static member is late: a round goes on with its old claims
     ],
 )

@@ -1,4 +1,4 @@
-"""Static leaders that come back within their session: told to skip the plan, they miss nothing."""
+"""Static leaders that come back within their session: they skip the plan, and miss nothing."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def _field(field: Field, version: int, flexible: bool) -> st.SearchStrategy[Any]
 
 @st.composite
 def records(draw: st.DrawFn, numbers: tuple[int, ...] = tuple(RECORD_SCHEMAS)) -> Record:
-    """Any record of these types, tombstones too."""
+    """Any record of the types given, tombstones too."""
     schemas = RECORD_SCHEMAS[draw(st.sampled_from(numbers))]
     key = draw(structs(schemas.key.fields, 0, False))
     version = draw(st.none() | st.integers(0, schemas.value.max_version))

@@ -118,7 +118,7 @@ def subscribed(names: bytes, count: int) -> bytes:
 
 
 def classic(members: bytes, count: int, version: int = 3) -> bytes:
-    """A classic group with these members."""
+    """A classic group with the members given."""
     head = b"\x00" + bytes([version]) + b"\x00\x08consumer" + bytes(4) + bytes(4)
     return head + bytes(8) * (version > 1) + count.to_bytes(4, "big", signed=True) + members
 

@@ -310,7 +310,7 @@ def spelled(given: str) -> str:
 
 
 def is_known(key: str) -> bool:
-    """Whether :func:`checked` has an answer to this key."""
+    """Whether :func:`checked` has an answer to ``key``."""
     return key in PASSED or key in ONLY or key in REFUSED
 
 

@@ -44,7 +44,7 @@ class Range:
         return f"{self.first} or newer" + (f", below {self.below}" if self.below else "")
 
     def has(self, found: str) -> bool:
-        """Whether a version is one of them."""
+        """Whether ``found`` is in the range."""
         at = _numbers(found)
         return _numbers(self.first) <= at and not (self.below and at >= _numbers(self.below))
 

@@ -108,7 +108,7 @@ class LiveCluster:
         ConfigError
             The address is not HOST:PORT.
         """
-        _ = self.spark_options  # what Java's client cannot honour is told now
+        _ = self.spark_options  # what Java's client cannot honour is an error here
         with self.asking():
             pass
 
@@ -200,7 +200,7 @@ class LiveCluster:
         )
 
     def times_at(self, wanted: Sequence[tuple[str, int, int, int]]) -> list[int | None]:
-        """Times of records in milliseconds since 1970; None where the cluster does not tell.
+        """Times of records in milliseconds since 1970; None where the cluster does not say.
 
         Parameters
         ----------
@@ -315,7 +315,7 @@ def _line(error: BaseException) -> str:
 def offsets_of(
     asked: Asked, partitions: Mapping[str, Sequence[int]]
 ) -> list[tuple[str, int, int, int]]:
-    """Begin and end offset of every one of these partitions, sorted."""
+    """Begin and end offset of each of the partitions, sorted."""
     from holdfast.cluster.lookup import EARLIEST, LATEST
 
     tps = [(topic, p) for topic, ps in sorted(partitions.items()) for p in ps]

@@ -13,8 +13,9 @@ until the request time-out is over. The library leaves questions open when its l
 that waits for one would wait for ever. So :meth:`Connections.close` answers them, and later
 questions fail at once.
 
-kafka-python is imported by :func:`load_client`, never by an import of this module: that costs more
-than all of ours together. A drop-in calls it on a thread on which nobody waits, and without a lock.
+kafka-python is imported by :func:`load_client`, never by an import of this module: the import costs
+more than all of ours together. A drop-in calls :func:`load_client` on a thread for which no other
+waits, and without a lock.
 
 References: Kafka protocol guide, "Error codes"; KIP-144 (exponential back-off).
 """
@@ -45,8 +46,8 @@ them may have as much as a request (``socket.request.max.bytes``); the library a
 _CLOSED = "the connections are closed"
 _T = TypeVar("_T")
 
-# A host that dies without a word is noticed within 25 s, also while it holds a JoinGroup, which may
-# wait for as long as the slowest member works.
+# A host that dies silently is noticed within 25 s, also while it holds a JoinGroup, which may wait
+# for as long as the slowest member works.
 SOCKET_OPTIONS = [
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -187,9 +188,9 @@ class Connections:
         return failures[0] if failures else None
 
     def log_in_as(self, username: str, password: str) -> None:
-        """Log in with these from now on; what is connected stays so. Safe from any thread.
+        """Log in as ``username`` in later logins; what is connected stays so. Safe from any thread.
 
-        A connection whose login ends (KIP-368) renews it with these as well.
+        A connection whose login ends (KIP-368) renews it as ``username`` too.
         """
         self.settings = self.settings.with_login(username, password)
         login = {"sasl_plain_username": username, "sasl_plain_password": password}

@@ -253,6 +253,6 @@ def _text(settings: Mapping[str, Any], name: str) -> str | None:
 
 
 def _blocks(pem: str, kind: str) -> list[str]:
-    """The parts of a PEM text of this kind; a file may hold a key and a chain."""
+    """The parts of a PEM text that are of ``kind``; a file may hold a key and a chain."""
     pattern = rf"-----BEGIN [A-Z ]*{kind}-----.*?-----END [A-Z ]*{kind}-----\n?"
     return re.findall(pattern, pem, re.S)

@@ -1,9 +1,9 @@
 """Why a cluster does not answer: one look at each step that a client takes.
 
-**Rules.** The steps are name, port, TLS, protocol, login mechanism, login. The first one that fails
-is told, with the key to look at. A password is never sent here: if every step before it works and
-the client has failed, the login was refused. Nothing of an answer is trusted: it is read to at most
-:data:`_LONGEST` bytes.
+**Rules.** The steps are name, port, TLS, protocol, login mechanism, login. The answer names the
+first step that fails, with the key to look at. A password is never sent here: if every step before
+it works and the client has failed, the login was refused. Nothing of an answer is trusted: it is
+read to at most :data:`_LONGEST` bytes.
 
 **Strategy.** A client library tries again for a long time and reports its last time-out. A look has
 a socket of its own and asks three small questions (ApiVersions, SaslHandshake, Metadata).
@@ -67,7 +67,7 @@ def why_no_answer(settings: Settings, *, client_failed: bool = False) -> str | N
 def known_requests(settings: Settings) -> Mapping[int, tuple[int, int]]:
     """Oldest and newest version of each request that the first broker knows which answers.
 
-    By Kafka's number of the request; nothing if no broker answers. No login is needed for it.
+    By Kafka's number of the request; nothing if no broker answers. The question needs no login.
     """
     for address in settings["bootstrap.servers"]:
         try:

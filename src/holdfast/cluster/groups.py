@@ -79,7 +79,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReader:
-    """A member and what it reads now.
+    """A member and what it reads.
 
     Parameters
     ----------
@@ -122,15 +122,15 @@ class GroupQuestions:
     def members(
         self, kind: GroupType, groups: Sequence[str]
     ) -> concurrent.futures.Future[list[GroupReader]]:
-        """Members of these groups, all of one kind, and what each reads."""
+        """Members of ``groups``, all of one kind, and what each reads."""
         return self._asked(groups, partial(self._describe, kind))
 
     def commits(self, groups: Sequence[str]) -> concurrent.futures.Future[list[Position]]:
-        """Commits of these groups; not for share groups."""
+        """Commits of ``groups``; not for share groups."""
         return self._asked(groups, self._fetch)
 
     def share_starts(self, groups: Sequence[str]) -> concurrent.futures.Future[list[Position]]:
-        """Start offsets of these share groups."""
+        """Start offsets of the share groups ``groups``."""
         return self._asked(groups, self._share_starts)
 
     def _asked(

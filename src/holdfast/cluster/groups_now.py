@@ -41,14 +41,14 @@ class GroupsNow:
     readers : sequence of GroupReader
         Members with what they read.
     share_groups : frozenset of str
-        The share groups among them.
+        The share groups among the groups.
     offsets : sequence of (str, int, int, int)
         Topic, partition, begin and end offset of each partition of their topics; sorted.
     taken_at_us : int
         When the last end had been read, in microseconds since 1970.
     times_ms : mapping of (str, int, int) to int
         Topic, partition and offset of a first unread record -> its time, milliseconds since 1970;
-        of at most :data:`MOST_ASKED` of them, those furthest behind.
+        of at most :data:`MOST_ASKED` records, the ones furthest behind.
     """
 
     positions: Sequence[Position]

@@ -6,9 +6,10 @@ filter tells a login by what a record is about (the class of a request, the key 
 by its text: quotes, escapes and other spellings of a password change nothing. No secret is kept
 here.
 
-**Strategy.** These libraries log a request as an object before it is text, so its class is in the
-record's arguments. Bytes of the wire cannot be told apart (an answer names no kind), so a record
-has their number only. A filter on a logger does not reach its children: each logger is named.
+**Strategy.** The two libraries log a request as an object before it is text, so its class is in the
+record's arguments. Bytes of the wire do not show what they are (an answer names no kind), so a
+record has their number only. A filter on a logger does not reach its children: each logger is
+named.
 
 References: KIP-152 (SaslAuthenticate); KIP-554 (SCRAM users).
 """

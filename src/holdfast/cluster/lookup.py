@@ -91,7 +91,7 @@ class Lookup:
     def topics(
         self, names: Collection[str] | None = None
     ) -> concurrent.futures.Future[ClusterTopics]:
-        """Describe these topics (None: all)."""
+        """Describe ``topics`` (None: all)."""
 
         async def work() -> ClusterTopics:
             answer = await self.connections.again(lambda: self._metadata(names))
@@ -199,7 +199,7 @@ class Lookup:
         )
 
     def partitions(self, topics: Collection[str] | None) -> concurrent.futures.Future[FoundTopics]:
-        """Count the partitions of these topics (None: of all that are not internal)."""
+        """Count the partitions of ``topics`` (None: of all that are not internal)."""
 
         async def work() -> FoundTopics:
             answer = await self._metadata(topics)
@@ -219,7 +219,7 @@ class Lookup:
     def racks(
         self, topics: Collection[str]
     ) -> concurrent.futures.Future[dict[str, list[tuple[str, ...]]]]:
-        """Racks that hold a replica of each partition of these topics, sorted (KIP-881)."""
+        """Racks that hold a replica of each partition of the topics, sorted (KIP-881)."""
 
         async def work() -> dict[str, list[tuple[str, ...]]]:
             answer = await self._metadata(topics)

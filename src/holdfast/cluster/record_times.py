@@ -71,7 +71,7 @@ class _RecordSearch:
         self.guess = self.low_ms + min(max(round(between * share), 1), between - 1)
 
     def ended(self, now_ms: int) -> bool:
-        """Whether it is known, or what is not known yet is too little to matter."""
+        """Whether the time is known, or so nearly known that the rest does not matter."""
         if self.over or self.found is not None:
             return True
         between = self.high_ms - self.low_ms
@@ -82,7 +82,7 @@ class _RecordSearch:
 def record_times(
     wanted: Sequence[tuple[str, int, int, int]], ask: Ask, now_ms: int
 ) -> list[int | None]:
-    """Times of records in milliseconds since 1970; None where the cluster does not tell.
+    """Times of records in milliseconds since 1970; None where the cluster does not say.
 
     Parameters
     ----------

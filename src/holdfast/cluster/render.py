@@ -4,7 +4,7 @@
 through here and are stored nowhere.
 
 **Strategy.** kafka-python carries the control plane (group requests), so it gets connection and
-security settings only. librdkafka, the data plane, gets these and the fetch settings.
+security settings only. librdkafka, the data plane, gets connection, security and fetch settings.
 """
 
 from __future__ import annotations

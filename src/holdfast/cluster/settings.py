@@ -208,7 +208,7 @@ class Settings:
     passed : mapping of str to object
         What goes on to the data plane, by our spelling.
     words : mapping of str to str
-        What the user calls keys that have another name there; for the log.
+        The user's names of keys that the user spelled otherwise; for the log.
     """
 
     values: Mapping[str, Any] = field(repr=False)

@@ -6,8 +6,8 @@ when a client connects. The refusal names the broker, the request, and the relea
 brought it.
 
 **Strategy.** A broker says which versions it knows (ApiVersions); it does not say which release it
-is, and one that is compatible with Kafka has no release. So the versions decide, and a release is
-only told: kafka-python infers it from the versions.
+is, and one that is compatible with Kafka has no release. So the versions decide, and a release only
+stands in texts: kafka-python infers it from the versions.
 
 References: Kafka protocol guide, "Protocol Primitives"; KIP-35 (ApiVersions), KIP-345 (static
 members: JoinGroup v5, LeaveGroup v3), KIP-447 (OffsetFetch v7 waits for open transactions).

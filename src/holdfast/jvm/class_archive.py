@@ -56,7 +56,7 @@ class ClassArchive:
     file : Path
         The archive.
     draft : Path or None
-        Where a JVM that is to make it writes; None if it is there.
+        Where a JVM writes that is to make the archive; None if the archive is there.
     """
 
     file: Path
@@ -64,7 +64,7 @@ class ClassArchive:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What the JVM is told."""
+        """The options of the JVM."""
         if self.draft is None:
             return f"-XX:SharedArchiveFile={self.file}", QUIET
         return f"-XX:ArchiveClassesAtExit={self.draft}", QUIET
@@ -141,7 +141,7 @@ def _is_whole(file: Path) -> bool:
 
 
 def _forget(folder: Path) -> None:
-    """Delete archives of another time, and drafts of JVMs that were killed."""
+    """Delete old archives, and drafts of JVMs that were killed."""
     now = time.time()
     for path in folder.iterdir():
         limit = DRAFT_SECONDS if path.suffix == ".draft" else UNUSED_SECONDS

@@ -1,10 +1,10 @@
 """Jars of Kafka's server and of Spark's Kafka source, by the Ivy that PySpark brings.
 
 **Rules.** ``jars.sha256`` beside this file names each jar of the versions that we bring, with its
-SHA-256: a folder of one of them holds exactly these jars, or is not used. Another version, which a
-user asks for, is held to what was downloaded first. Only our own cache folder is read and written,
-never ``~/.m2`` or ``~/.ivy2``. A folder of jars appears there complete or not at all, even if two
-processes resolve at once. PySpark's files are located without importing PySpark.
+SHA-256: a folder of one of those versions holds exactly the jars named, or is not used. Another
+version, which a user asks for, is held to what was downloaded first. Only our own cache folder is
+read and written, never ``~/.m2`` or ``~/.ivy2``. A folder of jars appears there complete or not at
+all, even if two processes resolve at once. PySpark's files are located without importing PySpark.
 
 **Strategy.** ``HOLDFAST_CACHE`` (else ``XDG_CACHE_HOME/holdfast``, else ``~/.cache/holdfast``)
 holds ``jars/NAME/*.jar`` and Ivy's own cache. Ivy retrieves into a folder beside the final one,

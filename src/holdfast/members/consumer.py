@@ -200,7 +200,7 @@ class Consumer(ConsumerQuestions):
             raise
 
     def listener_for(self, call: ListenerCall) -> Callable[[list[Resource]], object] | None:
-        """See :class:`~holdfast.members.drop_in.confluent.hands.HasListener`."""
+        """The listener's method for a callback; a loss without one of its own is a revocation."""
         method = getattr(self._listener, f"on_partitions_{call.value}", None)
         if method is None and call is ListenerCall.LOST:
             method = getattr(self._listener, "on_partitions_revoked", None)

@@ -66,11 +66,11 @@ class ConsumerQuestions:
         return parts
 
     def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Any]:
-        """See :meth:`holdfast.Consumer.poll`."""
+        """Return records that :class:`holdfast.Consumer` fetches; at most ``max_records``."""
         raise NotImplementedError
 
     def seek(self, partition: tuple[str, int], offset: int) -> None:
-        """See :meth:`holdfast.Consumer.seek`."""
+        """Let :class:`holdfast.Consumer` go on at ``offset``."""
         raise NotImplementedError
 
     def poll_one(self, timeout: float = 1.0) -> Any:

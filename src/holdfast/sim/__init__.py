@@ -1,7 +1,7 @@
 """A world for the machines, drawn from one seed: what ``holdfast simulate`` measures.
 
-``scenarios`` has the document's scenarios and those of a file. Random faults and the search of
-every order of events stand with the tests (``tests/proof``).
+``scenarios`` has the document's scenarios and plays the scenario of a file. Random faults and the
+search of every order of events stand with the tests (``tests/proof``).
 
 ==============  ====================================================================
 ``world/``      virtual time, messages, members, costs and what was measured

@@ -216,7 +216,7 @@ def surge(play: Play) -> None:
     """A Deployment's roll-out: new processes come, and as many old ones leave when they work.
 
     ``steps`` processes come at once, as a ``maxSurge`` of so many allows. A new process is ready
-    ``pause_ms`` after it became a member. The group has been as it is for a minute.
+    ``pause_ms`` after it became a member. Before that the group rests for a minute.
     """
     world, costs = play.world, play.costs
     world.run(world.now_ms + 60_000)
@@ -250,13 +250,13 @@ def process_death(play: Play) -> None:
 
 
 def scale_up(play: Play) -> None:
-    """One more member (``steps`` more)."""
+    """``steps`` more members start."""
     for step in range(play.setup.steps):
         play.world.start(play.setup.members + step)
 
 
 def scale_down(play: Play) -> None:
-    """One member less (``steps`` less), for good."""
+    """``steps`` members end for good."""
     for step in range(play.setup.steps):
         slot = play.setup.members - 1 - step
         if play.setup.crash:
@@ -287,7 +287,7 @@ def _leading(world: World) -> int:
 
 
 def _processed(world: World) -> int:
-    """How many of the partitions that exist are being processed."""
+    """How many of the existing partitions are being processed."""
     count = world.partitions.get
     return sum(p < count(topic, 0) for q in world.living() for topic, p in q.running)
 

@@ -199,7 +199,7 @@ def running(w: World, slot: int) -> set[Resource]:
 
 
 def runs(w: World, resources: Iterable[Resource]) -> bool:
-    """Whether each of these is being processed by somebody alive."""
+    """Whether a living process works on each of the resources."""
     return all(w.ledger.runner(r) for r in resources)
 
 
@@ -230,7 +230,7 @@ def until(w: World, condition: Callable[[], object], limit_ms: int = 40_000) -> 
 
 
 def revoking(w: World) -> tuple[Process, frozenset[Resource]]:
-    """Start one member more, run until somebody gives up for it: who, and what."""
+    """Start one member more, run until a member gives something up for it: which one, and what."""
     w.start(len(w.slots))
     handing = MemberState.HANDING_OVER
     until(w, lambda: any(p.member.state is handing for p in w.living()))

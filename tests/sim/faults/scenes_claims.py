@@ -96,7 +96,7 @@ def scene_36(s: Scene) -> None:
 
 
 def claimed(**generations: int) -> dict[str, str]:
-    """What becomes of the claims that these members make to one partition, in any order."""
+    """What becomes of the claims that members make to one partition, in any order."""
     members = [
         subscribed(m, topics=("t",), owned=(("t", (0,)),), generation=g)
         for m, g in generations.items()
@@ -118,7 +118,7 @@ def claimed(**generations: int) -> dict[str, str]:
 def cooperative(
     partitions: int, **claims: tuple[int, tuple[int, ...]]
 ) -> tuple[dict[str, set[int]], dict[int, str]]:
-    """Kafka's own protocol: what each of these is handed, and what is withheld for whom."""
+    """Kafka's own protocol: what each member is handed, and what is withheld for which member."""
     members = tuple(
         subscriber(name, *numbers, generation=g) for name, (g, numbers) in claims.items()
     )
@@ -132,7 +132,7 @@ def subscriber(
     generation: int = -1,
     user_data: bytes | None = None,
 ) -> JoinedMember:
-    """A member of topic t that claims these partitions."""
+    """A member of topic t that claims ``partitions`` of the topic."""
     value = Subscription(
         version=version,
         topics=("t",),

@@ -113,7 +113,7 @@ def generation(number: int, *, owned: tuple[int, ...] = (0,), at_ms: int = 0) ->
 
 
 def replayed(*records: Append) -> Durable:
-    """What a coordinator knows after these."""
+    """What a coordinator knows after the records."""
     durable = Durable()
     for record in records:
         durable.replay(record.key, record.value)

@@ -1,4 +1,5 @@
-"""Fault scenarios 7 to 32 as scenes: who leads and who is a member, and what messages say of it.
+"""Fault scenarios 7 to 32 as scenes: which member leads, which are members, and what messages say
+of it.
 
 **Rules.** A name is its number; titles stand in :mod:`tests.sim.faults.titles`.
 

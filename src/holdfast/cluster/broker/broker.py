@@ -8,12 +8,12 @@ it started, after the controller let it in.
 watches a pipe from this process. Ports are drawn below the range from which the system takes client
 ports, so a node finds its port free again after a restart.
 
-A version before Kafka 3.3 gets a ZooKeeper, one for all nodes, as nearly every cluster of these
-versions has one (:mod:`~holdfast.cluster.broker.properties`).
+A version before Kafka 3.3 gets a ZooKeeper, one for all nodes, as nearly every cluster of such a
+version has one (:mod:`~holdfast.cluster.broker.properties`).
 
 Not obvious: :meth:`Broker.stop` kills the nodes unless the folder is kept, because their data are
 removed anyway; :meth:`Broker.stop_node` stops a node in order. The ZooKeeper ends last: a node that
-stops in order takes its leave of it.
+stops in order signs off there.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Broker:
         self._java = str(find_java().executable)
         self._note = note
         self._class_paths: dict[str, str] = {}
-        self._class_path(settings.kafka)  # what cannot be had is told before a folder is made
+        self._class_path(settings.kafka)  # missing jars are an error before a folder is made
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-broker-"))
         self._nodes: list[Server] = []
         self._zookeeper: Server | None = None
@@ -118,7 +118,7 @@ class Broker:
         Parameters
         ----------
         kafka : str, optional
-            Another version from now on: how a cluster is upgraded, node by node.
+            Another version for the node: how a cluster is upgraded, node by node.
         """
         node = self._node(node_id)
         node.kafka = kafka or node.kafka

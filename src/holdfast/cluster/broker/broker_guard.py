@@ -64,7 +64,7 @@ def _obey(server: subprocess.Popen[bytes], folder: Path) -> None:
         return
     server.kill()
     server.wait()
-    # The parent's other nodes go too; whichever guard is last finds nothing in use any more.
+    # The parent's other nodes go too; whichever guard is last finds nothing in use.
     shutil.rmtree(folder.parent, ignore_errors=True)
 
 

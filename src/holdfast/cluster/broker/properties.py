@@ -1,9 +1,9 @@
-"""What the nodes of a cluster are told: ``server.properties``, the ZooKeeper's file, the logging.
+"""The configuration of a cluster's nodes: ``server.properties``, the ZooKeeper's file, the logging.
 
 **Rules.** All versions of Kafka get the same properties, but for where the metadata live: in the
 brokers themselves since Kafka 3.3, the first release whose KRaft is made for production, and in a
-ZooKeeper before. A property that a version does not know is ignored by it. Logging is that of
-log4j 2 since Kafka 4.0, of log4j 1 before.
+ZooKeeper before. A version ignores a property that it does not know. Logging is that of log4j 2
+since Kafka 4.0, of log4j 1 before.
 """
 
 from __future__ import annotations

@@ -44,22 +44,22 @@ class Server:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The process's name for people."""
         return f"Kafka node {self.node_id}" if self.node_id else "ZooKeeper"
 
     @property
     def config(self) -> Path:
-        """What it is told."""
+        """The file with the server's configuration."""
         return self.folder / "server.properties"
 
     @property
     def log(self) -> Path:
-        """What it says."""
+        """The file with its log."""
         return self.folder / "server.log"
 
     @property
     def logging(self) -> Path:
-        """How it says it."""
+        """The file with the configuration of its logging."""
         return self.folder / "log4j.properties"
 
     def launch(self, command: Sequence[str]) -> None:

@@ -94,7 +94,7 @@ class Certificate:
         Parameters
         ----------
         minor : int64[n_members]
-            Prices of members by this goal alone.
+            Prices of members by the goal of former owners alone.
         move_weight : int
             ``K``: above the number of partitions, and above twice every price of ``minor``.
 

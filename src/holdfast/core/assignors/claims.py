@@ -7,9 +7,9 @@
    is the lowest.
 3. If one member claims the partition in that generation, it owns the partition before the round. If
    several do, no member owns it.
-4. Members that claim the partition in a lower generation are *former owners*, and so are those of
-   a partition that several claim alike. A former owner is preferred where balance, racks and claims
-   kept are equal; it has no right to the partition.
+4. Members that claim the partition in a lower generation are *former owners*. Where several members
+   claim it in the highest generation, they are former owners too. A former owner is preferred where
+   balance, racks and claims kept are equal; it has no right to the partition.
 5. In a cooperative round a partition is withheld if and only if the target gives it to one member
    and another member claims it, under any generation, whether that member subscribes or not. One
    member is exempt: the one that alone claims the partition in its newest generation keeps it,
@@ -78,7 +78,7 @@ class Claims:
     def all_former(self) -> tuple[I32, I32]:
         """Claims of members that may still have a partition's state and have no right to it.
 
-        Those of a lower generation and double ones, as topic-partitions and members, int32[...].
+        Claims of a lower generation and double claims, as topic-partitions and members, int32[...].
         """
         tp = np.concatenate((self.former_tp, self.double_tp)).astype(np.int32)
         return tp, np.concatenate((self.former_member, self.double_member)).astype(np.int32)
@@ -125,7 +125,7 @@ class Claims:
         )
 
     def dropped(self) -> DroppedClaims:
-        """Every claim that does not count, those that the group dropped included."""
+        """Every claim that does not count, including the claims that the group dropped."""
         counts, examples = {}, []
         for reason, tps, members in (
             (STALE, self.former_tp, self.former_member),

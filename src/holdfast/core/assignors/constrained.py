@@ -2,8 +2,8 @@
 
 With N members, P partitions, C_f = floor(P / N) and C_c = ceil(P / N):
 
-1. every member keeps what it owns if that is fewer than C_f (it is *unfilled*), the first C_f if
-   exactly C_f, else the first C_c (it is at *maximum capacity*);
+1. every member keeps all that it owns if that is fewer than C_f (the member is *unfilled*), the
+   first C_f if exactly C_f, else the first C_c (the member is at *maximum capacity*);
 2. *fill*: unfilled members, by id, take unassigned partitions up to C_f;
 3. *steal*: where those run out, each missing one is taken from the next member at maximum capacity;
 4. *distribute*: where some are left, they go one each to members not at maximum capacity, by id.

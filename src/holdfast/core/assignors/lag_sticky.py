@@ -148,7 +148,7 @@ def _cut(claims: Claims, weight: F64, max_moves: int | None) -> I32:
 
 
 def _capped(given: Mask, count: I64, rank: I64, weight: F64, max_moves: int) -> Mask:
-    """Keep only the ``max_moves`` most urgent: those of the members that hold most per weight."""
+    """Keep only the ``max_moves`` most urgent: of the members that hold most per weight."""
     member = row_of(np.append(0, np.cumsum(count)))
     chosen = np.flatnonzero(given)
     height = (count[member[chosen]] - rank[chosen]) / weight[member[chosen]]

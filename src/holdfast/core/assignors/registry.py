@@ -216,7 +216,7 @@ def assign(group: Group, name: str, /, **options: Any) -> Result:
     name : str
         A name of :data:`ASSIGNORS`, or a Java class with this assignor.
     **options
-        Those the assignor declares.
+        Options that the assignor declares.
 
     Raises
     ------

@@ -105,7 +105,7 @@ class Result:
     group : Group
         Input.
     claims : Claims
-        Its claims as the assignor saw them.
+        The group's claims as the assignor saw them.
     target : int32[n_tps]
         Owner wanted for each topic-partition.
     owner : int32[n_tps]

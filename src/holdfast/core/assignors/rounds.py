@@ -1,7 +1,7 @@
 """Cooperative rounds of one group, one after the other, until nothing is withheld.
 
-**Rules.** Between two rounds every member gives up the partitions that it no longer owns. It claims
-the partitions of its assignment, at the next generation. Nothing else changes.
+**Rules.** Between two rounds every member gives up the partitions that are not in its assignment.
+It claims the partitions of its assignment, at the next generation. Nothing else changes.
 
 References: KIP-429: a partition that changes hands is withheld for one round.
 """

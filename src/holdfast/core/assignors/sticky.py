@@ -1,10 +1,10 @@
 """``sticky`` and ``cooperative-sticky``: the best assignment there is, with its proof.
 
 **Rules.** The goals in order: (1) the most balanced loads, (2) the fewest partitions read across
-racks, (3) the most valid claims kept, (4) of what is not kept the most with former owners, which
-may still have its state, (5) each topic spread evenly over its members. What these goals leave open
-is decided by Kafka's own order (:mod:`holdfast.core.assignors.optimal.sticky_equal`),
-never by the order of input.
+racks, (3) the most valid claims kept, (4) of the partitions that are not kept the most with former
+owners, which may still have their state, (5) each topic spread evenly over its members. What these
+goals leave open is decided by Kafka's own order
+(:mod:`holdfast.core.assignors.optimal.sticky_equal`), never by the order of input.
 
 **Strategy.** The files of the family, in the order in which they work:
 
@@ -16,7 +16,7 @@ never by the order of input.
                                      solves the others as a flow, and names the partitions
 ``optimal/flow_even``                the flow without a search: every claim stays (goals 1, 3)
 ``optimal/flow_levels``              else: the most balanced loads (goal 1)
-``optimal/flow_moves``               and the cheapest flow at these loads (goals 2, 3)
+``optimal/flow_moves``               and the cheapest flow at the balanced loads (goals 2, 3)
 ``optimal/sticky_spread``            each topic spread evenly (goal 5)
 ``optimal/former_owners``            cycles of moves that cost nothing else (goal 4)
 ``certificate``                      the prices that prove goals 1 to 4

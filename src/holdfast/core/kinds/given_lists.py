@@ -11,7 +11,7 @@ from holdfast.core.model.partitions import Resource, TopicPartitions
 
 
 def lists_of(role: int, things: Iterable[Resource]) -> list[GivenList]:
-    """Things as lists by their place, sorted."""
+    """The things as one list for each place, sorted by place and number."""
     return [
         (role, place, [number for _, number in of_place])
         for place, of_place in groupby(sorted(things), key=itemgetter(0))
@@ -32,7 +32,7 @@ def given_by_increments(
     Parameters
     ----------
     whole : bool
-        ``assigned`` is everything, and says nothing of what is revoked.
+        True: the member has ``assigned`` alone, and the assignment does not say what was revoked.
     """
     before, gone, new = (
         {(place, number) for place, numbers in listed or () for number in numbers}

@@ -2,7 +2,7 @@
 
 **Rules.** A kind is known by three columns of the table ``generations``: the type of the group at
 its broker, its protocol type, and, for Streams alone, its protocol. Everything that differs between
-kinds is a field of :class:`GroupKind`; nothing else compares these columns with a name.
+kinds is a field of :class:`GroupKind`; nothing else compares the three columns with a name.
 
 References
 ----------
@@ -48,11 +48,11 @@ class Given:
     Parameters
     ----------
     owned : list of GivenList
-        What it has after the round.
+        What the member has after the round.
     n_claimed : int
-        Of it, what it said it kept; -1 where the consumer protocol says that.
+        How many things the member said that it kept; -1 where the consumer protocol says that.
     n_revoked : int
-        What it was asked back; -1 where the protocol does not say.
+        How many things the member was asked to give back; -1 where the protocol does not say.
     delay_ms : int
         A delay that runs; 0 for none.
     config_offset : int
@@ -60,8 +60,8 @@ class Given:
     next_ms : int
         When Streams plans its next rebalance, in ms since 1970, 0 at once; NEVER_MS for never.
     readers : sequence of (str or None)
-        For each list of partitions in the consumer protocol's assignment the task that reads them;
-        None where that cannot be told. Empty where no partitions are read for a task.
+        For each list of partitions in the consumer protocol's assignment the subtopology that reads
+        it; None where the messages do not show which. Empty for kinds without subtopologies.
     """
 
     owned: list[GivenList]
@@ -96,12 +96,12 @@ class EpochRecords:
         The group's epoch, a member, the epoch of the target assignment, a member's target, and what
         a member has now.
     roles : mapping of str to int
-        Fields of ``target`` that list what a member is given, and what the member is to it.
+        Fields of ``target`` that list what a member is given, and the member's role for each field.
     place : str
-        Field of such a list that names the topic, or the subtopology.
+        Field of an element of those lists that names the topic, or the subtopology.
     assigned, pending : str
-        Fields of ``current`` with what a member works on alone, and what it is to give up; empty
-        where many members may work on a partition at once.
+        Fields of ``current`` with what a member works on alone, and what the member is to give up;
+        empty where many members may work on a partition at once.
     topology : RecordType or None
         The record that says which topics a subtopology reads.
     """
@@ -119,7 +119,7 @@ class EpochRecords:
 
     @property
     def types(self) -> tuple[RecordType, ...]:
-        """All its records that the tables are made of."""
+        """The types of the group's records that the tables are made of."""
         records = (self.epoch, self.member, self.target_epoch, self.target, self.current)
         return records if self.topology is None else (*records, self.topology)
 
@@ -131,11 +131,12 @@ class Words:
     Parameters
     ----------
     things : str
-        Many of them.
+        Word for many things.
     thing : str
-        One of them, where a member has none.
+        Word for one thing, in a sentence about a member that has none.
     place, places : str
-        What they are of, one and many; ``places`` is empty for an s at the end.
+        Word for what a thing belongs to, such as a topic: one, and many. ``places`` is empty where
+        an s at the end makes the plural.
     joint : str
         What stands between the place and the number.
     """
@@ -160,7 +161,7 @@ class GroupKind:
     protocol_type : str
         As the tables have it.
     protocol : str or None
-        The one protocol of its groups, where the two others say the same of another kind.
+        The one protocol of its groups, where the two other columns say the same of another kind.
     cooperative : frozenset of str, or None
         Protocols of its classic groups under which members keep working through a rebalance; None
         where the assignor of that name says so.
@@ -173,7 +174,7 @@ class GroupKind:
     lowest : int
         The lowest number that a thing may have.
     words : Words
-        What people call these things.
+        What people call the things that members divide.
     own_assignment : str
         Why no assignor of ours fits; empty where one does.
     no_replay : mapping of str to str
@@ -181,7 +182,8 @@ class GroupKind:
     resource_kind : callable, optional
         Where a replay moves resources in place of partitions: their kind, by place and number.
     imitated_by : str
-        The policy of a replay that does what its own leader does, where that is no policy of ours.
+        The policy of a replay that does what the group's own leader does, where that is no policy
+        of ours.
     tool : str
         Kafka's tool that shows a group; empty where Kafka's tools refuse it.
     read : callable, optional

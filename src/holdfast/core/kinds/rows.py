@@ -1,8 +1,8 @@
 """The kinds of groups, one row each.
 
-**Rules.** A row is all that the pipeline, the report and the commands know of a kind: whoever needs
-to know what a group is asks :func:`kind_of`. A classic group of a protocol type that has no row
-counts as one of plain consumers of whose assignments nothing is read.
+**Rules.** A row is all that the pipeline, the report and the commands know of a kind: code that
+needs to know what a group is asks :func:`kind_of`. A classic group of a protocol type that has no
+row counts as a group of plain consumers, and nothing is read of its assignments.
 
 References
 ----------
@@ -154,7 +154,7 @@ BY_RECORD: Final[Mapping[int, tuple[GroupKind, EpochRecords]]] = MappingProxyTyp
 
 
 def kind_of(group_type: str, protocol_type: str | None, protocol: str | None) -> GroupKind:
-    """The kind of a group, by these columns of one of its generations."""
+    """The kind of a group, by three columns of one row of the table ``generations``."""
     found = [
         kind
         for kind in KINDS

@@ -6,7 +6,7 @@ furthest behind. All other copies are standby tasks. The leader of a group lists
 each partition, by topic and number (``StreamsPartitionAssignor.getActiveTasks``), so the topics
 that a subtopology reads follow from the member's lists, unless the two differ in length.
 
-**Strategy.** Subscriptions are read only where warm-up tasks are to be told: in rounds with a
+**Strategy.** Subscriptions are read only in rounds that may have warm-up tasks: rounds with a
 planned rebalance and copies.
 
 References: KIP-441 (warm-up tasks, probing rebalances).
@@ -48,7 +48,7 @@ def read_streams(subscription: bytes, assignment: bytes) -> Given:
 
 @remembered(1024, largest=4096)
 def _read_assignment(assignment: bytes) -> Given:
-    """Most rounds give most members what they had."""
+    """:func:`read_streams`, remembered: most rounds give most members what they had."""
     message = decode_assignment(assignment)
     tasks = decode_streams_assignment(message.user_data or b"")
     return Given(
@@ -59,7 +59,7 @@ def _read_assignment(assignment: bytes) -> Given:
 
 
 def _readers(partitions: TopicPartitions, active: Sequence[Task]) -> list[str | None]:
-    """The subtopology that reads each list of partitions, where that can be told."""
+    """The subtopology that reads each list of partitions; None where the lists do not show it."""
     by_topic = sorted(
         ((topic, sorted(numbers), at) for at, (topic, numbers) in enumerate(partitions)),
     )
@@ -77,7 +77,7 @@ def _readers(partitions: TopicPartitions, active: Sequence[Task]) -> list[str | 
 
 
 def tell_warm_ups(subscriptions: Sequence[bytes], given: Sequence[Given]) -> Sequence[Given]:
-    """The same with the copies that are to take over named as such."""
+    """``given``, in which the copies that are to take over are named warm-up tasks."""
     if all(one.next_ms == NEVER_MS for one in given):
         return given
     copies = [
@@ -107,7 +107,8 @@ def _warm(
     behind = {member: _offset_sums(subscriptions[member]) for member in holders}
     found: set[Copy] = set()
     seen: Counter[Task] = Counter()
-    # What a member does not say is furthest behind; a copy that is listed twice counts twice.
+    # A task of which a member says no sum is furthest behind; a copy that is listed twice counts
+    # twice.
     for member, task in sorted(copies, key=lambda c: (behind[c[0]].get(c[1], -1), c[0])):
         seen[task] += 1
         if seen[task] <= n_copies[task] - least[task[0]]:

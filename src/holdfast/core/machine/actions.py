@@ -129,7 +129,7 @@ class StopFetching:
 
 @dataclass(frozen=True, slots=True)
 class DropNow:
-    """Stop these at once and drop their records: the member no longer owns them.
+    """Stop ``resources`` at once and drop their records: the member has lost them.
 
     The callback ``LOST`` follows for those of ``lost``. For the others ``REVOKED`` was called or
     follows, or ``ASSIGNED`` was never called.

@@ -28,7 +28,7 @@ def frozen(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def starts(counts: npt.NDArray[Any]) -> I64:
-    """CSR row starts, int64[n + 1], of rows with these counts."""
+    """CSR row starts, int64[n + 1], of rows with ``counts[i]`` values each."""
     start = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=start[1:])
     return start

@@ -17,7 +17,7 @@ LOW_FIDELITY: Final = 0.8
 def agreement_of_counts(left: float, right: float) -> float:
     """How near two counts are: (1 + the smaller) / (1 + the larger).
 
-    The one that is added keeps 0 against 1 from counting like 0 against 1000.
+    Without the 1 that is added, 0 against 1 would count like 0 against 1000.
     """
     return (1 + min(left, right)) / (1 + max(left, right))
 
@@ -59,6 +59,6 @@ def common_subsequence(left: Sequence[Hashable], right: Sequence[Hashable]) -> i
 
 
 def fidelity(agreements: Sequence[float | None]) -> float | None:
-    """The worst of the agreements that there are; None where there is none."""
+    """The lowest of the agreements that are not None; None where all are None."""
     known = [a for a in agreements if a is not None]
     return min(known) if known else None

@@ -133,8 +133,8 @@ class Group:
         ----------
         round_generation : int, optional
             Generation of the round that the group is in. Members learned what they own in an
-            earlier one, so a claim of this or a later generation counts as none, and its member as
-            one without a generation.
+            earlier generation. So a claim of ``round_generation`` or a later one counts as none,
+            and its member as one without a generation.
 
         Raises
         ------
@@ -256,7 +256,7 @@ class Group:
     def without_partitions(self, gone: Mask) -> tuple[Group, I32]:
         """The same group as if some topic-partitions did not exist.
 
-        The others of a topic are numbered anew, from 0 on and in their order.
+        The partitions of a topic that stay are numbered anew, from 0 on and in their order.
 
         Parameters
         ----------
@@ -266,7 +266,7 @@ class Group:
         -------
         group : Group
         kept : int32[...]
-            Its topic-partitions as this group numbers them, ascending.
+            The topic-partitions of the answer as this group numbers them, ascending.
         """
         kept = np.flatnonzero(~gone).astype(np.int32)
         new = np.cumsum(~gone, dtype=np.int64) - 1

@@ -14,7 +14,7 @@ A partition takes some 200 bytes on its way through an assignor; whole clusters 
 
 
 def believed_size(n_said: int, n_seen: int) -> int:
-    """Partitions of a topic, of which somebody says one number and some were seen.
+    """How many partitions to count in a topic, where a message says one number and some were seen.
 
     A partition number comes from a stranger and never decides alone how much is allocated: where
     numbers are sparse, the partitions that were seen are counted instead.

@@ -49,13 +49,13 @@ def needed_moves(load: I64, before: I64, row: I64, n_moved_or_kept: I64) -> I64:
     Parameters
     ----------
     load : int64[n_member_rows]
-        Topic-partitions of each member now.
+        Topic-partitions of each member.
     before : int64[n_member_rows]
-        How many of the partitions that have an owner now the member owned last.
+        How many of the partitions that have an owner in this row the member owned last.
     row : int64[n_member_rows]
         Row of each member, ascending.
     n_moved_or_kept : int64[n_rows]
-        Partitions of the row that have an owner now and had one before.
+        Partitions of the row that have an owner in it and had one before.
 
     Returns
     -------

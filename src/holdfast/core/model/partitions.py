@@ -8,8 +8,8 @@ set of :data:`Resource`   ``{("orders", 0), ...}``          members and checkers
 ``tps``                   ``int32[...]`` of flat indices    leaders and assignors: columns
 ========================  ================================  ======================================
 
-**Rules.** Every conversion between these shapes stands once: between the first two here, from and
-to columns in :mod:`holdfast.core.model.partition_columns`, because messages and members need no
+**Rules.** Every conversion between two shapes stands once: between the first two shapes here, from
+and to columns in :mod:`holdfast.core.model.partition_columns`, because messages and members need no
 NumPy. A function is named after the shape that it returns, as :func:`resources_of` is. A *resource*
 is a partition of a topic, or the same thing in a group that shares something else: (kind, index).
 """
@@ -70,12 +70,12 @@ class _KeptResources:
         self.n_kept = 0
 
     def clear(self) -> None:
-        """Let all go."""
+        """Keep no resource."""
         self.by_topic.clear()
         self.n_kept = 0
 
     def find(self, topic: str, numbers: Sequence[int]) -> list[Resource]:
-        """One object each, kept from now on."""
+        """One object for each number, which is kept from this call on."""
         if self.n_kept + len(numbers) > KEPT:
             self.clear()
         known = self.by_topic.get(topic)
@@ -112,7 +112,7 @@ def grouped(resources: Iterable[Resource]) -> TopicPartitions:
 
 @remembered(1024, largest=SMALL)
 def _grouped(resources: tuple[Resource, ...]) -> TopicPartitions:
-    """Most members report the same partitions in every round, so this was mostly done before."""
+    """:func:`grouped`, remembered: most members report the same partitions in every round."""
     return tuple(
         (topic, tuple(number for _, number in entries))
         for topic, entries in groupby(resources, key=itemgetter(0))

@@ -42,14 +42,14 @@ class DroppedClaims:
     counts : mapping of str to int
         Claims dropped by reason, reasons without any left out.
     examples : tuple
-        Up to 100 of them as ``(reason, member id, topic, partition)``.
+        Up to 100 dropped claims, each as ``(reason, member id, topic, partition)``.
     """
 
     counts: Mapping[str, int] = field(default_factory=dict)
     examples: tuple[tuple[str, str, str, int], ...] = ()
 
     def __add__(self, other: DroppedClaims) -> DroppedClaims:
-        """Both together."""
+        """The counts and the examples of both together."""
         return DroppedClaims(
             counts=dict(Counter(self.counts) + Counter(other.counts)),
             examples=(self.examples + other.examples)[:MAX_EXAMPLES],

@@ -51,7 +51,7 @@ def read_snapshot(snapshot: object, most_partitions: int = MOST_PARTITIONS) -> S
     Parameters
     ----------
     most_partitions : int
-        Topic-partitions that it may have in all: a few bytes of JSON can name any number.
+        Topic-partitions that the snapshot may have in all: a few bytes of JSON can name any number.
 
     Raises
     ------

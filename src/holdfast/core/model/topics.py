@@ -28,7 +28,7 @@ NO_RACK = -1
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Topics:
-    """Topics of a cluster, or those a group may read.
+    """Topics of a cluster, or the topics that a group may read.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class Topics:
         return (np.repeat(self.start[chosen], counts) + within(counts)).astype(np.int32)
 
     def only(self, tps: I32) -> Topics:
-        """The same topics with these topic-partitions (ascending) alone, numbered anew."""
+        """The same topics with no topic-partitions but ``tps`` (ascending), numbered anew."""
         counts = np.bincount(self.topic_of[tps], minlength=self.n_topics)
         fewer = replace(
             self, n_partitions=frozen(counts.astype(np.int32)), start=frozen(starts(counts))

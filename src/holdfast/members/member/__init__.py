@@ -5,8 +5,8 @@ the machine on its own thread, with ``mailbox`` as its queue, and ``errands`` ar
 application's thread does for it. ``link`` sends the machine's requests and returns the answers;
 ``offsets`` is what a commit says, ``group_metadata`` what the producer of a transaction takes.
 ``parts`` opens and closes all of it, and ``metadata_watch`` keeps partition counts up to date.
-``closing`` says who ends a member and when, ``end_signals`` what SIGTERM and SIGINT do.
+``closing`` decides which call ends a member and when, ``end_signals`` what SIGTERM and SIGINT do.
 ``readiness`` keeps the file for a probe. ``metrics`` counts, ``member_log`` logs,
-``missing_topics`` tells which topics a leader leaves out. ``broker_lags`` and ``lag_source`` ask
-for lags.
+``missing_topics`` warns of the topics that a leader leaves out. ``broker_lags`` and ``lag_source``
+ask for lags.
 """

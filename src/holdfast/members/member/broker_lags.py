@@ -69,7 +69,7 @@ class BrokerLags:
         return made
 
     def __call__(self, partitions: Mapping[str, int]) -> Lags:
-        """Messages behind of every partition of these topics; 0 for one without a leader.
+        """Messages behind of each of ``partitions``; 0 for a partition without a leader.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Who ends a consumer or a worker, and when: from a handler, from another thread, or twice.
+"""Which call ends a consumer or a worker, and when: in a handler, on another thread, or twice.
 
 **Rules.** The first call of :meth:`Closing.close` ends it, any other waits until it has ended. A
 close inside one of the application's own calls, from a signal handler that interrupted it or from a
@@ -6,9 +6,9 @@ callback, happens when that call comes out. A close beside a call on another thr
 long as its time-out allows. Nothing here takes a lock that the interrupted thread may hold. A close
 that an exception has interrupted goes on, and so does the next close of the same thread.
 
-**Strategy.** Appending to a list and taking from it are atomic, so no lock is needed; who waits
-looks again every hundredth of a second. A call is noted in a ``try`` of its own: in a context
-manager an exception of a signal's handler may come before that ``try`` begins.
+**Strategy.** Appending to a list and taking from it are atomic, so no lock is needed; a waiting
+thread looks again every hundredth of a second. A call is noted in a ``try`` of its own: in a
+context manager an exception of a signal's handler may come before that ``try`` begins.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """SIGTERM and SIGINT while a consumer or a worker runs in a ``with`` block.
 
-**Rules.** Only what nobody else handles is handled, and only in the main thread: a program or a
-framework with a handler of its own keeps it. The first signal ends a consumer's loop at its next
-poll, so the batch in hand is finished and committed; it ends a worker's block at once, because the
-work is done in callbacks. A second signal raises at once, wherever the program is. SIGTERM raises
-``SystemExit(143)``, SIGINT ``KeyboardInterrupt`` (130): the block then hands over and leaves.
+**Rules.** Only a signal without another handler is handled, and only in the main thread: a program
+or a framework with a handler of its own keeps it. The first signal ends a consumer's loop at its
+next poll, so the batch in hand is finished and committed; it ends a worker's block at once, because
+the work is done in callbacks. A second signal raises at once, wherever the program is. SIGTERM
+raises ``SystemExit(143)``, SIGINT ``KeyboardInterrupt`` (130): the block then hands over and
+leaves.
 
 **Strategy.** One handler serves all members of the process; the last one that goes puts the old
 handlers back.
@@ -75,7 +76,7 @@ def _is_main() -> bool:
 
 
 def _exit_of(number: signal.Signals) -> BaseException:
-    """The exception that ends a program as this signal does."""
+    """The exception that ends a program as the signal does."""
     return KeyboardInterrupt() if number is signal.SIGINT else SystemExit(128 + number)
 
 

@@ -23,11 +23,11 @@ from holdfast.members.member.mailbox import Mailbox
 
 
 def _nobody(_: BaseException | None) -> None:
-    """Nobody waits."""
+    """An answer for which no thread waits."""
 
 
 class Errand:
-    """One piece of work, and who waits for its end.
+    """One piece of work, and what takes its answer.
 
     Parameters
     ----------

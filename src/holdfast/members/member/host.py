@@ -47,13 +47,13 @@ class Duties(Protocol):
     """The application's side of a member, which the host calls on its thread."""
 
     def hold_back(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
-        """Hand nothing more of these out; call ``drained`` when nothing of them is in flight."""
+        """Hand out no more of ``resources``; call ``drained`` when nothing is in flight."""
 
     def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
-        """Stop these at once: the member no longer owns them. ``LOST`` is called for ``lost``."""
+        """Stop ``resources`` at once: the member lost them. ``LOST`` is called for ``lost``."""
 
     def take_over(self, resources: tuple[Resource, ...], term: int) -> None:
-        """Begin with these, in a term of ownership with this number."""
+        """Begin with ``resources``, in the term of ownership with the number ``term``."""
 
     def call(
         self,
@@ -64,7 +64,7 @@ class Duties(Protocol):
         """Call the listener; ``done`` takes the text of its error, or None."""
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
-        """Commit what is processed of these; ``done`` takes an error code, -1 for no answer."""
+        """Commit what is processed of the resources; ``done`` takes a code, -1 for no answer."""
 
     def settle(self, action: actions.JoinCompleted) -> None:
         """Note that a round is over."""
@@ -145,7 +145,7 @@ class MemberHost:
     def start(self, link: GroupLink) -> None:
         """Begin; requests go through ``link``, whose answers come to :meth:`post`.
 
-        The machine joins once it is told :class:`~holdfast.core.machine.events.Started`.
+        The machine joins after the event :class:`~holdfast.core.machine.events.Started`.
         """
         self._link = link
         if self._thread.ident is None:  # else an earlier call was interrupted behind this
@@ -162,7 +162,7 @@ class MemberHost:
         self.post(events.Polled())
 
     def note_refused(self, generation: int, code: int) -> None:
-        """A commit of this generation was refused with this code."""
+        """A commit of ``generation`` was refused with ``code``."""
         self.post(events.CommitRefused(generation, code))
 
     def rejoin(self, reason: str) -> None:
@@ -182,16 +182,16 @@ class MemberHost:
         return reached.wait(timeout_s)
 
     def after(self, work: Callable[[], object]) -> None:
-        """Have this done on the member's thread once all events posted so far are done.
+        """Have ``work`` done on the member's thread once all events posted so far are done.
 
-        After the end of that thread it is done at once.
+        After the end of that thread the work is done at once.
         """
         self._events.put(_Work(work))
         if self._has_ended:
             self._finish_work()
 
     def _finish_work(self) -> None:
-        """Do what :meth:`after` was asked for and what nobody else does any more."""
+        """Do the work that was given to :meth:`after` and is left at the thread's end."""
         while self._events.items:
             with suppress(IndexError):  # another thread does the same
                 left = self._events.items.popleft()

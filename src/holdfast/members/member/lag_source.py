@@ -50,7 +50,7 @@ class AskedInTime:
         self._asked: concurrent.futures.Future[Lags] | None = None
 
     def __call__(self, partitions: Mapping[str, int]) -> Lags:
-        """Lags of these topics from the source, or 0 everywhere if it gives none."""
+        """Lags of ``partitions`` from the source, or 0 everywhere if the source gives none."""
         try:
             return self._checked(self._ask(partitions), partitions)
         except Exception as error:  # whatever the source does, the round goes on

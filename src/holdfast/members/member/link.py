@@ -198,7 +198,7 @@ class GroupLink:
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetToCommit], who: Identity
     ) -> concurrent.futures.Future[int]:
-        """Commit with exactly this identity.
+        """Commit with exactly the identity given.
 
         Returns
         -------

@@ -82,7 +82,7 @@ class Flag:
         self._gate.acquire()
 
     def set(self) -> None:
-        """Set it, and wake who waits."""
+        """Set the flag, and wake every waiting thread."""
         self._is_set = True
         self._open()
 

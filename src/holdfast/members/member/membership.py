@@ -4,11 +4,10 @@
 ``partition.assignment.strategy`` lists assignors and protocols of designs. Every entry of the list
 is offered to the group, in order, so each step of KIP-726's two bounces can be configured. Under
 the policy of a design one assignor alone computes targets. A policy and a list that contradict each
-other are refused. A topic that cannot be described costs its
-subscribers that topic for the round, and nobody anything else. A leader that cannot ask for topics
-or plan at all lets every member keep what it claims. If a lag source is slow or broken, the leader
-plans by counts (the fall-back of KAFKA-5337): no round waits for lags longer than
-``holdfast.lag.timeout.ms``.
+other are refused. A topic that cannot be described is left out of the round, and costs nothing
+else. A leader that cannot ask for topics or plan at all lets every member keep what it claims. If a
+lag source is slow or broken, the leader plans by counts (the fall-back of KAFKA-5337): no round
+waits for lags longer than ``holdfast.lag.timeout.ms``.
 
 References
 ----------
@@ -182,11 +181,12 @@ class Leadership:
     assignors : sequence of Assignor
         The member's own.
     count_partitions : callable
-        Partition counts of these topics, as of now, and why others have none.
+        Takes topics; returns their present partition counts, and why others have none.
     lag_source : callable, optional
         Called if the assignor uses lags.
     find_racks : callable, optional
-        Racks with a replica of each partition of these topics; asked when a member has a rack.
+        Takes topics; returns the racks with a replica of each of their partitions. Called when a
+        member has a rack.
     log : MemberLog, optional
         The member's.
     """
@@ -250,7 +250,7 @@ class Leadership:
 
 
 def _fitting(found: Racks, counts: Mapping[str, int]) -> Racks:
-    """Racks of exactly these partitions: a topic may have grown between two questions."""
+    """Racks of exactly the partitions counted: a topic may have grown between two questions."""
     return {
         topic: [found[topic][p] if p < len(found.get(topic, ())) else () for p in range(count)]
         for topic, count in counts.items()

@@ -52,7 +52,7 @@ class MetadataWatch:
         self._every_s: float = settings["metadata.max.age.ms"] / 1000
         self._again_s: float = settings["retry.backoff.max.ms"] / 1000
         self._lock = threading.Lock()
-        self._counts: Mapping[str, int] = {}  # as last told
+        self._counts: Mapping[str, int] = {}  # as the machine last got them
         self._topics: frozenset[str] = frozenset()
         self._others: frozenset[str] = frozenset()
         self._pattern: Matches | None = None
@@ -63,7 +63,7 @@ class MetadataWatch:
         self._thread = threading.Thread(target=self._run, name="holdfast-metadata", daemon=True)
 
     def subscribe(self, topics: tuple[str, ...], pattern: Matches | None) -> None:
-        """Watch these topics, or those that match."""
+        """Watch ``topics``, or the topics that match ``pattern``."""
         with self._lock:
             self._topics, self._pattern = frozenset(topics), pattern
             if pattern is None:
@@ -74,7 +74,7 @@ class MetadataWatch:
 
     @property
     def subscribed(self) -> tuple[str, ...]:
-        """Topics that the machine was told to subscribe to."""
+        """Topics of the last subscription that the machine got."""
         return self._subscribed or ()
 
     def look_soon(self) -> None:
@@ -82,7 +82,7 @@ class MetadataWatch:
         self._wake.set()
 
     def look(self, topics: frozenset[str]) -> FoundTopics:
-        """Count partitions now, for a leader whose members subscribe to these; watch them on."""
+        """Count partitions of a leader's ``topics`` now, and go on watching them."""
         with self._lock:
             self._others = topics
         try:
@@ -112,13 +112,13 @@ class MetadataWatch:
         self._post(events.MetadataChanged(told))
 
     def _tell(self, topics: tuple[str, ...]) -> None:
-        """Tell the machine of a new subscription, and to join with the first; holds the lock."""
+        """Give the machine a new subscription; with the first one it joins. Holds the lock."""
         if topics == self._subscribed:
             return
         self._post(events.SubscriptionChanged(topics))
         if self._subscribed is None:
             self._post(events.Started())
-        self._subscribed = topics  # last: after an exception it is told again
+        self._subscribed = topics  # last: after an exception the machine gets it again
 
     def _run(self) -> None:
         while not self._ended.is_set():

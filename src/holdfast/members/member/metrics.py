@@ -19,8 +19,8 @@ from typing import Any
 class MemberMetrics:
     """One member's numbers at one moment.
 
-    ``last_rebalance_seconds_ago`` is -1 before the first round. ``missing_topics`` are those of the
-    subscription that do not exist; Prometheus gets their number.
+    ``last_rebalance_seconds_ago`` is -1 before the first round. ``missing_topics`` are the topics
+    of the subscription that do not exist; Prometheus gets their number.
     """
 
     group: str

@@ -1,9 +1,10 @@
-"""The topics that a leader leaves out of its rounds, told with the members that ask for them.
+"""Warnings about topics that a leader leaves out of its rounds, with the members that ask for them.
 
-**Rules.** A topic costs nobody but its own subscribers anything. It is told once, and again when
-the reason or the members change. A topic that does not exist, and that the leader subscribes to, is
-left to the leader's own look at its topics, which names the nearest one that does. A round says at
-most :data:`MOST_TOLD` lines, so that one member with ten thousand names does not fill a log.
+**Rules.** A topic that is left out costs its own subscribers alone. A topic is logged once, and
+again when the reason or the members change. A topic that does not exist, and that the leader
+subscribes to, is left to the leader's own look at its topics, which names the nearest one that
+does. A round says at most :data:`MOST_TOLD` lines, so that one member with ten thousand names does
+not fill a log.
 
 References: KIP-429, "Consumer leader"; Kafka's ConsumerCoordinator, ``onLeaderElected``.
 """
@@ -47,14 +48,14 @@ class MissingTopics:
     def tell(
         self, refused: Mapping[str, int], members: Sequence[JoinedMember], leader: str
     ) -> None:
-        """Tell what is new about topics that are left out.
+        """Log what is new about topics that are left out.
 
         Parameters
         ----------
         refused : mapping of str to int
             Kafka's error code of every topic that is left out of this round.
         members : sequence of JoinedMember
-            Those of the round.
+            The members of the round.
         leader : str
             The member id of this leader.
         """
@@ -86,7 +87,7 @@ class MissingTopics:
 
 
 def _shown(name: str) -> str:
-    """A name from another member, quoted, and no longer than a topic's name may be."""
+    """A name from another member, quoted, and cut to the length that a topic's name may have."""
     return repr(name) if len(name) <= _LONGEST else f"{name[:_LONGEST]!r}..."
 
 

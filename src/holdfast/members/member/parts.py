@@ -118,12 +118,12 @@ class MemberParts:
         self._watch.subscribe(topics, pattern)
 
     def look_again(self) -> None:
-        """Ask for the partition counts now: somebody has seen them change."""
+        """Ask for the partition counts at once, because they were seen to change."""
         self._watch.look_soon()
 
     @property
     def subscribed(self) -> tuple[str, ...]:
-        """Topics of the subscription; for a pattern, those that match."""
+        """Topics of the subscription; for a pattern, the topics that match."""
         return self._watch.subscribed
 
     @property

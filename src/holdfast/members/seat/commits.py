@@ -2,8 +2,9 @@
 
 **Rules.**
 
-- A commit goes with the identity that the member has when it is sent, and only with what it owns
-  then, in the term in which it was handed out (:mod:`holdfast.members.seat.progress`).
+- A commit goes with the identity that the member has when the commit is sent, and only with what
+  the member owns then, in the term in which it was handed out
+  (:mod:`holdfast.members.seat.progress`).
 - While the coordinator is away or moves, or a round overtakes the commit, it is sent again until
   its time is over (:func:`holdfast.core.machine.codes.commits_again`). Each attempt is checked
   anew, and leaves out the partitions of a later commit: a commit never goes back.
@@ -11,11 +12,10 @@
 - The member hears of a refusal before the caller does, so a loss has happened when the error comes.
 
 **Strategy.** A commit is a future. Its first attempt is sent by the caller, later ones by the IO
-thread, which also takes the answers. Who sends holds :attr:`Commits.order`, so requests go out in
-the order in which they were decided; inside it
-:class:`~holdfast.members.seat.progress.PartitionProgress` takes its own lock. Nobody waits for
-anything inside either, and nothing is answered there: who hears of an answer may be the
-application.
+thread, which also takes the answers. The sending thread holds the lock :attr:`Commits.order`, so
+requests go out in the order in which they were decided; inside it
+:class:`~holdfast.members.seat.progress.PartitionProgress` takes its own lock. No thread waits
+inside either lock, and nothing is answered there, because the application may hear the answer.
 
 References: KIP-429; Kafka's ConsumerCoordinator, ``commitOffsetsSync``.
 """
@@ -64,7 +64,7 @@ class _SentCommit:
     """One commit, through all its attempts."""
 
     offsets: Offsets
-    terms: Mapping[Resource, int]  # in which these were handed out
+    terms: Mapping[Resource, int]  # in which the records were handed out
     asked: CommitAsker
     deadline: float
     done: Future[None] = field(default_factory=Future)
@@ -101,7 +101,7 @@ class Commits:
         self._begins = begins
         self._heard_of_last = heard_of_last
         self.order = threading.RLock()
-        self._newest: dict[Resource, _SentCommit | None] = {}  # the last one that has the partition
+        self._newest: dict[Resource, _SentCommit | None] = {}  # last commit of the partition
         self._open: set[Future[None]] = set()
 
     @property
@@ -154,7 +154,7 @@ class Commits:
         return commit.done
 
     def _checked(self, commit: _SentCommit, offsets: Offsets) -> Standing:
-        """The member's standing, in which these may be committed."""
+        """The member's standing, in which ``offsets`` may be committed."""
         host = self._parts.host
         if host.failure is not None:
             raise host.failure
@@ -173,11 +173,11 @@ class Commits:
         return standing
 
     def loss(self, partitions: Collection[Resource] | None = None) -> RemoteProtocolError | None:
-        """The error that tells of records (of these) which were lost uncommitted, if any."""
+        """The error about records (of ``partitions``) that were lost uncommitted, if any."""
         return loss_of(self._progress.raise_untold(partitions), self._progress)
 
     def _send(self, commit: _SentCommit, standing: Standing) -> Callable[[], None]:
-        """Send it; return what hears the answer, to be called outside :attr:`order`."""
+        """Send a commit; return what hears the answer, to be called outside :attr:`order`."""
         offsets = {
             tp: at
             for tp, at in commit.offsets.items()
@@ -293,7 +293,7 @@ def loss_of(
 ) -> RemoteProtocolError | None:
     """The error of a commit of records that were handed out before a loss, None for no record.
 
-    A member that gave them up at a deadline is a member still, of a newer generation.
+    A member that gave the partitions up at a deadline is still a member, of a newer generation.
     """
     if not refused:
         return None
@@ -310,7 +310,7 @@ def loss_of(
 
 
 def not_committed(code: int) -> HoldfastError:
-    """The error of a commit that was answered with this code, -1 for no answer."""
+    """The error of a commit that was answered with ``code``, -1 for no answer."""
     if code < 0:
         return AdapterError("the commit was not answered in time: it may be done, or not")
     return RemoteProtocolError(f"the commit was refused: {describe(code)}", error_code=code)

@@ -1,6 +1,6 @@
 """What a client does for the seat of its member, and what its programs expect.
 
-**Rules.** The seat decides; the hands do. Hands hold nothing back, begin, drop or tell by
+**Rules.** The seat decides; the hands do. Hands never hold back, begin, drop or run a callback by
 themselves. Unless a method says otherwise, it is called where the client works: on the thread of
 the application's calls, or on its event loop.
 
@@ -38,7 +38,7 @@ class Wishes:
         Callbacks come also when the application itself leaves.
     tells_whole : bool
         The listener was written for eager rebalances. In a cooperative round that changes anything
-        it is told of a revocation, maybe of nothing, and then of the whole assignment.
+        it is called with a revocation, maybe of nothing, and then with the whole assignment.
     """
 
     hears_nothing_new: bool
@@ -67,7 +67,7 @@ class Callback(Once):
         callback(*arguments)
 
     def in_order(self) -> list[Resource]:
-        """Its partitions, sorted."""
+        """The partitions of the callback, sorted."""
         return sorted(self.resources)
 
 
@@ -75,22 +75,22 @@ class Fetching(Protocol):
     """What every client does for its seat."""
 
     def hold_back(self, partitions: Collection[Resource]) -> None:
-        """Hand out no more records of these; their positions can still be read."""
+        """Hand out no more records of ``partitions``; their positions can still be read."""
 
     def drop(self, partitions: Collection[Resource]) -> None:
-        """Fetch these no more, and forget everything about them."""
+        """Stop fetching ``partitions``, and forget everything about them."""
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
-        """After what was handed out of these; one without a position is missing."""
+        """The positions after what was handed out; a partition without a position is missing."""
 
     def processed(self, positions: Offsets, in_hand: Offsets) -> Offsets:
         """What a commit commits, where the application holds records from ``in_hand`` on."""
 
     def hears(self, call: ListenerCall) -> bool:
-        """Whether the application has a callback for this.
+        """Whether the application has a callback for ``call``.
 
-        A loss is told as a revocation to one that has no callback of its own for losses. Safe from
-        any thread.
+        An application without a callback of its own for losses hears a loss as a revocation. Safe
+        from any thread.
         """
 
 
@@ -98,7 +98,7 @@ class Hands(Fetching, Protocol):
     """One client's, which works on the thread of the application's calls."""
 
     def hide(self, partitions: Collection[Resource]) -> None:
-        """Hand out no more records of these, which are lost; called on the member's thread."""
+        """Hand out no more records of ``partitions``, which are lost; on the member's thread."""
 
     def firsts(self, held: Any) -> Offsets:
         """The first record of each partition in what a call has handed out; from any thread."""

@@ -2,8 +2,9 @@
 
 **Rules.** The next call finds it processed. Until then the deadline of a hand-over may pass, and
 the member commits on a thread of its own what the application has asked past: the client's
-positions, without what is in the hand. While the application is inside a call nobody else can say
-how far it has come, so nothing is read then, and what was read while a call began does not count.
+positions, without what is in the hand. While the application is inside a call no other thread can
+say how far it has come, so nothing is read then, and what was read while a call began does not
+count.
 
 **Strategy.** One attribute is written when a call begins and when it ends. It holds what was handed
 out as it is: no record is looked at on its way.

@@ -4,13 +4,14 @@
 call, and errands are done in order. What was handed out before that call is processed when the call
 begins, so nothing is in flight then. A loss alone does not wait: what is lost is hidden at once.
 
-A hand-over does not wait for an application that is away and has nothing of it in its hand, nor for
-a callback that it does not have: its next call finds the errand, before it hands anything out. At
-the deadline of a hand-over the application may be away still. What it has in its hand is not
-committed then. Positions are read on a thread of their own, which may wait for the client.
+A hand-over does not wait for an application that is away and has no record of its partitions in its
+hand, nor for a callback that the application does not have: the application's next call finds the
+errand, before it hands anything out. At the deadline of a hand-over the application may be away
+still. What it has in its hand is not committed then. Positions are read on a thread of their own,
+which may wait for the client.
 
 **Strategy.** An errand that is interrupted by an exception of a signal's handler is done again
-(:mod:`holdfast.members.member.errands`): each of them may be begun twice.
+(:mod:`holdfast.members.member.errands`): each errand may be begun twice.
 
 References: KIP-429 (callbacks), KIP-62.
 """
@@ -79,11 +80,11 @@ class InPoll(Seat):
         self.note_processed(self.unprocessed)
 
     def come_in(self) -> BaseException | None:
-        """The application is back: do what waits for it; return what a callback raised.
+        """The application is back: do the errands that wait; return what a callback raised.
 
         A hand-over is several errands, one after the other, and the member's thread asks for each
         when the one before is done. If the application got records first, the hand-over and its
-        next owners would wait until these are processed as well.
+        next owners would wait until the new records are processed as well.
         """
         self.note_polled()
         self.progress.come_back()
@@ -126,8 +127,8 @@ class InPoll(Seat):
 
     def _hold_back(self, resources: Collection[Resource]) -> None:
         self.note()
-        # The application's commits that are on their way come first, for a moment: the member
-        # joins without these partitions, and what comes later is refused.
+        # The application's commits that are on their way come first, for a moment: the member joins
+        # without its partitions, and a later commit is refused.
         self.commits.wait_for_open(_OPEN_COMMITS_S)
         self.hands.hold_back(resources)
         self._held_back.update(resources)
@@ -153,7 +154,7 @@ class InPoll(Seat):
     # The member's thread: see holdfast.members.member.host.Duties
 
     def hold_back(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
-        """Have these held back by the application's next call, which finds them processed."""
+        """Let the application's next call hold ``resources`` back; it finds them processed."""
         held = self.in_hand.last
         self.errands.put(Errand(partial(self._hold_back, resources), lambda _: drained()))
         if held is None or self.hands.firsts(held).keys() & set(resources):
@@ -162,7 +163,7 @@ class InPoll(Seat):
             drained()
 
     def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
-        """Hide these at once; what a callback tells of is dropped after it."""
+        """Hide ``resources`` at once; those with a callback are dropped after the callback."""
         self.progress.lose(resources, told=lost)
         self.hands.hide(resources)
         untold = [tp for tp in resources if tp not in set(lost)]

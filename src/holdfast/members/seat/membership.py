@@ -2,7 +2,7 @@
 
 **Rules.** The member joins in the background. Its connections open on a thread of their own, or in
 the call of an application that wants to hear at once that no broker answers. What is subscribed to
-before the member is there, it joins with. A membership that has ended opens nothing more.
+before the member is there, it joins with. A membership that has ended opens nothing.
 
 References: Incremental Cooperative Rebalancing, "join group in the background thread".
 """
@@ -104,7 +104,7 @@ class Membership:
         return self._opening is not None and self._opening.take(seconds) is not None
 
     def log_in_as(self, username: str, password: str) -> None:
-        """Log in with these from the next connection on."""
+        """Log in as ``username`` from the next connection on."""
         with self._lock:
             self.settings = self.settings.with_login(username, password)
             opening = self._opening
@@ -142,7 +142,7 @@ class Membership:
             self.parts.host.leave(returns=returns)
 
     def is_over(self) -> bool:
-        """Whether it has left, failed, or never was a member."""
+        """Whether the member has left, has failed, or never was a member."""
         return self.is_leaving and (self.parts is None or self.parts.host.over.is_set())
 
     def close(self) -> None:

@@ -2,10 +2,10 @@
 
 **Rules.** The member's thread never waits for the loop, and the loop never for the member: every
 duty is a job of the loop, done in the order in which the member asked. A hand-over with automatic
-commits waits until the application has asked past what it holds of these partitions. A loss takes
-effect before its callback, which may take as long as it likes: what is lost is hidden at once. A
-callback is a task, answered however it ends: the application may cancel every task there is. A loop
-that is closed does its jobs by not doing them: nothing of them was handed out.
+commits waits until the application has asked past what it holds of the hand-over's partitions. A
+loss takes effect before its callback, which may take as long as it likes: what is lost is hidden at
+once. A callback is a task, answered however it ends: the application may cancel every task there
+is. A loop that is closed does its jobs by not doing them: nothing of them was handed out.
 
 **Strategy.** An exception of a signal's handler may come into a job and end the loop's run. The job
 is done again when the loop goes on (:mod:`holdfast.members.member.errands`), so each may be begun
@@ -43,10 +43,10 @@ class LoopHands(Fetching, Protocol):
     """One client's, which works on an event loop."""
 
     def hide(self, partitions: Collection[Resource]) -> None:
-        """Hand out no more records of these, which are lost; nobody asks for them again."""
+        """Hand out no more records of ``partitions``, which are lost and not asked for again."""
 
     def assigned(self, partitions: Collection[Resource]) -> None:
-        """Begin to fetch these, which were assigned, maybe none. Their callback begins next."""
+        """Begin to fetch ``partitions``, maybe none. The callback of the assignment begins next."""
 
     async def tell(self, callback: Callback) -> None:
         """Run a callback of the application, if there is one; what it raises is not raised."""
@@ -110,7 +110,7 @@ class OnLoop(Seat):
         self.note_processed({tp: OffsetToCommit(at) for tp, at in self.in_flight.items()})
 
     def come_in(self, partitions: Collection[Resource] = ()) -> None:
-        """The application asks for more: what it has of these is processed, or all for none given.
+        """The application asks for more: what it has of ``partitions`` (none: of all) is processed.
 
         An application that asks for single partitions may still work on the others.
         """
@@ -123,14 +123,15 @@ class OnLoop(Seat):
             self._check_drains()
 
     def go_on_elsewhere(self, partitions: Collection[Resource]) -> None:
-        """The application does not wait for what comes after its records of these."""
+        """The application does not wait for what comes after its records of ``partitions``."""
         for tp in partitions:
             self.in_flight.pop(tp, None)
 
     def finish_others(self, topics: Collection[str]) -> None:
-        """Count as processed what was handed out of topics that are not subscribed to any more.
+        """Count as processed what was handed out of topics that are not in ``topics``.
 
-        An application that asks for single partitions does not ask for those again.
+        An application that asks for single partitions never asks again for the partitions of a
+        topic that is not subscribed to.
         """
         self.go_on_elsewhere([tp for tp in self.in_flight if tp[0] not in topics])
         self._check_drains()
@@ -154,7 +155,7 @@ class OnLoop(Seat):
             await asyncio.sleep(_LOOK_S)
 
     def stop_callbacks(self) -> None:
-        """Cancel the callbacks that run: nobody waits for them any more."""
+        """Cancel the callbacks that run; their member is closed and does not wait."""
         for told in self._told:
             if told.task is not None:
                 told.task.cancel()
@@ -197,7 +198,7 @@ class OnLoop(Seat):
         work: Callable[[], None],
         answer: Callable[[BaseException | None], None] = lambda _: None,
     ) -> bool:
-        """Have this done on the loop; False if the loop is closed."""
+        """Have a job done on the loop; False if the loop is closed."""
         self._jobs.put(Errand(work, answer))
         try:
             self._loop.call_soon_threadsafe(self.look)
@@ -228,7 +229,7 @@ class OnLoop(Seat):
         self.hands.hide(resources)
 
     def _call(self, told: _Told) -> None:
-        """Begin a callback, before those who wait for the assignment hear of it."""
+        """Begin a callback, before calls that wait for the assignment learn it."""
         callback = told.callback
         is_assigned = callback.call is ListenerCall.ASSIGNED
         if told.task is None:
@@ -254,7 +255,7 @@ class OnLoop(Seat):
     # Callbacks
 
     def is_news(self, resources: Collection[Resource]) -> bool:
-        """Whether the application hears of this assignment: it may change nothing."""
+        """Whether the application hears of an assignment, which may change nothing."""
         return super().is_news(resources) or self._has_taken
 
     async def _run(self, told: _Told, *, is_news: bool) -> None:
@@ -283,13 +284,13 @@ class OnLoop(Seat):
     # The member's thread: see holdfast.members.member.host.Duties
 
     def hold_back(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
-        """Have these held back; drained once the application has asked past what it has."""
+        """Have ``resources`` held back; drained once the application has asked past what it has."""
         drain = _Drain(resources=frozenset(resources), drained=drained)
         if not self._later(partial(self._hold_back, drain)):
             drained()
 
     def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
-        """Have these hidden; from now on nothing that was handed out of them is committed."""
+        """Have ``resources`` hidden; nothing handed out of them is committed afterwards."""
         self.progress.lose(resources, told=lost)
         self._later(partial(self._hide, resources))
 

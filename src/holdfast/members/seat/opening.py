@@ -1,8 +1,8 @@
 """Opens a member's parts on a thread of their own: the application waits for no broker.
 
-**Rules.** A broker that is away is asked again until it answers or nobody wants it any more. Any
-other error is final, and the application's next call raises it. What has been opened is taken once;
-what nobody takes is closed.
+**Rules.** A broker that is away is asked again until it answers or the opening is closed. Any other
+error is final, and the application's next call raises it. Parts that have been opened are taken
+once; parts that are not taken are closed.
 
 **Strategy.** Between two attempts the thread holds no reference to the consumer, so one that is
 forgotten can be collected.
@@ -128,7 +128,7 @@ class Opening(Generic[_P]):
         return self._parts
 
     def close(self) -> None:
-        """Nobody wants it any more."""
+        """Open nothing, and close what was opened and not taken."""
         self._ended.set()
         with self._lock:
             parts, connections = self._parts, self.connections

@@ -2,10 +2,10 @@
 
 **Rules.** What was handed out in a term of a partition is committed in that term only
 (:mod:`holdfast.core.machine.member.holdings`). An offset that the application names itself carries
-no term, so these rules stand in:
+no term, so three rules stand in:
 
-- Between a loss and the next poll, or the callback that tells of it where there is one, the
-  application holds records from before the loss. All its offsets of the partition are refused.
+- Between a loss and the next poll, or the callback of the loss where there is one, the application
+  holds records from before the loss. All its offsets of the partition are refused.
 - Later, offsets of a partition that had an earlier term are accepted from where the present term
   began up to where it has come. Before the present term has handed anything out, they are accepted
   in ``on_partitions_assigned`` alone, where the application decides where the term begins.
@@ -15,9 +15,9 @@ Example: offsets 107 to 306 of ``t-0`` are handed out, ``t-0`` is lost, another 
 ``t-0`` comes back and starts at 307. A commit of 207 is refused, although this member owns ``t-0``
 again. A commit of 308 is refused until record 307 was handed out.
 
-A loss that took records which were not committed is *untold* until a callback has told of it. Where
-no such callback comes, the application hears of the loss by an error, and the loss is untold until
-the application polls after that.
+A loss of records that were not committed is *untold* until a callback of the loss has run. Where no
+such callback comes, an error reports the loss to the application, and the loss is untold until the
+application polls after that error.
 
 **Strategy.** One record a partition for its term, one for its last loss, all of them behind one
 lock. It is held for look-ups alone, never while a client, a broker or the application is called.
@@ -69,7 +69,7 @@ class _PartitionLoss:
     told: bool = False  # by a callback, which has run or will
     is_in_hand: bool = False  # the application holds records from before it
     is_untold: bool = False  # it took records that were not committed
-    is_raised: bool = False  # an error has told of it
+    is_raised: bool = False  # an error has reported it
     is_given_up: bool = False  # by a hand-over that was late: membership went on
 
     def is_open(self) -> bool:
@@ -83,13 +83,13 @@ class PartitionProgress:
         self._lock = threading.Lock()
         self._terms: dict[Resource, _PartitionTerm] = {}
         self._losses: dict[Resource, _PartitionLoss] = {}
-        self._open: set[Resource] = set()  # losses that somebody has still to hear of
-        self._unheard: dict[Resource, set[int | None]] = {}  # lost while nobody looked
+        self._open: set[Resource] = set()  # losses that a callback or an error has still to report
+        self._unheard: dict[Resource, set[int | None]] = {}  # lost while no thread could look
 
     # Terms
 
     def begin(self, terms: Mapping[Resource, int]) -> None:
-        """Begin terms with these numbers."""
+        """Begin terms with the numbers ``terms``."""
         with self._lock:
             for tp, number in terms.items():
                 before = self._terms.get(tp)
@@ -106,9 +106,9 @@ class PartitionProgress:
                     term.committed = at if at >= 0 else None
 
     def resets(self, places: Mapping[Resource, int]) -> None:
-        """A term begins at these offsets, where nothing stood committed.
+        """A term begins at the offsets ``places``, where nothing stood committed.
 
-        They count as processed: what a commit commits before the first record.
+        The offsets count as processed: a commit before the first record commits them.
         """
         with self._lock:
             for tp, at in places.items():
@@ -129,7 +129,7 @@ class PartitionProgress:
                 term.began, term.committed = offset, None
 
     def end(self, partitions: Iterable[Resource]) -> None:
-        """These are given up; how far they have come stays known for their last commit."""
+        """The partitions are given up; how far each has come stays known for its last commit."""
         with self._lock:
             for tp in partitions:
                 if tp in self._terms:
@@ -141,7 +141,7 @@ class PartitionProgress:
             return {tp for tp, term in self._terms.items() if term.is_active}
 
     def numbers(self, partitions: Iterable[Resource]) -> dict[Resource, int]:
-        """Numbers of the terms in which these were handed out last."""
+        """Numbers of the terms in which ``partitions`` were handed out last."""
         with self._lock:
             return {tp: self._terms[tp].number for tp in partitions if tp in self._terms}
 
@@ -183,7 +183,7 @@ class PartitionProgress:
     def to_commit(
         self, terms: Mapping[Resource, int], only: Collection[Resource] | None = None
     ) -> dict[Resource, OffsetToCommit]:
-        """What is processed, not committed, and of these terms (and of ``only`` these)."""
+        """What is processed, not committed, and of ``terms`` (and among ``only``)."""
         with self._lock:
             found = {}
             for tp, number in terms.items():
@@ -201,7 +201,7 @@ class PartitionProgress:
             return {tp: at for tp, at in known.items() if at is not None}
 
     def committed(self, offsets: Mapping[Resource, OffsetToCommit]) -> None:
-        """Note that these stand committed."""
+        """Note that ``offsets`` stand committed."""
         with self._lock:
             for tp, at in offsets.items():
                 if tp in self._terms:
@@ -235,7 +235,7 @@ class PartitionProgress:
     # Losses
 
     def lose(self, partitions: Collection[Resource], told: Collection[Resource]) -> None:
-        """These are lost; for ``told`` a callback tells of the loss.
+        """The partitions are lost; a callback reports the loss of ``told``.
 
         The others were given up: ``on_partitions_revoked`` has run for them, or follows.
         """
@@ -252,7 +252,7 @@ class PartitionProgress:
                     loss.is_untold, loss.is_raised = True, False
                 if term.is_active:
                     noted = None if term.processed is None else term.processed.offset
-                    self._unheard[tp] = {term.began, term.committed, noted}  # these are no news
+                    self._unheard[tp] = {term.began, term.committed, noted}  # no news
                 term.is_active, term.processed, term.furthest = False, None, -1
 
     def unheard(self) -> set[Resource]:
@@ -261,7 +261,7 @@ class PartitionProgress:
             return set(self._unheard)
 
     def hear(self, positions: Mapping[Resource, OffsetToCommit]) -> None:
-        """Note how far the client had come with what was lost while nobody looked."""
+        """Note how far the client had come with what was lost while no thread could look."""
         with self._lock:
             unheard, self._unheard = self._unheard, {}
             for tp, known in unheard.items():
@@ -270,7 +270,7 @@ class PartitionProgress:
                     self._open.add(tp)
 
     def leave_untold(self, partitions: Iterable[Resource]) -> None:
-        """Records of these cannot be committed any more, and no callback tells of it."""
+        """Records of ``partitions`` can never be committed, and no callback reports that."""
         with self._lock:
             for tp in partitions:
                 loss = self._losses.setdefault(tp, _PartitionLoss())
@@ -278,7 +278,7 @@ class PartitionProgress:
                 self._open.add(tp)
 
     def tell(self, partitions: Iterable[Resource], *, by_callback: bool) -> None:
-        """A callback has told of these losses, or none will."""
+        """A callback has reported the loss of ``partitions``, or none will."""
         with self._lock:
             for tp in self._open.intersection(partitions):
                 loss = self._losses[tp]
@@ -302,9 +302,9 @@ class PartitionProgress:
                     self._open.discard(tp)
 
     def raise_untold(self, partitions: Collection[Resource] | None = None) -> set[Resource]:
-        """Partitions (of these) with records that cannot be committed, of which nobody has told.
+        """Partitions with records that cannot be committed, whose loss was not reported yet.
 
-        An error is about to tell of them.
+        The caller reports them by an error.
         """
         with self._lock:
             asked = self._open if partitions is None else self._open.intersection(partitions)
@@ -314,7 +314,7 @@ class PartitionProgress:
             return found
 
     def report_untold(self) -> set[Resource]:
-        """Those of which no callback will tell; they count as told from now on."""
+        """Lost partitions that no callback will report; they count as reported afterwards."""
         if not self._open:  # without the lock: every poll comes here
             return set()
         with self._lock:
@@ -325,12 +325,12 @@ class PartitionProgress:
             return found
 
     def were_given_up(self, partitions: Iterable[Resource]) -> bool:
-        """Whether these were all given up, and membership went on."""
+        """Whether ``partitions`` were all given up, and membership went on."""
         with self._lock:
             return all(tp in self._losses and self._losses[tp].is_given_up for tp in partitions)
 
     def in_hand(self, partitions: Iterable[Resource]) -> set[Resource]:
-        """Those of which the application holds records from before a loss."""
+        """The ``partitions`` of which the application holds records from before a loss."""
         with self._lock:
             return {tp for tp in self._open.intersection(partitions) if self._losses[tp].is_in_hand}
 

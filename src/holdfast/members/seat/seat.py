@@ -101,14 +101,14 @@ class Seat:
         self.note_processed(NOTHING)
 
     def note_processed(self, in_hand: Offsets) -> None:
-        """The same, where the application holds records from ``in_hand`` on."""
+        """As :meth:`note`, where the application holds records from ``in_hand`` on."""
         if lost := self.progress.unheard():
             self.progress.hear(self.hands.positions(lost))
         positions = self.hands.positions(self.progress.active())
         self.progress.note(positions, self.hands.processed(positions, in_hand))
 
     def is_news(self, resources: Collection[Resource]) -> bool:
-        """Whether the application hears of this assignment: it may change nothing."""
+        """Whether the application hears of an assignment, which may change nothing."""
         return (
             not self._has_told
             or bool(resources)
@@ -207,12 +207,12 @@ class Seat:
             host.note_polled()
 
     def count(self, call: ListenerCall, resources: Collection[Resource]) -> None:
-        """Count what was lost, whoever hears of it."""
+        """Count what was lost, with a callback or without."""
         if call is ListenerCall.LOST and (parts := self.membership.parts) is not None:
             parts.counters.add("lost", len(resources))
 
     def take_over(self, resources: tuple[Resource, ...], term: int) -> None:
-        """Nothing is left to do: :meth:`Hands.assigned` has begun these."""
+        """Nothing is left to do: :meth:`Hands.assigned` has begun the resources."""
 
     def settle(self, action: JoinCompleted) -> None:
         """Count a round that is over."""

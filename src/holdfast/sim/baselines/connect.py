@@ -2,7 +2,7 @@
 
 **Rules.** The leader's memory is lost when another member leads. Lost resources wait until the
 delay ends, even if their old owner is back. If a round would revoke right after a round that
-revoked, the leader waits instead, and each time longer (KIP-415).
+revoked, the leader waits instead, longer each time (KIP-415).
 
 **Strategy.** Members send the designs' messages; only the leader's plan is Connect's. Each member
 that leads has a :class:`Past` of its own, so a new leader begins with an empty one, as in Connect.
@@ -192,7 +192,7 @@ class ConnectAssignor:
 def _loads(
     own: Mapping[str, set[Resource]], handed: Mapping[str, set[Resource]], part: Set[Resource]
 ) -> dict[str, int]:
-    """How many of these resources each member has, with what it is given; ascending by member."""
+    """How many resources of ``part`` each member has, owned and handed; ascending by member."""
     return {m: len((own[m] | handed[m]) & part) for m in sorted(own)}
 
 
@@ -202,7 +202,7 @@ def _spread(
     handed: Mapping[str, set[Resource]],
     part: Set[Resource],
 ) -> None:
-    """Give each resource to the member with the fewest of that part."""
+    """Give each resource to the member with the fewest resources of ``part``."""
     loads = _loads(own, handed, part)
     for resource in sorted(resources):
         taker = min(loads, key=lambda m: loads[m])

@@ -125,14 +125,14 @@ class Group848:
         self.retarget()
 
     def resize(self, topic: str, count: int) -> None:
-        """A topic has so many partitions now."""
+        """A topic gets ``count`` partitions."""
         self.partitions[topic] = count
         self.resources = self._resources()
         self.ledger.add(self.resources, self.clock.now_ms)
         self.retarget()
 
     def settled(self) -> bool:
-        """Whether the target is reached, and everybody has had the time to hear of another one."""
+        """Whether the target is reached, and every member has had the time to learn another one."""
         owned = {r: m.client for m in self.members.values() for r in m.owned}
         return (
             owned == self.target and self.clock.now_ms - self.changed_ms > self.costs.heartbeat_ms
@@ -188,7 +188,7 @@ class Group848:
                 self._begin(member, resource)
 
     def _count_bytes(self, member: SimulatedConsumer) -> None:
-        """Count what the member owns and its target, each only if it has changed."""
+        """Count the member's partitions and its target, each only if it has changed."""
         owned = frozenset(member.owned)
         target = frozenset(r for r, client in self.target.items() if client == member.client)
         if owned != member.reported:
@@ -255,7 +255,7 @@ class Group848:
         self.clock.run(self.clock.now_ms + self.costs.pause_ms)
 
     def surge(self, count: int, *, crash: bool) -> None:
-        """Replace every member: ``count`` new ones come, and as many old ones end when all work."""
+        """Replace all members: ``count`` come, and as many old ones end when all work."""
         slots = len(self.members)
         for first in range(0, slots, count):
             old = range(first, min(slots, first + count))

@@ -1,5 +1,5 @@
 """The rules of a run: ``checkers`` with ``seen``, ``pacing``, ``commits`` and ``waiting``.
 
 ``ledger`` has the owners over time: the measured numbers, and rules that need time. ``waiting``
-keeps the ``records`` of rounds, and by ``lately`` who came lately.
+keeps the ``records`` of rounds, and by ``lately`` the members that came lately.
 """

@@ -182,7 +182,7 @@ class RoundChecker:
         now_ms: int,
         assignor: Embedded,
     ) -> None:
-        """Write down a round that could not be planned: its members know of it all the same."""
+        """Write down a round that could not be planned: its members know of the round anyway."""
         if isinstance(assignor, PURE):
             turn = see(request, done, assignor)
             self._remember(turn)
@@ -190,7 +190,7 @@ class RoundChecker:
                 self.waiting.note(turn, assignor.policy, now_ms)
 
     def stored(self, generation: int, protocol: str, assignments: Mapping[str, bytes]) -> None:
-        """The coordinator has taken these assignments for a generation."""
+        """The coordinator has taken ``assignments`` for a generation."""
         self._stored_as, self._stored = (generation, protocol), dict(assignments)
 
     def completed(self, done: JoinCompleted, now_ms: int) -> None:
@@ -204,7 +204,7 @@ class RoundChecker:
         assignment = read_assignment(assignor, data)
         nothing_revoked = not (assignment.revoked or done.revoked)
         if nothing_revoked and ordered(assignment.assigned) == done.owned:
-            return  # the usual case: all that it owns was listed
+            return  # the usual case: all that the member owns was listed
         owned = frozenset(done.owned)
         before = owned.difference(done.gained).union(done.revoked)
         right = assignment.owned_after(before)
@@ -217,12 +217,12 @@ class RoundChecker:
     # One turn
 
     def _remember(self, turn: SeenTurn) -> None:
-        """What S11 needs of a plan; a coordinator that lost a record uses a number twice."""
+        """Keep what S11 needs of a plan; a coordinator that lost a record repeats a generation."""
         self._planned = {g: of for g, of in self._planned.items() if g >= turn.generation - LAST}
         self._planned.setdefault(turn.generation, []).append(turn)
 
     def _was_given(self, resource: Resource, name: str, generation: int) -> bool:
-        """Whether a plan of this generation left a resource to this member."""
+        """Whether a plan of ``generation`` left a resource to the member ``name``."""
         return any(
             resource in s.after
             for turn in self._planned.get(generation, ())
@@ -265,7 +265,7 @@ class RoundChecker:
     def _right(
         self, s: Seen, resource: Resource, claims: list[tuple[int, str]], now_ms: int
     ) -> None:
-        """S3, S10, S11: whether a member may have this after the round."""
+        """S3, S10, S11: whether a member may have a resource after the round."""
         fail = self.ledger.fail
         newest = max(claims, default=(-1, ""))[0]
         if resource not in s.claims:
@@ -331,7 +331,7 @@ class RoundChecker:
 
 
 def _lost_to_another(turn: SeenTurn) -> int:
-    """Claims that their members alone are told to give up, because another one's stands (S11)."""
+    """Claims that their own members give up, because another member's equal claim stands (S11)."""
     if sum(len(s.claims) for s in turn.members) == len(turn.claimed):
         return 0
     owner = {r: s.subscription.generation for s in turn.members for r in s.claims & s.after}
@@ -376,7 +376,7 @@ def _levels(policy: Policy, turn: SeenTurn) -> bool:
 def _moves(turn: SeenTurn, policy: Policy) -> int:
     """Revocations of claims that stand: newest, single, of what exists and is subscribed to.
 
-    Those of a kind that Design III does not pace do not count.
+    Revocations of a kind that Design III does not pace do not count.
     """
     if not any(s.revoked for s in turn.members):
         return 0

@@ -1,9 +1,10 @@
 """Which commits of its application a member lets through (S16).
 
 **Rules.** A batch is of the present term from the start of its resource on until the member drops
-the resource or has handed it over. A commit of such a batch is let through, and no commit of an
-older one, whatever has happened since. The checker takes the beginning and the end of a term from
-the actions that the member asked for, and never from the member's own count of terms.
+the resource or has handed it over. A commit of a batch of the present term is let through, and no
+commit of an older batch, whatever has happened since. The checker takes the beginning and the end
+of a term from the actions that the member asked for, and never from the member's own count of
+terms.
 
 **Strategy.** A world keeps the batches that an application still has in hand after their resource
 has ended (:class:`HandedOut`), and asks the member about them as a late application does.
@@ -42,7 +43,7 @@ def check_commits(
     Returns
     -------
     list of HandedOut
-        Those of ``ended`` that the member lets through.
+        The batches of ``ended`` that the member lets through.
     """
     if member.generation >= 0:
         for batch in current:

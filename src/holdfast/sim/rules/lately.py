@@ -1,8 +1,9 @@
-"""Who came lately and took nobody's place, after a round: successors by the checker's own clock.
+"""Members that came lately and took no place, after a round: successors by the checker's own clock.
 
-**Rules.** Those of :mod:`holdfast.core.machine.leader.successors`, written anew: a departed dynamic
-member whose successor came before it departed need not be waited for. A search has no clock: there,
-members count that the memory names, if each of them came as a newcomer once.
+**Rules.** The rules of :mod:`holdfast.core.machine.leader.successors`, written anew: if the
+successor of a departed dynamic member came before that member departed, the group need not wait for
+the departed member. A search has no clock: there, members count that the memory names, if each of
+them came as a newcomer once.
 
 **Strategy.** Pure functions of one moment.
 
@@ -19,7 +20,7 @@ from holdfast.sim.rules.records import Awaited, Lately, Moment, among, new_membe
 
 
 def lately_after(at: Moment, waiting: Mapping[Resource, Awaited]) -> Lately:
-    """The arrivals and the vacancies that a round leaves."""
+    """The arrivals and the vacancies after a round."""
     if at.past is None or not at.policy.defers:
         return at.lately
     served = with_successors(at)
@@ -51,8 +52,8 @@ def lately_after(at: Moment, waiting: Mapping[Resource, Awaited]) -> Lately:
 def with_successors(at: Moment) -> dict[str, str]:
     """Absent members that need not be waited for, each with a successor of its own.
 
-    A static member has no successor, nor has one that the memory named as an arrival. Only who is
-    not waited for has used a successor up.
+    A static member has no successor, and a member that the memory named as an arrival has none. A
+    member that is still waited for uses no successor up.
     """
     past, turn = at.past, at.turn
     if past is None:
@@ -70,7 +71,7 @@ def with_successors(at: Moment) -> dict[str, str]:
     if not topics:
         return {}
     came = at.lately.came
-    if not at.timed:  # without a clock, those count that the memory names
+    if not at.timed:  # without a clock, members count that the memory names
         named = (s for s in turn.members if among(past.arrived, identity_of(s.member)))
         came = {s.name: 0 for s in named}
     here = {s.name: s for s in turn.members if s.stays and s.name in came}

@@ -59,7 +59,7 @@ class Ledger:
     Parameters
     ----------
     resources : sequence of Resource
-        All there are; more may come with :meth:`add`.
+        All resources at first; more may come with :meth:`add`.
     """
 
     def __init__(self, resources: Sequence[Resource]):
@@ -86,12 +86,12 @@ class Ledger:
                 self.spans[resource] = Span(unowned_since_ms=now_ms, stopped_since_ms=now_ms)
 
     def recount(self, generation: int) -> None:
-        """The coordinator has lost records: it counts generations on from here."""
+        """The coordinator has lost records: it counts generations on from ``generation``."""
         for span in self.spans.values():
             span.generation = min(span.generation, generation)
 
     def begin(self, now_ms: int) -> None:
-        """Measure from here on: what happened before does not count."""
+        """Begin to measure: what happened before ``now_ms`` does not count."""
         self.begin_ms = now_ms
         for span in self.spans.values():
             span.unowned_ms = span.stopped_ms = span.longest_ms = span.moves = span.stops = 0
@@ -211,7 +211,7 @@ class Ledger:
             dropped.discard(resource)
 
     def lost(self, runner: str, resources: Iterable[Resource]) -> None:
-        """A member dropped these at once."""
+        """A member dropped ``resources`` at once."""
         self.dropped.setdefault(runner, set()).update(resources)
 
     def ended(self, runner: str, now_ms: int) -> None:

@@ -6,14 +6,15 @@
   group: the members, their subscriptions and the partitions stay the same, and every member claims
   exactly what the turn before left it with. A turn is *whole* when every resource is claimed once.
 - L2: within a stretch of Design III, the balance score of whole turns never rises.
-- L3: within a stretch, each whole turn that revokes has a smaller potential than the last turn
-  that revoked. The potential is (balance score, moves left), compared in that order; moves left is
-  how many resources are not yet where the plan wants them. A potential that always falls rules out
-  a cycle of revoking and assigning. Example, with batch 1: a owns 4 and b owns 0. The potential
-  is (4, 2), then a owns 3 and b owns 1 and it is (2, 1), then no turn revokes any more.
+- L3: within a stretch, each whole turn that revokes has a smaller potential than the last turn that
+  revoked. The potential is (balance score, moves left), compared in that order; moves left is how
+  many resources are not yet where the plan wants them. A potential that always falls rules out a
+  cycle of revoking and assigning. Example, with batch 1: a owns 4 and b owns 0. The potential is
+  (4, 2). Then a owns 3 and b owns 1, and the potential is (2, 1). Then each owns 2, and no turn
+  revokes.
 
-**Strategy.** The moves left are counted by the real planner: Design I, from the same claims,
-revokes all of them at once.
+**Strategy.** The real planner counts the moves left: Design I, planned from the same claims,
+revokes at once every resource that is to move.
 
 References: :data:`holdfast.sim.rules.checkers.RULES`, L2 and L3; KIP-54, "balance score"; Design
 III.

@@ -2,13 +2,14 @@
 
 **Rules.**
 
-- A record says who was there, who owned what afterwards, and who is waited for until when.
-- Of the memory only this is read: which round a share is of, whom it names, and the remaining time
-  in a list of what waits.
+- A record has the members that were there, the owner of each resource afterwards, and the absent
+  members that are waited for until when.
+- Three things are read of the memory: the round of a share, the members that the share names, and
+  the remaining time in a list of what waits.
 - A departed member is known if one of its three successors in the ring brings a share of the last
   round, and what waits is known if the leader of that round or one of its three successors does.
-  Only if the record came near its limit, so that shares may have been cut, the shares themselves
-  say whom they name.
+  Only if the record came near its limit, so that shares may have been cut, the checker looks at the
+  members that the shares name.
 
 **Strategy.** Values and pure functions; :mod:`holdfast.sim.rules.waiting` keeps them over a run.
 
@@ -45,10 +46,10 @@ class Awaited:
 
 @dataclass(frozen=True, slots=True)
 class Lately:
-    """Who came lately and took nobody's place, which places are vacant, when the group grew.
+    """Members that came lately and took no place, places that are vacant, when the group grew.
 
-    An arrival is open for the longest delay, and a vacancy is, both by the checker's clock. A
-    growth of None is so long ago that it does not count.
+    Arrivals and vacancies count for the longest delay, by the checker's clock. A growth of None is
+    so long ago that it does not count.
     """
 
     came: Mapping[str, int] = field(default_factory=dict)  # member -> when
@@ -56,7 +57,7 @@ class Lately:
     grown_ms: int | None = None
 
     def at(self, now_ms: int, policy: Policy, slack_ms: int) -> Lately:
-        """What counts of it now. Members' ages are never more than the checker's."""
+        """What counts at ``now_ms``. Ages by a member's clock are never more than the checker's."""
         lasts_ms = policy.longest_delay_ms
         grown_ms = self.grown_ms
         if grown_ms is not None and now_ms - grown_ms >= min(START_MS, lasts_ms) - EARLY_MS:
@@ -70,7 +71,7 @@ class Lately:
 
 @dataclass(frozen=True, slots=True)
 class SeenRound:
-    """A round as the checker saw it: who was there, who owned what after it, what waited then."""
+    """A round as the checker saw it: its members, the owners after it, and what waited then."""
 
     generation: int
     present: frozenset[str]
@@ -85,7 +86,7 @@ class SeenRound:
     arrived: tuple[bytes, ...]  # members that came lately, as the memory names them
 
     def holders(self, at: int) -> frozenset[str]:
-        """Members that carry the facts about the one at this place of the ring."""
+        """Members that carry the facts about the member at the place ``at`` of the ring."""
         return frozenset(self.ring[(at + step) % len(self.ring)][1] for step in range(1, 4))
 
     def carriers(self) -> frozenset[str]:
@@ -97,7 +98,7 @@ class SeenRound:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One round beside the last one of which its members can know."""
+    """One round, beside the last round of which its members can know."""
 
     turn: SeenTurn
     policy: Policy
@@ -110,9 +111,9 @@ class Moment:
 
     @property
     def there(self) -> frozenset[str]:
-        """Members of the last round, without those that were given nothing and know no generation.
+        """Members of the last round, but for members that got nothing and know no generation.
 
-        Such a member is a newcomer still, for it and for everybody else.
+        A member that got nothing and knows no generation is still a newcomer to the group.
         """
         if self.past is None:
             return frozenset()
@@ -125,17 +126,17 @@ class Moment:
         return self.past.present - new
 
     def is_back(self, absent: Awaited) -> bool:
-        """Whether a member of the round is this one, by its member id or its instance id."""
+        """Whether ``absent`` is in the round, by its member id or its instance id."""
         turn = self.turn
         return absent.member_id in turn.present or absent.instance_id in turn.instances
 
     def left_ms(self, absent: Awaited) -> int:
-        """How long still an absent member is waited for."""
+        """How long the group goes on waiting for an absent member."""
         return absent.deadline_ms - self.now_ms
 
 
 def unknown_of(past: SeenRound, turn: SeenTurn) -> frozenset[Resource]:
-    """What departed members owned or waited for of which no share of that round can tell."""
+    """What departed members owned, and what waited, where no share of that round says so."""
     held = {s.name: read_share(s.subscription.memory) for s in turn.members}
     told = {
         name: share
@@ -152,8 +153,8 @@ def unknown_of(past: SeenRound, turn: SeenTurn) -> frozenset[Resource]:
         return any(identity[:size] in named for size in sizes)
 
     known_of = {w.identity: known(w.identity) for w in past.owner.values()}
-    # Who is here under its old id says what it owned. A static member that was thrown out and is
-    # back under a new one claims nothing, and its own share names its neighbours alone.
+    # A member that is here under its old id says what it owned. A static member that was thrown out
+    # and is back under a new id claims nothing, and its own share names its neighbours alone.
     gone = {r: w.identity for r, w in past.owner.items() if w.member_id not in turn.present}
     lost = {r for r, identity in gone.items() if not known_of[identity]}
     if past.whole:
@@ -186,7 +187,7 @@ def new_members(at: Moment) -> list[Seen]:
 
 
 def among(named: Iterable[bytes], identity: bytes) -> bool:
-    """Whether one of these, cut to any size, is this identity."""
+    """Whether one of ``named``, which may be cut to any size, is ``identity``."""
     return any(identity.startswith(each) for each in named)
 
 
@@ -205,7 +206,7 @@ def promised(turn: SeenTurn) -> dict[Resource, int]:
 
 
 def awaited_now(turn: SeenTurn) -> list[tuple[RememberedMember, Resource]]:
-    """What waits after a round by the first list of it that was assigned."""
+    """What waits after a round, by the first list of what waits that was assigned."""
     for s in turn.members:
         share = read_share(s.assignment.memory)
         if share is not None and share.waiting:

@@ -3,7 +3,7 @@
 **Rules.** Messages are read here from their bytes, not by the code of the member under check. A
 design's assignment lists changes: the member keeps every resource that it does not name. Any other
 assignment is complete: a claimed resource that it does not name is revoked (S7). A claim of this
-round's or a later generation is none, and to ask for it back is no revocation.
+round's or a later generation counts as none, and asking for its resource back is no revocation.
 
 References: Incremental Cooperative Rebalancing, "Member process"; KIP-429.
 """
@@ -31,9 +31,9 @@ class SeenAssignment:
     Parameters
     ----------
     incremental : bool
-        Whether it says what changes (a design's message), not all that is to be owned.
+        Whether the bytes say what changes (a design's message), not all that is to be owned.
     another_round : bool
-        Whether it says that another round is coming at once.
+        Whether the bytes say that another round is coming at once.
     """
 
     assigned: frozenset[Resource]
@@ -83,7 +83,7 @@ class Seen:
 
     @property
     def stays(self) -> bool:
-        """Whether it has not said that it leaves for good."""
+        """Whether the member stays: it has not said that it leaves for good."""
         return self.subscription.leaving is not Leaving.FOR_GOOD
 
 
@@ -100,7 +100,7 @@ class SeenTurn:
     instances: frozenset[str] = field(init=False)  # group.instance.ids of the static ones
     claimed: frozenset[Resource] = field(init=False)  # claims of all members
     after: frozenset[Resource] = field(init=False)  # all that members own after the round
-    subscribed: frozenset[str] = field(init=False)  # topics of those that stay
+    subscribed: frozenset[str] = field(init=False)  # topics of the members that stay
 
     def __post_init__(self) -> None:
         stay = [s for s in self.members if s.stays]
@@ -132,7 +132,7 @@ def _every_one(counts: tuple[tuple[str, int], ...]) -> frozenset[Resource]:
 
 
 def union(sets: Iterable[frozenset[Resource]]) -> frozenset[Resource]:
-    """All of these together."""
+    """The union of all ``sets``."""
     return frozenset[Resource]().union(*sets)
 
 
@@ -144,7 +144,8 @@ def see(request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor
         data = given.get(member.member_id)
         assignment = NOTHING if data is None else read_assignment(assignor, data)
         listed = resources_of(member.subscription.owned)
-        # A claim of a generation that cannot exist yet is none, and no claim is lost with it.
+        # A claim of a generation that cannot exist yet counts as none, and leaving it out loses no
+        # claim.
         lies = request.unbroken and member.subscription.generation >= request.generation
         claims = frozenset[Resource]() if lies else listed
         after = assignment.owned_after(claims)

@@ -1,27 +1,29 @@
-"""Which resources wait for which absent member, how long: rules D1 to D8, L5 and L6, over a run.
+"""Which resources wait for which absent member, and how long: D1 to D8, L5 and L6, over a run.
 
 **Rules.**
 
 - The checker keeps its own clock of every loss. A loss begins with the first round in which the
   resource is neither claimed nor assigned.
-- The checker keeps a record of its own of every round: who was there, who owned what afterwards,
-  and who is waited for until when. Of the memory it reads two things. Which round the members of a
-  later round can know of is said by the shares that they bring. A promise is the remaining time in
-  a list of what waits.
+- The checker keeps a record of its own of every round: the members that were there, the owners
+  afterwards, and the absent members that are waited for until when. Of the memory the checker reads
+  two things. The shares that members bring say of which round they can know. A *promise* is the
+  remaining time in a list of what waits.
 - A promise is compared with the checker's clock in the round that makes it. So a deadline that is
   restarted is found in the round that restarts it, and not only when it is overdue.
 - The clocks of two processes have different origins in a world. A promise that is longer than the
   policy's delay is therefore a time of another process's clock (D7).
-- The checker keeps a record of its own of who came lately (:mod:`holdfast.sim.rules.lately`), by
-  its own clock, which is never behind a member's. So many departed dynamic members, and no more,
-  need not be waited for.
-- Nothing is asked about what the members of a round cannot know: whom no carrier of the last round
-  names, and what waits if no carrier of the list is here (:mod:`holdfast.sim.rules.records`).
+- The checker keeps a record of its own of the members that came lately
+  (:mod:`holdfast.sim.rules.lately`), by its own clock, which is never behind a member's. The group
+  may stop waiting for so many departed dynamic members, and no more.
+- Nothing is asked about what the members of a round cannot know: members that no carrier of the
+  last round names, and what waits if no carrier of the list is here
+  (:mod:`holdfast.sim.rules.records`).
 
 **Strategy.** One entry per waiting resource. A record is found again by a member and the bytes of
-the share that it was assigned in that round. The bytes alone are not enough in a search: the share
-of A in a round of A and B is that of C in a round of C and B. Only for a member whose id is new (it
-was thrown out and came back, or its static predecessor was given the share) the bytes must do.
+the share that the member was assigned in that round. The bytes alone are not enough in a search:
+A's share in a round of A and B equals C's share in a round of C and B. Only for a member whose id
+is new (it was thrown out and came back, or its static predecessor was given the share) the bytes
+must do.
 
 References: Incremental Cooperative Rebalancing, Design II.
 """
@@ -63,7 +65,7 @@ SLACK_MS = 90_000  # one rebalance that waits for a silent member, and detection
 
 @dataclass(slots=True)
 class Loss:
-    """A resource that waits: since when, how long, which members were there, and which one led."""
+    """A resource that waits: since when, how long, the members that were there, the leader."""
 
     since_ms: int
     delay_ms: int
@@ -95,7 +97,7 @@ class WaitingRules:
     rounds: dict[tuple[str, bytes], SeenRound] = field(default_factory=dict)  # by member and share
     anybodys: dict[bytes, SeenRound] = field(default_factory=dict)  # by share
     keep: int = MANY_ROUNDS
-    newcomers: set[bytes] = field(default_factory=set)  # their identities, of any round
+    newcomers: set[bytes] = field(default_factory=set)  # identities of the newcomers of any round
 
     def check(self, turn: SeenTurn, policy: Policy, now_ms: int) -> None:
         """Take one round that has effect."""
@@ -116,7 +118,7 @@ class WaitingRules:
     def check_kept(self, turn: SeenTurn, policy: Policy) -> None:
         """What holds without a clock, for a search that meets rounds in any order.
 
-        Equal shares of one member are of rounds that are alike, so one record stands for all.
+        Rounds in which one member has equal shares are alike, so one record stands for all of them.
         """
         at = replace(self._moment(turn, policy, 0), timed=False)
         self._fresh(at)
@@ -128,13 +130,13 @@ class WaitingRules:
     # The record
 
     def note(self, turn: SeenTurn, policy: Policy, now_ms: int) -> None:
-        """Write down a round that came too late: some member may know of it all the same."""
+        """Write down a round that came too late: some member may know of the round all the same."""
         at = self._moment(turn, policy, now_ms)
         self._note_newcomers(at)
         self._write_down(at)
 
     def _note_newcomers(self, at: Moment) -> None:
-        """A static member that comes back under a new id is still the one that came."""
+        """Note identities, because a static member that comes back has a new member id."""
         self.newcomers |= {identity_of(s.member) for s in new_members(at)}
 
     def _moment(self, turn: SeenTurn, policy: Policy, now_ms: int) -> Moment:
@@ -145,10 +147,10 @@ class WaitingRules:
         return Moment(turn, policy, past, owed, unknown, now_ms, lately)
 
     def _lately(self, turn: SeenTurn, past: SeenRound | None, now_ms: int) -> Lately:
-        """What the members of a round can know of who came lately.
+        """What the members of a round can know of the members that came lately.
 
-        The list of the last round is known if its leader leads again, or another member that has
-        it, or if two of them are here. Else the list of any round before may be what counts.
+        The list of the last round is known if a member that carries the list leads, or if two
+        carriers are here. Else the list of any earlier round may be what counts.
         """
         if past is None:
             known = any(read_share(s.subscription.memory) for s in turn.members)
@@ -164,7 +166,8 @@ class WaitingRules:
     def _past(self, turn: SeenTurn) -> SeenRound | None:
         """The newest round of which some member has a share.
 
-        Of several rounds of one number it is the leader's, or else the one that most members know.
+        Of several rounds with one generation it is the leader's, or else the round that most
+        members know.
         """
         known: list[tuple[bool, SeenRound]] = []
         for s in turn.members:
@@ -227,14 +230,14 @@ class WaitingRules:
         _keep_newest(self.rounds, most)
         _keep_newest(self.anybodys, most)
 
-    # What waited and does no more
+    # What has stopped waiting
 
     def _ended(self, at: Moment) -> None:
         """What waits for an absent member goes to no member that was there at the loss (D1).
 
         One exception: newcomers have taken the absent member's place (:func:`_places_taken`), so
-        the group waits for nobody any more. What is left of the absent member's resources may then
-        go to a member that ends with no more than the least loaded of these newcomers.
+        the group has stopped waiting for the absent member. What is left of its resources may then
+        go to a member that ends with no more than the least loaded of the newcomers.
         """
         turn = at.turn
         if not self.losses:
@@ -258,7 +261,7 @@ class WaitingRules:
                 self.ledger.fail("D1", at.now_ms, text)
 
     def _fresh(self, at: Moment) -> None:
-        """What a departed member owned goes to no member that was there with it (D1)."""
+        """What a departed member owned goes to no member that was there together with it (D1)."""
         past, turn = at.past, at.turn
         if past is None or not at.policy.defers:
             return
@@ -285,7 +288,7 @@ class WaitingRules:
                 self.ledger.fail("D1", at.now_ms, text)
 
     def _arrivals(self, at: Moment) -> None:
-        """Whom the memory names as newcomers came as such (D1)."""
+        """Members that the memory names as newcomers came as newcomers (D1)."""
         self._note_newcomers(at)
         for identity in arrived(at.turn):
             name = name_of(identity, at)
@@ -385,7 +388,7 @@ class WaitingRules:
             text = f"{resource} is to wait {late_ms} ms longer than {loss.delay_ms}"
             self.ledger.fail(_late(loss, at.turn), at.now_ms, text)
 
-    # Who is served
+    # Which members are served
 
     def _returned(self, at: Moment) -> None:
         """A member that is back by identity gets all that waited (D2), where anything waits."""
@@ -448,11 +451,12 @@ def _at_once(resource: Resource, at: Moment) -> str | None:
 
 
 def _places_taken(at: Moment, owner: Mapping[Resource, str]) -> dict[str, frozenset[str]]:
-    """Absent member -> the newcomers that took its place, where all it owned is handed out.
+    """Absent member -> the newcomers in its place, where all that the absent member owned is given.
 
     A newcomer is a member without claims that the memory does not name. Newcomers take the place of
-    an absent member in one of two ways. They received some of its resources; or, if no newcomer
-    received any, one newcomer that took nobody else's place stands for it, whatever it received.
+    an absent member in one of two ways. They received some of its resources. Or, if no newcomer
+    received any, one newcomer that took no other place stands for the absent member, whatever the
+    newcomer received.
 
     For example, d and e died, and f and g join. f gets a resource of d: f has d's place. g gets
     new partitions only, and e's resources went to others: g has e's place.
@@ -492,5 +496,5 @@ def _load(name: str, at: Moment, resource: Resource) -> int:
 
 
 def _fitting(resources: frozenset[Resource], s: Seen, turn: SeenTurn) -> frozenset[Resource]:
-    """Those of the resources that exist and that this member subscribes to."""
+    """The resources that exist and that the member ``s`` subscribes to."""
     return frozenset(r for r in resources if turn.exists(r) and r[0] in s.subscription.topics)

@@ -1,4 +1,4 @@
-"""Virtual time, messages, members. Each part knows only those above it in this list.
+"""Virtual time, messages, members. Each part knows only the parts above it in this list.
 
 ==================  ==================================================================
 ``clock``           what happens when, and the trace

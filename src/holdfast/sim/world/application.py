@@ -41,7 +41,7 @@ class Application:
     requests : Requests
         The way to the coordinator, for commits.
     broker : SimulatedBroker
-        Knows the group's members; S1 excuses a process that is no member any more.
+        Knows the group's members; S1 excuses a process that has stopped being a member.
     processes : mapping of str to Process
         Client -> process.
     checker : RoundChecker
@@ -90,12 +90,12 @@ class Application:
         process.tell(Drained(action.token))
 
     def _in_hand(self, process: Process, resources: Sequence[Resource]) -> list[HandedOut]:
-        """Batches of these that the application has now."""
+        """Batches of ``resources`` that the application has in hand."""
         terms = process.terms
         return [HandedOut(r, terms[r]) for r in resources if r in process.running and r in terms]
 
     def _keep(self, process: Process, batches: list[HandedOut], *, dropped: bool) -> None:
-        """The application is late: it commits these at some time after their resources ended."""
+        """The application is late: it commits ``batches`` some time after their resources ended."""
         if self.check is None or not batches:
             return
         held = {batch: process.positions[batch.resource][1] for batch in batches}
@@ -207,10 +207,10 @@ class Application:
     def _excused(self, process: Process, resource: Resource) -> bool:
         """Whether the other process that runs or commits a resource could not be stopped.
 
-        That process is no member any more, or it stalls, or it is of a generation that the
-        coordinator has lost, or it is a static member that did not join in time: the coordinator
-        keeps it with what it said at its last join (KIP-345), and its next heartbeat tells it. Or
-        there is no coordinator, or no such process.
+        That process is not in the group, or stalls, or is of a generation that the coordinator has
+        lost, or is a static member that did not join in time: the coordinator keeps such a member
+        with what it said at its last join (KIP-345), and the member learns that with its next
+        heartbeat. Or there is no coordinator, or no such process.
         """
         ledger, coordinator = self.ledger, self.broker.coordinator
         rivals = {ledger.runner(resource), ledger.committing.get(resource, "")}
@@ -244,7 +244,7 @@ class Application:
         self.requests.send_commit(process, request)
 
     def joining(self, process: Process, action: actions.SendJoin) -> None:
-        """Send a join. Members of some clients stop what they keep until they are assigned."""
+        """Send a join. Members of some clients stop their resources until the round ends."""
         stops = self.costs.waiting_stops
         if process.gave_up:
             stops = max(stops, self.costs.joining_stops)

@@ -35,7 +35,7 @@ from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.world.clock import Clock, Trace
 
 GROUP = "group"
-MAX_ROUNDS = 200  # and a hundred for each cause: beyond that a run is given up
+MAX_ROUNDS = 200  # and a hundred for each cause: a run with more rounds is given up
 WALL_MS = 1_767_225_600_000  # what the coordinator's wall clock shows at time 0: 2026-01-01, UTC
 
 
@@ -50,11 +50,11 @@ class RunCounts:
     rounds : int
         Rounds whose assignments the coordinator has stored.
     last_round_ms : int
-        When the last one was stored.
+        When the assignments of the last round were stored.
     n_bytes : int
         Bytes of subscriptions and assignments since the last round.
     round_bytes : list of int
-        Those of each round.
+        Bytes of subscriptions and assignments of each round.
     """
 
     causes: int = 0
@@ -192,5 +192,5 @@ class SimulatedBroker:
 
 
 def _client_id(client: str) -> str:
-    """Of a process that is started again the slot stays, and so do client id and host."""
+    """Client id and host of a client: they stay when its process is started again."""
     return client.partition(".")[0]

@@ -29,5 +29,5 @@ def member_is_calm(member: MemberData) -> bool:
 
 
 def all_calm(processes: Iterable[Process]) -> bool:
-    """Whether nothing is under way at any of these, and none was asked to stop."""
+    """Whether nothing is under way at any of ``processes``, and none was asked to stop."""
     return all(not p.exiting and member_is_calm(p.member.data) for p in processes)

@@ -1,7 +1,7 @@
 """Virtual time: a queue of function calls.
 
 **Rules.** No call happens before its time. Calls of one time happen in the order in which they were
-entered. This holds for calls that are entered at that very time too.
+entered. The order also holds for calls that are entered at that very time.
 
 **Strategy.** A heap of times, and for each time the functions to call in order.
 """
@@ -19,7 +19,7 @@ class Clock:
     def __init__(self) -> None:
         self.now_ms = 0
         self._times: list[int] = []  # a heap
-        self._due: dict[int, list[tuple[Callable[[Any], None], Any]]] = {}  # at each of them
+        self._due: dict[int, list[tuple[Callable[[Any], None], Any]]] = {}  # at each of the times
 
     def at(self, time_ms: int, function: Callable[[Any], None], argument: Any = None) -> None:
         """Call a function at a time, or now if that time is over."""
@@ -56,7 +56,7 @@ class Clock:
 
 
 class Trace:
-    """Lines that say what happened when, if they are wanted.
+    """Lines that say what happened when, if a caller wants them.
 
     Parameters
     ----------

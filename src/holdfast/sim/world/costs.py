@@ -22,7 +22,7 @@ class Listener(StrEnum):
     """Which of KIP-54's listeners the application has."""
 
     OLD = "old"  # rebuilds the state of every resource at every assignment
-    NEW = "new"  # only of those it did not hold in its last assignment
+    NEW = "new"  # only of resources that it did not hold in its last assignment
 
 
 def _cost(default: int, text: str) -> Any:

@@ -1,7 +1,7 @@
 """Functions that a test may put around the parts of a world, to change or to watch single messages.
 
-**Rules.** A hook takes the real function and returns the one that is used instead. The product
-passes none, and then the real functions are used as they are, at no cost.
+**Rules.** A hook takes the real function and returns the one that is used instead. Without a hook
+the real functions are used as they are, at no cost; the product passes no hook.
 """
 
 from __future__ import annotations

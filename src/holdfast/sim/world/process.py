@@ -4,7 +4,7 @@
 
 - The application has one thread: it finishes a batch before it drains or runs a callback. State is
   rebuilt one resource after another, beside the batches, or in the callback (``rebuild_blocks``):
-  then the process does nothing else until all of it is rebuilt.
+  then the process does nothing else until all state is rebuilt.
 - The member's actions are done in order, by the table of duties that the caller passes in.
 - Each process has a monotonic clock with another origin, so a time of one process means nothing to
   another process.
@@ -80,11 +80,11 @@ class Process:
     revoke_extra_ms: int = 0
     plan_fails: int = 0
     positions: dict[Resource, tuple[int, int]] = field(default_factory=dict)
-    terms: dict[Resource, int] = field(default_factory=dict)  # in which each was started last
+    terms: dict[Resource, int] = field(default_factory=dict)  # of each resource's last start
     failed: str = ""
 
     def boundary(self) -> int:
-        """When the application is next between two batches; now if it has none to process."""
+        """When the application is next between two batches; at once if it processes nothing."""
         free_ms = max(self.clock.now_ms, self.busy_until_ms)
         if not self.running:
             return free_ms

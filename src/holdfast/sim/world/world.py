@@ -12,9 +12,9 @@
 :class:`~holdfast.sim.world.connections.Answers` knows processes, the
 :class:`~holdfast.sim.world.broker.SimulatedBroker` sends by it,
 :class:`~holdfast.sim.world.connections.Requests` knows the broker, and
-:class:`~holdfast.sim.world.application.Application` sends by that. Each process starts with a table
-of duties: the functions of requests and application for a member's actions. Safety is checked at
-each start and stop (:mod:`holdfast.sim.rules.ledger`) and at each leader's turn
+:class:`~holdfast.sim.world.application.Application` sends by ``Requests``. Each process starts with
+a table of duties: the functions of requests and application for a member's actions. Safety is
+checked at each start and stop (:mod:`holdfast.sim.rules.ledger`) and at each leader's turn
 (:mod:`holdfast.sim.rules.checkers`).
 """
 
@@ -53,7 +53,7 @@ class WorldOptions:
     Parameters
     ----------
     assignors : callable
-        Slot -> what its members offer.
+        Slot -> the assignors that its members offer.
     partitions : dict of str to int
         Topics (or kinds) and their counts.
     static : bool
@@ -230,7 +230,7 @@ class World:
             process.tell(events.LeaveRequested(returns))
 
     def crash(self, slot: int) -> None:
-        """A process ends without a word."""
+        """A process ends at once, without leaving the group."""
         process = self.slots[slot]
         if process.alive:
             self._happens(f"{process.client} crashes")
@@ -252,7 +252,7 @@ class World:
             self._break_connection(process)
 
     def _break_connection(self, process: Process) -> None:
-        """Whoever waits for an answer notices after a while that none will come."""
+        """A request that waits for an answer fails after a while."""
         for request in sorted(process.outstanding):
             self.clock.at(self.now_ms + FAIL_MS, process.give_up, request)
 
@@ -271,7 +271,7 @@ class World:
         self.broker.jump_clock(by_ms)
 
     def resize(self, topic: str, count: int) -> None:
-        """A topic has so many partitions now; 0 deletes it."""
+        """A topic gets ``count`` partitions; 0 deletes the topic."""
         self.partitions[topic] = count
         if count == 0:
             del self.partitions[topic]

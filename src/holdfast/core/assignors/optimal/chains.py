@@ -8,10 +8,10 @@ are the most even ones possible. With slack 0 each chain lowers the sum of c * c
 ends.
 
 **Strategy.** A search starts at the member that saves most. If no chain from this member helps, the
-search closes every member that it reached: these members reach only each other, and no chain that
-ends at one of them helps. A search visits a member once, and a member is closed once.
-Chains are found breadth first: the fewest moves, then the end that pays least, then the dealing
-order. The Python loop is the named kernel ``Levelling.step``: one call per chain.
+search closes every member that it reached: the reached members reach only each other, and no chain
+that ends at one of them helps. A search visits a member once, and a member is closed once. Chains
+are found breadth first: the fewest moves, then the end that pays least, then the dealing order. The
+Python loop is the named kernel ``Levelling.step``: one call per chain.
 """
 
 from __future__ import annotations
@@ -149,12 +149,12 @@ class Levelling:
         return int(broken) - int(sum(self.claimed[move.tp] == move.end for move in moves))
 
     def saved(self, members: Members = slice(None)) -> F64:
-        """Cost that each of these members saves by giving one partition; all by default."""
+        """Cost that each of ``members`` saves by giving one partition; all members by default."""
         saved: F64 = (2.0 * (self.count[members] - self.slack) - 1.0) / self.weight[members]
         return saved
 
     def price(self, members: Members = slice(None)) -> F64:
-        """Cost that each of these members adds by taking one partition; all by default."""
+        """Cost that each of ``members`` adds by taking one partition; all members by default."""
         price: F64 = (2.0 * self.count[members] + 1.0) / self.weight[members]
         return price
 
@@ -189,7 +189,7 @@ class Levelling:
         return None, list(came)
 
     def _topics_of(self, member: int) -> list[int]:
-        """Topics of which the member can give a partition: those it holds most of first."""
+        """Topics of which the member can give a partition, the topic it holds most of first."""
         if member not in self._topics:
             row = self._givable(member)
             topics, counts = np.unique(self.group.topics.topic_of[row], return_counts=True)
@@ -197,7 +197,7 @@ class Levelling:
         return self._topics[member]
 
     def _fits(self, end: int, topics: I32) -> Mask:
-        """Whether a member may take a partition of each of these topics."""
+        """Whether a member may take a partition of each of ``topics``."""
         return self.may_read(end)[topics]
 
     def _givable(self, member: int) -> I64:

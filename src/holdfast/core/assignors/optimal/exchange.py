@@ -120,7 +120,7 @@ class Exchanges:
         """Make a run of exchanges for one member; undo it unless the whole run gains enough.
 
         The search ignores claims. So in the next round, with this result as claims and the same
-        lags, it finds the same run and undoes it again.
+        lags, the search finds the same run, and undoes the run again.
         """
         before = self.levels.values[high]
         if before <= self.mean or 1 - self.mean / before < self.min_gain:
@@ -195,8 +195,8 @@ class Exchanges:
     def _gains(self, high: int, lows: I64, by_cost: bool) -> tuple[F64, I64, I64, I64]:
         """Gain of every exchange, float64[n_given, n_taken], -inf where it may not be.
 
-        Also the partition of each row, that of each column (-1: nothing is given back), and the
-        member that each column is of.
+        Also the partition of each row, the partition of each column (-1: nothing is given back),
+        and the member of each column.
         """
         state, topic_of = self.state, self.state.group.topics.topic_of
         given = self._by_lag(high)[1:]
@@ -303,7 +303,7 @@ def even_out(
     min_gain : float
         Share, 0 or more, by which an exchange of claimed partitions must lower the higher lag.
     max_moves : int, optional
-        Claims that may be broken in all, those already broken included.
+        Claims that may be broken in all, counting the claims already broken.
 
     Returns
     -------

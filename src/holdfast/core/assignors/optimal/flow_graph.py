@@ -76,7 +76,7 @@ class Graph:
 
     @cached_property
     def owned(self) -> I32:
-        """Topic-partitions of these sources that have an owner, int32[...]."""
+        """Topic-partitions of the graph's sources that have an owner, int32[...]."""
         found = np.flatnonzero((self.owner != NO_OWNER) & (self.source_of >= 0))
         return found.astype(np.int32)
 
@@ -214,7 +214,7 @@ def _sources(group: Group, topic_class: I32) -> tuple[I32, list[int], list[froze
 
 
 def _rack_sets(group: Group) -> tuple[I64, list[frozenset[int] | None]]:
-    """Which distinct rack set each tp has, and those sets; only racks of members matter."""
+    """Which distinct rack set each tp has, and the distinct sets; only racks of members matter."""
     topics = group.topics
     if topics.rack_start is None or topics.rack is None:
         return np.zeros(topics.n_tps, np.int64), [None]

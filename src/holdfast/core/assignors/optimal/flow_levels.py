@@ -50,7 +50,7 @@ class Levels:
 
 
 def free_units(graph: Graph) -> list[tuple[int, int]]:
-    """Sources that have unowned partitions, with their number; those with few readers first."""
+    """Sources that have unowned partitions, with their number; sources with few readers first."""
     owned = np.bincount(graph.source_of[graph.owned], minlength=graph.n_sources)
     free = graph.supply - owned
     sources = np.flatnonzero(free)
@@ -102,7 +102,7 @@ class Filling:
         load, size = self.load, self.size
         hubs = sorted(hubs, key=lambda hub: load[hub] / size[hub])
         members = filled = level = 0
-        for hub in hubs:  # the highest level to which the units raise these hubs
+        for hub in hubs:  # the highest level to which the units raise the hubs so far
             if members and load[hub] // size[hub] >= (units + filled) // members:
                 break
             members += size[hub]
@@ -152,7 +152,7 @@ class _LevelSearch:
             low, hub = heappop(heap)
             if hub_level[hub]:
                 continue
-            if low != load[hub] // size[hub]:  # it was fed since
+            if low != load[hub] // size[hub]:  # the hub was fed since
                 heappush(heap, (load[hub] // size[hub], hub))
                 continue
             giver = self._feed(hub, low)

@@ -1,9 +1,9 @@
 """The flow with the fewest reads across racks, then the most kept claims, at balanced loads.
 
 **Rules.** Once the levels are known, an assignment has the best loads if and only if it is a flow
-along arcs between equal levels, in which every member holds its level or one less. Of these flows
-this module finds one of least cost. A unit read across racks costs ``R``. A unit that its member
-did not claim costs 1. ``R`` is larger than the number of partitions.
+along arcs between equal levels, in which every member holds its level or one less. Of all such
+flows this module finds one of least cost. A unit read across racks costs ``R``. A unit that its
+member did not claim costs 1. ``R`` is larger than the number of partitions.
 
 **Strategy.** Units are sent along shortest paths.
 
@@ -66,7 +66,7 @@ class Moves:
 
 
 def cheapest(graph: Graph, levels: Levels, rack_weight: int) -> Moves:
-    """Find the cheapest flow at these levels.
+    """Find the cheapest flow at ``levels``.
 
     Parameters
     ----------
@@ -143,8 +143,8 @@ class _Flow:
     def _balance_pools(self) -> None:
         """Find the parts of the graph, and what the pool of each lacks.
 
-        A part holds as many units as its sources have. Its members hold their level or one less,
-        so how many of them hold their level is known: the pool counts those.
+        A part holds as many units as its sources have. Its members hold their level or one less, so
+        it is known how many members hold their level: the pool counts them.
         """
         both = list(zip(self.load, self.level, strict=True))
         self.surplus = {m: load - level for m, (load, level) in enumerate(both) if load > level}
@@ -310,7 +310,8 @@ class _Flow:
     def _free_path(self, start: int, dead: set[int]) -> list[int]:
         """Nodes of a path of cost 0 from ``start`` to a node that lacks a unit; empty if none.
 
-        Nodes that lead nowhere are added to ``dead``; so are, for the moment, those on the path.
+        Nodes that lead nowhere are added to ``dead``; so are, for the moment, the nodes on the
+        path.
         """
         lacking = self.lacking
         path = [start]
@@ -348,7 +349,8 @@ class _Flow:
     def _arcs(self, node: int) -> Arcs:
         """Arcs with room out of a node, kept until a path changes which there are.
 
-        Without racks those between sources and others are the tables themselves, which change.
+        Without racks the arcs between sources and other nodes are the tables themselves, which
+        change.
         """
         self.arcs[node] = found = self._arcs_anew(node)
         return found
@@ -385,7 +387,7 @@ class _Flow:
         return [(cost, near), (cost - self.rack_weight, far)]
 
     def _across(self, source: int, nodes: Collection[int], cost: int) -> Arcs:
-        """Arcs from a source to nodes, those in its rack and those in others."""
+        """Arcs from a source to nodes in its racks, and to nodes in other racks."""
         cross, first, end = self.cross[source], self.first, self.end
         hub_of = {n: self.node_of[n - first] if n < end else n for n in nodes}
         near = [node for node, hub_node in hub_of.items() if hub_node not in cross]
@@ -393,7 +395,7 @@ class _Flow:
         return [(cost, near), (cost + self.rack_weight, far)]
 
     def _push(self, path: list[int]) -> None:
-        """Send one unit along a path; its last node lacks it no more."""
+        """Send one unit along a path; the last node of the path then lacks one unit less."""
         end = path[-1]
         if end >= self.first_pool:
             self.pool_lacks[end - self.first_pool] -= 1

@@ -1,16 +1,17 @@
 """Partitions that must move, given to members that had them before: the goal after claims kept.
 
 **Rules.** A *former owner* of a partition claims it under an older generation than another member,
-or claims it as new as another member, so that it belongs to nobody. It may still have the
-partition's state. Of all assignments with the best loads, reads across racks and claims kept, the
-best one gives the most partitions that are not kept to a former owner.
+or claims it under the same newest generation as another member, so that the partition belongs to no
+member. A former owner may still have the partition's state. Of all assignments with the best loads,
+reads across racks and claims kept, the best one gives the most partitions that are not kept to a
+former owner.
 
 For example, A and B own three partitions each, C joins, and C claims partition 4 of an older
 generation. One of B's three must move to C: partition 4.
 
-**Strategy.** The prices of the goals before say which moves cost nothing by those goals. Such moves
-are the arcs of a small graph of members and of offers, an offer being a topic at a price for the
-members of one rack. A cycle of arcs on which the number of former owners rises is a better
+**Strategy.** The prices of the earlier goals say which moves cost nothing by the earlier goals.
+Such moves are the arcs of a small graph of members and of offers, an offer being a topic at a price
+for the members of one rack. A cycle of arcs on which the number of former owners rises is a better
 assignment. Cycles are found by Bellman and Ford's search, all members at once. Cycles that share no
 node are taken together, until there is none; the distances are then the proof. Nothing is done
 where nobody has an older or a double claim.
@@ -41,7 +42,7 @@ MAX_WORK = 20_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Arcs:
-    """Moves that cost nothing by the goals before.
+    """Moves that cost nothing by the earlier goals.
 
     ``tail`` and ``head`` are nodes: members, the store of load, offers. ``cost`` is how many more
     partitions are then with strangers, ``tp`` the partition that leaves the tail, -1 for none.
@@ -55,14 +56,14 @@ class _Arcs:
 
 
 def prefer_former(claims: Claims, target: I32, first: Certificate) -> Certificate | None:
-    """Change ``target`` in place; return the certificate that has this goal too.
+    """Change ``target`` in place; return the certificate that has the goal of former owners too.
 
     Parameters
     ----------
     target : int32[n_tps]
         Proven by ``first`` and proven by it afterwards as well.
     first : Certificate
-        Of the goals before.
+        Of the earlier goals.
 
     Returns
     -------
@@ -163,7 +164,7 @@ def _spot_of(group: Group, reader: I64) -> I64:
 def _takers(
     group: Group, first: Certificate, target: I32, move: int, pairs: tuple[I32, I32]
 ) -> tuple[I64, I64]:
-    """Of these partitions and members those where taking over costs nothing, int64[...] each.
+    """The ``pairs`` of partition and member in which taking over costs nothing, int64[...] each.
 
     ``move`` is 0 for owners by claims, else 1. A partition that nobody has, and a member that has
     it already, are left out.
@@ -258,7 +259,7 @@ def _follow(arcs: _Arcs, cycle: list[int], target: I32, n_members: int) -> None:
 def _certificate(
     claims: Claims, target: I32, first: Certificate, distance: I64
 ) -> Certificate | None:
-    """The prices of all goals: those before, and the distances behind them."""
+    """The prices of all goals: prices of the earlier goals, then the distances."""
     n = claims.group.n_members
     minor = distance[n] - distance[:n]
     span = int(np.abs(minor).max(initial=0))

@@ -34,7 +34,7 @@ class TopicPool:
     topics : int32[...]
         Topic indices, sorted.
     members : int32[...]
-        The subscribers of each of these topics, in the dealing order.
+        The subscribers of each of ``topics``, in the dealing order.
     """
 
     topics: I32
@@ -91,7 +91,8 @@ def place(group: Group, owner: I32, lags: I64, weight: F64) -> Loads:
     Notes
     -----
     Cost: O(n log n) in partitions placed, O(n_members) a pool, one transpose of the subscriptions.
-    With one pool the counts are the best there are; with several each pool is, given those before.
+    With one pool the counts are the best there are. With several pools the counts of each pool are
+    the best that the counts of the pools before it allow.
 
     References: KIP-54, "The Algorithm", step 2; KAFKA-5337.
     """
@@ -107,7 +108,7 @@ def place(group: Group, owner: I32, lags: I64, weight: F64) -> Loads:
 
 
 def pools(group: Group, readers: Subscribers) -> Iterator[TopicPool]:
-    """Topics by equal subscribers, those with the fewest first, then by first topic."""
+    """Topics by equal subscribers, pools with the fewest subscribers first, then by first topic."""
     if group.n_sets == 1:
         topics = group.set_topic
         if topics.size:

@@ -25,7 +25,7 @@ from holdfast.core.model.topics import Topics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Members and topics that are solved alone: no other member reads these topics.
+    """Members and topics that are solved alone: no other member reads the topics of the part.
 
     Parameters
     ----------
@@ -194,8 +194,8 @@ def _minor_prices(held: I64, load: I64, floor: int) -> I64:
     """Price of each member in moves: the moves that one more place at the member would save.
 
     One more place keeps a claim at a member that holds fewer partitions than it claims: the price
-    is ``top``. A member that takes partitions of others has the price ``top - 1``, since each of
-    these costs a move. Prices are at least 0 at the ceiling and at most 0 at the floor.
+    is ``top``. A member that takes partitions of others has the price ``top - 1``, since each such
+    partition costs a move. Prices are at least 0 at the ceiling and at most 0 at the floor.
     """
     more, above = load > held, load > floor
     top = int((more & above).any())
@@ -230,8 +230,8 @@ def hand_out(claims: Claims, target: I32, free: I32, slots: I32, row: I64 | None
 def _serve_former(claims: Claims, target: I32, free: I32, slots: I32, row: I64) -> tuple[I64, I64]:
     """Give free partitions to former owners; return the positions left, of free and of slots.
 
-    Kernel: a loop over older claims of free partitions whose member has an open place, and over
-    those places.
+    Kernel: a loop over older claims of free partitions whose member has an open place, and over the
+    open places.
     """
     position = np.full(len(target), -1, np.int64)
     position[free] = np.arange(len(free))

@@ -73,7 +73,7 @@ def _without(graph: Graph, sources: I64, hubs: I32) -> Graph:
 
 
 def _renumbered(n: int, gone: npt.NDArray[np.integer]) -> I32:
-    """New number of each of ``n``; NO_SOURCE for those gone and for one more behind them."""
+    """New number of each of ``n``; NO_SOURCE for each that is gone, and for one more at the end."""
     stays = np.ones(n + 1, np.bool_)
     stays[gone] = stays[n] = False
     return np.where(stays, np.cumsum(stays) - 1, NO_SOURCE).astype(np.int32)
@@ -118,7 +118,7 @@ def _keep(claims: Claims, graph: Graph, kept: I64, target: I32) -> I32:
 
 
 def _name_the_rest(claims: Claims, graph: Graph, sent: I64, taken: I64, target: I32) -> I32:
-    """Deal the free partitions of each source to its hubs, and those of each hub to members.
+    """Deal the free partitions of each source to hubs, and the partitions of each hub to members.
 
     Returns the free partitions.
     """

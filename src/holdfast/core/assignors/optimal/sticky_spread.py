@@ -1,9 +1,9 @@
 """Exchanges that spread each topic evenly over its members, the last goal of ``sticky``.
 
-**Rules.** Each pair of topic and member has a number of partitions; the sum of the squares of these
+**Rules.** Each pair of topic and member has a number of partitions; the sum of the squares of the
 numbers is to be small. An exchange is made only if it changes no load, no number of claims kept and
-no number of reads across racks, so the goals before this one stay as they are. If no exchange
-helps, the assignment stays as Kafka deals it.
+no number of reads across racks, so the earlier goals stay reached. If no exchange helps, the
+assignment stays as Kafka deals it.
 
 **Strategy.** A partition is *crowded* if its member has more of its topic than an even share. A
 partition has a choice only if it is new to its member, or if its member kept it although it is
@@ -46,12 +46,12 @@ MAX_TABLE = 1 << 22
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Counts:
-    """Partitions of each topic that each member has, of those with a choice only.
+    """Partitions of each topic that each member has, for the topics and members with a choice.
 
     Parameters
     ----------
     topic, member : int32[n_topics], int32[n_members]
-        Row and column of each; 0 for those without a choice, as for the first one.
+        Row and column of each; 0 for a topic or member without a choice, as for the first one.
     table : int64[...]
         The counts.
     """
@@ -82,7 +82,7 @@ def _counts(group: Group, target: I32, choice: I32) -> _Counts | None:
 
 
 def crowded(group: Group, target: I32, tps: I32) -> I32:
-    """Those of ``tps`` whose member has more than an even share of their topic, int32[...]."""
+    """The entries of ``tps`` whose member has more than an even share of the topic, int32[...]."""
     if not len(tps):
         return tps
     topic = group.topics.topic_of[tps]
@@ -102,7 +102,7 @@ def spread(claims: Claims, target: I32, free: I32, choice: I32) -> None:
     Parameters
     ----------
     target : int32[n_tps]
-        A best assignment by the goals before; changed in place.
+        A best assignment by the earlier goals; changed in place.
     free : int32[n_free]
         Topic-partitions that are new to their member.
     choice : int32[n]
@@ -136,9 +136,9 @@ class _BySet:
     start, tp : int64[n_sets + 1], int32[n_choice]
         A row for each subscription that has such partitions.
     topic : int32[n_topics]
-        Topics of those subscriptions, sorted.
+        Topics of the subscriptions that have a row, sorted.
     topic_start, topic_set : int64[n_topics + 1], int32[...]
-        Rows that hold each of these topics.
+        Rows that hold each of ``topic``.
     """
 
     start: I64
@@ -149,7 +149,7 @@ class _BySet:
 
 
 def _by_set(group: Group, target: I32, choice: I32) -> _BySet:
-    """Turn the choice round, so that each crowded topic finds its partners without a search."""
+    """Order the choice by subscription: each crowded topic then finds partners without a search."""
     sets, row = np.unique(group.subscription[target[choice]], return_inverse=True)
     sizes = group.set_start[sets + 1] - group.set_start[sets]
     arc_topic = group.set_topic[np.repeat(group.set_start[sets], sizes) + within(sizes)]
@@ -203,7 +203,7 @@ def _partners(group: Group, rows: I32, readers: _BySet) -> tuple[I32, I32]:
 
 
 def _exchange_all(group: Group, target: I32, counts: _Counts, tps: I32, partners: I32) -> int:
-    """Make those exchanges that still help; each partition moves once. Returns their number."""
+    """Make the exchanges that still help; each partition moves once. Returns their number."""
     topic_of, table = group.topics.topic_of, counts.table
     columns = (
         *(tps, partners, target[tps], target[partners]),
@@ -229,7 +229,7 @@ def _exchange_all(group: Group, target: I32, counts: _Counts, tps: I32, partners
 
 
 def _is_free(claims: Claims, target: I32, tps: I32, partners: I32) -> Mask:
-    """Whether exchanging each of ``tps`` with its partner costs nothing in the goals before."""
+    """Whether exchanging each of ``tps`` with its partner costs nothing in the earlier goals."""
     group, topic_of = claims.group, claims.group.topics.topic_of
     mine, others = target[tps], target[partners]
     may = group.is_subscribed(mine, topic_of[partners])

@@ -266,7 +266,7 @@ def _sync(group: GroupData, client: str, request: SendSync) -> list[Out]:
 
 
 def _refuse_syncs(group: GroupData) -> list[Out]:
-    """The group's record is too large: nobody gets an assignment, and all join once more.
+    """The group's record is too large: no member gets an assignment, and all members join again.
 
     References: Kafka's GroupMetadataManager.classicGroupSyncToLeader; seen with 4.3.1.
     """
@@ -282,7 +282,7 @@ def _refuse_syncs(group: GroupData) -> list[Out]:
 
 
 def answer_syncs(group: GroupData, members: tuple[GroupMember, ...]) -> list[Out]:
-    """Hand these members their assignments, if they wait for them."""
+    """Answer the syncs of ``members`` that wait, each with the member's assignment."""
     assert group.state is STABLE, group.state
     outs: list[Out] = []
     for member in members:

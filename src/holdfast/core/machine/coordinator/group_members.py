@@ -59,7 +59,7 @@ def unknown_or_fenced(group: GroupData, instance_id: str | None) -> ErrorCode:
 
 
 def refuse_waiting(member: GroupMember, error: ErrorCode) -> list[Out]:
-    """Answer the requests of a member that wait, with this error."""
+    """Answer every request of a member that waits with ``error``."""
     outs: list[Out] = []
     if member.joining is not None:
         outs.append(Answer(member.client, JoinAnswered(request=member.joining, error=error)))
@@ -162,6 +162,6 @@ def fits_log(group: GroupData, record: Append) -> bool:
 
 
 def common_protocols(members: Iterable[GroupMember]) -> set[str]:
-    """Protocols that every one of these offers."""
+    """Protocols that every one of ``members`` offers."""
     offered = {tuple([name for name, _ in m.protocols]) for m in members}
     return set.intersection(*map(set, offered))

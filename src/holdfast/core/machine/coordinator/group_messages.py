@@ -89,7 +89,7 @@ class CoordinatorOptions:
 class GroupMember(NamedTuple):
     """One member; ``joining`` and ``syncing`` are requests that wait for an answer.
 
-    A named tuple, because it is rewritten six times in a round and that is where it costs least.
+    A named tuple, because a member is rewritten six times in a round and a named tuple costs least.
     """
 
     member_id: str
@@ -106,5 +106,5 @@ class GroupMember(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for an answer, and so is alive."""
+        """Whether the member waits for an answer, and so is alive."""
         return self.joining is not None or self.syncing is not None

@@ -119,7 +119,7 @@ def _rejoin(group: GroupData, client: str, request: SendJoin, member: GroupMembe
     same = member.protocols == request.protocols
     late = group.state is STABLE and same and request.member_id != group.leader_id
     if late or (group.state is COMPLETING and same):
-        # Its answer was lost, or nothing has changed: answer the current generation, no round.
+        # The answer was lost, or nothing has changed: answer the current generation, no round.
         put(group, member._replace(client=client, joining=None))
         return [join_answer(group, member._replace(client=client), request.request)]
     put(

@@ -30,7 +30,7 @@ COMPLETING = GroupState.COMPLETING_REBALANCE
 
 
 def prepare(group: GroupData) -> list[Out]:
-    """Begin a round: refuse the syncs that wait, gather joins from now on."""
+    """Begin a round: refuse the syncs that wait, and gather joins."""
     outs: list[Out] = []
     for member in list(group.members.values()):
         if member.syncing is not None:

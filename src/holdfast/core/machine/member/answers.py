@@ -64,7 +64,7 @@ MOST_TOPICS, MOST_MORE = 100, 600
 MOST_UNKNOWN = 100_000
 """Partitions that a subscribed topic may have of which the member knows nothing yet."""
 
-PASSING_FAILURES = 4  # so often in a row the coordinator may be away without a word
+PASSING_FAILURES = 4  # so often in a row the coordinator may be away without a warning
 
 UNJOINED, STABLE = MemberState.UNJOINED, MemberState.STABLE
 PREPARING, COMPLETING = MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE
@@ -95,7 +95,7 @@ def on_join(member: MemberData, event: JoinAnswered) -> Actions:
 
 
 def _begin_round(member: MemberData, event: JoinAnswered) -> Actions:
-    """A follower asks for its assignment at once, a leader computes those of all first."""
+    """A follower asks for its assignment at once, a leader computes all assignments first."""
     unbroken = member.claim_generation == member.generation == event.generation - 1
     member.member_id, member.generation = event.member_id, event.generation
     member.protocol_name = event.protocol_name
@@ -125,11 +125,11 @@ def _begin_round(member: MemberData, event: JoinAnswered) -> Actions:
 
 
 def _on_late_join(member: MemberData, event: JoinAnswered) -> Actions:
-    """A round has begun in which the member leaves: it hands over what it owns as one of it.
+    """A round has begun while the member leaves: the member hands over in the new generation.
 
-    It claimed all of that when it joined, so nobody else has it. Under the generation before, its
-    heartbeats and the commit of its hand-over would be refused, and its callback would still run
-    when the others take over.
+    The member claimed all that it owns when it joined, so no other member has any of that. Under
+    the generation before, its heartbeats and the commit of its hand-over would be refused, and its
+    callback would still run when the others take over.
     """
     if event.error != ErrorCode.NONE:
         return on_refusal(member, event.error, member.generation)
@@ -141,8 +141,8 @@ def _on_late_join(member: MemberData, event: JoinAnswered) -> Actions:
 def _skip_assignment(member: MemberData) -> Actions:
     """A static leader is back, and the group keeps its old assignments (KIP-814).
 
-    The process that planned them is gone, and this one does not know the partition counts they
-    were planned with. Under a design its assignment holds these counts. Without them the leader
+    The process that planned the assignments is gone, and this process does not know with which
+    partition counts. Under a design its assignment holds the counts. Without the counts the leader
     asks for one more round, because partitions added meanwhile would otherwise never get an owner
     (L1). An eager leader asks at once: if it took its assignment first, the round would stop it
     again.
@@ -199,7 +199,7 @@ def on_sync(member: MemberData, event: SyncAnswered) -> Actions:
 
 
 def _most_named(member: MemberData) -> tuple[int, int]:
-    """More topics and partitions than an honest leader can name to this member, as far as it knows.
+    """More topics and partitions than an honest leader can name, as far as this member knows.
 
     The leader may know of more partitions than this member, whose metadata are older.
     """
@@ -240,7 +240,7 @@ def _apply(member: MemberData, instruction: Instruction) -> Actions:
     member.rounds_announced = member.rounds_announced + 1 if instruction.again else 0
     if instruction.again and not revoked:
         # A join at once would begin the next round before slower members have synced. Their syncs
-        # would be refused, they would never learn what to give up, and no round would end this.
+        # would be refused, they would never learn what to give up, and the rounds would never end.
         options, n_before = member.options, member.rounds_announced - 1
         member.rejoin_at_ms = member.now_ms + doubled_ms(
             options.again_pause_ms, n_before, options.heartbeat_interval_ms
@@ -323,8 +323,8 @@ def on_failed(member: MemberData, request: int, reason: str) -> Actions:
 def on_left(member: MemberData, event: LeaveAnswered) -> Actions:
     """LeaveGroup is answered, or will not be: the member is dead either way.
 
-    A refusal is told and not answered with another attempt: the process is about to end, and the
-    end of its session does the same for the others. Kafka's client does likewise.
+    A refusal gets a warning and no second attempt: the process is about to end, and the end of its
+    session does the same for the others. Kafka's client does likewise.
 
     References: ``LeaveGroupResponseHandler`` of Kafka's AbstractCoordinator.
     """
@@ -354,7 +354,7 @@ def on_hand_over_commit(member: MemberData, event: CommitAnswered) -> Actions:
 def _round_failed(
     member: MemberData, request: str, error: int, record: RecordSize | None = None
 ) -> Actions:
-    """JoinGroup or SyncGroup was refused with this error code."""
+    """JoinGroup or SyncGroup was refused with the code ``error``."""
     if error in MEMBERSHIP_LOST:
         reset_id = error == ErrorCode.UNKNOWN_MEMBER_ID
         lost = lose(member, reset_id=reset_id, reason=describe(error))
@@ -368,9 +368,9 @@ def _round_failed(
 
 
 def _too_large(record: RecordSize | None) -> str:
-    """The likely cause of a code that names none, with what this member knows of it.
+    """The likely cause of UNKNOWN_SERVER_ERROR, with what this member knows of the record's size.
 
-    A coordinator that cannot write the group's record because of its size answers so.
+    A coordinator that cannot write the group's record because of its size answers SyncGroup so.
 
     References: ``appendGroupMetadataErrorToResponseError`` of Kafka's GroupMetadataManager.
     """

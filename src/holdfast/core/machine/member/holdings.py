@@ -10,14 +10,15 @@
   raised, nothing is committed, and the new owner reads again from the last commit.
 - After ``ASSIGNED`` was called for a resource, ``REVOKED`` or ``LOST`` is called for it exactly
   once. Callbacks are made one at a time, in the order of their causes.
-- A hand-over has a deadline. At the deadline the member waits no longer for the application: it
-  commits what the application has asked past, and drops the resources. ``REVOKED`` comes when the
-  application is back. What is in its hand is read again by the next owner.
+- A hand-over has a deadline. At the deadline the member stops waiting for the application: the
+  member commits what the application has asked past, and drops the resources. ``REVOKED`` comes
+  when the application is back. The next owner reads again what is in the application's hand.
 - When membership is lost, the hand-over ends; answers that come for it later change nothing.
 - A *term* is the time from the gain of a resource to the end of its hand-over or to its loss. Each
   term has a number of its own. What was handed out in a term may be committed in that term only.
   Example: offset 107 of ``t-0`` is handed out in term 1, ``t-0`` is lost, another member commits
-  308, and ``t-0`` comes back in term 2. To ask "is ``t-0`` mine now?" would set the group back.
+  308, and ``t-0`` comes back in term 2. A member that only asked "is ``t-0`` mine now?" would
+  commit 107 and set the group back.
 
 **Strategy.** A plain record with a queue of callbacks and at most one hand-over. Methods return
 actions. The member joins only when :attr:`Holdings.handing_over` is false.
@@ -120,7 +121,7 @@ def of_an_earlier_term(
     Returns
     -------
     frozenset of Resource
-        A commit of these records is refused, also where the resource is owned again.
+        A commit of records of the resources is refused, also where a resource is owned again.
 
     References: KIP-429, ``onPartitionsLost``; Kafka's ``CommitFailedException``.
     """
@@ -135,7 +136,7 @@ def names(resources: frozenset[Resource]) -> str:
 
 @remembered(1024, largest=SMALL)
 def topics_of(resources: frozenset[Resource]) -> frozenset[str]:
-    """Their topics or kinds."""
+    """The topics or kinds of the resources."""
     return frozenset(topic for topic, _ in resources)
 
 
@@ -150,7 +151,7 @@ class Holdings:
     commit_retries : int
         How often a commit that failed is tried again.
     retry_backoff_ms : int
-        How long before the first of these; doubled for each one more.
+        How long before the first of these attempts; doubled for each further one.
     last_commit_ms : int
         How long the commit of a hand-over whose deadline is over may take.
     """
@@ -184,7 +185,7 @@ class Holdings:
         return job.deadline_ms if job.retry_ms is None else min(job.deadline_ms, job.retry_ms)
 
     def gain(self, resources: frozenset[Resource]) -> Actions:
-        """Own these from now on; ASSIGNED is called even for no resources (KIP-429)."""
+        """Take over ``resources``; ASSIGNED is called even for no resources (KIP-429)."""
         if resources:
             self.owned |= resources
             self.terms = {**self.terms, **dict.fromkeys(resources, self.next_term)}
@@ -202,16 +203,16 @@ class Holdings:
         of_round: bool = False,
         always_call: bool = False,
     ) -> Actions:
-        """Begin to hand these over.
+        """Begin to hand over ``resources``.
 
         Parameters
         ----------
         resources : frozenset of Resource
             A subset of ``owned``; may be empty, for an eager member's callback.
         identity : Identity
-            Identity of the commit, with the generation in which they were owned.
+            Identity of the commit, with the generation in which the resources were owned.
         deadline_ms : int
-            When the application is waited for no longer, however far the hand-over has come.
+            When the wait for the application ends, however far the hand-over has come.
         limit : Limit
             Where that deadline comes from; for the log.
         of_round : bool
@@ -272,7 +273,7 @@ class Holdings:
         return tuple(actions)
 
     def renew(self, identity: Identity) -> None:
-        """A round has begun meanwhile: the hand-over's commit is sent as this from now on."""
+        """A round has begun meanwhile: commits of the hand-over go out under ``identity``."""
         if self.hand_over is not None:
             self.hand_over = replace(self.hand_over, identity=identity)
 
@@ -309,7 +310,8 @@ class Holdings:
     def end(self, identity: Identity, now_ms: int, limit: Limit) -> Actions:
         """Begin the last hand-over: commit what is processed of everything, before it is lost.
 
-        It takes the place of the hand-over in progress, and nobody is waited for.
+        The last hand-over takes the place of the one in progress, and does not wait for the
+        application.
         """
         job = HandOver(
             token=self._token(),
@@ -396,7 +398,7 @@ class Holdings:
     def _commit(self, job: HandOver, *, failed: bool) -> Actions:
         """Ask for the commit of what was fetched, or end a hand-over where none is wanted.
 
-        A position of a resource that was not fetched since it was assigned is an old one.
+        A resource that was not fetched since it was assigned has only an old position.
         """
         fetched = job.resources & self.started
         if failed or not self.auto_commit or not fetched:
@@ -420,7 +422,7 @@ class Holdings:
         )
 
     def _expire(self, job: HandOver, now_ms: int) -> Actions:
-        """Wait no longer: for the application at the deadline, and later for its last commit.
+        """End a wait: for the application at the deadline, and later for the last commit.
 
         REVOKED is queued at once, and called as soon as the application is back.
         """
@@ -437,7 +439,7 @@ class Holdings:
         return (*self._commit(job, failed=False), *self._pump())
 
     def _finish(self, job: HandOver, failed: str = "") -> Actions:
-        """End a hand-over; what is late is in the application's hand still, and is dropped."""
+        """End a hand-over; a late one drops resources that the application still works on."""
         self.hand_over = None
         text = f"gave up {names(job.resources)}"
         if job.is_late:

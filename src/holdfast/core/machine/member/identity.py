@@ -1,4 +1,4 @@
-"""Who a member is to its group.
+"""The identity under which a member commits.
 
 References: OffsetCommit; KIP-345 (the instance id).
 """

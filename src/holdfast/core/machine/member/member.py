@@ -33,9 +33,9 @@ SyncGroup go over one connection, heartbeats, commits and LeaveGroup over anothe
 - A static leader that comes back skips the assignment (KIP-814). If it does not learn with which
   partition counts the assignments were planned, it asks for one round: topics may have grown.
 - A scheduled round is due a delay after its assignment arrived. The next assignment replaces it.
-- The application asks ``may_commit`` before it commits, because the coordinator checks member and
-  generation, and not who owns a partition, nor since when. The answer depends on the term in which
-  the records were handed out (:mod:`holdfast.core.machine.member.holdings`).
+- The application asks ``may_commit`` before it commits, because the coordinator checks the member
+  and the generation, and not which member owns a partition since when. The answer depends on the
+  term in which the records were handed out (:mod:`holdfast.core.machine.member.holdings`).
 
 **Strategy.** The state is a plain record (:mod:`holdfast.core.machine.member.member_data`). One
 function for each event changes it; those for the coordinator's answers stand in
@@ -204,7 +204,7 @@ class Member:
         return self.data.holdings.terms
 
     def may_commit(self, handed_out: Mapping[Resource, int]) -> bool:
-        """Whether records of these, handed out in these terms, may be committed now."""
+        """Whether records may be committed now that were handed out in the terms ``handed_out``."""
         return self.generation >= 0 and not of_an_earlier_term(self.terms, handed_out)
 
     @property
@@ -337,7 +337,7 @@ def _stall(member: MemberData) -> Actions:
         return (Warn(text), *_leave_stalled(member))
     member.leaves_stalled, join = True, member.join_request
     forget_round(member)
-    member.join_request = join  # its answer still tells the generation
+    member.join_request = join  # the answer still says the generation
     member.state = HANDING_OVER
     return (Warn(text), *member.holdings.end(member.identity, member.now_ms, limit))
 
@@ -357,7 +357,7 @@ def _on_leave_requested(member: MemberData, event: LeaveRequested) -> Actions:
         return ()
     member.leaving, join = event, member.join_request
     forget_round(member)
-    member.join_request = join  # its answer still tells the generation
+    member.join_request = join  # the answer still says the generation
     if member.state in (PREPARING, COMPLETING, STABLE):
         member.state = UNJOINED
     return ()
@@ -432,10 +432,10 @@ def _advance_leave(member: MemberData) -> Actions:
     if member.member_id == "" or (static and member.leaving.returns):
         die(member)
         return ()
-    if not member.coordinator_known:  # the session timeout will tell the group
+    if not member.coordinator_known:  # the group notices when the session times out
         die(member)
         return ()
-    hears = member.mode is RebalanceMode.COOPERATIVE  # no eager assignor reads it
+    hears = member.mode is RebalanceMode.COOPERATIVE  # no eager assignor reads an announcement
     hears = hears and member.protocol_name in member.options.announce_leave
     announce = hears and not member.leaving.returns
     if announce and not member.departure_announced and member.generation >= 0:

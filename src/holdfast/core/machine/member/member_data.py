@@ -5,7 +5,7 @@
 - :class:`MemberData` holds facts. What happens next is decided in
   :mod:`holdfast.core.machine.member.member` and :mod:`holdfast.core.machine.member.answers`.
 - The first three fields are settings and stay as they are. ``holdings`` is a record like this one.
-  Every other field holds an immutable value, so the tuple of these values is a copy of the state.
+  Every other field holds an immutable value, so the tuple of the values is a copy of the state.
 - ``now_ms`` and every field that ends in ``_ms`` are times of one monotonic clock.
 
 **Strategy.** :func:`saved` and :func:`restore` copy a state out and in. :func:`shift` lets time

@@ -28,16 +28,16 @@ class MemberOptions:
     ----------
     rebalance_timeout_ms : int
         How long the coordinator waits for this member in a round. It is longer than a hand-over may
-        take, with the heartbeat before it that tells of the round, and its last commit.
+        take, with the heartbeat before it that announces the round, and the last commit.
     max_poll_interval_ms : int
         Longest time between two ``Polled`` before the member leaves; 0 never. Before it leaves, it
         commits what is processed.
     drain_timeout_ms : int
         How long a hand-over waits for the application.
     drain_setting : str
-        What the user calls the setting that says so; for the log.
+        The user's name of the setting behind ``drain_timeout_ms``; for the log.
     poll_setting : str
-        The same of ``max_poll_interval_ms``.
+        The user's name of the setting behind ``max_poll_interval_ms``.
     last_commit_ms : int
         How long the commit of a hand-over that is late, or of a member that leaves because nobody
         polls, may take.

@@ -46,7 +46,7 @@ def watch_metadata(member: MemberData) -> Actions:
 def _relevant(
     member: MemberData, partitions: tuple[tuple[str, int], ...]
 ) -> tuple[tuple[str, int], ...]:
-    """Of these partition counts, those of topics that were planned with or are subscribed."""
+    """The counts in ``partitions`` of the topics that were planned with or are subscribed."""
     names = {name for name, _ in member.planned_with or ()} | set(member.topics)
     return tuple(entry for entry in partitions if entry[0] in names)
 
@@ -82,8 +82,8 @@ def retry(member: MemberData) -> Actions:
 def refused(member: MemberData, request: str, error: int, cause: str = "") -> Actions:
     """Try a round again that was refused with a code that passes, and say so from time to time.
 
-    A code that Kafka expects is no news. Any other one is told at the first, second, fourth, eighth
-    refusal and so on. After ``error_timeout_ms`` of refusals the member fails.
+    A code that Kafka expects gets no warning. Any other code gets one at the first, second, fourth,
+    eighth refusal and so on. After ``error_timeout_ms`` of refusals the member fails.
     """
     n_before, options = member.retries, member.options
     actions = retry(member)
@@ -103,7 +103,7 @@ def refused(member: MemberData, request: str, error: int, cause: str = "") -> Ac
 
 
 def is_told(n_before: int) -> bool:
-    """Whether a failure after ``n_before`` others is told: the first, second, fourth, eighth..."""
+    """Whether a failure after ``n_before`` others gets a warning: the first, second, fourth..."""
     return n_before & (n_before + 1) == 0
 
 
@@ -114,7 +114,7 @@ def backoff_ms(member: MemberData, retries: int) -> int:
 
 
 def doubled_ms(first_ms: int, n_before: int, most_ms: int) -> int:
-    """A pause that doubles with every one before it, up to a limit."""
+    """A pause that doubles with every pause before it, up to ``most_ms``."""
     return min(first_ms << min(n_before, 10), most_ms)
 
 
@@ -122,8 +122,8 @@ def lose(member: MemberData, *, reset_id: bool, reason: str) -> Actions:
     """Membership is lost: drop everything that is owned, then join.
 
     A member that goes on during a round joins without claims. An eager member still reports its
-    last assignment at the old generation, as Kafka's ``AbstractStickyAssignor`` does: what no other
-    member has had since comes back to it.
+    last assignment at the old generation, as Kafka's ``AbstractStickyAssignor`` does: partitions
+    that no other member has had since come back to the member.
 
     References: KAFKA-12983; KIP-341.
     """
@@ -154,7 +154,7 @@ def die(member: MemberData) -> None:
 
 
 def fail(member: MemberData, error: int, text: str = "") -> Actions:
-    """The coordinator refuses this member for good; ``text`` is what is said of a code by default.
+    """The coordinator refuses this member for good; ``text`` replaces the usual words for the code.
 
     References: :data:`holdfast.core.machine.codes.FATAL`.
     """

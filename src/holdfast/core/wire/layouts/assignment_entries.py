@@ -1,8 +1,8 @@
 """How much an assignment names, counted without building any of it.
 
 **Rules.** Topics and partitions count, assigned or revoked, as often as they are named. The count
-ends as soon as it is above a bound, so that a message of any size costs little. What cannot be read
-ends it too: the decoder then says what is wrong.
+ends as soon as it is above a bound, so that a message of any size costs little. Bytes that cannot
+be read end the count too: the decoder then says what is wrong.
 
 **Strategy.** Names and numbers are stepped over. Planned counts and the share of the leader's
 memory are not looked at: a member carries them as bytes.
@@ -24,14 +24,14 @@ _TOPIC_SET_MIN = 2
 
 
 def names_more(data: bytes, *, topics: int, partitions: int) -> bool:
-    """Whether an assignment names more topics, or more partitions, than these numbers.
+    """Whether an assignment names more topics, or more partitions, than the two bounds.
 
     Parameters
     ----------
     data : bytes
         A ConsumerProtocolAssignment.
     topics, partitions : int
-        The count ends once it is above one of them.
+        The bounds; the count ends once it is above one of the two.
 
     References: KIP-429.
     """
@@ -42,7 +42,7 @@ def names_more(data: bytes, *, topics: int, partitions: int) -> bool:
 
 
 class _Counter:
-    """How many more may be named."""
+    """How many more topics and partitions may be named before the count ends."""
 
     def __init__(self, topics: int, partitions: int):
         self.topics = topics

@@ -43,9 +43,9 @@ class ConnectMetadata:
     url : str
         Of the worker.
     config_offset : int
-        How far it has read the config topic.
+        How far the worker has read the config topic.
     allocation : bytes or None
-        Its current assignment message (v1 and above).
+        The worker's current assignment message (v1 and above).
     """
 
     version: int

@@ -2,8 +2,8 @@
 
 A member's subscription is a ConsumerProtocolSubscription, and its assignment is a
 ConsumerProtocolAssignment, so every Kafka tool can read both. What the designs add stands in the
-user data, as a frame (:mod:`holdfast.core.wire.layouts.frames`). The frames are called claim and
-verdict on the wire; ``holdfast decode`` takes these names.
+user data, as a frame (:mod:`holdfast.core.wire.layouts.frames`). The two frames are called claim
+and verdict on the wire, and ``holdfast decode`` takes the names ``claim`` and ``verdict``.
 
 =======  ===========  =============================================================================
 frame    begins with  fields
@@ -21,7 +21,7 @@ verdict  f4 d1        Flags int8, then what they name: Nonce uvarint (1), Revoke
 * A member then owns (owned - revoked) + assigned. Null ``revoked`` and empty ``revoked`` differ as
   in :mod:`holdfast.core.wire.layouts.incremental`: empty means that another round follows.
 * A delay is the time that remains, in ms, 0 to 2**31 - 1; 0 means no delay. A delay or an age
-  outside of that is refused.
+  outside of that range is refused.
 * A frame says nothing twice and nothing that is nothing. No memory and an empty one are the same.
 * A frame of another version is refused, and so is a foreign one.
 

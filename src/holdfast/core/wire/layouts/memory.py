@@ -30,7 +30,7 @@ count      gamma of 1 + 2 * d, if it is the usual count and d more; of 2 * d, if
 * The digest is a hash of the bits of the list of what waits.
 
 **Strategy.** A leader writes each member's entry once and joins entries to shares. A member sends
-its share back in its next subscription; of it the member looks at the head alone
+its share back in its next subscription, and looks at nothing but the head of the share
 (:func:`holds_times`). :mod:`holdfast.core.machine.leader.ring` says who carries what; packed sets
 stand in :mod:`holdfast.core.wire.layouts.packed_sets`.
 
@@ -131,14 +131,16 @@ class Share:
     generation : int
         Generation in which it was written.
     pace_ms : int
-        How long it then was until the next batch of Design III, 0 for no such time.
+        How long it was, when the share was written, until the next batch of Design III; 0 for no
+        such time.
     whole : bool
-        Whether its neighbours are all other members of that round.
+        Whether ``neighbours`` are all other members of that round.
     after : bytes
-        Else its neighbours are all members behind this identity up to the member itself, in the
-        order of identities. Empty if it is whole, or speaks about no member.
+        In a share that is not whole, ``neighbours`` are all members behind this identity up to the
+        member itself, in the order of identities. Empty if the share is whole, or speaks about no
+        member.
     neighbours : tuple of RememberedMember
-        At most three. Those that own nothing are left out.
+        At most three. Neighbours that own nothing are left out.
     waiting : tuple of RememberedMember
         Departed members whose partitions wait, at a member that carries the list.
     digest : bytes
@@ -170,7 +172,7 @@ class Share:
 
 @remembered(4096, largest=1_024, size=lambda data: 0 if data is None else len(data))
 def read_share(data: bytes | None) -> Share | None:
-    """A share, or None where there is nothing that can be read; checkers read the same ones."""
+    """The share in the bytes, or None where the bytes hold no share that can be read."""
     try:
         return None if data is None else decode_share(data)
     except WireError:
@@ -178,7 +180,7 @@ def read_share(data: bytes | None) -> Share | None:
 
 
 def holds_times(data: bytes) -> bool:
-    """Whether a share may hold times, so that its age counts; that of a settled group does not."""
+    """Whether a share may hold times, so that its age counts; a settled group's has none."""
     return len(data) > 0 and data[0] & _TIMES != 0
 
 

@@ -111,7 +111,7 @@ class Field:
     kind : Kind
         Type of the value, or of one element.
     is_array : bool
-        Whether there are many.
+        Whether the field is an array.
     nullable : bool
         Whether null may stand here.
     since, until : int
@@ -145,7 +145,7 @@ class Schema:
     name : str
         Kafka's name.
     fields : tuple of Field
-        In the order of the bytes.
+        The fields, in the order of the bytes.
     max_version : int
         Versions are 0 to this one.
     flexible_since : int

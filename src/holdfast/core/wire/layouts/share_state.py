@@ -39,15 +39,15 @@ class ShareState:
     Parameters
     ----------
     group, topic_id : str
-        The topic by its id, as Kafka's tools write it.
+        The group's name, and the topic's id as Kafka's tools write it.
     partition : int
         Of the topic.
     is_update : bool
-        It changes an earlier record, in place of replacing it.
+        Whether the record changes an earlier record, in place of replacing it.
     start_offset : int or None
         First offset that is not done with; -1 not known, or not changed. None: deleted.
     n_delivered : int
-        Offsets from there on whose delivery is complete; -1 not known.
+        Offsets from ``start_offset`` on whose delivery is complete; -1 not known.
     """
 
     group: str

@@ -48,7 +48,7 @@ class StickyUserData:
     partitions : tuple of (topic, partitions)
         Partitions that the member held.
     generation : int
-        When it held them, -1 unknown (v0, or never in a group).
+        Generation in which the member held them, -1 unknown (v0, or never in a group).
     """
 
     partitions: TopicPartitions

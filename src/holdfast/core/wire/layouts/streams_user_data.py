@@ -17,7 +17,7 @@ version  subscription (SubscriptionInfo)                      assignment (Assign
 =======  ===================================================  ====================================
 
 The version is an int32; a task id is ``subtopology int32, partition int32``. An active task has the
-offset sum -2. A member that asks for a rebalance gets the time of it in ``nextRebalanceMs``: 0 at
+offset sum -2. A member that is to ask for a rebalance gets the time in ``nextRebalanceMs``: 0 at
 once, the largest int64 never.
 
 **Rules.** ``activeTasks`` has one entry for each partition that the consumer protocol assigns, so a
@@ -62,7 +62,7 @@ class StreamsSubscription:
     process_id : str
         Of the process, whose threads are members each.
     active, standby : tuple of Task
-        Tasks that it ran, and tasks of which it has state.
+        Tasks that the member ran, and tasks of which the member has state.
     offset_sums : tuple of (Task, int)
         How far the state of each task is, -2 for an active one; empty before version 7.
     """

@@ -4,7 +4,7 @@
 
 - Topics and claims of topics that are not wanted are stepped over. Each claim stands once in what
   is left. Of claims of partitions that a topic does not have, the :data:`MOST_BEYOND` lowest are
-  kept, because their member has to be told to give them up.
+  kept, because the leader has to ask their member to give them up.
 - A message with more topics, or more lists of claims, than ``most_topics`` cannot be read. Nor can
   one that :func:`~holdfast.core.wire.layouts.consumer_protocol.decode_subscription` cannot read,
   except that names which are left out may be no UTF-8.
@@ -44,7 +44,7 @@ UNREADABLE = b""
 def trim_subscription(
     data: bytes, partitions: Mapping[str, int], *, most_topics: int, most_user_data: int
 ) -> bytes:
-    """The same message with what exists alone.
+    """The same message, with nothing but the topics and claims that exist.
 
     Parameters
     ----------

@@ -187,7 +187,7 @@ class SizedTail:
     is_text: bool
 
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
-        """See :class:`Tail`."""
+        """Read the strings or bytes into their column, or step over them."""
         n_bytes = _length(cursor, prefix, self.flexible)
         if columns is None:
             cursor.hop(n_bytes)
@@ -203,7 +203,7 @@ class SizedTail:
             columns[self.name] = Slices(data=cursor.data, begin=begin, size=size, valid=valid)
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
-        """See :class:`Tail`."""
+        """Position behind the length and its bytes in one message, at most ``end``."""
         size, pos = _walk_length(data, prefix, pos, end, flexible=self.flexible)
         return min(pos + size, end)
 
@@ -226,7 +226,7 @@ class NumbersTail:
     dtype: np.dtype[Any]
 
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
-        """See :class:`Tail`."""
+        """Read the numbers or ids into their column, or step over them."""
         width, n_numbers = self.dtype.itemsize, _length(cursor, prefix, self.flexible)
         if columns is None:
             cursor.hop(n_numbers * width)
@@ -240,7 +240,7 @@ class NumbersTail:
         columns[self.name] = Items(start=start // width, columns=items, valid=valid)
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
-        """See :class:`Tail`."""
+        """Position behind the count and its numbers in one message, at most ``end``."""
         count, pos = _walk_length(data, prefix, pos, end, flexible=self.flexible)
         return min(pos + count * self.dtype.itemsize, end)
 
@@ -256,7 +256,7 @@ class ItemsTail:
     min_size: int
 
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
-        """See :class:`Tail`."""
+        """Read the elements into their column, or step over them."""
         count, valid = _present(cursor, _length(cursor, prefix, self.flexible), self.nullable)
         count = holdable(cursor, count, self.min_size)
         if columns is None:
@@ -266,7 +266,7 @@ class ItemsTail:
         columns[self.name] = Items(start=starts(count), columns=items, valid=valid)
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
-        """See :class:`Tail`."""
+        """Position behind the count and its elements in one message, at most ``end``."""
         count, pos = _walk_length(data, prefix, pos, end, flexible=self.flexible)
         for _ in range(min(count, (end - pos) // self.min_size)):
             pos = walk(self.program, data, pos, end)
@@ -350,7 +350,7 @@ class Tape:
         self._taken: list[tuple[list[I64], list[NDArray[Any]]]] = [([], []) for _ in program]
 
     def skip(self, cursor: Cursor, slot: I64) -> None:
-        """As :func:`skip`; ``slot`` says which elements these are."""
+        """As :func:`skip`; ``slot`` says which elements the cursor stands at."""
         self._slots.append(slot.copy())
         for run, (positions, raws) in zip(self._program, self._taken, strict=True):
             positions.append(cursor.pos)
@@ -374,7 +374,7 @@ class Tape:
 
 
 def _parents_within(stop: I64, low: int, high: int) -> I64:
-    """Message of each of the elements ``low`` to ``high``; ``stop`` is where those of each end."""
+    """Message of each element from ``low`` to ``high``; ``stop``: where each message's end."""
     first, last = np.searchsorted(stop, (low, high - 1), side="right").tolist()
     n_here = np.diff(np.minimum(stop[first : last + 1], high), prepend=low)
     return np.repeat(np.arange(first, last + 1), n_here)
@@ -444,7 +444,7 @@ class OptionalTail:
     program: Program
 
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
-        """See :class:`Tail`."""
+        """Read the structs that are not null into their columns, or step over them."""
         there = cursor.uvarint(prefix) > 0 if self.tagged else prefix >= 0
         rows = np.flatnonzero(there)
         child = Cursor(cursor.data, cursor.pos[rows], cursor.end[rows])
@@ -458,5 +458,5 @@ class OptionalTail:
         cursor.absorb(child, rows)
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
-        """See :class:`Tail`."""
+        """Position behind the struct in one message; ``pos`` itself for a negative ``prefix``."""
         return walk(self.program, data, pos, end) if prefix >= 0 else pos

@@ -72,8 +72,8 @@ def walk(buffer: U8, first: I64, last: I64, wanted: Mask, *, partitions: bool) -
     buffer : uint8[n_bytes]
         Ends in at least 16 bytes of 0 behind the largest of ``last``.
     first, last : int64[n]
-        Where the array begins, and the end of the bytes it may use; those of members that are not
-        wanted are not looked at.
+        Where the array begins, and the end of the bytes it may use. The entries of members that are
+        not wanted are not looked at.
     wanted : bool[n]
         Members to read; the others get an empty row and an ``end`` of ``first``.
     partitions : bool

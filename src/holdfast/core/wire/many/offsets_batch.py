@@ -43,11 +43,11 @@ _HEAD: Final = np.dtype(">u2")
 _HEAD_SIZE: Final = 2  # a key and a value begin with an int16
 _N_TYPES: Final = max(RECORD_SCHEMAS) + 1  # also stands for every type above
 _NO_KEY: Final = _N_TYPES + 1
-# A version is one that a schema has, or one of two numbers above all of those.
+# A version is one that a schema has, or one of two numbers above every schema's version.
 _ANOTHER: Final = max(schemas.value.max_version for schemas in RECORD_SCHEMAS.values()) + 1
 _TOMBSTONE: Final = _ANOTHER + 1
 _N_VERSIONS: Final = _TOMBSTONE + 1
-# A label is one of these, or _FIRST + type * _N_VERSIONS + version.
+# A label is one of the first three, or _FIRST + type * _N_VERSIONS + version.
 _BAD, _UNKNOWN, _PASSED_OVER, _FIRST = 0, 1, 2, 3
 
 
@@ -162,7 +162,7 @@ def decode_batch(
     Yields
     ------
     Chunk
-        In the order of the rows; together they cover them all.
+        In the order of the rows; together the chunks cover all rows.
 
     Notes
     -----
@@ -300,7 +300,7 @@ def _read_family(key: _Side, value: _Side, rows: I64, label: int) -> tuple[Famil
 
 
 def _explain(keys: Binary, values: Binary, rows: I64) -> BadRows:
-    """Ask the scalar form why these rows are bad."""
+    """Ask the scalar form why each of ``rows`` is bad."""
     errors = [_error_of(keys.row(row), values.row(row)) for row in rows.tolist()]
     return BadRows(
         rows=rows,

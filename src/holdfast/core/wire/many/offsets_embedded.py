@@ -123,7 +123,7 @@ def _read(schema: Schema, messages: Slices, wanted: Mask) -> Messages:
 
 
 def _explain(schema: Schema, messages: Slices, rows: I64) -> tuple[U8, I64]:
-    """Ask the scalar form why these messages do not parse: for all rows, reason and position."""
+    """Ask the scalar form why messages do not parse: reason and position, for all rows."""
     decode = decode_subscription if schema is CONSUMER_SUBSCRIPTION else decode_assignment
     reason, position = np.zeros(len(messages), np.uint8), np.zeros(len(messages), np.int64)
     data, start = messages.take(rows).gather()
@@ -138,7 +138,7 @@ def _explain(schema: Schema, messages: Slices, rows: I64) -> tuple[U8, I64]:
 
 
 def _read_rows(schema: Schema, messages: Slices, rows: I64) -> tuple[Columns, I64, Mask]:
-    """Read the messages of these rows: columns, versions, which fail."""
+    """Read the messages of ``rows``: their columns, their versions, and which of them fail."""
     begin = messages.begin[rows]
     end = begin + messages.size[rows]
     some = Cursor(messages.data, begin[:: len(rows) // _N_PROBES + 1], end).peek(_INT16)

@@ -70,8 +70,9 @@ def decode_subscriptions(
     table : NameTable
         The known topics.
     cooperative : bool
-        Whether claims stand in the subscription (True) or in sticky user data; where the one has
-        none the other is tried, as a group in the middle of an upgrade has both.
+        Whether claims stand in the subscription (True) or in sticky user data. Where the one place
+        has none the other is tried, because a group in the middle of an upgrade has members of both
+        kinds.
 
     References: KIP-429, "Consumer protocol".
     """

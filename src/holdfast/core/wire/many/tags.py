@@ -56,7 +56,7 @@ class TagsTail:
     known: tuple[Tag, ...]
 
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
-        """See :class:`Tail`."""
+        """Read the known tags into their columns and count the others, or step over all tags."""
         count = holdable(cursor, cursor.uvarint(prefix), 2)
         if columns is None:
             if count.any():
@@ -102,7 +102,7 @@ class TagsTail:
         return True
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
-        """See :class:`Tail`."""
+        """Position behind the tagged fields of one message, at most ``end``."""
         count, pos = walk_uvarint(data, prefix, pos, end)
         for _ in range(min(count, (end - pos) // 2)):
             pos = walk(_TAG_PROGRAM, data, pos, end)
@@ -171,7 +171,7 @@ class TagTail:
     """One tagged field: its number (the prefix), its size, its bytes."""
 
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
-        """See :class:`Tail`."""
+        """Read the number and the bytes of the tag into their columns, or step over both."""
         number = cursor.uvarint(prefix)
         size = cursor.uvarint(cursor.take(_BYTE))
         if columns is None:
@@ -183,7 +183,7 @@ class TagTail:
         columns["data"] = Slices(data=cursor.data, begin=begin, size=size, valid=None)
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
-        """See :class:`Tail`."""
+        """Position behind the tag in one message, at most ``end``."""
         _, pos = walk_uvarint(data, prefix, pos, end)
         if pos >= end:
             return end

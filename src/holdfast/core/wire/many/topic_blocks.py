@@ -36,7 +36,7 @@ _INT16 = Struct(">h").unpack_from
 
 
 def named_topics(messages: Sequence[bytes]) -> list[str]:
-    """Topics that stand in these subscriptions, each once; equal blocks are read once."""
+    """Topics that stand in the subscriptions, each once; equal blocks are read once."""
     ends = TopicBlocks(NameTable(())).read(messages)
     blocks = dict.fromkeys(data[2:end] for data, end in zip(messages, ends, strict=True) if end)
     names: dict[bytes, None] = {}
@@ -86,7 +86,7 @@ class TopicBlocks:
         return ends
 
     def add(self, topics: bytes) -> int:
-        """Row of these topics (sorted, unique, int32) in the table of distinct subscriptions."""
+        """Row of ``topics`` (sorted, unique, int32) in the table of distinct subscriptions."""
         return self.rows.setdefault(topics, len(self.rows))
 
     def _read_one(self, data: bytes) -> tuple[int, int]:

@@ -4,7 +4,7 @@
 ``reader``           reads primitive types from bytes, and never beyond their end
 ``writer``           writes them
 ``reasons``          why bytes could not be read or a value not written
-``structs``          an array of structs in such a record
+``structs``          an array of structs in a record
 ``bits``             fields of single bits, for a share of the memory
 ``topic_ids``        topic ids as Kafka's tools show them
 ``offsets_partition``  in which partition of the offsets topic a group is

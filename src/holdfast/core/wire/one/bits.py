@@ -5,7 +5,7 @@ field               bits
 ==================  ================================================================================
 number              of a width that the reader knows, the highest bit first
 uvarint             as in bytes: seven bits of the number after a bit that says whether more follow
-gamma(n), n > 0     one 0 fewer than n has binary digits, then these digits: 1 is 1, 2 is 010, 5 is
+gamma(n), n > 0     one 0 fewer than n has binary digits, then the digits: 1 is 1, 2 is 010, 5 is
                     00101
 rice(n, k)          n >> k bits 1, a bit 0, then the last k bits of n
 ==================  ================================================================================

@@ -145,7 +145,7 @@ class _Over:
 
     @classmethod
     def of(cls, stack: Stack, claimed: I64, held: I64, quota: I64) -> _Over:
-        """Find them."""
+        """The partitions of rows that hold more than their quota."""
         owned = np.flatnonzero(claimed != NO_OWNER)
         owned = owned[(held > quota)[claimed[owned]]]
         partition = within(stack.n_partitions)[owned]
@@ -179,7 +179,7 @@ class _Over:
         return order_by(turn, occurrence, self.row)
 
     def cut(self, order: I64) -> I64:
-        """Partitions that leave their row, if each row keeps its first ones in this order."""
+        """Partitions that leave their row, if each row keeps its first partitions in ``order``."""
         row = self.row[order]
         found: I64 = self.owned[order[within(self.held) >= self.quota[row]]]
         return found

@@ -44,7 +44,7 @@ class _Asked:
     names: pa.Array
 
     def tps(self, group: I64, topic: I64, partition: I64) -> tuple[Mask, I64]:
-        """Which of these partitions the cluster has, and their flat indices."""
+        """Which of the partitions the cluster has, and their flat indices."""
         key = group * len(self.names) + topic
         at = np.minimum(np.searchsorted(self.key, key), max(len(self.key) - 1, 0))
         good = np.zeros(len(key), np.bool_)
@@ -74,7 +74,7 @@ def topics_of(tables: Tables) -> dict[str, int]:
 
 
 def _sizes(rows: pa.Table) -> dict[str, int]:
-    """Partitions of each topic in these rows."""
+    """Partitions of each topic in ``rows``."""
     counts = [("partition", "max"), ("partition", "count_distinct")]
     found = rows.group_by("topic").aggregate(counts).to_pylist()
     return {
@@ -144,7 +144,7 @@ def _last_generations(generations: pa.Table) -> pa.Table:
 
 
 def _members_of(members: pa.Table, last: pa.Table) -> pa.Table:
-    """Members of these generations, sorted by group and id."""
+    """Members of the generations ``last``, sorted by group and id."""
     keys = ["group", "generation", "timestamp"]
     numbered = members.select(keys).append_column(
         "_row", pa.array(range(members.num_rows), pa.int64())

@@ -74,7 +74,7 @@ class Fleet:
 
     @classmethod
     def of(cls, rows: pa.Table) -> Fleet:
-        """Columns of these rows."""
+        """The columns of ``rows``."""
         whole = rows.combine_chunks()
         topic_start, n_partitions = list_parts(whole["n_partitions"])
         member_start, n_asked = list_parts(whole["n_asked"])

@@ -50,7 +50,7 @@ class Spread:
     group_of : int64[n_topics]
         Group of a topic.
     rows, claimed : int64[n_tps]
-        Row of the owner, changed in place; row of the member that has it now, or -1.
+        Row of the owner, changed in place; row of the member that has the partition before, or -1.
     table : int64[n_cells]
         Partitions in each cell; :meth:`count` makes it.
     """
@@ -105,7 +105,7 @@ class Spread:
         )
 
     def count(self, live: Mask) -> None:
-        """Count the partitions in each cell of these groups, which were live at the start."""
+        """Count the partitions in each cell of ``live``: groups that were live at the start."""
         there = live[self.group]
         cells = self.base[there] + self.rows[there]
         self.table = np.bincount(cells, minlength=len(self.topic_of)).astype(np.int64)
@@ -180,7 +180,7 @@ class Spread:
         return np.where((mine == other) | (topic == topics), 0, here - there)
 
     def _exchange(self, tps: I64, partner: I64, n_groups: int) -> I64:
-        """Make those exchanges that still help, in order; how many partitions moved, by group."""
+        """Make the exchanges that still help, in order; how many partitions moved, by group."""
         group, n_moved = self.group[tps], np.zeros(n_groups, np.int64)
         topic, topics = self.topic[tps], self.topic[partner]
         mine, other = self.rows[tps], self.rows[partner]

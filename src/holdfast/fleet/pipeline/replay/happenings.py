@@ -29,7 +29,7 @@ class Happening:
     """One thing that happens: ``do`` to a slot (or to ``topics[0]``: ``count`` partitions).
 
     ``expired``: a static member starts as soon as the coordinator has removed it. ``returns``: a
-    static member stops without a word to the coordinator, to come back.
+    static member stops without leaving the group, to come back.
     """
 
     at_ms: int
@@ -86,7 +86,7 @@ class Story:
     restart_ms : int
         The usual absence of a member whose departure and return are in different records; -1: none.
     client : str
-        What its members run, as far as the records tell: a name of
+        What its members run, as far as the records show: a name of
         :data:`holdfast.fleet.pipeline.replay.costs.HAND_OVERS`.
     n_partitions : int
         Most partitions that had an owner at once.

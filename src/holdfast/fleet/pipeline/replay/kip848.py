@@ -1,4 +1,4 @@
-"""One session of a story as a KIP-848 group, by the model that ``simulate`` has of such groups.
+"""One session of a story as a KIP-848 group, by the model that ``simulate`` has of KIP-848 groups.
 
 **Rules.** The session is the broker's, for a KIP-848 member has none of its own. There is no
 deferral.
@@ -74,7 +74,7 @@ class World848:
             self.group.stop(slot)
 
     def crash(self, slot: int) -> None:
-        """A process ends without a word."""
+        """A process ends at once, without leaving the group."""
         if slot in self.group.members:
             self.group.crash(slot)
 
@@ -84,7 +84,7 @@ class World848:
             self.group.subscribe(slot, topics)
 
     def resize(self, topic: str, count: int) -> None:
-        """A topic has so many partitions now."""
+        """A topic gets ``count`` partitions."""
         self.group.resize(topic, count)
 
     def is_member(self, slot: int) -> bool:
@@ -109,7 +109,7 @@ class ReplayedSession848(ReplayedSession):
         return replace(QUICK, session_ms=costs.of("broker-session").ms)
 
     def new_world(self, seed: int) -> Any:
-        """The model of such a group."""
+        """The model of a KIP-848 group."""
         self.patience_ms = 2 * self.costs.session_ms + 60_000
         return World848(dict(self.session.partitions), self.costs, seed)
 

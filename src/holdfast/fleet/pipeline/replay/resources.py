@@ -4,8 +4,8 @@
 of a kind are numbered from 0 in the order in which they first had an owner, those of one generation
 by name. Nothing else of the rows changes.
 
-**Strategy.** :func:`as_kinds` rewrites the rows of such a group before its story is told, so that
-all that follows knows topics and partitions alone.
+**Strategy.** :func:`as_kinds` rewrites the rows of a group of workers before its story is made, so
+that all later steps know topics and partitions alone.
 """
 
 from __future__ import annotations

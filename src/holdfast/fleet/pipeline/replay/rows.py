@@ -156,7 +156,7 @@ class GroupRows:
         return found["pause_lower_seconds"], found["pause_upper_seconds"]
 
     def last_sign_ms(self, row: RecordedGeneration, owned: Sequence[TopicPartition]) -> int:
-        """Last sign of the owner that had lost these partitions by ``row``; -1 for none.
+        """Last sign of the owner that had lost the partitions ``owned`` by ``row``; -1 for none.
 
         Pauses of a KIP-848 group end with other records than its epochs, so there it is the next
         pause of each partition that tells.

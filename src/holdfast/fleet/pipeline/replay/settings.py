@@ -36,7 +36,7 @@ class ReplaySettings:
     delay_ms, batch, interval_ms : int
         As :class:`holdfast.core.machine.policy.Policy` has them.
     actual : bool
-        These are the settings that the group really had, as far as the records show.
+        Whether the settings are the ones that the group really had, as far as the records show.
     """
 
     policy: str
@@ -91,7 +91,7 @@ class KnowsLags:
 def offered(
     setting: ReplaySettings, lags: Mapping[str, Sequence[int]], *, workers: bool = False
 ) -> tuple[Assignor, ...]:
-    """What members offer under these settings; ``workers``: topics stand for kinds of resources.
+    """What members offer under the settings; ``workers``: topics stand for kinds of resources.
 
     Raises
     ------

@@ -22,7 +22,7 @@ crash (it went silent)      a session before the record, and not before its last
                             silent if a broker's log says that its session ended, or if no log says
                             how it went and its last commit is ``GOODBYE`` of a session before the
                             record
-start of a member that      in an eager group the last sign of those that stayed: they stopped when
+start of a member that      in an eager group the last sign of the members left: they stopped when
 crashed in the same record  it joined, and waited for the dead one. Else after the usual absence of
                             the group's members, or the restart of the costs
 restart of a static member  it expired, or there would be no new generation: a crash a session
@@ -225,7 +225,7 @@ class _StoryBuilder:
         )
 
     def _add_session(self, run: Sequence[int]) -> None:
-        """The generations at these indices are one session."""
+        """The generations at the indices ``run`` are one session."""
         first = self.rows.generations[run[0]]
         begin_ms = first.time_ms
         for member in first.members:
@@ -510,7 +510,7 @@ def client_of(rows: GroupRows) -> str:
     """What the members of a group run, as far as its records tell; "" where they do not.
 
     librdkafka sends an empty rack where others send none. kafka-python and Java name their clients
-    unless they are told otherwise. Only holdfast has protocols of its own.
+    by default. Only holdfast has protocols of its own.
     """
     last = [m for g in rows.generations[-3:] for m in g.members]
     if not last:

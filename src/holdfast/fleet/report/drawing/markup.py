@@ -17,7 +17,7 @@ from holdfast.core.names import shorten, visible
 _NAME = re.compile(r"[a-z][a-z0-9-]*\Z")
 _VOID = frozenset({"meta", "br", "input", "col", "hr", "link"})
 
-# HTML ends these by what follows them, and a table has thousands.
+# HTML ends such an element by what follows it, and a table has thousands.
 _END_IMPLIED = frozenset({"td", "th", "tr"})
 
 

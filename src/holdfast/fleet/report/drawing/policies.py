@@ -112,7 +112,7 @@ def _cost(row: Mapping[str, Any]) -> float:
 
 
 def _value(row: Mapping[str, Any], *names: str) -> float | None:
-    """The first of these columns that a row has, if it is a number: a file may hold anything."""
+    """The first of ``names`` that is in a row, if it is a number: a file may hold anything."""
     value = next((row[name] for name in names if name in row), None)
     return value if isinstance(value, (int, float)) and -_MOST < value < _MOST else None
 

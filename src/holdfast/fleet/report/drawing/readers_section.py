@@ -1,7 +1,7 @@
-"""Readers of a share group: each partition, how far it is, and who reads it.
+"""Readers of a share group: each partition, how far it is, and the members that read it.
 
 **Rules.** Many members read one partition at once: none of them is its owner, so lag stands beside
-the partition and never beside one of them.
+the partition and never beside a member.
 
 References: KIP-932.
 """

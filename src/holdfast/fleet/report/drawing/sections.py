@@ -105,7 +105,7 @@ def narrow_classes(columns: Sequence[int]) -> list[str]:
 
 
 def all_columns(count: int) -> Markup:
-    """What stands before such a table: a box to tick for all of its columns."""
+    """What stands before a narrow table: a box to tick for all of its columns."""
     return tag(
         "label", tag("input", type="checkbox"), f" all {count} columns", class_="all-columns"
     )
@@ -114,7 +114,7 @@ def all_columns(count: int) -> Markup:
 def _numeric_tail(heads: Sequence[tuple[str, bool]]) -> int:
     """First of the last columns that are all numeric or unnamed; 0 if none can be aligned.
 
-    Cells of these columns need no class of their own.
+    Cells of the columns at the end need no class of their own.
     """
     tail = len(heads)
     while tail and (heads[tail - 1][1] or not heads[tail - 1][0]):

@@ -187,7 +187,7 @@ def _folded(t: Timeline) -> tuple[I64, I64, I64, I64, I64]:
     owner, step, pause : int64[n]
         0 nobody, 1 + member; edges to go; milliseconds at the end in which it is paused.
     counts : int64[n_rows]
-        Of these, per row.
+        Segments of each row.
     """
     times = np.append(t.generations.at_ms, (t.first_ms, t.last_ms))
     edges = np.unique(times) - t.first_ms
@@ -220,7 +220,7 @@ def _rebalance_of(facts: Facts) -> tuple[list[str], I64]:
 
 
 def report_policy(frame: ServedFrame | None = None) -> str:
-    """The policy of every page that :func:`render` makes, with this frame or without one."""
+    """The policy of every page that :func:`render` makes, with ``frame`` or without one."""
     own = [_loader(), script_of(SCRIPTS)]
     if frame is None:
         return policy_of(own, _style(frame))

@@ -136,7 +136,7 @@ class Anomalies:
         return int(self.rows.num_rows)
 
     def of_kind(self, start: str) -> list[Anomaly]:
-        """Those whose kind begins so, in the order of the table."""
+        """The rows whose kind begins with ``start``, in the order of the table."""
         rows = self.rows.filter(pc.starts_with(self.rows["kind"], start))
         return [
             Anomaly(
@@ -185,7 +185,8 @@ class Age:
     seconds : float
         Since log ends were read, of tables that ``watch`` keeps; 0 for others.
     look_every_s : float
-        How often ``watch`` was told to read them; 0 if it was to end by itself.
+        The pause between two readings that ``watch`` was started with; 0 if it was to end by
+        itself.
     started_with : tuple of str
         Options with which ``watch`` was started, without its folder and pause; none if unknown.
     is_kept : bool

@@ -59,7 +59,7 @@ def skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         return
     rows = np.flatnonzero(np.asarray([m == worst for m in lag.member], dtype=bool))
     rows = rows[np.argsort(-lag.lag[rows], kind="stable")]
-    # A partition that holds nearly all of it makes whoever owns it the one who is late.
+    # A partition that holds nearly all the lag makes every owner of that partition late.
     hot = int(lag.lag[rows[0]]) >= limits.hot_share * totals[worst]
     name = f"{lag.topic[rows[0]]}-{lag.partition[rows[0]]}"
     yield Symptom(

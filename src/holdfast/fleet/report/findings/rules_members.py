@@ -95,7 +95,7 @@ def _silent(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]:
 
 
 def _silence_s(facts: Facts, rows: I64) -> float:
-    """How long the partitions of these lag rows have had no commit, at least."""
+    """How long the partitions of the lag rows ``rows`` have had no commit, at least."""
     return float((facts.end_ms - facts.lag.commit_ms[rows]).min()) / 1000
 
 
@@ -150,7 +150,7 @@ def _thrown_out(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 
 
 def _read_on(facts: Facts, rows: I64, at_ms: int) -> bool:
-    """Whether some of these timeline rows had work: they got on afterwards, or are behind."""
+    """Whether some of the timeline rows had work: they got on afterwards, or are behind."""
     lag = facts.lag
     busy = {
         (topic, int(lag.partition[i]))

@@ -139,7 +139,7 @@ def _announced(facts: Facts, limits: Limits) -> BOOL:
 
 
 def _crash_loops(facts: Facts, limits: Limits) -> dict[int, list[Absence]]:
-    """Processes that restarted again and again within a few minutes, and those restarts."""
+    """Processes that restarted again and again within a few minutes, and their restarts."""
     g = facts.generations
     by_process: dict[int, list[Absence]] = {}
     for absence in facts.absences:

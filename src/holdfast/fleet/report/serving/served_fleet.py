@@ -179,7 +179,7 @@ class ServedFleet:
             threading.Thread(target=work, daemon=True, name=f"serve{work.__name__}").start()
 
     def close(self) -> None:
-        """Follow it no longer."""
+        """End the threads that follow and examine the fleet."""
         self._closed.set()
         self._wake.set()
         with self._changed:
