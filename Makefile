@@ -1,6 +1,6 @@
 # `make demo` and `make test` do everything on a fresh machine. ARGS goes to the command behind a target.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check lint types imports format soak dist docs lock clean
+.PHONY: help setup demo test test-all check lint types imports format soak dist docs changelog lock clean
 PATHS := src tests bench jobs tools
 BIN := .venv/bin
 DIST := dist
@@ -49,6 +49,9 @@ dist: setup  ## a wheel and an sdist in dist/
 
 docs: setup  ## the documentation as a site in build/site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -d $(SITE)
+
+changelog: setup  ## put the fragments of changes/ into CHANGELOG.md: VERSION=0.1.0
+	@$(BIN)/towncrier build --yes --version $(VERSION)
 
 lock:  ## write requirements.lock anew from pyproject.toml
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --group test --group lint --group build --group fuzz \

@@ -18,6 +18,7 @@ from pathlib import Path
 from tools.pages.assignors import traits_part
 from tools.pages.clients import clients_part
 from tools.pages.columns import columns_part
+from tools.pages.commands import commands_page
 from tools.pages.configuration import configuration_page
 from tools.pages.designs import designs_page
 from tools.pages.faults import faults_page
@@ -52,11 +53,12 @@ MARKS = ("<!-- begin: written by tools/write_pages.py -->", "<!-- end -->")
 PAGES: Mapping[str, Page] = {
     "docs/assignors.md": Page(text=traits_part, between_marks=True),
     "docs/clients.md": Page(text=clients_part, between_marks=True),
+    "docs/commands.md": Page(text=commands_page),
     "docs/configuration.md": Page(text=configuration_page),
-    "docs/designs.md": Page(text=designs_page, by_hand_from="## Measured live"),
     "docs/machines.md": Page(text=machines_page, by_hand_from="## What may be committed"),
+    "docs/measured/designs.md": Page(text=designs_page),
+    "docs/measured/rollout.md": Page(text=rollouts_part, between_marks=True),
     "docs/metrics.md": Page(text=columns_part, between_marks=True),
-    "docs/tutorials/kubernetes.md": Page(text=rollouts_part, between_marks=True),
     "tests/sim/faults/README.md": Page(text=faults_page),
 }
 """File below the root -> what writes it."""

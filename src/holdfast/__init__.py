@@ -49,7 +49,7 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(_HOME[name]), name)
     except ImportError as error:
-        error.add_note(f"holdfast.{name} needs an extra: pip install 'holdfast[confluent]'")
+        error.add_note(f"holdfast.{name} needs an extra: pip install 'kafka-holdfast[confluent]'")
         raise
 
 

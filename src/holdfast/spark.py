@@ -13,7 +13,7 @@ touched. Where holdfast is installed on the driver, it must be installed on the 
 
 **Strategy.** ``history`` and ``watch`` write a folder of tables, and everything else reads it.
 Spark reads their Parquet itself, so a filter or a choice of columns never passes Python. Names,
-dtypes and units of all columns stand in docs/metrics.md, the keys in docs/spark.md.
+dtypes and units of all columns stand in docs/metrics.md, the keys in docs/tables.md.
 """
 
 from __future__ import annotations
@@ -406,8 +406,7 @@ def replay(
     DataFrame
         Key: ``group``, ``policy``, ``assignor`` (string), ``delay_ms`` (int, milliseconds; null:
         the policy does not defer) and ``actual`` (boolean: the group's own setting). Also
-        ``partition_seconds_stopped``, ``moved``, ``fidelity`` and others: docs/metrics.md,
-        "Replay".
+        ``partition_seconds_stopped``, ``moved``, ``fidelity`` and others: docs/replay.md.
 
     Raises
     ------

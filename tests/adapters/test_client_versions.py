@@ -46,7 +46,7 @@ def test_versions(monkeypatch, client, found, is_refused):
     extra = RANGES[client].extra
     with pytest.raises(ImportError) as raised:
         check(client)
-    said = re.escape(f"is needed, found {found}: pip install 'holdfast[{extra}]'")
+    said = re.escape(f"is needed, found {found}: pip install 'kafka-holdfast[{extra}]'")
     assert re.fullmatch(f"{client} {RANGES[client].first} or newer.* {said}", str(raised.value))
 
 
@@ -101,7 +101,8 @@ def test_the_import_says_it(client, statement):
         check=False,
     )
     assert done.returncode == 1
-    said = f"ImportError: {client} {RANGES[client]} is needed, found 0.1.2: pip install 'holdfast["
+    hint = "pip install 'kafka-holdfast["
+    said = f"ImportError: {client} {RANGES[client]} is needed, found 0.1.2: {hint}"
     assert said in done.stderr
 
 

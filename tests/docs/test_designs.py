@@ -1,4 +1,4 @@
-"""The verdicts of docs/designs.md follow from the runs above them, and turn round with them."""
+"""The verdicts of docs/measured/designs.md follow from the runs above them, and turn with them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.write_pages import ROOT
 from holdfast.sim.scenarios import SIMULATED, Report
 
 TITLES = ("Rolling bounce", "Kubernetes process death", "Scale up", "Scale down", CHEAP)
-PAGE = (ROOT / "docs/designs.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/measured/designs.md").read_text(encoding="utf-8")
 
 
 def report(policy: str, stopped: float, moved: int = 0, **fields) -> Report:

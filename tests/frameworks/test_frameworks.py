@@ -38,7 +38,7 @@ def wheel(tmp_path_factory):
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_rolling_bounce(name, wheel, broker, tmp_path):
     extra, packages = FRAMEWORKS[name]
-    holdfast = f"holdfast[{extra}] @ {wheel.as_uri()}"
+    holdfast = f"kafka-holdfast[{extra}] @ {wheel.as_uri()}"
     python = environment(tmp_path / "venv", [holdfast, *packages])
     folder = tmp_path / "journals"
     folder.mkdir()

@@ -45,7 +45,7 @@ def wheel(dist):
 
 
 def test_two_files_are_built(dist):
-    name = f"holdfast-{PROJECT['version']}"
+    name = f"kafka_holdfast-{PROJECT['version']}"
     assert {path.name for path in dist.iterdir()} == {
         f"{name}-py3-none-any.whl",
         f"{name}.tar.gz",
@@ -61,7 +61,7 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel):
     packed = {name for name in wheel.namelist() if name.startswith("holdfast/")}
     assert packed == ours
     assert packed >= set(MUST)
-    info = f"holdfast-{PROJECT['version']}.dist-info"
+    info = f"kafka_holdfast-{PROJECT['version']}.dist-info"
     assert {name for name in wheel.namelist() if name not in packed} == {
         f"{info}/{name}"
         for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")

@@ -232,10 +232,12 @@ def test_an_install_line_brings_what_its_face_needs(made, tmp_path, extras):
 
 
 def test_an_extra_can_be_added_later(made, tmp_path):
-    """``pip install 'holdfast[serve]'`` keeps the holdfast that came as a file."""
+    """``pip install 'kafka-holdfast[serve]'`` keeps the holdfast that came as a file."""
     home, lines = tmp_path / "env", install_lines()
     subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
     run(home / "bin", ("sh", "-c", lines[""]), made)
-    run(home / "bin", ("sh", "-c", "pip install 'holdfast[serve]'"), made)
-    show = "from importlib.metadata import version; import werkzeug; print(version('holdfast'))"
+    run(home / "bin", ("sh", "-c", "pip install 'kafka-holdfast[serve]'"), made)
+    show = (
+        "from importlib.metadata import version; import werkzeug; print(version('kafka-holdfast'))"
+    )
     assert run(home / "bin", ("python", "-c", show), made).strip() in lines[""]

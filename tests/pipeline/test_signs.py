@@ -140,8 +140,8 @@ def test_the_session_of_a_kip_848_member_is_in_no_record(tmp_path):
 
 
 def test_the_confidences_are_those_that_were_measured():
-    """docs/metrics.md has, of each cause, how many of how many were right in live runs."""
-    page = Path(__file__).parents[2] / "docs" / "metrics.md"
+    """docs/measured/causes.md has, of each cause, how many of how many were right in live runs."""
+    page = Path(__file__).parents[2] / "docs" / "measured" / "causes.md"
     rows = re.findall(
         r"^\| `(\w+)` \|.*\| (\d+) of (\d+) \| ([\d.]+) \|$", page.read_text("utf-8"), re.MULTILINE
     )

@@ -49,7 +49,7 @@ def test_the_tables_are_those_of_a_run_in_one_process(shown, tmp_path):
 
 
 def test_a_key_is_unique_in_its_table_and_stands_on_the_page(shown):
-    page = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
     for name, frame in shown["tables"].items():
         key = shown["tables"].key(name)
         found = [tuple(row[column] for column in key) for row in rows(frame)]

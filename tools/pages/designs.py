@@ -1,4 +1,4 @@
-"""``docs/designs.md``: the document's scenarios under every policy, as numbers from runs.
+"""``docs/measured/designs.md``: the document's scenarios under every policy, as numbers from runs.
 
 References: Incremental Cooperative Rebalancing, "Characteristics".
 """
@@ -47,7 +47,7 @@ SHOWN: tuple[tuple[str, str, Setup], ...] = (
 
 
 def designs_page() -> str:
-    """``docs/designs.md``: the document's table as numbers, in two regimes of cost."""
+    """``docs/measured/designs.md``: the document's table as numbers, in two regimes of cost."""
     lines = [
         "# Designs, measured",
         "",

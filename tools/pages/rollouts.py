@@ -1,4 +1,4 @@
-"""The table of docs/tutorials/kubernetes.md: what ``bench/rollout.py`` measured, as it was kept."""
+"""The table of docs/measured/rollout.md: what ``bench/rollout.py`` measured, as it was kept."""
 
 from __future__ import annotations
 

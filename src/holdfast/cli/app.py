@@ -211,7 +211,7 @@ def explained(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return f"too large for the memory of this machine: {str(error) or 'no more could be had'}"
     if package := _missing(error):
-        return f"{package} is not installed: pip install 'holdfast[{EXTRAS[package]}]'"
+        return f"{package} is not installed: pip install 'kafka-holdfast[{EXTRAS[package]}]'"
     # What Spark's workers raise comes as their whole traceback: its last line says what.
     said = [line.strip() for line in str(error).splitlines() if line.strip()][-1:]
     what = ": ".join([type(error).__name__, *said])

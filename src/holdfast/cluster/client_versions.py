@@ -74,7 +74,7 @@ def check(client: str) -> None:
         If it is missing, or another version.
     """
     wanted = RANGES[client]
-    install = f"pip install 'holdfast[{wanted.extra}]'"
+    install = f"pip install 'kafka-holdfast[{wanted.extra}]'"
     found = version(client)
     if found is None:
         raise ModuleNotFoundError(f"{client} {wanted} is needed: {install}")

@@ -51,7 +51,7 @@ Examples:
 \b
 The first row of a group is its actual policy. Rounds, moves and revocations
 are counted; seconds run from hand-overs that cost nothing (..._low) to what
---cost says, or else an assumption printed below the table. docs/metrics.md
+--cost says, or else an assumption printed below the table. docs/replay.md
 says how often the truth lay in between.
 """
 

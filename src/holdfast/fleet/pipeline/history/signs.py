@@ -25,7 +25,7 @@ the least session that brokers take by default, tells a leave there.
 **Strategy.** The groups step stages a row for each member that went
 (:mod:`holdfast.fleet.pipeline.history.departures`). The step that has the commits finds the last
 one of the member's partitions, and :func:`how_they_went` sums up the members of each rebalance. The
-confidences are those of ``bench/causes.py``: docs/metrics.md has the table.
+confidences are those of ``bench/causes.py``: docs/measured/causes.md has the table.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ HAND_OVERS: Final[Mapping[str, HandOverBeats]] = {
 """Client -> its hand-overs.
 
 In ``bench/whatif.py`` members that cost nothing are bounced cleanly in one run, and killed in
-another. Of both the dearer hand-over counts, on average over the run, rounded up (docs/metrics.md).
+another. Of both the dearer hand-over counts, on average over the run, rounded up (docs/replay.md).
 That of KIP-848 is librdkafka's. "" is a client that no record names: the dearest of all.
 """
 

@@ -143,7 +143,8 @@ def object_store(root: str) -> Any:
         import obstore.store  # noqa: F401 (it is looked for)
     except ImportError as error:
         raise ConfigError(
-            f"tables on {url.scheme}:// are written with obstore: pip install 'holdfast[stores]'"
+            f"tables on {url.scheme}:// are written with obstore: "
+            "pip install 'kafka-holdfast[stores]'"
         ) from error
     return _OBJECTS[url.scheme](url)
 

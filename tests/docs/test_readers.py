@@ -1,0 +1,120 @@
+"""Pages for users are short, of the present, and lead to headings that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from markdown.extensions.toc import slugify
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
+NOT_READ_THROUGH = ("Look up", "Measured", "Maintainers")
+"""Sections of the navigation that are no pages for users: lists of codes, keys, commands and words
+that a reader looks one entry up in, most of them written by the code; runs; how it is made."""
+
+MOST_WORDS, MOST_WORDS_OF_A_PAGE = 15_000, 1_800
+BANNED = re.compile(r"\b(used\s+to|earlier\s+versions?|no\s+longer)\b", re.IGNORECASE)
+
+
+def sections() -> dict[str, list[Path]]:
+    """Pages by the section of the navigation; those that stand alone are under ""."""
+    found: dict[str, list[Path]] = {"": []}
+    name = ""
+    for line in NAVIGATION.splitlines():
+        if heading := re.fullmatch(r"  - ([^:]+):", line):
+            name = heading[1]
+            found[name] = []
+        elif page := re.fullmatch(r"( +)- [^:]+: (\S+\.md)", line):
+            found["" if page[1] == "  " else name].append(DOCS / page[2])
+    return found
+
+
+USER_PAGES = [
+    page
+    for name, pages in sections().items()
+    if name not in NOT_READ_THROUGH
+    for page in pages
+    if page.exists()  # index.md is the README, which has a bound of its own
+]
+ALL_PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+if (ROOT / "CONTRIBUTING.md").exists():
+    ALL_PAGES.append(ROOT / "CONTRIBUTING.md")
+
+
+def prose(text: str) -> int:
+    """Words of a page without its code blocks, its tables and its comments.
+
+    A word is what stands between white space: a heading, a list and a link's address count.
+    """
+    text = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    return sum(len(line.split()) for line in text.splitlines() if not line.lstrip().startswith("|"))
+
+
+def test_prose_is_counted_without_code_and_tables() -> None:
+    assert prose("# A b\n\nc d\n\n```sh\ne f\n```\n| g | h |\n<!-- i -->\n- j\n") == 7
+
+
+def test_pages_for_users_are_read_in_an_hour() -> None:
+    words = {str(page): prose(page.read_text(encoding="utf-8")) for page in USER_PAGES}
+    assert len(words) > 20
+    assert {name: n for name, n in words.items() if n > MOST_WORDS_OF_A_PAGE} == {}
+    assert sum(words.values()) <= MOST_WORDS
+
+
+@pytest.mark.parametrize("page", USER_PAGES, ids=lambda page: page.name)
+def test_a_page_for_users_is_of_the_present(page: Path) -> None:
+    assert BANNED.findall(page.read_text(encoding="utf-8")) == []
+
+
+def anchors(text: str) -> set[str]:
+    """What a link to a page may have after ``#``: its headings, as the site makes them."""
+    text = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        slug = slugify(re.sub(r"[`*]|\]\([^)]*\)", "", heading), "-")
+        n = sum(1 for one in found if one == slug or re.fullmatch(rf"{re.escape(slug)}_\d+", one))
+        found.add(f"{slug}_{n}" if n else slug)
+    return found
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
+def test_every_link_names_a_heading_that_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for place, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)", text):
+        target = page.parent / place if place else page
+        assert anchor in anchors(target.read_text(encoding="utf-8")), f"{place}#{anchor}"
+
+
+def test_every_run_has_its_date_and_its_command() -> None:
+    for page in sorted((DOCS / "measured").glob("*.md")):
+        if page.name not in ("index.md", "designs.md"):  # the code writes that one anew
+            first = page.read_text(encoding="utf-8").split("\n\n")[1]
+            assert re.match(r"\*Measured 20\d\d-\d\d-\d\d\b.*\*", first), page.name
+            assert page.name == "originals.md" or "Command" in first, page.name
+
+
+def test_the_figures_of_the_ways_to_hand_over_are_those_of_the_runs() -> None:
+    labels = {
+        "`eager` (range)": "eager, range, old listener",
+        "`simple`": "Design I, as holdfast-simple",
+        "`deferred`": "Design II",
+        "`incremental`": "Design III",
+        "KIP-848 (model)": "KIP-848-like (model)",
+    }
+    runs = (DOCS / "measured" / "designs.md").read_text(encoding="utf-8")
+
+    def rows(text: str) -> dict[str, list[str]]:
+        cells = [line.strip("|").split("|") for line in text.splitlines() if line[:1] == "|"]
+        return {row[0].strip(): [cell.strip() for cell in row[1:]] for row in cells}
+
+    with_state = rows(runs.split("## Rolling bounce\n")[1].split("\n## ")[0])
+    without = rows(runs.split("## Rolling bounce of members that cost nothing\n")[1])
+    shown = (DOCS / "handover.md").read_text(encoding="utf-8").split("partition-seconds\n")[1]
+    for name, label in labels.items():
+        assert rows(shown)[name] == [
+            with_state[label][1], with_state[label][4], without[label][4],
+        ]  # fmt: skip
