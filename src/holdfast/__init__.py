@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.core.assignors.laws import check_laws
+    from holdfast.core.assignors.own import assignor
     from holdfast.core.assignors.registry import assign
     from holdfast.core.assignors.result import verify
     from holdfast.core.machine.leader.leader_turn import perform_assignment
@@ -25,6 +27,8 @@ __all__ = [
     "Topics",
     "Worker",
     "assign",
+    "assignor",
+    "check_laws",
     "perform_assignment",
     "verify",
 ]
@@ -36,6 +40,8 @@ _HOME = {
     "Topics": "holdfast.core.model.topics",
     "Assignment": "holdfast.core.model.assignment",
     "assign": "holdfast.core.assignors.registry",
+    "assignor": "holdfast.core.assignors.own",
+    "check_laws": "holdfast.core.assignors.laws",
     "verify": "holdfast.core.assignors.result",
     "perform_assignment": "holdfast.core.machine.leader.leader_turn",
     "Consumer": "holdfast.members.consumer",

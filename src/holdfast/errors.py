@@ -4,7 +4,9 @@
 
     HoldfastError
     ├── ModelError              a column, snapshot or option that cannot be
-    │   └── InfeasibleError     well formed, but no answer exists under the rules asked for (exit 4)
+    │   ├── InfeasibleError     well formed, but no answer exists under the rules asked for (exit 4)
+    │   └── PlanError           a user's own assignor raised, or gave no valid plan
+    ├── LawError                an assignor breaks a law that it claims
     ├── WireError               bytes that do not parse, or a value that cannot be written
     ├── LocalProtocolError      our caller sent an event the machine's table forbids
     ├── RemoteProtocolError     the peer broke the protocol or refused; carries Kafka's error code
@@ -49,6 +51,27 @@ class ModelError(HoldfastError):
 
 class InfeasibleError(ModelError):
     """The input is well formed, but the rules asked for admit no answer."""
+
+
+class PlanError(ModelError):
+    """The function of a user's own assignor raised, or its plan is not valid; the text names it."""
+
+
+class LawError(HoldfastError):
+    """An assignor breaks a law that it claims.
+
+    Parameters
+    ----------
+    law : str
+        Its name.
+    message : str
+        What was found and what was expected.
+    """
+
+    def __init__(self, law: str, message: str):
+        self.law = law
+        self.message = message
+        super().__init__(f"{law}: {message}")
 
 
 class WireError(HoldfastError):

@@ -1,10 +1,14 @@
 """From a configuration to what a member offers, and what its leader plans with."""
 
+import threading
 from dataclasses import replace
 from functools import partial
 
 import pytest
+from tests.adapters.fake_hands import until
+from tests.adapters.plugin_group import Group as PluginGroup
 
+import holdfast
 from holdfast import Consumer, Worker
 from holdfast.cluster.lookup import FoundTopics
 from holdfast.cluster.settings import Settings
@@ -16,16 +20,18 @@ from holdfast.core.machine.leader.designs import EagerAssignor
 from holdfast.core.machine.leader.embedded import MemberView
 from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.policy import When
+from holdfast.core.model.group import Group
 from holdfast.core.wire.layouts.consumer_protocol import (
     Subscription,
     decode_assignment,
     encode_subscription,
 )
-from holdfast.errors import AdapterError, ConfigError
+from holdfast.errors import AdapterError, ConfigError, PlanError
 from holdfast.members import aiokafka_assignor, kafka_python
 from holdfast.members.member.member_log import MemberLog
 from holdfast.members.member.membership import Leadership, assignors_of
 from holdfast.members.member.missing_topics import MissingTopics
+from holdfast.members.own_assignors import resolve
 
 NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 
@@ -376,6 +382,93 @@ def test_a_users_own_assignor_is_taken_by_every_client(written):
     assert [type(a) for a in worker.assignors] == [Mine]
     assert isinstance(kafka_python.assignor(first).spoken, Mine)
     assert isinstance(aiokafka_assignor.assignor(first).spoken, Mine)
+
+
+def everything_to_the_first(members, topics, claims):
+    return {(t, p): min(members) for t, numbers in topics.items() for p in numbers}
+
+
+FIRST = holdfast.assignor("first", everything_to_the_first)
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        (FIRST, "first"),
+        (f"{__name__}:FIRST", "first"),
+        (f"{__name__}:everything_to_the_first", "everything_to_the_first"),
+        (everything_to_the_first, "everything_to_the_first"),
+        (lambda: FIRST, "first"),
+    ],
+)
+def test_a_function_of_the_user_is_taken_by_every_client(written, name):
+    config = {**NEEDED, "partition.assignment.strategy": [written]}
+    (mine,) = Consumer(config).assignors
+    assert (mine.name, mine.modes) == (name, {RebalanceMode.EAGER})
+    for make in (Consumer, lambda c: Worker(c, {"k": 1})):
+        design = make({**config, "holdfast.policy": "incremental"}).assignors[0]
+        assert (design.name, design.policy.assignor.name) == ("holdfast-incremental", name)
+    design = Consumer({**NEEDED, "holdfast.policy": "deferred", TARGET: written}).assignors[0]
+    assert design.policy.assignor.name == name
+    assert kafka_python.assignor(written).spoken.name == name
+    assert aiokafka_assignor.assignor(written).spoken.name == name
+
+
+TARGET = "holdfast.target.assignor"
+
+
+def test_a_target_in_bytes_is_refused():
+    with pytest.raises(ConfigError, match="computes no targets for others"):
+        Consumer({**NEEDED, "holdfast.policy": "deferred", TARGET: f"{__name__}:Mine"})
+
+
+def test_a_worker_leaves_kinds_to_a_function_of_the_user():
+    config = {**NEEDED, "partition.assignment.strategy": [FIRST]}
+    for more in ({"isolate": True}, {"weights": {"k": 2}}):
+        with pytest.raises(ConfigError, match="assignor first: it decides alone"):
+            Worker(config, {"k": 1}, **more)
+
+
+def test_a_cooperative_function_goes_into_no_stock_aiokafka():
+    own = replace(FIRST, cooperative=True)
+    with pytest.raises(ConfigError, match="first is cooperative"):
+        aiokafka_assignor.assignor(own)
+    assert kafka_python.assignor(own).spoken.row.cooperative
+
+
+def test_a_function_that_is_late_fails_the_plan_and_is_not_asked_again_before_it_ends():
+    go, done = threading.Event(), threading.Event()
+
+    def slow(members, topics, claims):
+        go.wait(10)
+        done.set()
+        return everything_to_the_first(members, topics, claims)
+
+    own = resolve(holdfast.assignor("slow", slow, timeout_ms=20))
+    group = Group.from_dict({"partitions": {"t": 1}, "members": [{"id": "a", "topics": ["t"]}]})
+    with pytest.raises(PlanError, match="slow: its function gave no plan within 20 ms"):
+        holdfast.assign(group, own)
+    with pytest.raises(PlanError, match="slow: its function still works on an earlier round"):
+        holdfast.assign(group, own)
+    go.set()
+    assert done.wait(10)
+    until(lambda: not own.plan.is_busy)
+    assert holdfast.assign(group, own).to_dict() == {"a": {"t": [0]}}
+
+
+def test_a_failed_plan_of_the_user_ends_as_every_failed_plan_does():
+    """Members of a cooperative group keep what they claim."""
+    own = holdfast.assignor("mine", lambda members, topics, claims: {}, cooperative=True)
+    group = PluginGroup(4)
+    for name in ("a", "b"):
+        group.join(name, kafka_python.assignor(replace(FIRST, cooperative=True)))
+    group.settle()
+    assert group.log[-1] == {"a": [0, 1, 2, 3], "b": []}
+    for member in group.members.values():
+        member.assignor.spoken = replace(member.assignor.spoken, own=own)
+    group.call()
+    group.settle()
+    assert group.log[-1] == {"a": [0, 1, 2, 3], "b": []}
 
 
 @pytest.mark.parametrize(

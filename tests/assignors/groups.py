@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.core.assignors.registry import assign
+from holdfast.core.assignors.registry import Named, assign
 from holdfast.core.assignors.result import Result
 from holdfast.core.model.group import Group
 
@@ -39,7 +39,7 @@ def snapshot(
     return result
 
 
-def run(group: Mapping[str, Any], name: str, **options: Any) -> Result:
+def run(group: Mapping[str, Any], name: Named, **options: Any) -> Result:
     """Assign a snapshot."""
     return assign(Group.from_dict(group), name, **options)
 

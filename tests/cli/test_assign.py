@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -240,3 +241,57 @@ def test_help_names_every_assignor_and_shows_examples(
     out = capsys.readouterr().out
     assert "holdfast assign - --compare" in out
     assert all(name in out for name in ASSIGNORS)
+
+
+OWN = """
+import holdfast
+
+def to_last(members, topics, claims):
+    return {(t, p): max(members) for t, numbers in topics.items() for p in numbers}
+
+def to_nobody(members, topics, claims):
+    return {}
+
+cooperative = holdfast.assignor("to-last", to_last, cooperative=True)
+NOTHING = 3
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module of the user in the current folder, under a name that no other test imports."""
+    name = f"own_{tmp_path.name}".replace("-", "_")
+    (tmp_path / f"{name}.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return name
+
+
+def test_a_function_of_the_user_is_an_assignor(
+    group: str, capsys: Capture, own_module: str
+) -> None:
+    document = answer(capsys, group, "--assignor", f"{own_module}:to_last")
+    assert document["assignor"] == "to_last"
+    assert document["assignment"] == {"C0": {}, "C1": {"clicks": [0, 1], "orders": [0, 1, 2]}}
+    document = answer(capsys, group, "--assignor", f"{own_module}:cooperative", "--all-rounds")
+    assert (document["assignor"], document["rounds"]) == ("to-last", 2)
+    asked = f"sticky,{own_module}:to_nobody,{own_module}:to_last"
+    sticky, nobody, last = answer(capsys, group, "--compare", asked)["compare"]
+    assert sticky["assignor"] == "sticky"
+    assert nobody["error"].startswith("assignor to_nobody: gives clicks-0 to nobody")
+    assert last["quality"]["loads"] == {"C0": 0, "C1": 5}
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("to_nobody", "assignor to_nobody: gives clicks-0 to nobody"),
+        ("absent", "has no attribute 'absent'"),
+        ("NOTHING", "int has no name, modes"),
+    ],
+)
+def test_what_the_user_names_and_is_no_assignor_exits_2(
+    group: str, capsys: Capture, own_module: str, asked: str, words: str
+) -> None:
+    assert command(group, "--assignor", f"{own_module}:{asked}") == 2
+    assert words in capsys.readouterr().err

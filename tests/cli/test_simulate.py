@@ -170,3 +170,40 @@ def test_a_duration_without_a_unit_is_told_to_be_in_milliseconds(delay: str, *, 
     assert done.code == 0
     line = "--delay 30 has no unit and is taken as 30 ms; seconds are 30s"
     assert (line in " ".join(done.err.split())) is told
+
+
+OWN = "tests.live.own_policy:cooperative"
+
+
+@pytest.mark.parametrize(
+    "policy", ["eager", "simple", "holdfast-simple", "deferred", "incremental"]
+)
+def test_an_assignor_of_the_user_runs_under_every_policy(policy):
+    report = simulated("--policy", policy, "--assignor", OWN, "--scenario", "process-death")
+    assert (report["policy"], report["violations"]) == (policy, [])
+    if policy in ("deferred", "incremental"):
+        assert report["moved"] == 0
+
+
+def test_a_registrys_assignor_stands_in_for_the_policys_own():
+    named = simulated("--policy", "eager", "--assignor", "sticky")
+    assert named["moved"] == simulated("--policy", "eager-sticky")["moved"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--policy", "kip848", "--assignor", "sticky"), "baseline"),
+        (("--policy", "simple", "--assignor", "range"), "needs a cooperative one"),
+        (("--policy", "deferred", "--assignor", "range"), "ignores what members claim"),
+        (("--assignor", f"{__name__}:gives_nothing"), "assignor gives_nothing: gives topic-0 to"),
+    ],
+)
+def test_what_cannot_run_under_the_policy_exits_2(arguments, words):
+    done = run("simulate", *arguments, *SMALL)
+    assert done.code == 2
+    assert words in done.err
+
+
+def gives_nothing(members, topics, claims):
+    return {}

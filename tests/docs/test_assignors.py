@@ -8,16 +8,23 @@ from typing import Any
 
 from holdfast.core.assignors.registry import ASSIGNORS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "assignors.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "assignors.md").read_text(encoding="utf-8")
 
 
 def test_every_example_runs_in_order() -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 5
     names: dict[str, Any] = {}
     for block in blocks:
         exec(compile(block, "docs/assignors.md", "exec"), names)
     assert names["even"].name == "lag-sticky"
+
+
+def test_the_policy_of_the_page_is_the_one_that_runs_live() -> None:
+    module = (ROOT / "tests" / "live" / "own_policy.py").read_text(encoding="utf-8")
+    _, _, shown = module.partition("\n\n")
+    assert f"```python\n{shown}```" in PAGE
 
 
 def test_every_assignor_and_option_is_on_the_page() -> None:

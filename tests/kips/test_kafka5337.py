@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from kafka import KafkaConsumer
-from tests.assignors import laws
 from tests.assignors.groups import run, snapshot, tp
 from tests.machine.subscribed import subscribed
 from tests.strategies import snapshots
 
 from holdfast import Worker
 from holdfast.cluster.settings import Settings
+from holdfast.core.assignors import laws
 from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.policy import Policy

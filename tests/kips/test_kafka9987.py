@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from tests.assignors import laws
 from tests.assignors.groups import run, settled, snapshot, tp
 from tests.machine.player import Player
 from tests.strategies import snapshots
 
+from holdfast.core.assignors import laws
 from holdfast.core.assignors.claims import normalise
 from holdfast.core.machine.actions import ComputeAssignment, Warn
 from holdfast.core.machine.events import AssignmentComputed, JoinedMember

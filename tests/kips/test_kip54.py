@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.assignors import laws
 from tests.assignors.groups import run, settled, snapshot, tp
 
+from holdfast.core.assignors import laws
 from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.model import measure
 

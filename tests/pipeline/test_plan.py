@@ -14,6 +14,7 @@ from tests.cli.running import run as cli
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation, law
 
+from holdfast.core.assignors.own import assignor
 from holdfast.core.assignors.registry import ASSIGNORS, assign
 from holdfast.core.model.limits import MOST_PARTITIONS
 from holdfast.errors import ConfigError, SourceError
@@ -23,6 +24,7 @@ from holdfast.fleet.pipeline.plan import run as plans
 from holdfast.fleet.pipeline.plan.rows import FLEET, fleet_rows, topics_of
 from holdfast.fleet.pipeline.plan.run import Fleet, group_of, plan, plan_rows
 from holdfast.fleet.pipeline.plan.spread import Spread, order_by
+from holdfast.members.own_assignors import computing
 
 
 def tables(tmp_path, history, commits=(), ends=()):
@@ -334,3 +336,11 @@ def test_a_group_that_memory_does_not_hold_is_a_row(tmp_path, monkeypatch):
     rows = plan(None, made, TOPICS, "fair").to_pylist()
     assert rows[0]["refused"].startswith("too large for the memory of this machine: Unable to")
     assert rows[1]["refused"] is None
+
+
+def test_an_assignor_of_the_user_plans_and_its_error_is_a_row(tmp_path):
+    made = tables(tmp_path, [generation("g", 7, {"a": {"t": [0, 1]}, "b": {"t": [2, 3]}})])
+    (row,) = plan(None, made, TOPICS, computing("tests.live.own_policy:eager")).to_pylist()
+    assert (row["refused"], row["n_moved"]) == (None, 0)
+    (row,) = plan(None, made, TOPICS, assignor("mine", lambda m, t, c: {})).to_pylist()
+    assert row["refused"].startswith("assignor mine: gives ")

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.cluster import client_keys, credentials
-from holdfast.core.assignors.registry import canonical, find
+from holdfast.core.assignors.registry import AssignorInfo, Named, canonical, find
 from holdfast.core.machine.policies import DEFAULTS, POLICIES
 from holdfast.core.machine.policy import When
 from holdfast.core.model.limits import INT32_MAX
@@ -111,6 +111,15 @@ def _strategies(value: object) -> tuple[object, ...]:
     return tuple(canonical(_name(p.strip())) if isinstance(p, str) else p for p in parts)
 
 
+def _target(value: object) -> Named | Callable[..., object]:
+    """A name of the registry, an assignor or a function of the user, or ``module:name``."""
+    if isinstance(value, AssignorInfo) or callable(value):
+        return value
+    if isinstance(value, str) and ":" in value:
+        return value
+    return find(_name(value)).name
+
+
 def _callable(value: object) -> Callable[..., Any]:
     if not callable(value):
         raise ValueError(f"a function is expected, found {type(value).__name__}")
@@ -177,7 +186,7 @@ KEYS: dict[str, Key] = {
         parse=_one_of("https", "none", ""), default="https"
     ),
     "holdfast.policy": Key(parse=_one_of(*POLICIES), default="simple"),
-    "holdfast.target.assignor": Key(parse=lambda value: find(_name(value)).name),
+    "holdfast.target.assignor": Key(parse=_target),
     "holdfast.assignor.options": Key(parse=_options, default={}),
     "holdfast.error.timeout.ms": Key(parse=_ms(0), default=0),
     "holdfast.handle.signals": Key(parse=client_keys.boolean, default=True),

@@ -38,14 +38,13 @@ from typing import Any
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 
 from holdfast.cluster.login_log import hide_logins
-from holdfast.core.assignors.registry import find
+from holdfast.core.assignors.registry import AssignorInfo, Named, known
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader import designs
 from holdfast.core.machine.leader.embedded import MemberView
 from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.offers import Offered, assignor_of
-from holdfast.core.machine.policies import DESIGNS
 from holdfast.core.model.limits import NO_GENERATION
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
@@ -60,13 +59,13 @@ hide_logins()
 
 
 class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
-    """One eager assignor of the registry, as aiokafka calls it.
+    """One eager assignor, as aiokafka calls it.
 
     Parameters
     ----------
-    name : str or Assignor
-        A name of the registry, a Java class, an eager assignor of your own or the dotted name of
-        its factory.
+    name : str, AssignorInfo or Assignor
+        A name of the registry, a Java class, an eager assignor of your own
+        (:func:`holdfast.assignor`) or where it is, as ``module:name``.
     lags : LagSource, optional
         Takes partition counts, gives the leader ``{topic: [messages behind of each partition]}``:
         a function, or :meth:`~holdfast.members.member.broker_lags.BrokerLags.connect`, whose
@@ -89,7 +88,7 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
 
     def __init__(
         self,
-        name: str | designs.Assignor,
+        name: Named | designs.Assignor,
         *,
         lags: LagSource | None = None,
         lag_timeout_ms: int = TIMEOUT_MS,
@@ -162,14 +161,14 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
 
 def _eager(given: Offered, options: Mapping[str, Any]) -> designs.Assignor:
     """The assignor, if aiokafka can run it."""
-    if not isinstance(given, str):
+    if not isinstance(given, str | AssignorInfo):
         if options:
             raise ConfigError(
                 f"{given.name}: it takes no options, found {', '.join(sorted(options))}"
             )
         if RebalanceMode.EAGER in given.modes:
             return given
-    elif given not in DESIGNS and not find(given).cooperative:
+    elif (row := known(given)) is not None and not row.cooperative:
         return assignor_of(given, options)
     name = given if isinstance(given, str) else given.name
     raise ConfigError(
@@ -188,9 +187,9 @@ def _subscription(metadata: Any) -> bytes:
 
 
 def assignor(
-    name: str | designs.Assignor, *, lags: LagSource | None = None, **options: Any
+    name: Named | designs.Assignor, *, lags: LagSource | None = None, **options: Any
 ) -> AiokafkaAssignor:
-    """Any eager assignor of the registry; parameters as for :class:`AiokafkaAssignor`."""
+    """Any eager assignor; parameters as for :class:`AiokafkaAssignor`."""
     return AiokafkaAssignor(name, lags=lags, **options)
 
 

@@ -42,6 +42,7 @@ except ImportError:
     raise
 
 from holdfast.cluster.login_log import hide_logins
+from holdfast.core.assignors.registry import AssignorInfo, Named
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader import designs
@@ -209,7 +210,7 @@ class KafkaPythonAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # th
 
 
 def assignor(
-    name: str | designs.Assignor,
+    name: Named | designs.Assignor,
     *,
     rack: str | None = None,
     upgrading: bool = False,
@@ -221,9 +222,9 @@ def assignor(
 
     Parameters
     ----------
-    name : str or Assignor
+    name : str, AssignorInfo or Assignor
         A name of :data:`holdfast.core.assignors.registry.ASSIGNORS`, a Java class, an assignor of
-        your own or the dotted name of its factory.
+        your own (:func:`holdfast.assignor`) or where it is, as ``module:name``.
     rack, upgrading, lags, lag_timeout_ms
         As for :class:`KafkaPythonAssignor`.
     **options
@@ -237,6 +238,7 @@ def assignor(
     given = resolve(name)
     if isinstance(given, str):
         _refuse_design(given)
+    if isinstance(given, str | AssignorInfo):
         given = assignor_of(given, options)
     elif options:
         raise ConfigError(f"{given.name}: it takes no options, found {', '.join(sorted(options))}")

@@ -1,13 +1,20 @@
 """Assignors as users name them: of the registry, of a design, of Java, or the user's own.
 
 **Rules.** A name of the registry or of a design, or a Java class, stays a name. Any other name
-with a dot is a factory of the user, ``package.module.factory`` or ``package.module:factory``. An
-object is an assignor of the user, or a factory. A factory is called without arguments for each
-client. What comes out must have everything in
-:class:`~holdfast.core.machine.leader.designs.Assignor`.
+with a dot or a colon is something of the user, ``package.module:name``. What it names, or an object
+that is given itself, is one of these:
+
+- an assignor that :func:`holdfast.assignor` made;
+- a function of members, topics and claims, which becomes one with the function's name;
+- a factory: a class, or a function without required parameters. It is called for each client;
+- an object with everything in :class:`~holdfast.core.machine.leader.designs.Assignor`, which reads
+  and writes the bytes of its protocol.
+
+A live leader waits for a function of the user no longer than its ``timeout_ms``; a late plan is a
+failed one.
 
 **Strategy.** ``Consumer``, ``Worker`` and the plain assignors for stock clients all call
-:func:`resolve`.
+:func:`resolve`; commands call :func:`computing`.
 
 References: KIP-726 ("assignors are user-customisable"); Incremental Cooperative Rebalancing,
 "General Approach" (an application provides its own policies).
@@ -16,13 +23,18 @@ References: KIP-726 ("assignors are user-customisable"); Incremental Cooperative
 from __future__ import annotations
 
 import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
-from holdfast.core.assignors.registry import ASSIGNORS, canonical
+from holdfast.core.assignors.own import OwnAssignor, assignor, form_of
+from holdfast.core.assignors.registry import ASSIGNORS, AssignorInfo, Named, canonical, find
 from holdfast.core.machine.leader.designs import Assignor
 from holdfast.core.machine.offers import Offered, lacks_group
 from holdfast.core.machine.policies import DESIGNS
-from holdfast.errors import ConfigError, LocalProtocolError, suggest
+from holdfast.errors import ConfigError, LocalProtocolError, PlanError, suggest
+from holdfast.members.member.in_time import InTime, LateError
 
 _PARTS = ("name", "modes", "subscribe", "read", "lead", "stay")
 
@@ -32,12 +44,12 @@ def resolve(given: object) -> Offered:
 
     Parameters
     ----------
-    given : str, Assignor or callable
+    given : str, AssignorInfo, Assignor or callable
         As a user wrote it.
 
     Returns
     -------
-    str or Assignor
+    str, AssignorInfo or Assignor
         A name of the registry or of a design, or the user's own assignor.
 
     Raises
@@ -46,6 +58,44 @@ def resolve(given: object) -> Offered:
         An unknown name, a factory that cannot be imported or raises, or an object that is no
         assignor.
     """
+    found = _found(given)
+    return _bounded(found) if isinstance(found, OwnAssignor) else found
+
+
+def resolve_target(given: object) -> Named:
+    """What computes the targets of a design: a name of the registry, or the user's own assignor.
+
+    Raises
+    ------
+    ConfigError
+        As for :func:`resolve`, or an assignor that computes no targets.
+    """
+    found = resolve(given)
+    if isinstance(found, str):
+        return find(found).name
+    if isinstance(found, AssignorInfo):
+        return found
+    raise ConfigError(
+        f"assignor {found.name}: it reads and writes bytes, and computes no targets for others; "
+        "make one of a function, with holdfast.assignor"
+    )
+
+
+def computing(given: str) -> Named:
+    """A name of the registry, or what ``module:name`` has, for a command that runs no member.
+
+    Raises
+    ------
+    ConfigError
+        As for :func:`resolve_target`.
+    """
+    if ":" not in given:
+        return find(given).name
+    found = _found(given)
+    return found if isinstance(found, AssignorInfo) else resolve_target(found)
+
+
+def _found(given: object) -> Offered:
     if not isinstance(given, str):
         return _checked(given, repr(given))
     name = canonical(given)
@@ -67,24 +117,63 @@ def _imported(name: str) -> object:
         ) from error
 
 
-def _checked(given: object, shown: str) -> Assignor:
-    """The assignor itself, or what a factory makes."""
+def _checked(given: object, shown: str) -> AssignorInfo | Assignor:
+    """The assignor itself, or what a function or a factory makes."""
     made = given
+    if inspect.isfunction(given) and _required(given):
+        form_of(given, shown)
+        return assignor(given.__name__, given)
     if callable(given) and (isinstance(given, type) or _missing(given)):
         try:
             made = given()
         except Exception as error:
             raise ConfigError(f"assignor {shown}: its factory raised {error!r}") from error
+    if isinstance(made, AssignorInfo):
+        return made
     if missing := _missing(made):
         raise ConfigError(
             f"assignor {shown}: {type(made).__name__} has no {', '.join(missing)}; an assignor has "
-            f"{', '.join(_PARTS)}, see holdfast.core.machine.leader.designs.Assignor"
+            f"{', '.join(_PARTS)}, see holdfast.core.machine.leader.designs.Assignor, or is made "
+            "of a function by holdfast.assignor"
         )
     return cast(Assignor, made)
 
 
+def _required(function: Callable[..., object]) -> bool:
+    """Whether a function must be given something, as a factory must not."""
+    some = inspect.signature(function).parameters.values()
+    return any(p.default is p.empty and p.kind not in (2, 4) for p in some)
+
+
 def _missing(candidate: object) -> list[str]:
     return [part for part in _PARTS if not hasattr(candidate, part)]
+
+
+class _PlannedInTime:
+    """A user's function behind its deadline."""
+
+    def __init__(self, own: OwnAssignor):
+        self._plan = own.plan
+        self._in_time: InTime[object] = InTime(f"holdfast-{own.name}", own.timeout_ms)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the function still works on an earlier round."""
+        return self._in_time.is_busy
+
+    def __call__(self, *arguments: object) -> object:
+        if self.is_busy:
+            raise PlanError("its function still works on an earlier round")
+        try:
+            return self._in_time(lambda: self._plan(*arguments))
+        except LateError:
+            text = f"its function gave no plan within {self._in_time.timeout_ms} ms"
+            raise PlanError(text) from None
+
+
+def _bounded(own: OwnAssignor) -> OwnAssignor:
+    """The assignor with its deadline; each client has calls of its own."""
+    return own if isinstance(own.plan, _PlannedInTime) else replace(own, plan=_PlannedInTime(own))
 
 
 def check_group(assignor: Assignor) -> None:

@@ -35,12 +35,11 @@ from typing import Any, NamedTuple, Protocol, Self
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.lookup import FoundTopics
 from holdfast.cluster.settings import KEYS, Settings
-from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.leader.designs import Assignor
-from holdfast.core.machine.offers import assignors_for, offered
+from holdfast.core.machine.offers import assignors_for, computes, offered
 from holdfast.core.machine.policies import DESIGNS, POLICIES
 from holdfast.core.machine.policy import KindPolicy
 from holdfast.core.model import partitions
@@ -483,8 +482,13 @@ def _assignors(
         omit_unchanged=True,  # only members read the assignments of this protocol type
     )
     own = POLICIES[POLICIES[name].worker]
+    if not isinstance(policy.assignor, str) and (isolate or weights):
+        raise ConfigError(
+            f"assignor {policy.assignor.name}: it decides alone who gets what: a worker takes no "
+            "isolate and no weights beside it"
+        )
     named = [a for a in listed if isinstance(a, str)]
-    if not listed or (len(listed) == 1 and named and named[0] in ASSIGNORS):
+    if not listed or (len(listed) == 1 and computes(listed[0])):
         others = [design for design in DESIGNS if design not in own.protocols]
         return offered((*own.protocols, *others), policy)
     if kafkas := [a for a in named if a not in DESIGNS]:

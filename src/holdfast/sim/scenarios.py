@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.core.assignors.registry import find
+from holdfast.core.assignors.own import OwnAssignor
+from holdfast.core.assignors.registry import Named, find
 from holdfast.core.machine.leader.designs import Assignor
 from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policies import DEFAULTS, POLICIES, find_policy
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import MemberState
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, PlanError
 from holdfast.sim.baselines import BASELINES
 from holdfast.sim.baselines.connect import ConnectAssignor
 from holdfast.sim.baselines.kip848 import run_kip848
@@ -77,6 +78,9 @@ class Setup:
         Of one topic, unless ``topics`` says otherwise.
     settings : Policy
         Delay, batch and so on.
+    assignor : str or AssignorInfo, optional
+        What members offer under a policy without a design, in place of the policy's own; under a
+        design what computes targets. A baseline has none.
     crash : bool
         Whether bounces and scaling down are crashes rather than clean stops.
     """
@@ -87,6 +91,7 @@ class Setup:
     partitions: int = 24
     seed: int = 0
     settings: Policy = DEFAULTS
+    assignor: Named | None = None
     costs: Costs = field(default_factory=Costs)
     static: bool = False
     crash: bool = False
@@ -350,7 +355,8 @@ def assignors_of(setup: Setup) -> Sequence[Assignor]:
     """The assignors that members of a policy or baseline offer."""
     if setup.policy == "connect":
         return (ConnectAssignor(delay_ms=setup.settings.delay_ms),)
-    return assignors_for(setup.policy, setup.settings)
+    named = () if setup.assignor is None else (setup.assignor,)
+    return assignors_for(setup.policy, setup.settings, named)
 
 
 def _defers(policy: str) -> bool:
@@ -380,6 +386,8 @@ def simulate(
     ------
     ConfigError
         If a name is unknown or a number cannot be.
+    PlanError
+        If the function of a user's own assignor raised, or gave no valid plan.
     """
     _validate(setup)
     if setup.policy == "kip848":
@@ -400,6 +408,8 @@ def simulate(
     play.rebuilt()
     world.ledger.finish(world.now_ms)
     check_balance(play)
+    if isinstance(setup.assignor, OwnAssignor) and world.application.failed_plan is not None:
+        raise PlanError(world.application.failed_plan.removeprefix("PlanError: "))
     if ended is not None:
         ended(world)
     in_rounds = world.counts.round_bytes[sizes:]
@@ -478,8 +488,14 @@ def _levels(setup: Setup) -> bool:
     if setup.policy in BASELINES:
         return True
     row = find_policy(setup.policy)
-    name = setup.settings.assignor if row.design is not None else row.assignors[0]
-    return "keeps-all" not in find(name).laws
+    if setup.assignor is not None:
+        name = setup.assignor
+    else:
+        name = setup.settings.assignor if row.design is not None else row.assignors[0]
+    info = find(name)
+    return (
+        "balanced" in info.laws if isinstance(info, OwnAssignor) else "keeps-all" not in info.laws
+    )
 
 
 def _validate(setup: Setup) -> None:
@@ -494,5 +510,7 @@ def _validate(setup: Setup) -> None:
         raise ConfigError(f"steps: found {setup.steps}, expected 1 or more")
     if setup.scenario == "scale-down" and setup.members <= setup.steps:
         raise ConfigError(f"steps: found {setup.steps}, expected less than {setup.members} members")
+    if setup.assignor is not None and setup.policy in BASELINES:
+        raise ConfigError(f"{setup.policy} is a baseline with an assignor of its own")
     if setup.policy == "kip848" and setup.scenario not in SCENARIOS:
         raise ConfigError(f"kip848 is a baseline that plays {', '.join(SCENARIOS)} only")

@@ -16,15 +16,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from holdfast.cli.asked_assignor import asked_assignor
 from holdfast.cli.declared import Argument, Option
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, write_json, write_rows
-from holdfast.core.assignors.registry import ASSIGNORS, assign, canonical, find
+from holdfast.core.assignors.registry import ASSIGNORS, AssignorInfo, assign, find
 from holdfast.core.assignors.result import Result
 from holdfast.core.assignors.rounds import follow
 from holdfast.core.model import measure
 from holdfast.core.model.group import Group
-from holdfast.errors import ConfigError, InfeasibleError, ModelError, SourceError, suggest
+from holdfast.errors import (
+    ConfigError,
+    InfeasibleError,
+    ModelError,
+    PlanError,
+    SourceError,
+    suggest,
+)
 
 SCHEMA_VERSION = 1
 
@@ -42,6 +50,7 @@ Examples:
   holdfast assign group.json --assignor cooperative-sticky --all-rounds
   holdfast assign group.json --assignor lag-sticky --option max_skew=1
   holdfast assign - --compare range,sticky,lag-sticky < group.json
+  holdfast assign group.json --assignor policies:by_host
 \b
 A snapshot: {"partitions": {"orders": 3}, "members": [{"id": "C0", "topics":
 ["orders"], "owned": [["orders", 0]], "generation": 4}]}; also "lags",
@@ -53,7 +62,10 @@ def run(
     *,
     snapshot: Annotated[str, Argument(metavar="SNAPSHOT.json|-", help="- reads stdin.")],
     assignor: Annotated[
-        str, Option("--assignor", "-a", help=f"One of {', '.join(ASSIGNORS)}.")
+        str,
+        Option(
+            "--assignor", "-a", help=f"One of {', '.join(ASSIGNORS)}; or yours, as module:function."
+        ),
     ] = "sticky",
     compare: Annotated[
         str | None, Option("--compare", help="Several, side by side: sticky,lag,...")
@@ -75,15 +87,16 @@ def run(
     Exit codes: 0 done; 2 a wrong option or snapshot; 3 the snapshot cannot be read; 4 the
     assignor refuses this group.
     """
-    names = [find(name).name for name in ([assignor] if compare is None else _names(compare))]
+    asked = [assignor] if compare is None else _names(compare)
+    rows = list(dict.fromkeys(find(asked_assignor(name)) for name in asked))
     options = dict(parse_option(text) for text in option or ())
     group = read_group(snapshot)
     if compare is None:
-        answer = answer_of(group, names[0], options, all_rounds=all_rounds)
+        answer = answer_of(group, rows[0], options, all_rounds=all_rounds)
         _warn(answer, quiet)
         _write_one(answer, fmt, output)
     else:
-        _write_several(_compare(group, names, options, all_rounds), fmt, output)
+        _write_several(_compare(group, rows, options, all_rounds), fmt, output)
 
 
 def read_group(path: str) -> Group:
@@ -110,12 +123,16 @@ def read_group(path: str) -> Group:
 
 
 def answer_of(
-    group: Group, name: str, options: dict[str, Any], *, all_rounds: bool
+    group: Group, row: AssignorInfo, options: dict[str, Any], *, all_rounds: bool
 ) -> dict[str, Any]:
     """The JSON document of one assignor; with ``all_rounds`` the numbers compare end with start."""
-    results = follow(group, name, **options) if all_rounds else [assign(group, name, **options)]
+    results = follow(group, row, **options) if all_rounds else [assign(group, row, **options)]
     first, last = results[0], results[-1]
-    answer: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "assignor": name, **last.to_json()}
+    answer: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "assignor": row.name,
+        **last.to_json(),
+    }
     if all_rounds:
         answer["rounds"] = len(results)
         answer["quality"] |= _from_start(first, last)
@@ -138,7 +155,7 @@ def _names(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise ConfigError(f"--compare {text!r}: expected names of assignors, such as sticky,lag")
-    return list(dict.fromkeys(map(canonical, names)))
+    return names
 
 
 def parse_option(text: str) -> tuple[str, Any]:
@@ -174,23 +191,24 @@ def _warn(answer: dict[str, Any], quiet: bool) -> None:
 
 
 def _compare(
-    group: Group, names: Sequence[str], options: dict[str, Any], all_rounds: bool
+    group: Group, rows: Sequence[AssignorInfo], options: dict[str, Any], all_rounds: bool
 ) -> list[dict[str, Any]]:
     """One answer for each assignor.
 
     Each takes the options that it knows; an option that none of them knows is an error.
     """
-    known = {each for name in names for each in find(name).options}
+    known = {each for row in rows for each in row.options}
     for unknown in sorted(set(options) - known):
         hint = suggest(unknown, sorted(known)) if known else "they take none"
-        raise ConfigError(f"none of {', '.join(names)} has an option {unknown!r}; {hint}")
+        names = ", ".join(row.name for row in rows)
+        raise ConfigError(f"none of {names} has an option {unknown!r}; {hint}")
     answers = []
-    for name in names:
-        own = {key: value for key, value in options.items() if key in find(name).options}
+    for row in rows:
+        own = {key: value for key, value in options.items() if key in row.options}
         try:
-            answers.append(answer_of(group, name, own, all_rounds=all_rounds))
-        except InfeasibleError as error:
-            answers.append({"assignor": name, "error": str(error)})
+            answers.append(answer_of(group, row, own, all_rounds=all_rounds))
+        except (InfeasibleError, PlanError) as error:
+            answers.append({"assignor": row.name, "error": str(error)})
     return answers
 
 

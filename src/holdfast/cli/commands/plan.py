@@ -6,6 +6,7 @@ import json
 from typing import Annotated
 
 from holdfast.cli import options
+from holdfast.cli.asked_assignor import asked_assignor
 from holdfast.cli.commands.assign import parse_option
 from holdfast.cli.declared import Option
 from holdfast.cli.output import Format, write_rows
@@ -17,11 +18,12 @@ Examples:
   holdfast plan --assignor sticky -b localhost:9092 --group etl
   holdfast plan --assignor lag --input dump
   holdfast plan --assignor cooperative-sticky --input dump --format json
+  holdfast plan --assignor policies:by_host --input dump
 """
 
 
 def run(  # noqa: PLR0917 (every option is passed by name)
-    assignor: Annotated[str, Option("--assignor", help="A name of `holdfast assign`.")],
+    assignor: Annotated[str, Option("--assignor", help="As of `holdfast assign`.")],
     bootstrap: options.Bootstrap = None,
     source: options.FleetInput = None,
     fmt: options.PrintFormat = Format.TABLE,
@@ -44,13 +46,13 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     """
     from pyspark.sql import SparkSession
 
-    from holdfast.core.assignors.registry import check_options, find
+    from holdfast.core.assignors.registry import check_options
     from holdfast.fleet.pipeline.plan.rows import topics_of
     from holdfast.fleet.pipeline.plan.run import PLAN, plan
 
     assignor_options = dict(parse_option(text) for text in option or ())
-    assignor = find(assignor).name
-    check_options(assignor, assignor_options)
+    asked = asked_assignor(assignor)
+    check_options(asked, assignor_options)
     with open_source(
         source,
         bootstrap,
@@ -67,7 +69,7 @@ def run(  # noqa: PLR0917 (every option is passed by name)
         )
         with spark_bar(spark, "plan", n_groups, unit="groups", quiet=quiet):
             rows = plan(
-                spark, opened.tables, topics, assignor, groups=opened.groups, **assignor_options
+                spark, opened.tables, topics, asked, groups=opened.groups, **assignor_options
             ).to_pylist()
         columns = [n for n in PLAN.names if n != "moves" or fmt is not Format.TABLE]
         shown = [{c: row[c] for c in columns} for row in rows]

@@ -15,16 +15,19 @@ from typing import Annotated, Any
 
 from click.exceptions import Exit
 
+from holdfast.cli.asked_assignor import asked_assignor
 from holdfast.cli.declared import Option
 from holdfast.cli.durations import asked_duration_ms, format_duration, parse_duration_ms
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, notes, print_note, track, write_json, write_rows
 from holdfast.cli.scenario_files import read_scenario
 from holdfast.cli.simulation_dump import write_simulation
-from holdfast.core.assignors.registry import ASSIGNORS, canonical
-from holdfast.core.machine.policies import DEFAULTS
+from holdfast.core.assignors.own import OwnAssignor
+from holdfast.core.assignors.registry import ASSIGNORS, Named, canonical, find, in_mode
+from holdfast.core.machine.policies import DEFAULTS, find_policy
 from holdfast.core.machine.policy import Policy, When
 from holdfast.errors import ConfigError, suggest
+from holdfast.sim.baselines import BASELINES
 from holdfast.sim.scenarios import SCENARIOS, SIMULATED, Report, Setup, simulate
 from holdfast.sim.world.costs import Costs, Listener
 from holdfast.sim.world.world import World
@@ -39,6 +42,7 @@ Examples:
     --members 50 --partitions 1000
   holdfast simulate --policy eager --cost rebuild=0s --cost slow-members=0
   holdfast simulate --scenario story.json --policy incremental --trace
+  holdfast simulate --policy deferred --assignor policies:by_host
   holdfast simulate --policy eager --dump runs/eager &&
     holdfast history --input runs/eager -o tables
 \b
@@ -49,6 +53,13 @@ split, resize, jump-clock or restart-coordinator; slot -1 is whoever leads.
 
 ScenarioName = Annotated[str, Option("--scenario", help=f"{', '.join(SCENARIOS)}, or a file.")]
 PolicyName = Annotated[str, Option("--policy", help=f"{', '.join(SIMULATED)}, or an assignor.")]
+AssignorName = Annotated[
+    str | None,
+    Option(
+        "--assignor",
+        help="What the policy offers, or computes a design's targets: a name, or module:function.",
+    ),
+]
 Members = Annotated[int, Option("--members", min=1, help="Processes in the group.")]
 Partitions = Annotated[int, Option("--partitions", min=1, help="Of one topic.")]
 Delay = Annotated[str, Option("--delay", help="How long lost partitions wait (Designs II, III).")]
@@ -79,6 +90,7 @@ def run(
     *,
     scenario: ScenarioName = "rolling-bounce",
     policy: PolicyName = "deferred",
+    assignor: AssignorName = None,
     members: Members = 6,
     partitions: Partitions = 24,
     delay: Delay = DELAY,
@@ -118,6 +130,7 @@ def run(
         partitions=partitions,
         seed=seed,
         settings=settings,
+        assignor=None if assignor is None else _in_mode_of(policy, asked_assignor(assignor)),
         costs=replace(read_costs(cost or ()), listener=listener),
         static=static,
         crash=crash,
@@ -156,6 +169,18 @@ def _known_policy(name: str) -> str:
     if (own := canonical(name)) not in known:
         raise ConfigError(f"--policy {name}: {suggest(name, known, 2)}")
     return own
+
+
+def _in_mode_of(policy: str, asked: Named) -> Named:
+    """The assignor in the mode of the policy: a function of the user runs in both."""
+    if policy in BASELINES or (row := find_policy(policy)).design is not None:
+        return asked
+    if isinstance(asked, OwnAssignor):
+        return replace(asked, cooperative=row.cooperative)
+    if (name := in_mode(find(asked).name, cooperative=row.cooperative)) is None:
+        mode = "cooperative" if row.cooperative else "eager"
+        raise ConfigError(f"--assignor {find(asked).name}: --policy {policy} needs a {mode} one")
+    return name
 
 
 def _dump(world: World, folder: Path, *, quiet: bool) -> None:

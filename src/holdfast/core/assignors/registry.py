@@ -7,7 +7,8 @@ an assignor's name. Tests check every row: ``tests/assignors/test_laws.py`` its 
 
 **Strategy.** A new assignor is a file with its function, and one row of the table below. The file
 is imported when the assignor runs: a member that only offers one needs no more than its row, and
-no NumPy.
+no NumPy. A user's own assignor is a row as well (:mod:`holdfast.core.assignors.own`). It stands in
+no table: wherever a name is taken, the row itself is taken, too.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Check = Callable[[str, object], object]
 """Takes an option's name and value; returns the value to use, or raises ConfigError."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AssignorInfo:
     """One assignor.
 
@@ -92,6 +93,9 @@ class AssignorInfo:
         found = getattr(import_module(module), name)
         return cast("Callable[..., Solution]", found)
 
+
+Named = str | AssignorInfo
+"""How an assignor is named: by a name of the table, or a Java class; or its row itself."""
 
 _BEST = frozenset({"balanced", "sticky", "optimal"})
 
@@ -206,15 +210,15 @@ JAVA_NAMES: Mapping[str, str] = MappingProxyType(
 """Java's classes -> the names of their assignors. librdkafka's names are those of the registry."""
 
 
-def assign(group: Group, name: str, /, **options: Any) -> Result:
+def assign(group: Group, name: Named, /, **options: Any) -> Result:
     """Run an assignor.
 
     Parameters
     ----------
     group : Group
         Members, subscriptions, claims.
-    name : str
-        A name of :data:`ASSIGNORS`, or a Java class with this assignor.
+    name : str or AssignorInfo
+        A name of :data:`ASSIGNORS`, a Java class with this assignor, or an assignor of the user.
     **options
         Options that the assignor declares.
 
@@ -224,6 +228,8 @@ def assign(group: Group, name: str, /, **options: Any) -> Result:
         An unknown assignor or option, or an option's value that is out of range.
     InfeasibleError
         The assignor refuses this group, as ``constrained-sticky`` does unequal subscriptions.
+    PlanError
+        The function of a user's own assignor raised, or its plan is not valid.
 
     References: KIP-54, KIP-429.
     """
@@ -231,7 +237,7 @@ def assign(group: Group, name: str, /, **options: Any) -> Result:
     from holdfast.core.assignors.result import Result
 
     info = find(name)
-    checked = check_options(info.name, options)
+    checked = check_options(info, options)
     claims = normalise(group)
     solution = info.function(claims, **checked)
     return Result.of(info.name, claims, solution, cooperative=info.cooperative)
@@ -242,7 +248,7 @@ def canonical(name: str) -> str:
     return JAVA_NAMES.get(name, name)
 
 
-def assign_in_round(group: Group, name: str, /, notes: list[str], **options: Any) -> Result:
+def assign_in_round(group: Group, name: Named, /, notes: list[str], **options: Any) -> Result:
     """Run an assignor for a round of a running group, in which nobody can wait for another group.
 
     While a deploy adds a topic, members subscribe to different topics until the last one is
@@ -257,24 +263,31 @@ def assign_in_round(group: Group, name: str, /, notes: list[str], **options: Any
         fallback = find(name).fallback
         if not fallback:
             raise
-        notes.append(f"{fallback} plans this round instead of {name}: {error}")
+        notes.append(f"{fallback} plans this round instead of {find(name).name}: {error}")
         return assign(group, fallback)
 
 
-def find(name: str) -> AssignorInfo:
-    """The row of ``name``, or of the assignor of a Java class.
+def known(name: Named) -> AssignorInfo | None:
+    """The row, as :func:`find` has it; None for the name of an assignor that is not here."""
+    return name if isinstance(name, AssignorInfo) else ASSIGNORS.get(canonical(name))
+
+
+def find(name: Named) -> AssignorInfo:
+    """The row of ``name``, or of the assignor of a Java class; a row is its own.
 
     Raises
     ------
     ConfigError
         An unknown name; the text suggests near ones.
     """
+    if isinstance(name, AssignorInfo):
+        return name
     if (own := canonical(name)) in ASSIGNORS:
         return ASSIGNORS[own]
     raise ConfigError(f"unknown assignor {name!r}; {suggest(name, ASSIGNORS, 3)}")
 
 
-def check_options(name: str, options: Mapping[str, object]) -> dict[str, Any]:
+def check_options(name: Named, options: Mapping[str, object]) -> dict[str, Any]:
     """Options as the assignor takes them.
 
     Raises
@@ -286,7 +299,7 @@ def check_options(name: str, options: Mapping[str, object]) -> dict[str, Any]:
     unknown = sorted(set(options) - set(info.options))
     if unknown:
         hint = suggest(unknown[0], info.options) if info.options else "it takes none"
-        raise ConfigError(f"{name}: unknown option {unknown[0]!r}; {hint}")
+        raise ConfigError(f"{info.name}: unknown option {unknown[0]!r}; {hint}")
     return {option: info.options[option](option, value) for option, value in options.items()}
 
 

@@ -12,25 +12,26 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.core.assignors.registry import assign
+from holdfast.core.assignors.registry import Named, assign, find
 from holdfast.core.assignors.result import Result
 from holdfast.core.model.group import Group
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.model.reported import ReportedClaims
+from holdfast.errors import ModelError
 
 MAX_ROUNDS = 8
 """More than any group needs: two rounds are enough, unless claims contradict each other."""
 
 
-def follow(group: Group, name: str, /, **options: Any) -> list[Result]:
+def follow(group: Group, name: Named, /, **options: Any) -> list[Result]:
     """Run an assignor until nothing is withheld.
 
     Parameters
     ----------
     group : Group
         As it is before the first round.
-    name : str
-        A name of the registry.
+    name : str or AssignorInfo
+        A name of the registry, or an assignor of the user.
     **options
         Of the assignor.
 
@@ -39,11 +40,18 @@ def follow(group: Group, name: str, /, **options: Any) -> list[Result]:
     list of Result
         One a round; the last one withholds nothing.
 
+    Raises
+    ------
+    ModelError
+        Something is withheld after every one of ``MAX_ROUNDS`` rounds: a user's own assignor gives
+        partitions to other members in each round.
+
     References: KIP-429.
     """
     results = [assign(group, name, **options)]
     while len(results[-1].withheld_tp):
-        assert len(results) < MAX_ROUNDS, f"{name} still withholds after {MAX_ROUNDS} rounds"
+        if len(results) == MAX_ROUNDS:
+            raise ModelError(f"{find(name).name} still withholds after {MAX_ROUNDS} rounds")
         results.append(assign(next_round(results[-1]), name, **options))
     return results
 

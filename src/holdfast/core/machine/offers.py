@@ -1,9 +1,9 @@
 """The one way from a policy, or a list of assignors, to what members offer to their group.
 
-**Rules.** A list holds names of the registry, Java's classes, names of designs, or assignors
-themselves. A name stands in a list once. Under a design one assignor of the registry computes
-targets. An option goes to the assignors that take it, and to those of all if no assignor offered
-takes it.
+**Rules.** A list holds names of the registry, Java's classes, names of designs, rows of a user's
+own assignors, or assignors themselves. A name stands in a list once. Under a design one assignor of
+the registry, or of the user, computes targets. An option goes to the assignors that take it, and to
+those of all if no assignor offered takes it.
 
 **Strategy.** :func:`assignors_for` returns what the members of a policy offer; :func:`offered`
 returns what a list says, whatever the policy.
@@ -15,8 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
-from holdfast.core.assignors.registry import ASSIGNORS, canonical, check_options, find
+from holdfast.core.assignors.registry import (
+    ASSIGNORS,
+    AssignorInfo,
+    Named,
+    canonical,
+    check_options,
+    find,
+    known,
+)
 from holdfast.core.machine.leader.designs import (
     Assignor,
     CooperativeAssignor,
@@ -28,8 +37,8 @@ from holdfast.core.machine.policies import DEFAULTS, DESIGNS, find_policy
 from holdfast.core.machine.policy import Policy
 from holdfast.errors import ConfigError, suggest
 
-Offered = str | Assignor
-"""What a list of assignors holds: a name, or an assignor itself."""
+Offered = Named | Assignor
+"""What a list of assignors holds: a name, a row of the user's, or an assignor itself."""
 
 
 def assignors_for(
@@ -43,9 +52,10 @@ def assignors_for(
         One of :data:`~holdfast.core.machine.policies.POLICIES`, or an assignor of the registry.
     settings : Policy
         Options of the design, and of the assignors; its design is replaced by the policy's.
-    assignors : sequence of str or Assignor
+    assignors : sequence of str, AssignorInfo or Assignor
         What to offer instead of the policy's own, as for :func:`offered`. Under a design one
-        assignor of the registry computes targets, and a list names the design itself as well.
+        assignor of the registry, or of the user, computes targets, and a list names the design
+        itself as well.
 
     Raises
     ------
@@ -63,8 +73,8 @@ def assignors_for(
     if not assignors:
         return offered(info.protocols, settings)
     (first, *others) = assignors
-    if not others and isinstance(first, str) and first not in DESIGNS:
-        return offered(info.protocols, replace(settings, assignor=find(first).name))
+    if not others and computes(first):
+        return offered(info.protocols, replace(settings, assignor=_name_of(find(first))))
     made = offered(assignors, settings)
     if info.protocols[0] not in {a.name for a in made}:
         raise _contradiction(
@@ -81,9 +91,10 @@ def offered(assignors: Sequence[Offered], settings: Policy = DEFAULTS) -> tuple[
 
     Parameters
     ----------
-    assignors : sequence of str or Assignor
+    assignors : sequence of str, AssignorInfo or Assignor
         Names of the registry, Java's classes, names of
-        :data:`~holdfast.core.machine.policies.DESIGNS`, or assignors themselves.
+        :data:`~holdfast.core.machine.policies.DESIGNS`, rows of a user's own assignors, or
+        assignors themselves.
     settings : Policy
         Settings of every design in the list, and options of the assignors.
 
@@ -98,18 +109,23 @@ def offered(assignors: Sequence[Offered], settings: Policy = DEFAULTS) -> tuple[
     protocols = [a if isinstance(a, str) else a.name for a in named]
     if twice := sorted({p for p in protocols if protocols.count(p) > 1}):
         raise ConfigError(f"partition.assignment.strategy: {twice[0]} is named twice")
-    target = find(settings.assignor).name
-    computing = [target if a in DESIGNS else a for a in named if isinstance(a, str)]
+    target = find(settings.assignor)
+    rows = [
+        target if isinstance(a, str) and a in DESIGNS else known(a)
+        for a in named
+        if isinstance(a, str | AssignorInfo)
+    ]
     made: list[Assignor] = []
     for a in named:
-        if not isinstance(a, str):
+        if not isinstance(a, str | AssignorInfo):
             made.append(a)
-        elif a in DESIGNS:
-            options = check_options(target, _own_options(target, computing, settings.options))
-            design = replace(settings, design=DESIGNS[a], assignor=target, options=options)
-            made.append(DesignAssignor(design))
-        elif a in ASSIGNORS:
-            made.append(assignor_of(a, _own_options(a, computing, settings.options)))
+        elif isinstance(a, str) and a in DESIGNS:
+            options = check_options(target, _own_options(target, rows, settings.options))
+            own = replace(settings, design=DESIGNS[a], assignor=_name_of(target), options=options)
+            made.append(DesignAssignor(own))
+        elif isinstance(a, AssignorInfo) or a in ASSIGNORS:
+            row = find(a)
+            made.append(assignor_of(row, _own_options(row, rows, settings.options)))
         else:
             raise ConfigError(f"unknown assignor {a!r}; {suggest(a, (*ASSIGNORS, *DESIGNS), 3)}")
     return tuple(made)
@@ -139,8 +155,18 @@ def _contradiction(name: str, assignors: Sequence[Assignor], why: str) -> Config
     )
 
 
-def assignor_of(name: str, options: Mapping[str, object] | None = None) -> Assignor:
-    """An assignor of the registry as members offer it, cooperative or eager by its row.
+def computes(offer: Offered) -> TypeGuard[Named]:
+    """Whether it computes targets for a design: it is no design and not in bytes."""
+    return isinstance(offer, AssignorInfo) or (isinstance(offer, str) and offer not in DESIGNS)
+
+
+def _name_of(row: AssignorInfo) -> Named:
+    """The name of an assignor of the registry; the row itself of a user's own."""
+    return row.name if row.name in ASSIGNORS else row
+
+
+def assignor_of(name: Named, options: Mapping[str, object] | None = None) -> Assignor:
+    """An assignor of the registry or of the user as members offer it, in the mode of its row.
 
     Raises
     ------
@@ -148,10 +174,11 @@ def assignor_of(name: str, options: Mapping[str, object] | None = None) -> Assig
         An unknown assignor or option.
     """
     info = find(name)
-    checked = check_options(info.name, options or {})
+    checked = check_options(info, options or {})
+    own = None if info.name in ASSIGNORS else info
     if info.cooperative:
-        return CooperativeAssignor(name=info.name, options=checked)
-    return EagerAssignor(info.name, checked)
+        return CooperativeAssignor(name=info.name, options=checked, own=own)
+    return EagerAssignor(info.name, checked, own=own)
 
 
 def of_group(assignor: Assignor, group_id: str) -> Assignor:
@@ -175,14 +202,8 @@ def lacks_group(assignor: Assignor) -> bool:
 
 
 def _own_options(
-    name: str, names: Sequence[str], options: Mapping[str, object]
+    row: AssignorInfo, rows: Sequence[AssignorInfo | None], options: Mapping[str, object]
 ) -> dict[str, object]:
     """The options that this assignor takes, and those that no offered assignor takes."""
-    others = {
-        option
-        for other in names
-        if other != name and other in ASSIGNORS
-        for option in find(other).options
-    }
-    own = find(name).options
-    return {o: value for o, value in options.items() if o in own or o not in others}
+    others = {o for other in rows if other is not None and other is not row for o in other.options}
+    return {o: value for o, value in options.items() if o in row.options or o not in others}

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdfast.core.assignors.registry import Named
 from holdfast.core.model.designs import Design
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.errors import ConfigError
@@ -66,8 +67,8 @@ class Policy:
     tolerance_ms : int
         A deadline that is so near counts as reached. Clocks drift, and a delay of a few ms would
         start one round after the other.
-    assignor : str
-        Name in the registry; computes every target.
+    assignor : str or AssignorInfo
+        Name in the registry, or an assignor of the user; computes every target.
     options : mapping
         Options of that assignor.
     omit_unchanged : bool
@@ -101,7 +102,7 @@ class Policy:
     batch: int = 1
     interval_ms: int = 10_000
     tolerance_ms: int = 100
-    assignor: str = "cooperative-sticky"
+    assignor: Named = "cooperative-sticky"
     options: Mapping[str, object] = field(default_factory=dict)
     omit_unchanged: bool = False
     isolate: bool = False

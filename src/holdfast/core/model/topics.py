@@ -42,6 +42,8 @@ class Topics:
         Sorted names that rack indices point into; empty where no racks are known.
     rack_start, rack : int64[n_tps + 1] and int32[...], or None
         Racks that hold a replica of each topic-partition.
+    numbers : int32[n_tps], optional
+        Kafka's number of each topic-partition, where some of a topic are left out (:meth:`only`).
     """
 
     names: tuple[str, ...]
@@ -50,6 +52,7 @@ class Topics:
     rack_names: tuple[str, ...] = ()
     rack_start: I64 | None = None
     rack: I32 | None = None
+    numbers: I32 | None = None
 
     @classmethod
     def from_counts(
@@ -115,8 +118,13 @@ class Topics:
 
     @cached_property
     def partition_of(self) -> I32:
-        """Partition number of each topic-partition, int32[n_tps]."""
+        """Number of each topic-partition inside its topic, from 0 on, int32[n_tps]."""
         return frozen(within(self.n_partitions).astype(np.int32))
+
+    @property
+    def kafkas_number(self) -> I32:
+        """Number that Kafka has for each topic-partition, int32[n_tps]."""
+        return self.partition_of if self.numbers is None else self.numbers
 
     def tps_in(self, chosen: I32) -> I32:
         """Topic-partitions of the topics ``chosen`` (sorted), int32[...]."""
@@ -129,7 +137,10 @@ class Topics:
         """The same topics with no topic-partitions but ``tps`` (ascending), numbered anew."""
         counts = np.bincount(self.topic_of[tps], minlength=self.n_topics)
         fewer = replace(
-            self, n_partitions=frozen(counts.astype(np.int32)), start=frozen(starts(counts))
+            self,
+            n_partitions=frozen(counts.astype(np.int32)),
+            start=frozen(starts(counts)),
+            numbers=frozen(self.kafkas_number[tps]),
         )
         if self.rack_start is None or self.rack is None:
             return fewer
@@ -155,8 +166,10 @@ class Topics:
         return {name: values[start[i] : start[i + 1]] for i, name in enumerate(self.names)}
 
     def name_of(self, tp: int) -> tuple[str, int]:
-        """Topic name and partition number of the topic-partition ``tp``."""
+        """Topic name and Kafka's partition number of the topic-partition ``tp``."""
         topic = int(np.searchsorted(self.start, tp, side="right")) - 1
+        if self.numbers is not None:
+            return self.names[topic], int(self.numbers[tp])
         return self.names[topic], tp - int(self.start[topic])
 
 

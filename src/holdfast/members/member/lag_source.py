@@ -13,12 +13,11 @@ References: KAFKA-5337.
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.errors import HoldfastError
+from holdfast.members.member.in_time import InTime
 from holdfast.members.member.member_log import NAME, Log
 
 Lags = Mapping[str, Sequence[int]]
@@ -45,9 +44,8 @@ class AskedInTime:
         self, source: LagSource | None, timeout_ms: int = TIMEOUT_MS, *, log: Log | None = None
     ):
         self._source = source
-        self._timeout_ms = timeout_ms
+        self._in_time: InTime[Lags] = InTime("holdfast-lags", timeout_ms)
         self._log = log or logging.getLogger(NAME)
-        self._asked: concurrent.futures.Future[Lags] | None = None
 
     def __call__(self, partitions: Mapping[str, int]) -> Lags:
         """Lags of ``partitions`` from the source, or 0 everywhere if the source gives none."""
@@ -62,23 +60,9 @@ class AskedInTime:
         source = self._source
         if source is None:
             raise HoldfastError("no holdfast.lag.source")
-        if self._asked is not None and not self._asked.done():
+        if self._in_time.is_busy:
             raise TimeoutError("the source still works on an earlier question")
-        self._asked = future = concurrent.futures.Future[Lags]()
-
-        def work() -> None:
-            try:
-                future.set_result(source(partitions))
-            except BaseException as error:
-                future.set_exception(error)
-
-        # Not a pool: its threads would be waited for at exit, and a source may hang for ever.
-        threading.Thread(target=work, name="holdfast-lags", daemon=True).start()
-        try:
-            return future.result(self._timeout_ms / 1000)
-        except concurrent.futures.TimeoutError:
-            text = f"no answer within {self._timeout_ms} ms"
-            raise TimeoutError(text) from None
+        return self._in_time(lambda: source(partitions))
 
     @staticmethod
     def _checked(found: Lags, partitions: Mapping[str, int]) -> Lags:

@@ -21,11 +21,13 @@ from dataclasses import replace
 
 from holdfast.cluster.lookup import FoundTopics
 from holdfast.cluster.settings import Settings
-from holdfast.core.assignors.registry import ASSIGNORS, find
+from holdfast.core.assignors.registry import ASSIGNORS, Named, find
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.leader.designs import (
     Assignor,
+    CooperativeAssignor,
     DesignAssignor,
+    EagerAssignor,
     compute,
     named_in_round,
     read_round,
@@ -34,15 +36,22 @@ from holdfast.core.machine.leader.designs import (
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.options import LAST_COMMIT_MS, MemberOptions
 from holdfast.core.machine.modes import choose_mode
-from holdfast.core.machine.offers import Offered, assignors_for, check_agreement, of_group, offered
-from holdfast.core.machine.policies import DEFAULTS, DESIGNS
+from holdfast.core.machine.offers import (
+    Offered,
+    assignors_for,
+    check_agreement,
+    computes,
+    of_group,
+    offered,
+)
+from holdfast.core.machine.policies import DEFAULTS
 from holdfast.core.machine.policy import Policy, When
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.errors import HoldfastError
 from holdfast.members.member.lag_source import AskedInTime, LagSource
 from holdfast.members.member.member_log import MemberLog
 from holdfast.members.member.missing_topics import MissingTopics
-from holdfast.members.own_assignors import resolve
+from holdfast.members.own_assignors import resolve, resolve_target
 
 _POLL, _DRAIN = "max.poll.interval.ms", "holdfast.drain.timeout.ms"
 Racks = Mapping[str, Sequence[Sequence[str]]]
@@ -56,13 +65,13 @@ def policy_of(settings: Settings, listed: Sequence[Offered] = ()) -> Policy:
     settings : Settings
         The configuration.
     listed : sequence of str or Assignor
-        ``partition.assignment.strategy``, resolved; one assignor of the registry computes targets,
-        unless ``holdfast.target.assignor`` names another one.
+        ``partition.assignment.strategy``, resolved; one assignor of the registry, or of the user,
+        computes targets, unless ``holdfast.target.assignor`` names another one.
     """
-    alone = [a for a in listed if isinstance(a, str) and a not in DESIGNS]
-    target: str | None = settings["holdfast.target.assignor"]
-    if target is None:
-        target = alone[0] if len(alone) == len(listed) == 1 else DEFAULTS.assignor
+    alone = [a for a in listed if computes(a)]
+    target: Named = alone[0] if len(alone) == len(listed) == 1 else DEFAULTS.assignor
+    if (named := settings["holdfast.target.assignor"]) is not None:
+        target = resolve_target(named)
     return Policy(
         delay_ms=settings["scheduled.rebalance.max.delay.ms"],
         first_member=When(settings["holdfast.first.member"]),
@@ -113,8 +122,9 @@ def uses_lags(assignor: Assignor) -> bool:
     """Whether the targets of an assignor depend on lags; a user's own says so by ``uses_lags``."""
     if isinstance(assignor, DesignAssignor):
         return find(assignor.policy.assignor).uses_lags
-    if assignor.name in ASSIGNORS:
-        return ASSIGNORS[assignor.name].uses_lags
+    own = assignor.own if isinstance(assignor, EagerAssignor | CooperativeAssignor) else None
+    if (row := own or ASSIGNORS.get(assignor.name)) is not None:
+        return row.uses_lags
     return bool(getattr(assignor, "uses_lags", False))
 
 

@@ -66,6 +66,7 @@ class Application:
         self.check = hooks.check(checker.check) if check else None
         self.note_round = checker.note
         self.warnings: list[str] = []
+        self.failed_plan: str | None = None  # why the first plan failed
 
     def stop_fetching(self, process: Process, action: actions.StopFetching) -> None:
         """Finish the batch in hand, then it is drained."""
@@ -289,6 +290,7 @@ class Application:
             process.plan_fails -= 1
             assignors = [Broken(a) for a in assignors]
         done = compute(assignors, action)
+        self.failed_plan = self.failed_plan or done.failure
         if self.check is not None and done.failure is None:
             chosen = next(a for a in assignors if a.name == action.protocol_name)
             group = self.broker.coordinator

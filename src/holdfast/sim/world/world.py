@@ -131,6 +131,7 @@ class World:
             hooks=hooks,
             check=options.check,
         )
+        self.application = application
         self.warnings = application.warnings
         self.duties = hooks.duties(_duties(requests, application))
 

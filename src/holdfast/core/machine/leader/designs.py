@@ -38,7 +38,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.core.assignors.registry import assign_in_round, find
+from holdfast.core.assignors.registry import AssignorInfo, assign_in_round, find
 from holdfast.core.machine.actions import ComputeAssignment, LedRound
 from holdfast.core.machine.events import AssignmentComputed, JoinedMember
 from holdfast.core.machine.leader.embedded import Embedded, Instruction, MemberView
@@ -167,10 +167,11 @@ def read_round(assignors: Sequence[Assignor], request: ComputeAssignment) -> Lea
     """
     from holdfast.core.machine.leader.leader_turn import read_members
 
-    turn = _turn_of(request)
-    if isinstance(_chosen(assignors, request), DesignAssignor):
+    turn, chosen = _turn_of(request), _chosen(assignors, request)
+    if isinstance(chosen, DesignAssignor):
         return replace(turn, said=turn.subscribed_members())
-    read = read_members(request.protocol_name, _triples(turn.members), turn.partitions)
+    own = chosen.own if isinstance(chosen, EagerAssignor | CooperativeAssignor) else None
+    read = read_members(own or request.protocol_name, _triples(turn.members), turn.partitions)
     return replace(turn, read=read)
 
 
@@ -288,7 +289,7 @@ def _triples(members: Sequence[JoinedMember]) -> list[Member]:
 
 @dataclass(frozen=True, slots=True)
 class EagerAssignor:
-    """An eager assignor of the registry, in Kafka's bytes.
+    """An eager assignor of the registry, or of the user, in Kafka's bytes.
 
     Parameters
     ----------
@@ -296,20 +297,28 @@ class EagerAssignor:
         Name in the registry and on the wire.
     options : mapping
         Options of the assignor.
+    own : AssignorInfo, optional
+        The row of a user's own assignor.
     """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     modes: frozenset[RebalanceMode] = EAGER
+    own: AssignorInfo | None = None
+
+    @property
+    def row(self) -> AssignorInfo:
+        """The assignor's traits."""
+        return self.own or find(self.name)
 
     def __post_init__(self) -> None:
-        if find(self.name).cooperative:
+        if self.row.cooperative:
             raise ConfigError(f"{self.name} is cooperative; expected an eager assignor")
 
     def subscribe(self, view: MemberView) -> bytes:
         """Topics; if the assignor uses claims, what was owned before it was given up (KIP-54)."""
         user_data = None
-        if find(self.name).uses_claims:
+        if self.row.uses_claims:
             claims = StickyUserData(partitions=grouped(view.previous), generation=view.generation)
             user_data = encode_sticky_user_data(claims)
         return encode_subscription(
@@ -325,7 +334,7 @@ class EagerAssignor:
         from holdfast.core.machine.leader.leader_turn import perform_assignment
 
         return perform_assignment(
-            self.name,
+            self.row,
             turn.read or _triples(turn.members),
             turn.partitions,
             lags=turn.lags,
@@ -347,12 +356,19 @@ class EagerAssignor:
 class CooperativeAssignor:
     """Kafka's ``cooperative-sticky``: Design I inside the standard protocol.
 
-    Java members read the same bytes and skip the fields that only holdfast reads.
+    Java members read the same bytes and skip the fields that only holdfast reads. Another
+    cooperative assignor, also one of the user, speaks the same bytes under its own name.
     """
 
     name: str = "cooperative-sticky"
     options: Mapping[str, Any] = field(default_factory=dict)
     modes: frozenset[RebalanceMode] = EAGER | COOPERATIVE
+    own: AssignorInfo | None = None
+
+    @property
+    def row(self) -> AssignorInfo:
+        """The assignor's traits."""
+        return self.own or find(self.name)
 
     def subscribe(self, view: MemberView) -> bytes:
         """Subscription v3 with owned, generation and rack, and Java's user data."""
@@ -381,7 +397,7 @@ class CooperativeAssignor:
         from holdfast.core.machine.leader.leader_turn import read_group
 
         group = read_group(
-            self.name,
+            self.row,
             turn.read or _triples(turn.members),
             turn.partitions,
             lags=turn.lags,
@@ -395,7 +411,7 @@ class CooperativeAssignor:
             leader_id=turn.leader_id,
             last_generation=turn.last_generation,
         )
-        result = assign_in_round(group, self.name, turn.notes, **self.options)
+        result = assign_in_round(group, self.row, turn.notes, **self.options)
         plan = {
             member_id: tuple((topic, tuple(numbers)) for topic, numbers in own.items())
             for member_id, own in result.to_dict().items()

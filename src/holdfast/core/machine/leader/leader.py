@@ -365,10 +365,10 @@ class _RoundPlanner:
 
     def _computed(self, group: Group) -> I32:
         policy = self.policy
-        if policy.isolate:
+        if policy.isolate and isinstance(policy.assignor, str):
             level = not self.same_members
             return isolated_target(group, self._registry, policy.weights, level=level)
-        if policy.weights:
+        if policy.weights and isinstance(policy.assignor, str):
             return weighted_target(group, policy.weights)
         return self._registry(group)
 

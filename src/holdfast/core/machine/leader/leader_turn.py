@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.core.assignors.registry import ASSIGNORS, assign, assign_in_round
+from holdfast.core.assignors.registry import Named, assign, assign_in_round, known
 from holdfast.core.assignors.result import Result
 from holdfast.core.model.group import Group
 from holdfast.core.model.lag import MAX_LAG, lag_column, lag_column_of
@@ -32,7 +32,7 @@ Member = tuple[str, str | None, bytes]
 
 
 def perform_assignment(
-    name: str,
+    name: Named,
     members: Sequence[Member] | ReadMembers,
     partitions: Mapping[str, int],
     *,
@@ -46,8 +46,8 @@ def perform_assignment(
 
     Parameters
     ----------
-    name : str
-        A name of the registry.
+    name : str or AssignorInfo
+        A name of the registry, or an assignor of the user.
     members : sequence of (member id, instance id or None, subscription bytes)
         As in the JoinGroup response of the leader, in any order; or the answer of
         :func:`read_members`.
@@ -86,7 +86,7 @@ def perform_assignment(
 
 
 def assign_members(
-    name: str,
+    name: Named,
     members: Sequence[Member] | ReadMembers,
     partitions: Mapping[str, int],
     *,
@@ -101,7 +101,7 @@ def assign_members(
 
 
 def read_group(
-    name: str,
+    name: Named,
     members: Sequence[Member] | ReadMembers,
     partitions: Mapping[str, int],
     *,
@@ -115,7 +115,7 @@ def read_group(
 
 
 def _read(
-    name: str,
+    name: Named,
     members: Sequence[Member] | ReadMembers,
     partitions: Mapping[str, int],
     generation: int | None,
@@ -164,7 +164,7 @@ class ReadMembers:
 
 
 def read_members(
-    name: str,
+    name: Named,
     members: Sequence[Member],
     topics: Iterable[str] | None = None,
     *,
@@ -174,7 +174,7 @@ def read_members(
 
     Parameters
     ----------
-    name : str
+    name : str or AssignorInfo
         The assignor, which says where its members write their claims.
     members : sequence of (member id, instance id or None, subscription bytes)
         In any order.
@@ -188,7 +188,8 @@ def read_members(
     ids, instance_ids, messages = zip(*ordered, strict=True) if ordered else ((), (), ())
     names = tuple(sorted(named_topics(messages) if topics is None else topics))
     table = NameTable(names)
-    cooperative = name in ASSIGNORS and ASSIGNORS[name].cooperative
+    row = known(name)
+    cooperative = row is not None and row.cooperative
     return ReadMembers(
         member_ids=ids,
         instance_ids=instance_ids,

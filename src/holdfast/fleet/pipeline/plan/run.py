@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.assignors.registry import assign, check_options, find
+from holdfast.core.assignors.registry import Named, assign, check_options, find
 from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, row_of, starts, within
 from holdfast.core.model.group import Group
 from holdfast.core.model.measure_history import balance_scores, needed_moves
@@ -115,7 +115,7 @@ class Fleet:
         return place
 
 
-def plan_task(assignor: str, options: Mapping[str, Any]) -> BatchTask:
+def plan_task(assignor: Named, options: Mapping[str, Any]) -> BatchTask:
     """Rows of :data:`FLEET` to rows of :data:`PLAN`."""
 
     def run(batches: Batches) -> Batches:
@@ -126,7 +126,7 @@ def plan_task(assignor: str, options: Mapping[str, Any]) -> BatchTask:
     return run
 
 
-def plan_rows(rows: pa.Table, assignor: str, options: Mapping[str, Any]) -> pa.Table:
+def plan_rows(rows: pa.Table, assignor: Named, options: Mapping[str, Any]) -> pa.Table:
     """Plan some groups: rows of :data:`FLEET` to rows of :data:`PLAN`, in the same order."""
     fleet = Fleet.of(rows)
     target = np.full(len(fleet.owner), NO_OWNER, np.int32)
@@ -156,7 +156,7 @@ def plan_rows(rows: pa.Table, assignor: str, options: Mapping[str, Any]) -> pa.T
 
 
 def _options_of(
-    fleet: Fleet, group: int, options: Mapping[str, Any], assignor: str
+    fleet: Fleet, group: int, options: Mapping[str, Any], assignor: Named
 ) -> dict[str, Any]:
     """Options for one group; an assignor with the option ``group_id`` gets the group's name."""
     if "group_id" in find(assignor).options:
@@ -306,7 +306,7 @@ def plan(
     spark: SparkSession | None,
     tables: Tables,
     topics: Mapping[str, int],
-    assignor: str,
+    assignor: Named,
     *,
     groups: Sequence[str] | None = None,
     **options: Any,
