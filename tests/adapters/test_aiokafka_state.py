@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from holdfast.members.drop_in.aiokafka.fetcher import ListFetcher
-from holdfast.members.drop_in.aiokafka.state import KeepingAssignment, KeepingSubscriptions
+from holdfast.members.drop_in.aiokafka.hands import KeepingAssignment, KeepingSubscriptions
 from holdfast.members.seat.progress import PartitionProgress
 
 A, B, C = (TopicPartition("t", i) for i in range(3))

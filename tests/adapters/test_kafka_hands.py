@@ -21,7 +21,8 @@ from tests.adapters.fake_hands import FakeMembership
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
-from holdfast.members.drop_in.kafka import commit_calls, errors
+from holdfast.members.drop_in.kafka import errors
+from holdfast.members.drop_in.kafka.coordinator import GroupCommits
 from holdfast.members.drop_in.kafka.hands import SubscriptionHands
 from holdfast.members.member.offsets import OffsetToCommit
 from holdfast.members.seat.hands import Wishes
@@ -130,7 +131,7 @@ def test_what_comes_back_to_an_eager_member_goes_on_where_it_was():
     assert scene.positions() == {A: 5}
     assert scene.fetchable() == {A}
     scene.membership.link.codes.extend([0, 0])
-    commits = commit_calls.GroupCommits(CONFIG)
+    commits = GroupCommits(CONFIG)
     for offset in (3, 5):
         commits.wait_for(scene.seat, offsets(offset), 1_000)
     with pytest.raises(CommitFailedError):
@@ -189,13 +190,13 @@ def test_start_positions_that_nobody_tells_are_asked_for_again(error, passes):
     scene.assign(1, A)
     scene.places.set_exception(error)
     if passes:
-        assert scene.hands.starts.find(scene.seat, 0) is False
+        assert scene.hands.find_starts(0) is False
     else:
         with pytest.raises(GroupAuthorizationFailedError):
-            scene.hands.starts.find(scene.seat, 0)
+            scene.hands.find_starts(0)
     scene.places = Future()
     scene.places.set_result({A: 7})
-    assert scene.hands.starts.find(scene.seat, 0) is True
+    assert scene.hands.find_starts(60_000) is True, "after a pause"
     assert scene.positions() == {A: 7}
 
 
@@ -204,13 +205,13 @@ def test_start_positions_that_were_asked_for_under_an_earlier_assignment_are_ask
     scene = Scene("cooperative-sticky")
     scene.assign(1, A)
     early = scene.places
-    assert scene.hands.starts.find(scene.seat, 0) is False
+    assert scene.hands.find_starts(0) is False
     scene.revoke(A)
     scene.assign(3, A)
     early.set_result({A: 7})
     scene.places = Future()
     scene.places.set_result({A: 9})
-    assert scene.hands.starts.find(scene.seat, 0) is True
+    assert scene.hands.find_starts(0) is True
     assert scene.positions() == {A: 9}
 
 
@@ -218,7 +219,7 @@ def test_nobody_commits_again_where_a_partition_began():
     scene = Scene()
     scene.assign(1, A)
     scene.places.set_result({A: 7})
-    assert scene.hands.starts.find(scene.seat, 0)
+    assert scene.hands.find_starts(0)
     assert scene.seat.to_commit() == {}
     scene.reads_to(8, A)
     assert scene.seat.to_commit() == {A: OffsetToCommit(8)}
@@ -240,14 +241,14 @@ def test_what_stays_is_fetched_while_nobody_tells_where_a_gained_partition_begin
     scene.places = Unanswered()
     scene.assign(1, A, B)
     whole_s = timeout_ms and timeout_ms / 1000
-    starts = scene.hands.starts
-    assert starts.find(scene.seat, timeout_ms) is False
+    hands = scene.hands
+    assert hands.find_starts(timeout_ms) is False
     assert scene.places.waited_s == whole_s, "nothing else is there to read"
     scene.reads_to(5, B)
-    assert starts.find(scene.seat, timeout_ms) is False
+    assert hands.find_starts(timeout_ms) is False
     assert scene.places.waited_s <= 0.05
-    starts.is_awaited = True
-    assert starts.find(scene.seat, timeout_ms) is False
+    with hands.awaiting_position():
+        assert hands.find_starts(timeout_ms) is False
     assert scene.places.waited_s == whole_s
 
 
@@ -289,7 +290,7 @@ def test_a_commit_that_was_tried_until_its_time_was_over_is_late():
 def test_a_callback_of_a_commit_is_called_by_a_later_call():
     scene, told = Scene(), []
     scene.assign(1, A)
-    commits = commit_calls.GroupCommits(CONFIG)
+    commits = GroupCommits(CONFIG)
     sent = commits.begin(scene.seat, offsets(5), offsets(5), lambda *found: told.append(found))
     scene.membership.link.open[0].set_result(0)
     assert sent.succeeded() and not told
@@ -301,11 +302,11 @@ def test_a_commit_that_nobody_answers_is_late():
     scene = Scene()
     scene.assign(1, A)
     with pytest.raises(KafkaTimeoutError):
-        commit_calls.GroupCommits(CONFIG).wait_for(scene.seat, offsets(5), 0)
+        GroupCommits(CONFIG).wait_for(scene.seat, offsets(5), 0)
 
 
 def test_offsets_of_other_types_are_refused():
     scene = Scene()
     for given in ({"t": OffsetAndMetadata(1, "", -1)}, {TopicPartition(*A): 1}):
         with pytest.raises(TypeError):
-            commit_calls.GroupCommits(CONFIG).wait_for(scene.seat, given, 0)
+            GroupCommits(CONFIG).wait_for(scene.seat, given, 0)

@@ -1,4 +1,4 @@
-"""holdfast's eager assignors for the stock aiokafka.
+"""holdfast's eager assignors for the stock aiokafka, and aiokafka's own for a member of ours.
 
 ::
 
@@ -36,19 +36,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from aiokafka.coordinator.protocol import ConsumerProtocol
 
 from holdfast.cluster.login_log import hide_logins
 from holdfast.core.assignors.registry import AssignorInfo, Named, known
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader import designs
-from holdfast.core.machine.leader.embedded import MemberView
+from holdfast.core.machine.leader.embedded import Instruction, MemberView
 from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.offers import Offered, assignor_of
 from holdfast.core.model.limits import NO_GENERATION
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
-from holdfast.errors import ConfigError
+from holdfast.errors import AdapterError, ConfigError
 from holdfast.members.member.lag_source import TIMEOUT_MS, AskedInTime, LagSource
 from holdfast.members.own_assignors import check_group, resolve
 
@@ -212,3 +213,67 @@ class RoundRobin(AiokafkaAssignor):
 
     def __init__(self) -> None:
         super().__init__("roundrobin")
+
+
+class ForeignAssignor:
+    """One eager assignor of aiokafka, offered by a member of ours.
+
+    It runs as aiokafka runs it: eager, on aiokafka's decoded messages. What it raises costs the
+    round and not the member; the round begins anew.
+
+    Parameters
+    ----------
+    assignor
+        A subclass of aiokafka's ``AbstractPartitionAssignor``, or an object of one.
+    cluster
+        aiokafka's metadata.
+    """
+
+    def __init__(self, assignor: Any, cluster: Any):
+        self.name: str = assignor.name
+        self.modes: frozenset[RebalanceMode] = designs.EAGER
+        self._theirs = assignor
+        self._cluster = cluster
+
+    def subscribe(self, view: MemberView) -> bytes:
+        """As :class:`~holdfast.core.machine.leader.embedded.Embedded` has it."""
+        return bytes(self._theirs.metadata(set(view.topics)).encode())
+
+    def read(self, assignment: bytes) -> Instruction:
+        """As :class:`~holdfast.core.machine.leader.embedded.Embedded` has it."""
+        found = ConsumerProtocol.ASSIGNMENT.decode(assignment)
+        self._theirs.on_assignment(found)
+        return Instruction(
+            assigned=frozenset((tp.topic, tp.partition) for tp in found.partitions())
+        )
+
+    def lead(self, turn: designs.LeaderRound) -> dict[str, bytes]:
+        """As :class:`~holdfast.core.machine.leader.designs.Assignor` has it."""
+        members = {m.member_id: ConsumerProtocol.METADATA.decode(m.metadata) for m in turn.members}
+        plan = self._theirs.assign(_Counted(self._cluster, turn.partitions), members)
+        return {member: bytes(assignment.encode()) for member, assignment in plan.items()}
+
+    def stay(self, turn: designs.LeaderRound) -> dict[str, bytes]:
+        """Give up this round: an eager member claims nothing that it could keep."""
+        raise AdapterError(f"assignor {self.name}: the round begins anew")
+
+
+class _Counted:
+    """aiokafka's metadata, which knows the partition counts of this round."""
+
+    def __init__(self, cluster: Any, counts: Mapping[str, int]):
+        self._cluster = cluster
+        self._counts = counts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def topics(self, exclude_internal_topics: bool = True) -> set[str]:
+        known: set[str] = self._cluster.topics(exclude_internal_topics)
+        return known | set(self._counts)
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        if topic in self._counts:
+            return set(range(self._counts[topic]))
+        found: set[int] | None = self._cluster.partitions_for_topic(topic)
+        return found

@@ -155,6 +155,13 @@ class Seat:
         standing = self.membership.standing
         return {} if standing is None else self.progress.to_commit(standing.terms)
 
+    def wanted(self, named: Offsets | None) -> tuple[Offsets, CommitAsker]:
+        """What the application commits: what it has named, or for None what is processed."""
+        if named is None:
+            return self.to_commit(), CommitAsker.ALL
+        self.note()
+        return named, CommitAsker.NAMED
+
     def commit_by_clock(self) -> tuple[Offsets, Future[None]] | None:
         """Commit what is processed, if ``auto.commit.interval.ms`` is over; never wait.
 

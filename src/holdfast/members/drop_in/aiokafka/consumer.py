@@ -28,8 +28,8 @@ from holdfast.core.machine.modes import RebalanceMode, choose_mode
 from holdfast.errors import ConfigError
 from holdfast.members.drop_in.aiokafka.coordinator import MemberCoordinator
 from holdfast.members.drop_in.aiokafka.fetcher import ListFetcher
+from holdfast.members.drop_in.aiokafka.hands import KeepingSubscriptions
 from holdfast.members.drop_in.aiokafka.settings import settings_of
-from holdfast.members.drop_in.aiokafka.state import KeepingSubscriptions
 from holdfast.members.drop_in.in_place import InPlace
 from holdfast.members.drop_in.keywords import DELAY, is_ours
 from holdfast.members.member.readiness import clear_ready_file

@@ -17,6 +17,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import aiokafka.errors as kafka_errors
@@ -28,16 +29,16 @@ from aiokafka.util import create_future
 from holdfast.cluster.settings import Settings
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.model.partitions import Resource
-from holdfast.members.drop_in.aiokafka.commit_calls import (
-    commit,
-    commit_by_clock,
-    committed,
-    raise_loss,
-)
-from holdfast.members.drop_in.aiokafka.errors import theirs
+from holdfast.errors import HoldfastError
+from holdfast.members.drop_in.aiokafka.errors import commit_failed, no_places, theirs
 from holdfast.members.drop_in.aiokafka.fetcher import is_cut_off, was_interrupted
-from holdfast.members.drop_in.aiokafka.hands import AiokafkaHands
-from holdfast.members.drop_in.aiokafka.state import KeepingAssignment, KeepingSubscriptions
+from holdfast.members.drop_in.aiokafka.hands import (
+    AiokafkaHands,
+    KeepingAssignment,
+    KeepingSubscriptions,
+)
+from holdfast.members.member.offsets import Offsets, OffsetToCommit
+from holdfast.members.seat.commits import CommitAsker
 from holdfast.members.seat.hands import Callback, Wishes
 from holdfast.members.seat.membership import Membership
 from holdfast.members.seat.on_loop import OnLoop
@@ -49,6 +50,7 @@ log = logging.getLogger(__name__)
 LOOK_S = 0.1
 _LEAVE_S = 30.0
 _TOPICS_S = 1.0
+_OUT = "the commit was refused: the member is out of its group, and has lost what it had"
 
 
 class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has no types
@@ -176,7 +178,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     async def _look_after_member(self, subscription: Any) -> None:
         seat = await self._tell_member(subscription)
         seat.look()
-        commit_by_clock(seat)
+        _commit_by_clock(seat)
         now = time.monotonic()
         # As with aiokafka, nobody is idle before the first assignment: start() waits for it.
         if self.hands.is_new or self._subscription.fetcher_idle_time < now - self._looked_at:
@@ -342,27 +344,81 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     async def commit_offsets(
         self, assignment: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None
     ) -> None:
-        """Commit these, or for None all that was handed out, and wait until it is done."""
+        """Commit these, or for None all that was handed out, and wait until it is done.
+
+        Raises
+        ------
+        CommitFailedError
+            If the group refused it, or the member does not own a partition, or did not when the
+            record was handed out.
+        """
         seat = self._member()
         if seat is None:
             named = assignment.all_consumed_offsets() if offsets is None else offsets
             await super().commit_offsets(assignment, named)
             return
-        await commit(seat, self.hands, offsets)
+        if offsets is not None:
+            named = {
+                (tp.topic, tp.partition): OffsetToCommit(at.offset, at.metadata or "")
+                for tp, at in offsets.items()
+            }
+            await _commit(seat, *seat.wanted(named))
+            return
+        seat.note()
+        if not seat.membership.is_member:
+            self.raise_loss()
+            raise kafka_errors.CommitFailedError(_OUT)
+        await _commit(seat, self.hands.positions(seat.progress.active()), CommitAsker.ALL)
 
     def raise_loss(self, partitions: Collection[TopicPartition] | None = None) -> None:
         """Raise the error that tells of lost records (of these), if nobody has told of them."""
         seat = self._member()
-        if seat is not None:
-            raise_loss(seat, partitions)
+        if seat is not None and (lost := seat.commits.loss(partitions)) is not None:
+            raise commit_failed(lost)
 
     async def _do_fetch_commit_offsets(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Ask for committed offsets; a member waits for open transactions (KIP-447)."""
+        """Ask for committed offsets; a member waits for open transactions (KIP-447).
+
+        Raises
+        ------
+        KafkaError
+            If nobody has answered, or the assignment has changed meanwhile.
+        """
         seat = self._member()
         if seat is None:
             told: dict[TopicPartition, OffsetAndMetadata]
             told = await super()._do_fetch_commit_offsets(partitions)
             return told
-        return await committed(seat, partitions)
+        try:
+            found = await seat.places([(tp.topic, tp.partition) for tp in partitions])
+        except HoldfastError as error:
+            raise no_places(error) from error
+        if found is None:
+            raise kafka_errors.KafkaConnectionError("the assignment has changed: ask again")
+        known = {TopicPartition(*tp): at for tp, at in found.items() if at >= 0}
+        return {tp: OffsetAndMetadata(at, "") for tp, at in known.items()}
+
+
+async def _commit(seat: OnLoop, offsets: Offsets, asked: CommitAsker) -> None:
+    timeout_s = seat.settings["request.timeout.ms"] / 1000
+    try:
+        await asyncio.wrap_future(seat.commits.begin(offsets, asked, timeout_s=timeout_s))
+    except HoldfastError as error:
+        raise commit_failed(error) from error
+
+
+def _commit_by_clock(seat: OnLoop) -> None:
+    """Commit what is processed, if it is time; a refusal is a line of the log, as with aiokafka."""
+    try:
+        sent = seat.commit_by_clock()
+    except HoldfastError:
+        return  # the member has failed just now: it is told soon
+    if sent is not None:
+        sent[1].add_done_callback(_log_refusal)
+
+
+def _log_refusal(sent: Future[None]) -> None:
+    if (error := sent.exception()) is not None:
+        log.warning("Auto offset commit failed: %s", error)

@@ -1,30 +1,51 @@
-"""aiokafka in the hands of a seat: its record of what a consumer has, and the listener.
+"""aiokafka in the hands of a seat: its record of what a consumer has, changed in place.
 
 **Rules.** A cooperative member loses what a callback has revoked once that callback is over. An
 eager one keeps it until the next assignment, as aiokafka does: a round is short, and a commit of it
 is then refused by the group, not by aiokafka. What is lost is gone at once in both. What a listener
 raises is logged, as by aiokafka.
 
-References: KIP-429; aiokafka, ``GroupCoordinator._on_join_prepare`` and ``_on_join_complete``.
+A partition that stays keeps its position, its fetched records, its pause and the fetch that is
+under way. A partition that is given up is *held back* first: its records wait, and its position can
+still be committed. A partition that is gone is never handed out again, however late a fetch of it
+is answered.
+
+**Strategy.** aiokafka makes a new assignment at every change, and its fetcher then drops every
+record and every request. :class:`KeepingAssignment` is changed instead, and the fetcher looks at it
+again. A state that the fetcher may still ask for is left behind, without a position, so its answer
+is dropped. This module uses private parts of aiokafka, so other versions of it than those of
+:mod:`holdfast.cluster.client_versions` are refused.
+
+References: KIP-429 (partitions that stay keep flowing); aiokafka,
+``GroupCoordinator._on_join_prepare`` and ``_on_join_complete``.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Collection
-from typing import Protocol
+from collections.abc import Collection, Iterable
+from typing import Any, Protocol
 
-from aiokafka.structs import TopicPartition
+from aiokafka.consumer.subscription_state import (
+    Assignment,
+    Subscription,
+    SubscriptionState,
+    SubscriptionType,
+    TopicPartitionState,
+)
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.model.partitions import Resource
-from holdfast.members.drop_in.aiokafka.state import KeepingAssignment, KeepingSubscriptions
 from holdfast.members.member.offsets import Offsets, OffsetToCommit
 from holdfast.members.seat.hands import Callback, before
 from holdfast.members.seat.on_loop import OnLoop
+from holdfast.members.seat.progress import PartitionProgress
 
 log = logging.getLogger(__name__)
+
+_AUTOMATIC = (SubscriptionType.AUTO_TOPICS, SubscriptionType.AUTO_PATTERN)
 
 
 class WithCoordinator(Protocol):
@@ -132,6 +153,207 @@ class AiokafkaHands:
                 await answer
         except Exception:
             log.exception("the listener's %s failed", name)
+
+
+class TermState(TopicPartitionState):  # type: ignore[misc]  # aiokafka has no types
+    """A partition in one term of ownership, which tells where it begins and is moved to.
+
+    Parameters
+    ----------
+    assignment
+        aiokafka's.
+    tp : TopicPartition
+        Which one.
+    progress : PartitionProgress
+        Is told.
+    """
+
+    def __init__(self, assignment: Any, tp: TopicPartition, progress: PartitionProgress):
+        super().__init__(assignment)
+        self._tp = tp
+        self._progress = progress
+
+    def reset_to(self, position: int) -> None:
+        super().reset_to(position)
+        self._progress.resets({self._tp: position})
+        self._progress.seek(self._tp, position)  # it may lie before what is committed
+
+    def seek(self, position: int) -> None:
+        super().seek(position)
+        self._progress.seek(self._tp, position)
+
+
+class GoneState(TopicPartitionState):  # type: ignore[misc]
+    """What is left of a partition that is gone: no position, now or later."""
+
+    def __init__(self, assignment: Any):
+        super().__init__(assignment)
+        self._position_fut.set_result(None)
+
+    def reset_to(self, position: int) -> None:
+        """Stay without a position."""
+
+    def seek(self, position: int) -> None:
+        """Stay without a position."""
+
+    def await_reset(self, strategy: int) -> None:
+        """Stay without a position."""
+
+
+class KeepingAssignment(Assignment):  # type: ignore[misc]
+    """An assignment that loses and gains partitions while it is in use."""
+
+    def __init__(self, partitions: Iterable[TopicPartition], progress: PartitionProgress):
+        super().__init__([])
+        self._gone: dict[TopicPartition, Any] = {}
+        self.add(list(partitions), progress)
+
+    def state_value(self, tp: TopicPartition) -> Any:
+        """The state of a partition, or what is left of one that is gone, for a late answer."""
+        return self._tp_state.get(tp) or self._gone.get(tp)
+
+    def keeps(self, tp: TopicPartition) -> bool:
+        """Whether the partition is still in it."""
+        return tp in self._tp_state
+
+    def add(self, partitions: Collection[TopicPartition], progress: PartitionProgress) -> None:
+        """Gain these; they begin without a position."""
+        for tp in partitions:
+            self._tp_state[tp] = TermState(self, tp, progress)
+            self._gone.pop(tp, None)
+        self._topic_partitions = frozenset(self._tp_state)
+
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        """Lose these; nobody waits for them any longer.
+
+        It may be interrupted, and is begun again then: what is in the assignment has a state.
+        """
+        for tp in partitions:
+            state = self._tp_state.get(tp)
+            if state is None:
+                continue
+            self._gone.setdefault(tp, GoneState(self))
+            state.resume()  # who waits for that wakes up
+            if not state._position_fut.done():
+                state._position_fut.set_result(None)
+            state.update_committed(OffsetAndMetadata(0, ""))  # else a fetch would wait for ever
+            del self._tp_state[tp]
+        self._topic_partitions = frozenset(self._tp_state)
+
+
+class KeepingSubscriptions(SubscriptionState):  # type: ignore[misc]
+    """What a consumer subscribes to and has.
+
+    Parameters
+    ----------
+    loop : asyncio.AbstractEventLoop
+        The consumer's.
+    cooperative : bool
+        Whether partitions that stay are kept; else every assignment begins anew.
+    """
+
+    _subscription: Any
+
+    def __init__(self, loop: Any, *, cooperative: bool):
+        super().__init__(loop=loop)
+        self.is_cooperative = cooperative
+        self.fetcher: Any = None  # set before the group is joined
+        self.is_subscribed_again = False  # to the same topics
+        self._held_back: set[TopicPartition] = set()
+        self._paused_by_user: set[TopicPartition] = set()
+
+    def _change_subscription(self, subscription: Any) -> None:
+        """Take over what is still subscribed to, where both are of a group."""
+        old = self._subscription
+        keeps = (
+            self.is_cooperative
+            and old is not None
+            and old.active
+            and isinstance(old.assignment, KeepingAssignment)
+            and type(subscription) is Subscription
+            and self._subscription_type in _AUTOMATIC
+        )
+        if not keeps:
+            self._held_back.clear()
+            super()._change_subscription(subscription)
+            return
+        if old.topics == subscription.topics:
+            self.is_subscribed_again = True
+            return
+        old.unsubscribe_future.set_result(None)
+        subscription._assignment = old.assignment
+        subscription._reassignment_in_progress = False
+        self._subscription = subscription
+        self.hold_back([tp for tp in old.assignment.tps if tp.topic not in subscription.topics])
+        self._notify_subscription_waiters()
+
+    def hold_back(self, partitions: Collection[TopicPartition]) -> None:
+        """Hand out no record of these; their positions stay."""
+        if not self.is_cooperative:
+            if self.partitions_auto_assigned():
+                self.begin_reassignment()
+            return
+        for tp in partitions:
+            if self.is_assigned(tp) and tp not in self._held_back:
+                self._held_back.add(tp)
+                if self._assigned_state(tp).paused:
+                    self._paused_by_user.add(tp)
+                super().pause(tp)
+
+    def take(self, partitions: Collection[TopicPartition], progress: PartitionProgress) -> None:
+        """Gain these partitions; those of topics that nobody subscribes to any more are left."""
+        subscription = self._subscription
+        if subscription is None or not self.partitions_auto_assigned():
+            return
+        wanted = [tp for tp in partitions if tp.topic in subscription.topics]
+        assignment = subscription.assignment
+        if self.is_cooperative and isinstance(assignment, KeepingAssignment) and assignment.active:
+            self.drop([tp for tp in wanted if tp in self._held_back])
+            assignment.add([tp for tp in wanted if not assignment.keeps(tp)], progress)
+            self._look_again()
+        else:
+            if assignment is not None and assignment.active:
+                assignment._unassign()
+            subscription._assignment = KeepingAssignment(wanted, progress)
+            self._held_back.clear()
+        subscription._reassignment_in_progress = False
+        self._notify_assignment_waiters()
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Lose these at once."""
+        self._held_back.difference_update(partitions)
+        self._paused_by_user.difference_update(partitions)
+        subscription = self._subscription
+        if subscription is None or not isinstance(subscription.assignment, KeepingAssignment):
+            return  # the application has chosen partitions meanwhile, and what is fetched is theirs
+        subscription.assignment.remove(partitions)
+        if self.fetcher is not None:
+            for tp in partitions:
+                self.fetcher._records.pop(tp, None)
+
+    def _look_again(self) -> None:
+        """Wake the fetcher, which goes through the assignment at every turn."""
+        if self.fetcher is not None:
+            self.fetcher._notify(self.fetcher._wait_consume_future)
+
+    # What the application pauses is apart from what is held back.
+
+    def pause(self, tp: TopicPartition) -> None:
+        if tp in self._held_back:
+            self._paused_by_user.add(tp)
+        super().pause(tp)
+
+    def resume(self, tp: TopicPartition) -> None:
+        """See aiokafka; what is being given up stays held back."""
+        if tp in self._held_back:
+            self._paused_by_user.discard(tp)
+        else:
+            super().resume(tp)
+
+    def paused_partitions(self) -> set[TopicPartition]:
+        """Partitions that the application has paused."""
+        paused: set[TopicPartition] = super().paused_partitions()
+        return (paused - self._held_back) | (paused & self._paused_by_user)
 
 
 def _listed(partitions: Collection[Resource]) -> list[TopicPartition]:

@@ -120,7 +120,6 @@ def _assignor(given: Any, cluster: Any) -> Any:
 
     if kind is StickyPartitionAssignor:
         return "sticky"
-    from holdfast.members.aiokafka_assignor import AiokafkaAssignor
-    from holdfast.members.drop_in.aiokafka.foreign import ForeignAssignor
+    from holdfast.members.aiokafka_assignor import AiokafkaAssignor, ForeignAssignor
 
     return given.spoken if isinstance(given, AiokafkaAssignor) else ForeignAssignor(given, cluster)

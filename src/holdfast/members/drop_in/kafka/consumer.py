@@ -13,6 +13,7 @@ References: KIP-429, KIP-62; Incremental Cooperative Rebalancing, Designs I, II 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import kafka
@@ -24,7 +25,7 @@ from holdfast.cluster.login_log import hide_logins
 from holdfast.errors import ConfigError
 from holdfast.members.drop_in.in_place import InPlace
 from holdfast.members.drop_in.kafka.coordinator import MemberConsumerCoordinator
-from holdfast.members.drop_in.kafka.fetches import fetch_what_is_there
+from holdfast.members.drop_in.kafka.hands import fetch_what_is_there
 from holdfast.members.drop_in.kafka.settings import network_of, settings_of
 from holdfast.members.drop_in.keywords import is_ours
 from holdfast.members.member.errands import to_the_end
@@ -147,15 +148,9 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int | None:
         """Offset of the next record; waits until it is known, see kafka-python."""
-        starts = None if self._member is None else self._member.starts
-        if starts is None:
+        hands = None if self._member is None else self._member.hands
+        with nullcontext() if hands is None else hands.awaiting_position():
             found: int | None = super().position(partition, timeout_ms=timeout_ms)
-            return found
-        starts.is_awaited = True
-        try:
-            found = super().position(partition, timeout_ms=timeout_ms)
-        finally:
-            starts.is_awaited = False
         return found
 
     def seek(self, partition: TopicPartition, offset: int) -> None:

@@ -17,22 +17,26 @@ from __future__ import annotations
 import math
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kafka.structs import ConsumerGroupMetadata, MemberState, TopicPartition
+import kafka.errors as kafka_errors
+from kafka.future import Future as TheirFuture
+from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata, TopicPartition
 from kafka.util import WeakMethod
 
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.settings import Settings
 from holdfast.core.machine import states as machine_states
 from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.errors import HoldfastError
 from holdfast.members.drop_in.kafka import errors
-from holdfast.members.drop_in.kafka.commit_calls import GroupCommits, OnCommit, TheirOffsets
-from holdfast.members.drop_in.kafka.hands import SubscriptionHands
-from holdfast.members.drop_in.kafka.starts import MemberStarts
+from holdfast.members.drop_in.kafka.hands import SubscriptionHands, as_theirs, ours
 from holdfast.members.member.errands import Errand, to_the_end
+from holdfast.members.member.offsets import Offsets
 from holdfast.members.seat.hands import Callback, Wishes
 from holdfast.members.seat.in_hand import InHand
 from holdfast.members.seat.in_poll import InPoll
@@ -42,6 +46,9 @@ if TYPE_CHECKING:
     from holdfast.core.machine.leader.designs import Assignor
     from holdfast.members.member.host import Standing
 
+TheirOffsets = Mapping[TopicPartition, OffsetAndMetadata]
+OnCommit = Callable[[Any, Any], object]
+"""Takes offsets, and None or an error."""
 _LOOK_S = 0.1
 _CONNECT_S = 0.1  # a poll that begins to be a member waits so long for a broker
 # kafka-python's listener hears of every round, and its errors change nothing of a hand-over.
@@ -93,7 +100,7 @@ class MemberConsumerCoordinator:
         self._in_hand = in_hand
         self.seat: InPoll | None = None
         self.waiting: Collection[Any] = ()  # errands for the application's next call
-        self._hands: SubscriptionHands | None = None
+        self.hands: SubscriptionHands | None = None
         self._topics: tuple[str, ...] | None = None  # that the member knows
         self._counts: dict[str, Any] = {}
         self._commits = GroupCommits(stock.config)
@@ -118,7 +125,7 @@ class MemberConsumerCoordinator:
 
     def _new_seat(self) -> InPoll:
         membership = Membership(self._settings, self.assignors, self._connect)
-        self._hands = hands = SubscriptionHands(self._subscription, self._run)
+        self.hands = hands = SubscriptionHands(self._subscription, self._run)
         hands.seat = seat = InPoll(membership, hands, _WISHES, self._in_hand)
         weakref.finalize(self, membership.close)  # a consumer that is forgotten
         if not seat.is_cooperative:  # as kafka-python, which revokes before every join
@@ -235,22 +242,16 @@ class MemberConsumerCoordinator:
         seat.membership.close()
         if self.is_member:
             self._subscription.assign_from_subscribed([])
-        self._hands, self.waiting = None, ()
+        self.hands, self.waiting = None, ()
         self.seat = None  # last: a second call goes on
 
     # Offsets
 
-    @property
-    def starts(self) -> MemberStarts | None:
-        """Where the member's partitions begin, None without a member."""
-        return None if self._hands is None else self._hands.starts
-
     def refresh_committed_offsets_if_needed(self, timeout_ms: float | None = None) -> bool:
         """Find where new partitions begin; a member waits for open transactions (KIP-447)."""
-        seat, starts = self._running, self.starts
-        if seat is None or starts is None:
+        if self._running is None or self.hands is None:
             return bool(self._stock.refresh_committed_offsets_if_needed(timeout_ms=timeout_ms))
-        return starts.find(seat, timeout_ms)
+        return self.hands.find_starts(timeout_ms)
 
     def fetch_committed_offsets(
         self, partitions: Sequence[TopicPartition], timeout_ms: float | None = None
@@ -282,6 +283,117 @@ class MemberConsumerCoordinator:
         if self._running is not None:
             return self._commits.begin(self._running, offsets, said, callback)
         return self._stock.commit_offsets_async(said, callback=callback)
+
+
+class GroupCommits:
+    """Commits of one consumer, and what its callbacks hear of them.
+
+    The seat commits. A callback of a commit that did not wait is called by a later call of the
+    application, in the order of the answers. The callback of automatic commits is
+    ``default_offset_commit_callback``.
+
+    Parameters
+    ----------
+    config : mapping of str to object
+        kafka-python's configuration of a coordinator.
+    """
+
+    def __init__(self, config: Mapping[str, Any]):
+        self._config = config
+        self._answered: deque[Callable[[], object]] = deque()  # callbacks that are due
+
+    def limit_s(self, timeout_ms: float | None) -> float:
+        """How long a call may take, in s."""
+        limit_ms = self._config["request_timeout_ms"] if timeout_ms is None else timeout_ms
+        return float(limit_ms) / 1000
+
+    def tell(self) -> None:
+        """Call the callbacks of commits that were answered."""
+        while self._answered:
+            self._answered.popleft()()
+
+    def wait_for(
+        self, seat: InPoll, offsets: TheirOffsets | None, timeout_ms: float | None
+    ) -> None:
+        """Commit these, or what is processed, and wait until it is done.
+
+        Raises
+        ------
+        KafkaError
+            As kafka-python: ``CommitFailedError`` if the group refused it.
+        """
+        wanted, asked = seat.wanted(_named(offsets))
+        self.tell()
+        limit_s = self.limit_s(timeout_ms)
+        try:
+            seat.commits.begin(wanted, asked, timeout_s=limit_s).result(limit_s)
+        except HoldfastError as error:
+            raise errors.of_commit_in_time(error) from error
+        except TimeoutError:
+            raise kafka_errors.KafkaTimeoutError from None
+
+    def begin(
+        self,
+        seat: InPoll,
+        offsets: TheirOffsets | None,
+        said: TheirOffsets,
+        callback: OnCommit | None,
+    ) -> Any:
+        """Commit these, or what is processed, without waiting; the callback is told of ``said``.
+
+        Returns
+        -------
+        kafka.future.Future
+
+        Raises
+        ------
+        KafkaError
+            As :meth:`wait_for`, if that is known at once.
+        """
+        wanted, asked = seat.wanted(_named(offsets))
+        self.tell()
+        try:
+            sent = seat.commits.begin(wanted, asked, timeout_s=self.limit_s(None))
+        except HoldfastError as error:
+            raise errors.of_commit(error) from error
+        return self._answer_later(sent, said, callback)
+
+    def by_clock(self, seat: InPoll) -> None:
+        """Commit what is processed, if it is time."""
+        try:
+            sent = seat.commit_by_clock()
+        except HoldfastError:  # the member has failed just now, which the next poll raises
+            return
+        if sent is not None:
+            self._answer_later(sent[1], as_theirs(sent[0]), None)
+
+    def _answer_later(
+        self, sent: Future[None], said: TheirOffsets, callback: OnCommit | None
+    ) -> Any:
+        callback = callback or self._config["default_offset_commit_callback"]
+        told, answered = TheirFuture(), self._answered
+        told.add_both(lambda found: answered.append(partial(callback, said, found)))
+
+        def answer(done: Future[None]) -> None:
+            error = done.exception()
+            if error is None:
+                told.success(None)
+            else:
+                told.failure(errors.of_commit(error))
+
+        sent.add_done_callback(answer)
+        return told
+
+
+def _named(offsets: TheirOffsets | None) -> Offsets | None:
+    """What a program has named; raises what kafka-python raises for other types."""
+    if offsets is None:
+        return None
+    if not all(isinstance(tp, TopicPartition) for tp in offsets) or not all(
+        isinstance(at, OffsetAndMetadata) for at in offsets.values()
+    ):
+        raise TypeError("offsets must be dict[TopicPartition, OffsetAndMetadata]")
+    return ours(offsets)
 
 
 def _state(standing: Standing) -> Any:

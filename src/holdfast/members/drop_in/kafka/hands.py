@@ -8,24 +8,40 @@ own coordinator, what comes back goes on where it was: it is *parked* between th
 goes on only in the very next generation, because nobody else can have had it then. In any other
 one it begins where the group has committed.
 
+A partition that begins waits for open transactions (KIP-447). The application waits for the answer
+only if it asks for a position, or has nothing else to read. A partition without a committed offset
+is left to kafka-python's ``auto_offset_reset``.
+
 References: KIP-429; kafka-python's ConsumerCoordinator, ``_on_join_complete_async``.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import kafka
+from kafka.consumer.fetcher import Fetcher
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
+from holdfast.cluster.client_versions import TESTED
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.model.partitions import Resource
-from holdfast.members.drop_in.kafka.starts import MemberStarts
+from holdfast.errors import HoldfastError
+from holdfast.members.drop_in.kafka import errors
 from holdfast.members.member.offsets import Offsets, OffsetToCommit
 from holdfast.members.seat.hands import Callback, before
 from holdfast.members.seat.seat import Seat
+from holdfast.members.seat.starts import StartQuestion
+
+_MOMENT_S = 0.05
 
 
 class SubscriptionHands:
@@ -42,7 +58,8 @@ class SubscriptionHands:
     def __init__(self, subscription: Any, run: Callable[..., object]):
         self._subscription = subscription
         self._run_coroutine = run
-        self.starts = MemberStarts(subscription)
+        self._starts: StartQuestion[int] = StartQuestion(self._ask)
+        self._is_awaited = False
         self._held_back: set[Resource] = set()
         self._hidden: set[Resource] = set()  # lost; the member's thread adds to it
         self._parked: set[Resource] = set()
@@ -91,6 +108,56 @@ class SubscriptionHands:
         self._subscription.assign_from_subscribed(theirs(tp for tp in kept if tp[0] in topics))
         self._subscription.mark_pending_revocation(theirs([*self._held_back, *self._hidden]))
 
+    # Where partitions begin
+
+    def _missing(self) -> set[Resource]:
+        """Assigned partitions without a position, for which no reset is under way."""
+        return set(map(tuple, self._subscription.missing_fetch_positions()))
+
+    def _ask(self, partitions: Collection[Resource]) -> Future[dict[Resource, int]]:
+        return self.seat.ask_places(partitions)
+
+    @contextmanager
+    def awaiting_position(self) -> Iterator[None]:
+        """The application asks for a position, and waits for it."""
+        self._is_awaited = True
+        try:
+            yield
+        finally:
+            self._is_awaited = False
+
+    def find_starts(self, timeout_ms: float | None) -> bool:
+        """Have partitions begin where the group has committed; whether all of these are known.
+
+        Raises
+        ------
+        KafkaError
+            If no broker will ever tell.
+        """
+        missing = self._missing()
+        if not missing:
+            return True
+        try:
+            found = self._starts.answer(missing, self._wait_s(missing, timeout_ms))
+        except HoldfastError as error:
+            raise errors.theirs(error) from error
+        self.seat.progress.stands(found)
+        for tp in sorted(self._missing() & found.keys()):
+            if found[tp] >= 0:
+                self._subscription.seek(TopicPartition(*tp), found[tp])
+        self._starts.take(found, missing)
+        return missing <= found.keys()
+
+    def _wait_s(self, missing: set[Resource], timeout_ms: float | None) -> float | None:
+        """How long to wait for the answer; without an end where the application does."""
+        wait_s = None if timeout_ms is None else min(timeout_ms / 1000, threading.TIMEOUT_MAX)
+        has_others = len(self._subscription.assigned_partitions()) > len(missing)
+        if not has_others or self._is_awaited:
+            return wait_s
+        asked_s = time.monotonic() - self._starts.asked_at if self._starts.is_open else 0.0
+        left_s = max(0.0, _MOMENT_S - asked_s)  # what stays keeps flowing
+        return left_s if wait_s is None else min(wait_s, left_s)
+
     # Callbacks
 
     def hears(self, call: ListenerCall) -> bool:
@@ -110,11 +177,11 @@ class SubscriptionHands:
         return self._run(callback) if is_news else None
 
     def _take(self, resources: frozenset[Resource]) -> None:
-        self.starts.forget()  # what was asked before may be older than the last owner's commit
+        self._starts.begin()
         if self._parked and self._generation() != self._parked_in + 1:
             self._keep(self._assigned() - self._parked)
         stays = self._assigned()
-        goes_on = stays & resources & self._parked - self.starts.missing()
+        goes_on = stays & resources & self._parked - self._missing()
         self._held_back -= resources
         self._keep(resources | (stays if self.seat.is_cooperative else set()))
         for tp in goes_on:
@@ -133,6 +200,63 @@ class SubscriptionHands:
         if inspect.iscoroutinefunction(method):
             method = partial(self._run_coroutine, method)
         return callback(method, set(theirs(callback.resources)))
+
+
+class PatientFetcher(Fetcher):  # type: ignore[misc]  # kafka-python has no types
+    """A fetcher that does not wait for partitions at their end while others have records.
+
+    **The fault.** kafka-python has one fetch out to each broker. While it hands out what has
+    arrived it already asks for more, but not of the partitions whose records wait to be handed out.
+    If all that it can ask for is at its end, the broker holds that fetch for ``fetch_max_wait_ms``
+    (500 ms), and until then nothing of the others can be asked for. So a consumer with one
+    partition behind and others at their end reads one answer every half second. The same happens
+    when an answer arrives between the last look at what has arrived and the next fetch. The
+    original's own coordinator lets the network thread run before each look, which makes that rare;
+    ours never waits for that thread in ``poll``.
+
+    **Rule.** While records of a broker wait to be handed out, it gets no fetch that names only
+    partitions at their end. Once they are handed out, one fetch asks for all. (Java's consumer
+    sends no fetch at all to such a broker.) Versions that were not tested are left as they are.
+    """
+
+    def _fetchable_partitions(self) -> list[TopicPartition]:
+        fetchable: list[TopicPartition] = super()._fetchable_partitions()
+        waiting = {answer.topic_partition for answer in self._completed_fetches.copy()}
+        current = self._next_partition_records
+        if current:
+            waiting.add(current.topic_partition)
+        held = {self._select_read_replica(tp) for tp in waiting if self._is_assigned(tp)}
+        if not held:
+            return fetchable
+        of_node = defaultdict(list)
+        for tp in fetchable:
+            of_node[self._select_read_replica(tp)].append(tp)
+        return [
+            tp
+            for node, partitions in of_node.items()
+            if node not in held or not all(map(self._is_at_end, partitions))
+            for tp in partitions
+        ]
+
+    def _is_assigned(self, tp: TopicPartition) -> bool:
+        return bool(self._subscriptions.is_assigned(tp))
+
+    def _is_at_end(self, tp: TopicPartition) -> bool:
+        """Whether the last answer about this partition, if there was one, gave all there was."""
+        state = self._subscriptions.assignment[tp]
+        return state.highwater is not None and state.position.offset >= state.highwater
+
+
+def fetch_what_is_there(consumer: Any) -> None:
+    """Let this consumer fetch what is there before it waits for what comes.
+
+    Parameters
+    ----------
+    consumer : kafka.KafkaConsumer
+    """
+    if kafka.__version__ in TESTED["kafka-python"]:
+        # the fetcher exists and its metrics are registered by name, so no second one can be made
+        consumer._fetcher.__class__ = PatientFetcher
 
 
 def theirs(resources: Iterable[Resource]) -> list[TopicPartition]:
