@@ -51,6 +51,7 @@ from holdfast.fleet.pipeline.ingest.arrow_columns import (
 )
 from holdfast.fleet.pipeline.ingest.decode_classic import group_generations
 from holdfast.fleet.pipeline.ingest.generations import Generations
+from holdfast.fleet.tables.columns.holdable import holdable_times
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema
 
 LOG: Final = (
@@ -87,7 +88,13 @@ def offset_commits(batches: Batches) -> Iterator[pa.RecordBatch]:
         }
         if value:
             columns |= _commit_values(value)
-        yield filled_batch(columns, COMMITS, n_rows)
+        yield filled_batch(columns, COMMITS, n_rows).filter(pa.array(~_of_no_partition(family)))
+
+
+def _of_no_partition(family: Family) -> Mask:
+    """Which commits are of a partition below 0, bool[n]: no broker takes one."""
+    found: Mask = ints(family.key["partition"]) < 0
+    return found
 
 
 def _commit_values(value: Columns) -> Arrays:
@@ -192,26 +199,40 @@ def bad_records(batches: Batches) -> Iterator[pa.RecordBatch]:
     for batch, chunk in _chunks(batches, None):
         if len(chunk.bad):
             yield filled_batch(_bad_columns(batch, chunk.bad), BAD, len(chunk.bad))
+        for family in chunk.families:
+            if family.record_type in COMMIT_TYPES and (of_none := _of_no_partition(family)).any():
+                bad = _out_of_range(family.rows[of_none])
+                yield filled_batch(_bad_columns(batch, bad), BAD, len(bad))
 
 
 def placed(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """Records that have a place in a log, and the others as rows of BAD; None for no others.
+    """Records that have a place in a log and a time, and the others as rows of BAD, or None.
 
-    A partition or an offset below 0, or none at all, is not one that a broker has written.
+    A partition or an offset below 0, or none at all, is not one that a broker has written, nor is a
+    time outside of what a table can hold, or none; such a time is null in its row.
     """
     place = [pc.fill_null(batch.column(name), -1) for name in ("partition", "offset")]
-    good: Mask = np.logical_and(*((column.to_numpy() >= 0) for column in place))
+    in_time = holdable_times(batch.column("timestamp"))
+    good: Mask = np.logical_and(*((column.to_numpy() >= 0) for column in place)) & in_time
     if good.all():
         return batch, None
     rows = np.flatnonzero(~good)
     n_rows = len(rows)
-    bad = BadRows(
+    columns = _bad_columns(batch, _out_of_range(rows))
+    unknown = pa.scalar(None, TIMESTAMP)
+    columns["timestamp"] = pc.if_else(pa.array(in_time[rows]), columns["timestamp"], unknown)
+    return batch.filter(pa.array(good)), filled_batch(columns, BAD, n_rows)
+
+
+def _out_of_range(rows: I64) -> BadRows:
+    """Rows with a value that no table holds, or that no broker has written."""
+    n_rows = len(rows)
+    return BadRows(
         rows=rows,
         reason=np.full(n_rows, REASONS.index(Reason.OUT_OF_RANGE), np.uint8),
         position=np.full(n_rows, -1, np.int64),
         in_key=np.zeros(n_rows, np.bool_),
     )
-    return batch.filter(pa.array(good)), filled_batch(_bad_columns(batch, bad), BAD, n_rows)
 
 
 def _bad_columns(batch: pa.RecordBatch, bad: BadRows) -> Arrays:

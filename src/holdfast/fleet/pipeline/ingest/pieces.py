@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
@@ -27,7 +26,7 @@ from holdfast.fleet.pipeline.schemas import ddl_of
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.storage.clients import telling
 from holdfast.fleet.tables.storage.parquet import batches_of, open_parquet
-from holdfast.fleet.tables.storage.places import Place, readable, size_of
+from holdfast.fleet.tables.storage.places import Place, size_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -125,7 +124,7 @@ def n_parts(spark: SparkSession, files: Sequence[str | Place]) -> int:
 
 
 def _row_groups(file: str) -> list[tuple[str, int, int]]:
-    about = pq.read_metadata(readable(file))
+    about = open_parquet(file).metadata
     return [(file, i, about.row_group(i).total_byte_size) for i in range(about.num_row_groups)]
 
 

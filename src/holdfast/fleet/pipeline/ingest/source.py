@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
@@ -26,10 +25,11 @@ from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.ingest.pieces import RECORDS, FileRows, read_pieces
 from holdfast.fleet.pipeline.steps import unchanged
 from holdfast.fleet.tables.columns.dumped import DUMP_TABLES
+from holdfast.fleet.tables.columns.holdable import holdable_times
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema
 from holdfast.fleet.tables.folder.contents import refuse_links
 from holdfast.fleet.tables.storage.parquet import batches_of, open_parquet
-from holdfast.fleet.tables.storage.places import Place, parquet_files, place_of
+from holdfast.fleet.tables.storage.places import Place, parquet_files, place_of, store_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -223,9 +223,9 @@ class Dump:
         newest = 0
         for file in self.record_files():
             times = open_parquet(file).read(columns=["timestamp"])["timestamp"]
-            if len(times) > times.null_count:
-                micros = times.cast(TIMESTAMP).cast(pa.int64())
-                newest = max(newest, int(np.nanmax(micros.drop_null().to_numpy())))
+            micros = times.cast(TIMESTAMP, safe=False)
+            held = micros.filter(pa.array(holdable_times(micros))).cast(pa.int64())
+            newest = max(newest, int(held.to_numpy().max(initial=0)))
         return newest
 
     def check_read(self) -> None:
@@ -292,15 +292,19 @@ def _read_document(folder: Place) -> dict[str, Any]:
     if not folder.is_dir():
         raise SourceError(f"no dump at {folder}: it is not a folder")
     path = folder / DUMP_FILE
-    if not path.is_file():
+    try:
+        text = store_of(folder).read(DUMP_FILE)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error}") from error
+    if text is None:
         line = holdfast_line("dump", "-b", SERVERS, "-o", FOLDER)
         raise SourceError(
             f"{folder} is not a dump: it has no {DUMP_FILE} (`{line}` writes it last, so a dump "
             "that was interrupted has none either)"
         )
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise SourceError(f"{path} cannot be read: {error}") from error
     version = document.get("schema_version") if isinstance(document, dict) else None
     if version != DUMP_VERSION:

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.columns.definition import DType, Table
-from holdfast.fleet.tables.columns.schemas import ARROW, MILLIS, arrow_schema
+from holdfast.fleet.tables.columns.holdable import refuse_values
+from holdfast.fleet.tables.columns.schemas import ARROW, MILLIS
 from holdfast.fleet.tables.columns.stored import TABLES
 
 
@@ -46,10 +47,12 @@ def conform(found: pa.Table, definition: Table, place: str) -> pa.Table:
     Raises
     ------
     SourceError
-        A column is missing or has values of another type; the text names ``place``.
+        A column is missing, has values of another type, or values that it cannot have
+        (:mod:`holdfast.fleet.tables.columns.holdable`); the text names ``place``.
     """
-    schema = arrow_schema(definition.name)
+    schema = pa.schema([(column.name, ARROW[column.dtype]) for column in definition.columns])
     if found.schema.equals(schema):
+        refuse_values(found, definition, place)
         return found
     arrays = []
     found = _nest(found, definition)
@@ -65,7 +68,9 @@ def conform(found: pa.Table, definition: Table, place: str) -> pa.Table:
                 f"{place}: table {definition.name} has no column {column.name}; "
                 f"was it written by another version of holdfast?"
             )
-    return pa.table(arrays, schema=schema)
+    made = pa.table(arrays, schema=schema)
+    refuse_values(made, definition, place)
+    return made
 
 
 def _nest(found: pa.Table, definition: Table) -> pa.Table:

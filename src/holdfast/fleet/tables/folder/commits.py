@@ -21,7 +21,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.columns.names import batch_folder
@@ -55,6 +54,7 @@ from holdfast.fleet.tables.folder.manifest import (
     read_manifest,
 )
 from holdfast.fleet.tables.folder.version import FolderVersion, Known
+from holdfast.fleet.tables.storage.parquet import open_parquet
 from holdfast.fleet.tables.storage.places import Place, store_of
 from holdfast.fleet.tables.storage.store import Store
 
@@ -258,7 +258,7 @@ def data_files(root: Place, files: Files) -> list[DataFile]:
 def _data_file(name: str, path: Place) -> DataFile:
     store = store_of(path)
     try:
-        about = pq.read_metadata(store.readable())
+        about = open_parquet(path).metadata
         size, written_ns = store.size(), store.written_ns()
     except FileNotFoundError as error:
         raise SourceError(f"{path} is gone: it was to be committed; start again") from error
@@ -276,7 +276,7 @@ def _data_file(name: str, path: Place) -> DataFile:
 
 
 def _bounds(about: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Bounds of the columns of :data:`BOUNDED` that every row group says."""
+    """Bounds of the columns of :data:`BOUNDED` that every row group says, and JSON can."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     at = {about.schema.column(i).path: i for i in range(about.num_columns)}
@@ -284,8 +284,9 @@ def _bounds(about: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         groups = [about.row_group(i).column(at[name]) for i in range(about.num_row_groups)]
         said = [one.statistics for one in groups]
         if said and all(one is not None and one.has_min_max for one in said):
-            lowest[name] = _as_json(min(one.min for one in said), up=False)
-            highest[name] = _as_json(max(one.max for one in said), up=True)
+            with suppress(OverflowError, ValueError, TypeError):  # a time of no year that has one
+                low = _as_json(min(one.min for one in said), up=False)
+                lowest[name], highest[name] = low, _as_json(max(one.max for one in said), up=True)
     return lowest, highest
 
 

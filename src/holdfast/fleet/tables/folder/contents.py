@@ -49,6 +49,8 @@ def check_folder(root: Place) -> None:
             )
         if path.is_symlink():
             raise SourceError(f"{path} is a link: tables are not written through links")
+        if path.name in TABLES:  # the first commit writes to it, and deletes drafts in its log
+            store_of(root).refuse_links_in(f"{path.name}/_delta_log")
 
 
 def checked_files(root: Place, names: Iterable[str]) -> list[Place]:

@@ -33,6 +33,9 @@ from holdfast.errors import SourceError
 from holdfast.fleet.tables.columns.definition import DType, Table
 from holdfast.fleet.tables.columns.names import is_file_name
 from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.columns.values import to_us
+from holdfast.fleet.tables.folder.documents import fields_of, parsed, text_of, whole
+from holdfast.fleet.tables.storage.parquet import BoundedParquet
 from holdfast.fleet.tables.storage.store import Store
 
 LOG: Final = "_delta_log"
@@ -40,6 +43,10 @@ READER_VERSION: Final = 1
 WRITER_VERSION: Final = 2
 CHECKPOINT_EVERY: Final = 100
 """Entries between two checkpoints."""
+MOST_ENTRIES: Final = 10 * CHECKPOINT_EVERY
+"""Entries that are read behind a checkpoint, at most."""
+MOST_FILES: Final = 65_536
+"""Rows of a checkpoint, at most: each is a file."""
 KEPT_HOURS: Final = 1
 """A file that was removed from a table stays so long for those who read an older version."""
 
@@ -153,14 +160,18 @@ def read_on(store: Store, table: str, state: TableState, version: int | None = N
         The log is not one of ours, or of a newer version.
     """
     files, removed, about, at = dict(state.files), dict(state.removed), state.about, state.version
+    if version is not None and version - at > MOST_ENTRIES:
+        raise _too_many_entries(store, table, at)
     while version is None or at < version:
+        if at - state.version >= MOST_ENTRIES and store.size(entry_name(table, at + 1)) >= 0:
+            raise _too_many_entries(store, table, state.version)
         name = entry_name(table, at + 1)
         text = store.read(name)
         if text is None and version is None:
             break
         if text is None:
             raise FileNotFoundError(store.name_of(name))
-        actions = map(json.loads, text.splitlines())
+        actions = map(parsed, text.splitlines())
         about = _apply(table, store.name_of(name), actions, files, removed) or about
         at += 1
     return TableState(version=at, files=files, about=about, removed=removed)
@@ -176,9 +187,15 @@ def read_checkpoint(store: Store, table: str, version: int) -> TableState:
         raise FileNotFoundError(store.name_of(name))
     place = store.name_of(name)
     try:
-        rows = pq.read_table(io.BytesIO(data)).to_pylist()
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise SourceError(f"{place}: not a checkpoint of a table: {error}") from error
+        opened = BoundedParquet(place, file=pa.BufferReader(data))
+        if opened.metadata.num_rows > MOST_FILES:
+            raise SourceError(
+                f"{place}: {opened.metadata.num_rows} rows, expected at most {MOST_FILES}"
+            )
+        rows = opened.read().to_pylist()
+    except (OSError, ValueError, OverflowError, KeyError, pa.ArrowException) as error:
+        reason = next(iter(str(error).splitlines()), "")
+        raise SourceError(f"{place}: not a checkpoint of a table: {reason}") from error
     files: dict[str, DataFile] = {}
     removed: dict[str, int] = {}
     about = _apply(table, place, rows, files, removed)
@@ -292,6 +309,13 @@ _CHECKPOINT: Final = pa.schema(
 )
 
 
+def _too_many_entries(store: Store, table: str, version: int) -> SourceError:
+    return SourceError(
+        f"{store.name_of(log_folder(table))}: more than {MOST_ENTRIES} entries behind version "
+        f"{version}, and no checkpoint; holdfast writes one every {CHECKPOINT_EVERY}"
+    )
+
+
 def _apply(
     table: str,
     place: str,
@@ -308,9 +332,9 @@ def _apply(
             if found := action.get("metaData"):
                 about = _checked_about(place, table, found)
             if found := action.get("remove"):
-                name = f"{table}/{found['path']}"
+                name = f"{table}/{text_of(found['path'])}"
                 files.pop(name, None)
-                removed[name] = int(found.get("deletionTimestamp") or 0)
+                removed[name] = whole(found.get("deletionTimestamp") or 0)
             if found := action.get("add"):
                 file = _file(place, table, found)
                 files[file.name] = file
@@ -320,13 +344,30 @@ def _apply(
     return about
 
 
+_MAY_BE_NULL: Final = ("name", "description")
+
+
 def _checked_about(place: str, table: str, found: Mapping[str, Any]) -> Mapping[str, Any]:
     texts = dict(found.get("configuration") or {})
     if texts.get("holdfast.table") != table:
         raise SourceError(
             f"{place}: a Delta table that holdfast did not write: name another folder"
         )
-    return {**found, "configuration": texts, "format": {"provider": "parquet", "options": {}}}
+    schema = parsed(text_of(found["schemaString"]).encode())
+    for column in fields_of(schema)["fields"]:
+        text_of(column["name"])
+    told = {name: found.get(name) for name in _MAY_BE_NULL}
+    for text in (*texts, *texts.values(), *(one for one in told.values() if one is not None)):
+        text_of(text)
+    return {
+        **told,
+        "id": text_of(found["id"]),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": found["schemaString"],
+        "partitionColumns": [text_of(one) for one in found.get("partitionColumns") or ()],
+        "configuration": texts,
+        "createdTime": whole(found.get("createdTime") or 0),
+    }
 
 
 def _check_protocol(place: str, versions: Mapping[str, Any]) -> None:
@@ -342,21 +383,34 @@ def _check_protocol(place: str, versions: Mapping[str, Any]) -> None:
 
 
 def _file(place: str, table: str, found: Mapping[str, Any]) -> DataFile:
-    name = f"{table}/{found['path']}"
+    name = f"{table}/{text_of(found['path'])}"
     if not is_file_name(name, table):
         raise SourceError(
             f"{place}: names {found['path']!r}, which is not a file of ours and may be outside of "
             "the folder: a file of a table is batch-NUMBER/32 hexadecimal digits.parquet"
         )
-    stats = json.loads(found.get("stats") or "{}")
+    stats = fields_of(parsed(text_of(found.get("stats") or "{}").encode()))
     return DataFile(
         name=name,
-        rows=int(stats["numRecords"]),
-        size=int(found["size"]),
-        written_ms=int(found["modificationTime"]),
-        lowest=stats.get("minValues") or {},
-        highest=stats.get("maxValues") or {},
+        rows=whole(stats["numRecords"]),
+        size=whole(found["size"]),
+        written_ms=whole(found["modificationTime"]),
+        lowest=_checked_bounds(stats.get("minValues")),
+        highest=_checked_bounds(stats.get("maxValues")),
     )
+
+
+def _checked_bounds(told: object) -> Mapping[str, Any]:
+    """The bounds of our columns, if they are of the kinds that their columns have."""
+    found = fields_of(told or {})
+    for name, value in found.items():
+        if name == "generation":
+            whole(value, least=-(2**63))
+        elif name in BOUNDED:
+            text_of(value)
+        if name == "timestamp" and to_us(value) is None:
+            raise ValueError(f"a bound {value!r}, expected a time")
+    return {name: value for name, value in found.items() if name in BOUNDED}
 
 
 def _remove(table: str, name: str, at_ms: int, changed: bool) -> dict[str, Any]:

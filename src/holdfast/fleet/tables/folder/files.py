@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -54,6 +55,19 @@ def row_groups(opened: Any, groups: Sequence[str] | None) -> list[int]:
     return row_groups_of(opened.metadata, "group", sorted(set(groups)))
 
 
+@contextmanager
+def reading(file: Place) -> Iterator[None]:
+    """Say in one sentence that a file is no Parquet; FileNotFoundError stays what it is."""
+    try:
+        with store_of(file).telling("read"):
+            yield
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        reason = next(iter(str(error).splitlines()), "")
+        raise SourceError(f"{file}: not readable as Parquet: {reason}") from error
+
+
 def read_files(
     root: Place,
     files: Sequence[Place],
@@ -70,13 +84,9 @@ def read_files(
     """
 
     def read(file: Place) -> pa.Table:
-        try:
+        with reading(file):
             rows = read_parquet(file, groups, footers)
             rows.validate(full=True)
-        except FileNotFoundError:
-            raise
-        except (OSError, pa.ArrowException) as error:
-            raise SourceError(f"{file}: not readable as Parquet: {error}") from error
         return conform(rows, definition, str(file))
 
     parts = store_of(root).each(read, files)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import SourceError
+from holdfast.fleet.tables.folder.documents import text_of, whole
 from holdfast.fleet.tables.storage.places import Place
 
 SILENT_SECONDS: Final = 60.0
@@ -62,10 +63,10 @@ def from_json(entry: Mapping[str, Any]) -> LastWriter:
     """The writer that a manifest names; raises KeyError, TypeError or ValueError."""
     again = entry["again_seconds"]
     return LastWriter(
-        host=str(entry["host"]),
-        pid=int(entry["pid"]),
-        began=str(entry["began"]),
-        at=str(entry["at"]),
+        host=text_of(entry["host"]),
+        pid=whole(entry["pid"]),
+        began=text_of(entry["began"]),
+        at=text_of(entry["at"]),
         again_seconds=None if again is None else float(again),
     )
 

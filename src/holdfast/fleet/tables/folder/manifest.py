@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from holdfast.errors import SourceError
 from holdfast.fleet.tables.columns.names import is_file_name
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.delta_log import log_folder
+from holdfast.fleet.tables.folder.documents import fields_of, parsed, text_of, whole
 from holdfast.fleet.tables.folder.last_writer import LastWriter, from_json
 from holdfast.fleet.tables.storage.places import Place, store_of
 from holdfast.fleet.tables.storage.store import Store, is_draft
@@ -266,7 +267,7 @@ def _parsed(store: Store, name: str) -> Manifest | None:
         text = store.read(name)
         if text is None:
             return None
-        document = json.loads(text)
+        document = fields_of(parsed(text))
         schema = document["schema_version"]
         if schema != SCHEMA_VERSION:
             raise SourceError(
@@ -274,10 +275,10 @@ def _parsed(store: Store, name: str) -> Manifest | None:
                 "of holdfast wrote these tables; use that one"
             )
         found = Manifest(
-            version=int(document["version"]),
+            version=whole(document["version"], least=1),
             writer=from_json(document["writer"]),
-            folder=str(document["folder"]),
-            batches=tuple(_batch(entry) for entry in document["batches"]),
+            folder=text_of(document["folder"]),
+            batches=_batches(document["batches"]),
             tables={t: _table(one) for t, one in document["tables"].items() if t in TABLES},
         )
         lists = [(table, files) for b in found.batches for table, files in _state(b).items()]
@@ -293,10 +294,61 @@ def _parsed(store: Store, name: str) -> Manifest | None:
 
 
 def _table(entry: dict[str, Any]) -> TableVersion:
-    names = ("version", "checkpoint", "rows")
-    return TableVersion(**{name: int(entry[name]) for name in names})
+    return TableVersion(
+        version=whole(entry["version"], least=-1),
+        checkpoint=whole(entry["checkpoint"], least=-1),
+        rows=whole(entry["rows"]),
+    )
+
+
+def _batches(entries: Sequence[dict[str, Any]]) -> tuple[Batch, ...]:
+    if len(entries) > KEPT_BATCHES:
+        raise ValueError(f"{len(entries)} batches, expected at most {KEPT_BATCHES}")
+    return tuple(map(_batch, entries))
 
 
 def _batch(entry: dict[str, Any]) -> Batch:
-    rows = {str(table): int(n) for table, n in entry["rows"].items()}
-    return Batch(id=int(entry["id"]), notes=dict(entry["notes"]), rows=rows)
+    rows = {str(table): whole(n) for table, n in entry["rows"].items()}
+    notes = dict(fields_of(entry["notes"]))
+    for name, check in _NOTES.items():
+        if notes.get(name) is not None:
+            check(notes[name])
+    return Batch(id=whole(entry["id"]), notes=notes, rows=rows)
+
+
+def _number(value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 2**63:
+        raise ValueError(f"{value!r}, expected a number from 0")
+
+
+def _texts(value: object) -> None:
+    if not isinstance(value, list):
+        raise ValueError("expected a list of texts")
+    for one in value:
+        text_of(one)
+
+
+def _ends(value: object) -> None:
+    for partition, end in fields_of(value).items():
+        whole(int(partition))
+        whole(end)
+
+
+def _files_by_table(value: object) -> None:
+    for files in fields_of(value).values():
+        for name, rows in files:
+            text_of(name)
+            whole(rows)
+
+
+_NOTES: Final[Mapping[str, Callable[[object], object]]] = {
+    "query": text_of,
+    "taken_at": text_of,
+    "cluster_id": text_of,
+    "every_seconds": _number,
+    "started_with": _texts,
+    "offsets": _ends,
+    "dropped_before": whole,
+    "state": _files_by_table,
+}
+"""Notes of a batch that are read again, and what they must be."""

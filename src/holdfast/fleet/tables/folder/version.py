@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from holdfast.errors import SourceError
-from holdfast.fleet.tables.columns.rows import latest_ms, of_groups
+from holdfast.fleet.tables.columns.definition import Table
+from holdfast.fleet.tables.columns.rows import conform, latest_ms, of_groups
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.columns.values import to_us
@@ -30,7 +31,7 @@ from holdfast.fleet.tables.folder.delta_log import (
     read_checkpoint,
     read_on,
 )
-from holdfast.fleet.tables.folder.files import opened_parquet, read_files, row_groups
+from holdfast.fleet.tables.folder.files import opened_parquet, read_files, reading, row_groups
 from holdfast.fleet.tables.folder.manifest import Manifest, nothing_committed
 from holdfast.fleet.tables.storage.parquet import open_parquet
 from holdfast.fleet.tables.storage.places import Place, store_of
@@ -128,10 +129,14 @@ class FolderVersion:
 
     def group_names(self, name: str, groups: Sequence[str] | None = None) -> pa.ChunkedArray:
         """Groups in a table, as often as they stand there: those that may be one of ``groups``."""
+        definition = Table(name=name, doc="", columns=TABLES[name].pick("group"))
 
         def column(file: Place) -> pa.ChunkedArray:
-            opened = opened_parquet(file, self.known.footers)
-            return opened.read_row_groups(row_groups(opened, groups), ["group"])["group"]
+            with reading(file):
+                opened = opened_parquet(file, self.known.footers)
+                rows = opened.read_row_groups(row_groups(opened, groups), ["group"])
+                rows.validate(full=True)
+            return conform(rows, definition, str(file))["group"]
 
         parts = store_of(self.known.root).each(column, self.files(name, groups))
         return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
@@ -143,7 +148,10 @@ class FolderVersion:
         found = [us // 1_000 for text in ends if (us := to_us(text)) is not None]
         rest = [file.name for file in files if "timestamp" not in file.highest]
         for path in checked_files(self.known.root, rest):
-            latest = latest_ms(open_parquet(path).read(columns=["timestamp"])["timestamp"])
+            with reading(path):
+                rows = open_parquet(path).read(columns=["timestamp"])
+            definition = Table(name=name, doc="", columns=TABLES[name].pick("timestamp"))
+            latest = latest_ms(conform(rows, definition, str(path))["timestamp"])
             found += [] if latest is None else [latest]
         return max(found, default=None)
 

@@ -2,7 +2,8 @@
 
 **Rules.** A file is on the disk before anything names it, and its folder after the name stands in
 it. So it is written by these few lines and not by ``obstore``, whose local ``put`` renames a file
-that was never brought to the disk (as ``strace`` shows).
+that was never brought to the disk (as ``strace`` shows). Nothing is read, written or deleted
+through a link between the folder and the file, and only plain files are read.
 
 **Strategy.** ``create`` is a hard link to a finished draft: the link fails where the name is there,
 on local disks and on NFS alike. Where there are no hard links, a check and a rename stand in for
@@ -20,11 +21,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from holdfast.errors import SourceError
+from holdfast.fleet.tables.storage.plain import open_plain, plain_source, read_plain
 from holdfast.fleet.tables.storage.private import create_private, make_private_folder, open_private
-from holdfast.fleet.tables.storage.store import Store, draft_name
+from holdfast.fleet.tables.storage.store import MOST_BYTES, Store, draft_name
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _NOT_THERE: Final = (FileNotFoundError, NotADirectoryError)
@@ -47,13 +49,14 @@ class Disk(Store):
 
     def read(self, name: str) -> bytes | None:
         try:
-            return (self.root / name).read_bytes()
+            return read_plain(self._way_to(name), MOST_BYTES)
         except _NOT_THERE:
             return None
 
     def names(self, folder: str) -> list[str]:
         try:
-            return sorted(os.listdir(self.root / folder))  # noqa: PTH208 (names are wanted)
+            path = self._way_to(f"{folder}/.") if folder else self.root
+            return sorted(os.listdir(path))  # noqa: PTH208 (names are wanted)
         except _NOT_THERE:
             return []
 
@@ -73,10 +76,13 @@ class Disk(Store):
 
     def stamp(self, name: str) -> object:
         try:
-            with (self.root / name).open("rb") as file:  # NFS asks its server at each opening
-                status = os.fstat(file.fileno())
+            fd = open_plain(self._way_to(name))  # NFS asks its server at each opening
         except _NOT_THERE:
             return None
+        try:
+            status = os.fstat(fd)
+        finally:
+            os.close(fd)
         return status.st_ino, status.st_size, status.st_mtime_ns
 
     def create(self, name: str, data: bytes) -> bool:
@@ -93,7 +99,7 @@ class Disk(Store):
         sync_folder(path.parent)
 
     def delete(self, name: str) -> None:
-        (self.root / name).unlink(missing_ok=True)
+        self._way_to(name).unlink(missing_ok=True)
 
     def make_folder(self) -> None:
         make_private_folder(self.root)
@@ -124,6 +130,15 @@ class Disk(Store):
             if file.is_symlink():
                 raise _leads_outside(file, self.root)
 
+    def refuse_links_in(self, folder: str) -> None:
+        try:
+            with os.scandir(self._way_to(f"{folder}/.")) as found:
+                for one in found:
+                    if one.is_symlink():
+                        raise _leads_outside(Path(one.path), self.root)
+        except _NOT_THERE:
+            return
+
     def sync(self, names: Sequence[str]) -> None:
         files = [self.root / name for name in names]
         sync_all(files)
@@ -132,8 +147,8 @@ class Disk(Store):
         if files:
             sync_folder(self.root)
 
-    def readable(self) -> Path:
-        return self.root
+    def readable(self) -> Any:
+        return plain_source(self.root)
 
     @contextmanager
     def writable(self) -> Iterator[Path]:
@@ -142,10 +157,19 @@ class Disk(Store):
     def telling(self, done: str) -> nullcontext[None]:
         return nullcontext()
 
+    def _way_to(self, name: str) -> Path:
+        """Path of a file; a SourceError where a folder on the way from here to it is a link."""
+        path = self.root
+        for part in name.split("/")[:-1]:
+            path = path / part
+            if path.is_symlink():
+                raise _leads_outside(path, self.root)
+        return self.root / name
+
     @contextmanager
     def _draft(self, name: str, data: bytes) -> Iterator[Path]:
         """A finished draft beside a file, in folders that are on the disk; it is gone after it."""
-        path = self.root / name
+        path = self._way_to(name)
         inside = path.relative_to(self.root).parts[:-1]
         folders = [self.root.joinpath(*inside[:i]) for i in range(len(inside) + 1)]
         new = [folder for folder in folders if not folder.is_dir()]
@@ -172,7 +196,7 @@ def sync_all(files: Iterable[Path]) -> None:
     """Wait until files are on the disk, then the folders that name them."""
     folders: dict[Path, None] = {}
     for file in files:
-        _sync(file, os.O_RDONLY)
+        _sync(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         folders[file.parent] = None
     for folder in folders:
         sync_folder(folder)

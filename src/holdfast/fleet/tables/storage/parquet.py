@@ -1,19 +1,23 @@
 """Parquet files that somebody else may have written: opened, and read in pieces of bounded size.
 
-**Rules.** A file that unpacks to more than MOST_TIMES its size is refused: by its footer, and where
-a dictionary stands for its values, as soon as the values that were read are that much. A file that
-unpacks to SMALL_BYTES is read whatever its size is. A value above MOST_VALUE_BYTES is refused.
+**Rules.** This is the one door to the Parquet of dumps and of tables. A file that unpacks to more
+than MOST_TIMES its size is refused: by its footer, by the headers of its pages before they are
+unpacked, and where a dictionary stands for its values, as soon as the values that were read are
+that much. A file that unpacks to SMALL_BYTES is read whatever its size is. A value above
+MOST_VALUE_BYTES is refused.
 
-**Strategy.** A footer counts a dictionary once, however often its values are used. So a file with
-large values in a dictionary is read as dictionary and indices; the lengths of the values say how
-many rows make a piece, before any of them is unpacked. Other files are read as they are, which
-costs half of that.
+**Strategy.** A footer counts a dictionary once, however often its values are used, and a run of
+nulls as nothing (:mod:`holdfast.fleet.tables.storage.pages`). So a file with large values in a
+dictionary is read as dictionary and indices; the lengths of the values say how many rows make a
+piece, before any of them is unpacked. Other files are read as they are, which costs half of that.
+A store answers a request for each header, so of a large file on a store the headers are not asked
+for, and all columns of bytes are read as dictionaries.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -24,34 +28,165 @@ import pyarrow.parquet as pq
 
 from holdfast.core.model.columns import I64
 from holdfast.errors import SourceError
-from holdfast.fleet.tables.storage.places import Place, readable, size_of
+from holdfast.fleet.tables.storage.pages import BadPageError, Unpacked, unpacked_size
+from holdfast.fleet.tables.storage.places import Place, readable
 
 BATCH_BYTES: Final = 8 << 20
 BATCH_ROWS: Final = 65_536
 MOST_TIMES: Final = 1_000
 SMALL_BYTES: Final = 64 << 20
 MOST_VALUE_BYTES: Final = 64 << 20
+FETCHED_BYTES: Final = 16 << 20
+"""A file of up to this size on a store is fetched whole."""
 
 
-def open_parquet(path: Place | str, **options: Any) -> Any:
-    """A Parquet file whose footer was looked at.
+class BoundedParquet:
+    """A Parquet file whose rows are read within the bounds of this module.
 
     Parameters
     ----------
-    **options
-        Of ``pyarrow.parquet.ParquetFile``, which is what it returns.
+    path : path or URL
+    read_dictionary : sequence of str
+        Columns that are read as dictionaries.
+    metadata : FileMetaData, optional
+        The footer, if it was read and looked at before.
+    file : NativeFile, optional
+        What it is read from; by default what stands at ``path``.
 
     Raises
     ------
     SourceError
         By its footer it unpacks to more than MOST_TIMES its size.
+    OSError, ArrowException
+        It cannot be read.
     """
-    opened = pq.ParquetFile(readable(path), **options)
-    about = opened.metadata
-    unpacked = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
-    if unpacked > SMALL_BYTES:
-        _check_size(path, size_of(path), unpacked)
-    return opened
+
+    def __init__(
+        self,
+        path: Place | str,
+        read_dictionary: Sequence[str] = (),
+        metadata: Any = None,
+        file: Any = None,
+    ):
+        self._path = path
+        self._coded = tuple(read_dictionary)
+        file = readable(path) if file is None else file
+        self._size = int(file.size())
+        self._is_near = isinstance(file, pa.OSFile) or self._size <= FETCHED_BYTES
+        if self._is_near and not isinstance(file, pa.OSFile):
+            file = pa.BufferReader(file.read())
+        self._file = file
+        self._opened = pq.ParquetFile(file, read_dictionary=self._coded, metadata=metadata)
+        self.metadata: Any = self._opened.metadata
+        self.limit = max(SMALL_BYTES, MOST_TIMES * self._size)
+        names = self.schema_arrow.names
+        if len(set(names)) < len(names):
+            raise SourceError(f"{path} has two columns of one name")
+        if metadata is None:
+            self._refuse_above_limit(_least_size(self.metadata))
+
+    @property
+    def schema_arrow(self) -> pa.Schema:
+        """Its columns, as Arrow reads them."""
+        return self._opened.schema_arrow
+
+    @property
+    def num_row_groups(self) -> int:
+        """Its row groups."""
+        return int(self.metadata.num_row_groups)
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read columns of all row groups, by default all columns."""
+        return self.read_row_groups(range(self.num_row_groups), columns)
+
+    def read_row_group(self, number: int) -> pa.Table:
+        """Read all columns of a row group."""
+        return self.read_row_groups([number])
+
+    def read_row_groups(
+        self, row_groups: Sequence[int], columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Read columns of some row groups, by default all columns."""
+        groups = list(row_groups)
+        named = None if columns is None else list(columns)
+        if self._looked_at(groups, named).most_bytes <= self.limit:
+            return self._opened.read_row_groups(groups, columns=named)
+        names = self.schema_arrow.names if named is None else named
+        schema = pa.schema([self.schema_arrow.field(name) for name in names])
+        plain = [pa.field(one.name, _value_type(one.type)) for one in schema]
+        found = [schema.empty_table().cast(pa.schema(plain))]
+        found += [pa.Table.from_batches([one]) for one in self.batches(names, groups)]
+        return pa.concat_tables(found)
+
+    def iter_batches(
+        self, n_rows: int, row_groups: Sequence[int], columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Read columns in batches; those of ``read_dictionary`` stay dictionaries.
+
+        Raises
+        ------
+        SourceError
+            Another column unpacks to too much.
+        """
+        found = self._looked_at(list(row_groups), columns)
+        if set(found.longest) - set(self._coded):
+            self._refuse_above_limit(found.most_bytes)
+        yield from self._opened.iter_batches(
+            n_rows, row_groups=list(row_groups), columns=list(columns)
+        )
+
+    def batches(
+        self, columns: Sequence[str], row_groups: Sequence[int]
+    ) -> Iterator[pa.RecordBatch]:
+        """Read columns in batches of about BATCH_BYTES, unpacked."""
+        groups = list(row_groups)
+        found = self._looked_at(groups, columns)
+        about = [self.metadata.row_group(i) for i in groups]
+        n_bytes, n = sum(a.total_byte_size for a in about), sum(a.num_rows for a in about)
+        n_rows = min(max(BATCH_BYTES * n // max(n_bytes, found.n_bytes, 1), 1), BATCH_ROWS)
+        longest = max(found.longest.values(), default=0)
+        opened = self._opened
+        if longest * n_rows > 4 * BATCH_BYTES or not self._is_near:
+            coded = [one for one in columns if _is_bytes(self.schema_arrow.field(one).type)]
+            opened = pq.ParquetFile(self._file, read_dictionary=coded, metadata=self.metadata)
+        unpacked = 0
+        for rows in opened.iter_batches(
+            n_rows, row_groups=groups, columns=list(columns), use_threads=False
+        ):
+            sizes = _sizes(self._path, rows)
+            unpacked += int(sizes.sum())
+            self._refuse_above_limit(unpacked)
+            for start, stop in _pieces(sizes):
+                yield _unpacked(rows.slice(start, stop - start).select(columns))
+
+    def _looked_at(self, groups: Sequence[int], columns: Collection[str] | None) -> Unpacked:
+        """What row groups unpack to, by the headers of their pages.
+
+        Raises
+        ------
+        SourceError
+            It is too much, or a page cannot be read.
+        """
+        if not self._is_near:
+            return Unpacked(most_bytes=self.limit + 1)
+        try:
+            found = unpacked_size(self._file, self.metadata, groups, columns, self.limit)
+        except (BadPageError, OSError, ValueError, OverflowError) as error:
+            raise SourceError(f"{self._path}: not readable as Parquet: {error}") from error
+        self._refuse_above_limit(found.n_bytes)
+        return found
+
+    def _refuse_above_limit(self, unpacked: int) -> None:
+        if unpacked > self.limit:
+            raise SourceError(
+                f"{self._path} has {self._size} bytes and unpacks to {unpacked} or more: refused, "
+                f"because no log shrinks to a {MOST_TIMES}th of its size"
+            )
+
+
+def open_parquet(path: Place | str, **options: Any) -> BoundedParquet:
+    """A Parquet file whose footer was looked at; parameters and errors of BoundedParquet."""
+    return BoundedParquet(path, **options)
 
 
 def row_groups_of(about: Any, column: str, values: Sequence[Any]) -> list[int]:
@@ -97,57 +232,17 @@ def batches_of(
         It cannot be read.
     """
     opened = open_parquet(path)
-    groups = list(range(opened.num_row_groups) if row_groups is None else row_groups)
-    about = [opened.metadata.row_group(i) for i in groups]
-    n_bytes, n = sum(a.total_byte_size for a in about), sum(a.num_rows for a in about)
-    n_rows = min(max(BATCH_BYTES * n // max(n_bytes, 1), 1), BATCH_ROWS)
-    if _longest(path, columns, groups) * n_rows > 4 * BATCH_BYTES:
-        opened = open_parquet(path, read_dictionary=list(columns))
-    unpacked, size = 0, size_of(path)
-    for rows in opened.iter_batches(
-        n_rows, row_groups=groups, columns=list(columns), use_threads=False
-    ):
-        sizes = _sizes(path, rows)
-        unpacked += int(sizes.sum())
-        _check_size(path, size, unpacked)
-        for start, stop in _pieces(sizes):
-            yield _unpacked(rows.slice(start, stop - start).select(columns))
+    yield from opened.batches(
+        columns, range(opened.num_row_groups) if row_groups is None else row_groups
+    )
 
 
-def _check_size(path: Place | str, size: int, unpacked: int) -> None:
-    if unpacked > max(SMALL_BYTES, MOST_TIMES * size):
-        raise SourceError(
-            f"{path} has {size} bytes and unpacks to {unpacked} or more: refused, because no log "
-            f"shrinks to a {MOST_TIMES}th of its size"
-        )
-
-
-def _longest(path: Place | str, columns: Sequence[str], groups: Sequence[int]) -> int:
-    """Bytes of the longest value in the dictionaries of row groups; 0 without a dictionary.
-
-    The first row brings the whole dictionary of its row group with it.
-    """
-    opened = open_parquet(path, read_dictionary=list(columns))
-    longest = 0
-    for group in groups:
-        about = opened.metadata.row_group(group)
-        listed = (about.column(i) for i in range(about.num_columns))
-        # A number in a dictionary is as long as any other: only bytes are looked at.
-        coded = [
-            chunk.path_in_schema
-            for chunk in listed
-            if chunk.has_dictionary_page
-            and chunk.physical_type == "BYTE_ARRAY"
-            and chunk.path_in_schema in columns
-        ]
-        if not coded:
-            continue
-        for rows in opened.iter_batches(1, row_groups=[group], columns=coded, use_threads=False):
-            found = [column for column in rows.columns if pa.types.is_dictionary(column.type)]
-            lengths = (_lengths(column.dictionary) for column in found)
-            longest = max(longest, *(int(length.max(initial=0)) for length in lengths), 0)
-            break
-    return longest
+def _least_size(about: Any) -> int:
+    """What a file unpacks to by its footer: its pages, or as many values as it has rows."""
+    columns = [about.schema.column(i) for i in range(about.num_columns)]
+    row = sum(max(int(one.length or 0), 4) for one in columns if not one.max_repetition_level)
+    groups = [about.row_group(i) for i in range(about.num_row_groups)]
+    return sum(max(one.total_byte_size, one.num_rows * row) for one in groups)
 
 
 def _sizes(path: Place | str, rows: pa.RecordBatch) -> I64:
@@ -179,6 +274,10 @@ def _lengths(column: pa.Array) -> I64:
 def _is_bytes(dtype: pa.DataType) -> bool:
     kinds = (pa.types.is_binary, pa.types.is_large_binary)
     return any(is_kind(dtype) for is_kind in (*kinds, pa.types.is_string, pa.types.is_large_string))
+
+
+def _value_type(dtype: pa.DataType) -> pa.DataType:
+    return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
 
 
 def _pieces(sizes: I64) -> Iterator[tuple[int, int]]:

@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.storage.clients import filesystem, hdfs_client, put, telling
-from holdfast.fleet.tables.storage.store import Store, draft_name
+from holdfast.fleet.tables.storage.plain import refuse_large
+from holdfast.fleet.tables.storage.store import MOST_BYTES, Store, draft_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Remote(Store):
                 telling(self.name_of(name), "read"),
                 self._system.open_input_file(self._path(name)) as file,
             ):
+                refuse_large(self.name_of(name), file.size(), MOST_BYTES)
                 data: bytes = file.read()
         except FileNotFoundError:
             return None

@@ -19,6 +19,9 @@ from typing import Any, ClassVar, Final, TypeVar
 
 _DRAFT: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")
 
+MOST_BYTES: Final = 16 << 20
+"""Of a file that is read whole: a manifest, an entry or a checkpoint of a log, ``dump.json``."""
+
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -39,7 +42,13 @@ class Store(ABC):
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
-        """What a file holds; None where it is not there."""
+        """What a file holds; None where it is not there.
+
+        Raises
+        ------
+        SourceError
+            It is no plain file, or has more than MOST_BYTES.
+        """
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
@@ -111,6 +120,9 @@ class Store(ABC):
     @abstractmethod
     def refuse_links(self, names: Sequence[str]) -> None:
         """Refuse files that are links, or stand behind one on the way from here: a SourceError."""
+
+    def refuse_links_in(self, folder: str) -> None:  # noqa: B027 (no store that we know has links)
+        """Refuse a folder that is a link, or holds one: a SourceError; it need not be there."""
 
     @abstractmethod
     def sync(self, names: Sequence[str]) -> None:

@@ -1,0 +1,82 @@
+"""What the columns of a table can hold, beside their types.
+
+**Rules.** A time is in the years 1 to 9999, as Python and ISO 8601 have them. A partition is not
+negative. A name has at most as many bytes as a string of Kafka's protocol. A column that is not
+nullable has no null, and no list has one. Whoever reads a table takes this for granted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.model.columns import Mask
+from holdfast.errors import SourceError
+from holdfast.fleet.tables.columns.definition import Column, DType, Table
+
+FIRST_US: Final = -62_135_596_800_000_000
+"""First microsecond of year 1, UTC."""
+LAST_US: Final = 253_402_300_799_999_999
+"""Last microsecond of year 9999, UTC."""
+MOST_NAME_BYTES: Final = 32_767
+
+_NAMES: Final = frozenset(
+    {"group", "topic", "member_id", "client_id", "client_host", "group_instance_id"}
+)
+_PARTITIONS: Final = frozenset({"partition", "partitions"})
+_LISTS: Final = frozenset({DType.INT32_LIST, DType.INT64_LIST, DType.STRING_LIST})
+
+
+def refuse_values(rows: pa.Table, definition: Table, place: str) -> None:
+    """Refuse rows with a value that a column cannot have.
+
+    Parameters
+    ----------
+    rows : Table
+        In the columns of the definition.
+    place : str
+        Where they are from, for the text.
+
+    Raises
+    ------
+    SourceError
+        It names the column.
+    """
+    for column in definition.columns:
+        reason = next(_faults(column, rows[column.name]), None)
+        if reason:
+            raise SourceError(f"{place}: column {column.name} of {definition.name} {reason}")
+
+
+def holdable_times(times: Any) -> Mask:
+    """Which of some times, in microseconds, a table can hold, bool[n]; null is none."""
+    us = pc.fill_null(times.cast(pa.int64()), LAST_US + 1)
+    found: Mask = np.asarray(pc.and_(pc.greater_equal(us, FIRST_US), pc.less_equal(us, LAST_US)))
+    return found
+
+
+def _faults(column: Column, values: Any) -> Iterator[str]:
+    if values.null_count and not column.nullable:
+        yield f"has no value in {values.null_count} rows"
+    if column.dtype in _LISTS:
+        values = pc.list_flatten(values)
+        if values.null_count:
+            yield "has a list with no value in it"
+    if column.dtype is DType.TIMESTAMP:
+        low, high = _bounds(values.cast(pa.int64()))
+        if low < FIRST_US or high > LAST_US:
+            yield "has a time outside of the years 1 to 9999"
+    if column.name in _PARTITIONS and (least := _bounds(values)[0]) < 0:
+        yield f"has partition {least}, expected 0 or more"
+    if column.name in _NAMES and (size := _bounds(pc.binary_length(values))[1]) > MOST_NAME_BYTES:
+        yield f"has a name of {size} bytes, expected at most {MOST_NAME_BYTES}"
+
+
+def _bounds(numbers: Any) -> tuple[int, int]:
+    """Least and greatest of some numbers; zeros where there is none."""
+    found = pc.min_max(numbers).as_py()
+    return found["min"] or 0, found["max"] or 0
