@@ -45,7 +45,7 @@ def solve(own: OwnAssignor, claims: Claims) -> Solution:
     wanted = group.has_subscriber[group.topics.topic_of]
     if not wanted.any():
         return Solution(target=np.full(group.topics.n_tps, NO_OWNER, np.int32))
-    names = None if own.form is Form.NUMBERS else _Names(claims, wanted)
+    names = None if own.form is Form.NUMBERS else _InNames(claims, wanted)
     try:
         if names is None:
             target = _column(own.plan(claims), group)
@@ -77,7 +77,7 @@ def _column(given: object, group: Group) -> I32:
     return found.astype(np.int32)
 
 
-class _Names:
+class _InNames:
     """A group in names, and the way back to numbers."""
 
     def __init__(self, claims: Claims, wanted: Mask):
