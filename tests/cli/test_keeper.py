@@ -25,11 +25,12 @@ from holdfast.cli.commands.serve import own_tables, state_folder
 from holdfast.cli.keeper import Keeper, News
 from holdfast.cli.watching import Watching
 from holdfast.cluster.cluster import LiveCluster
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, SourceError
 from holdfast.fleet.report.serving.application import ServedPages
 from holdfast.fleet.report.serving.index_page import keeper_words
 from holdfast.fleet.report.serving.keeping import Keeping
 from holdfast.fleet.report.serving.served_fleet import ServedFleet
+from holdfast.fleet.tables.columns.stored import LAG as LAG_TABLE
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables, read_tables
 
@@ -216,6 +217,74 @@ def test_pages_are_there_before_the_first_batch_and_show_it_once_it_is_committed
             assert "nothing new since 1970-01-01 00:00:00 UTC: nobody listens" in text
         told = client.get("/state", headers=LOCAL).json
         assert told["troubled"] and told["keeper"].endswith("UTC: nobody listens")
+    finally:
+        fleet.close()
+
+
+LAG = {
+    **dict.fromkeys(LAG_TABLE.flat_names),
+    "group": "etl",
+    "topic": "orders",
+    "partition": 0,
+    "current_offset": 3,
+    "log_start_offset": 0,
+    "log_end_offset": 10,
+    "lag": 7,
+    "status": "committed",
+    "clamped": "none",
+    "is_idle": False,
+}
+"""A row of the table ``lag`` as a coordinator answers."""
+
+
+def test_pages_show_lags_of_coordinators_until_the_first_batch_is_committed(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    fleet = ServedFleet(kept, print, Keeping, lambda: [LAG])
+    client = Client(ServedPages(fleet, is_local=True))
+    empty = client.get("/state", headers=LOCAL).json["version"]
+    fleet.start()
+    try:
+        assert fleet.wait(lambda state: state.n_groups == 1, PATIENCE_S)
+        page = client.get("/", headers=LOCAL).text
+        assert ">etl</bdi>" in page and '<td class="n">7<' in page
+        assert "lags as coordinators told" in page
+        assert page.count('<td class="n">–') == 3  # members, rebalances, stood still
+        assert "orders" in client.get("/group?name=etl", headers=LOCAL).text
+        assert client.get("/ready", headers=LOCAL).status_code == 503
+        asked = client.get("/state", headers=LOCAL).json["version"]
+
+        (tmp_path / "made").mkdir()
+        commit(read_tables(write_tables(tables(bounced("etl")), tmp_path / "made")), kept)
+        assert fleet.wait(is_examined, PATIENCE_S)
+        assert "lags as coordinators told" not in client.get("/", headers=LOCAL).text
+        assert len({empty, asked, client.get("/state", headers=LOCAL).json["version"]}) == 3
+    finally:
+        fleet.close()
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_pages_wait_for_the_first_batch_where_coordinators_tell_nothing(
+    tmp_path: Path, many: bool
+) -> None:
+    said: list[str] = []
+    asked = threading.Event()
+
+    def ask() -> None:
+        asked.set()
+        if not many:
+            raise SourceError("nobody listens")
+
+    fleet = ServedFleet(tmp_path / "kept", said.append, Keeping, ask)
+    fleet.start()
+    try:
+        assert asked.wait(PATIENCE_S)
+        while not many and not said:
+            time.sleep(0.01)
+        page = Client(ServedPages(fleet, is_local=True)).get("/", headers=LOCAL).text
+        assert "Groups stand here once" in page
+        assert said == (
+            [] if many else ["the groups are shown once they were read: nobody listens"]
+        )
     finally:
         fleet.close()
 

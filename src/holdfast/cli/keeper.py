@@ -25,6 +25,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.cli.arrow import load_arrow
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import Stage, followed
 from holdfast.cli.watching import Watching, follow_cluster, tell_batch
@@ -160,6 +161,7 @@ class Keeper:
 
 def main() -> None:
     """Keep tables for the process that holds the other end of a pipe, whose number is given."""
+    load_arrow()
     keep(Connection(int(sys.argv[1])))
 
 

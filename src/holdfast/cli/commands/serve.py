@@ -8,11 +8,13 @@ import secrets
 import signal
 import sys
 from contextlib import ExitStack
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from holdfast.cli import options
+from holdfast.cli.arrow import load_arrow
 from holdfast.cli.declared import Option
 from holdfast.cli.durations import seconds
 from holdfast.cli.kept_tables import is_dump
@@ -129,6 +131,7 @@ def tables_of_others(source: Place | None) -> ServedFleet:
     if is_dump(source):
         line = holdfast_line("history", "--input", str(source), "-o", FOLDER)
         raise ConfigError(f"{source} is a dump: make tables of it (`{line}`)")
+    load_arrow()
     return ServedFleet(source, print_error)
 
 
@@ -157,12 +160,34 @@ def own_tables(told: Watching, *, has_answered: bool, quiet: bool) -> tuple[Serv
     keeper = Keeper(told, print_error, quiet=quiet)
     keeper.start()  # what its process imports, and what pages need, is read side by side
     try:
+        load_arrow()
         from holdfast.fleet.report.serving.served_fleet import ServedFleet
 
-        return ServedFleet(told.output, print_error, lambda: keeper.keeping), keeper
+        ask = partial(lags_now, told)
+        return ServedFleet(told.output, print_error, lambda: keeper.keeping, ask), keeper
     except BaseException:
         keeper.close()
         raise
+
+
+def lags_now(told: Watching) -> list[dict[str, Any]] | None:
+    """Rows of the table ``lag`` as coordinators answer; None where there are too many groups.
+
+    Raises
+    ------
+    SourceError
+        The cluster does not answer, or refuses.
+    """
+    from holdfast.cli.asked_lag import asked_lag
+    from holdfast.cli.histories import unchecked_cluster
+
+    return asked_lag(
+        unchecked_cluster(told.bootstrap, told.command_config, told.timeout),
+        told.groups,
+        all_groups=told.all_groups,
+        reset=str(told.reset),
+        note=lambda _: None,
+    )
 
 
 def state_folder(bootstrap: str, command_config: Path | None, timeout: str) -> Path:

@@ -71,6 +71,7 @@ from holdfast.fleet.pipeline.steps import (
 )
 from holdfast.fleet.tables.columns.groups import whole_groups
 from holdfast.fleet.tables.columns.pause_sums import add_pauses, late_pauses
+from holdfast.fleet.tables.columns.rows import of_groups
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.folder.contents import checked_files, remove_table
 from holdfast.fleet.tables.folder.files import read_parquet
@@ -201,7 +202,7 @@ class Job:
         """Pauses, and what tells of the same groups: commits, log ends, what a stream kept."""
         columns = [open_parquet(file).read(columns=["group"]) for file in self._paths(staged)]
         groups = pc.unique(pa.concat_tables(columns)["group"])
-        asked = partial(_of_groups, groups)
+        asked = partial(of_groups, groups=groups.to_pylist())
 
         def commits(rows: pa.Table) -> pa.Table:
             return commit_rows(from_commits(asked(rows)))
@@ -335,11 +336,6 @@ def _oldest_unread(ends: Ends, batches: Batches) -> Batches:
     for rows in whole_groups(batches, INPUT):
         lag = lag_of_groups(rows, ends)["lag"]
         yield from oldest_unread(lag, ends.taken_at_us).to_batches()
-
-
-def _of_groups(groups: pa.Array, rows: pa.Table) -> pa.Table:
-    """Rows of these groups."""
-    return rows.filter(pc.is_in(rows["group"], groups))
 
 
 def remove_staged(root: Place) -> None:

@@ -71,6 +71,8 @@ class GroupIndex:
         Partition-seconds that stood still, at least and at most.
     lag : int64[n]
         Records behind, over all partitions whose lag is known; NO_LAG where none is.
+    has_history : bool
+        False where only lags are known: what is 0 in the other columns is not known.
     """
 
     names: tuple[str, ...]
@@ -80,6 +82,7 @@ class GroupIndex:
     cost_lower_s: F64
     cost_s: F64
     lag: I64
+    has_history: bool = True
 
     @property
     def states(self) -> tuple[str, ...]:

@@ -115,6 +115,8 @@ def frame_of(served: ServedTables, state: ServedState, *, group: bool) -> Served
 
 def _tables_words(served: ServedTables, state: ServedState, *, group: bool) -> str:
     """Of when the tables are, and how far the groups are examined."""
+    if served.is_asked:
+        return f"lags as coordinators told {when(served.read_ms, 'seconds')} UTC"
     if not served.number:
         return "no groups yet"
     words = f"read {when(served.read_ms, 'seconds')} UTC"
@@ -158,7 +160,9 @@ def index_page(
             _form(index, view),
             tag(
                 "div",
-                _rows(index, verdicts, view, rows) if served.number else NO_BATCH,
+                _rows(index, verdicts, view, rows)
+                if served.number or served.is_asked
+                else NO_BATCH,
                 id="groups",
             ),
             class_="card",
@@ -172,19 +176,18 @@ def index_page(
 
 def _fleet_figures(index: GroupIndex) -> Markup:
     behind = index.lag[index.lag >= 0]
-    return figures(
-        [
-            ("Groups", number(len(index.names)), ""),
-            ("Members", number(int(index.n_members.sum())), ""),
-            ("Rebalances", number(int(index.n_rebalances.sum())), ""),
-            (
-                "Stood still",
-                f"{bounds(float(index.cost_lower_s.sum()), float(index.cost_s.sum()))} s",
-                "partition-seconds, at least to at most",
-            ),
-            ("Lag", number(int(behind.sum())) if len(behind) else NONE, "records behind"),
-        ]
-    )
+    history = [
+        ("Members", number(int(index.n_members.sum())), ""),
+        ("Rebalances", number(int(index.n_rebalances.sum())), ""),
+        (
+            "Stood still",
+            f"{bounds(float(index.cost_lower_s.sum()), float(index.cost_s.sum()))} s",
+            "partition-seconds, at least to at most",
+        ),
+    ]
+    lag = ("Lag", number(int(behind.sum())) if len(behind) else NONE, "records behind")
+    known = history if index.has_history else []
+    return figures([("Groups", number(len(index.names)), ""), *known, lag])
 
 
 def _form(index: GroupIndex, view: IndexView) -> Markup:
@@ -271,19 +274,17 @@ def group_address(group: str) -> str:
 def _row(index: GroupIndex, verdicts: Verdicts, i: int) -> Markup:
     name = index.names[i]
     lag = int(index.lag[i])
+    history = (
+        number(int(index.n_members[i])),
+        number(int(index.n_rebalances[i])),
+        bounds(float(index.cost_lower_s[i]), float(index.cost_s[i])),
+    )
+    known = history if index.has_history else (NONE,) * len(history)
     return tag(
         "tr",
         tag("td", tag("a", name_of(name), href=group_address(name))),
         tag("td", index.state[i], class_="t"),
-        *(
-            tag("td", text, class_="n")
-            for text in (
-                number(int(index.n_members[i])),
-                number(int(index.n_rebalances[i])),
-                bounds(float(index.cost_lower_s[i]), float(index.cost_s[i])),
-                number(lag) if lag >= 0 else NONE,
-            )
-        ),
+        *(tag("td", text, class_="n") for text in (*known, number(lag) if lag >= 0 else NONE)),
         tag("td", _lozenges(verdicts, name), class_="t"),
     )
 

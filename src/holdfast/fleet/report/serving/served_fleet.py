@@ -5,7 +5,8 @@ and what it shows belongs together. What changes is read beside the requests, an
 at all. If the folder cannot be read, the last state stays and is marked; one line says why. Nothing
 is written.
 
-A folder that a keeper has just begun to fill shows no groups until its first batch is committed.
+Until the first batch of a folder that a keeper has just begun to fill, groups are shown as their
+coordinators answer: their lag, and nothing of their history.
 
 **Strategy.** One thread looks whether the folder has changed, reads it and makes the index. Another
 one examines every group of the newest tables, keeps a short verdict of each and makes the text of
@@ -19,10 +20,11 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from holdfast.core.command_lines import GivenSource
+from holdfast.errors import HoldfastError
 from holdfast.fleet.report.columns.timeline import last_time
 from holdfast.fleet.report.drawing.document import ServedFrame
 from holdfast.fleet.report.drawing.writing import render
@@ -61,7 +63,8 @@ class ServedTables:
     index : GroupIndex
         One row a group.
     number : int
-        1, 2, ... : the tables after these have a higher one; 0 where no batch is there yet.
+        1, 2, ... : the tables after these have a higher one; 0 where no batch is there yet:
+        nothing, or the lag that coordinators told.
     read_ms : int
         When they were read, in UTC milliseconds.
     age : Age
@@ -74,6 +77,11 @@ class ServedTables:
     number: int
     read_ms: int
     age: Age
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether coordinators told of the groups, before the first batch."""
+        return not self.number and bool(self.index.names)
 
     @property
     def is_stale(self) -> bool:
@@ -136,6 +144,9 @@ class ServedFleet:
         Prints one line about what goes wrong beside the requests.
     keeping : callable, optional
         Says how the keeper is that commits to this folder; it may not have begun.
+    ask : callable, optional
+        Asks the cluster for rows of the table ``lag``, to show before the first batch is there;
+        None where there are too many groups. It is called beside the requests.
 
     Raises
     ------
@@ -148,8 +159,9 @@ class ServedFleet:
         folder: Place,
         tell: Callable[[str], None],
         keeping: Callable[[], Keeping] | None = None,
+        ask: Callable[[], Sequence[dict[str, Any]] | None] | None = None,
     ):
-        self.folder, self._tell, self._keeping = folder, tell, keeping
+        self.folder, self._tell, self._keeping, self._ask = folder, tell, keeping, ask
         self._look_s = STORE_LOOK_S if isinstance(folder, StorePath) else LOOK_S
         self._given = GivenSource(path=str(folder))
         self._boot = secrets.token_hex(4)
@@ -175,7 +187,7 @@ class ServedFleet:
 
     def start(self) -> None:
         """Begin to follow the folder."""
-        for work in (self._follow, self._examine):
+        for work in (self._follow, self._examine, self._ask_first):
             threading.Thread(target=work, daemon=True, name=f"serve{work.__name__}").start()
 
     def close(self) -> None:
@@ -212,8 +224,9 @@ class ServedFleet:
         is_stale = served.is_stale
         with self._changed:
             current = self._now.examined_number == served.number
+            marks = "-asked" * served.is_asked + "-stale" * is_stale
             return ServedState(
-                version=f"{self._boot}-{served.number}{'-stale' * is_stale}",
+                version=f"{self._boot}-{served.number}{marks}",
                 n_groups=len(served.index.names),
                 n_examined=self._now.examined if current else 0,
                 failed=bool(self._now.complaint),
@@ -255,6 +268,34 @@ class ServedFleet:
             read_ms=read_ms,
             age=read_age(tables, read_ms),
         )
+
+    def _ask_first(self) -> None:
+        """Show what coordinators say, unless a batch is there."""
+        if self._ask is None or self._now.served.number:
+            return
+        read_ms = time.time_ns() // 1_000_000
+        try:
+            rows = self._ask()
+        except (
+            HoldfastError
+        ) as error:  # the keeper meets it too, and its trouble stands on the pages
+            self._tell(f"the groups are shown once they were read: {error}")
+            return
+        if not rows:
+            return
+        tables = read_tables({"lag": list(rows)})
+        asked = ServedTables(
+            tables=tables,
+            last_ms=last_time(tables),
+            index=replace(read_index(tables), has_history=False),
+            number=0,
+            read_ms=read_ms,
+            age=NOT_KEPT,
+        )
+        with self._changed:
+            if not self._now.served.number:
+                self._now.served = asked
+            self._changed.notify_all()
 
     def _follow(self) -> None:
         """Look at the folder again and again."""
