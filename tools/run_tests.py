@@ -5,9 +5,10 @@
 1. A test belongs to one suite of ``SUITES``: `test`, `test-all` or `slow` (`make soak`).
 2. `test-all` repeats nothing of `test`; CI runs the two one after the other.
 
-Three of the four workers wait for their broker most of the time, so two cores are busy and no worker
-is left to run alone in the end. Without a usable Java the `spark` and `broker` tests are left out
-with one line that says what to install; in CI that is an error. Other arguments go to pytest.
+Three of the four workers wait for their broker most of the time, so two cores are busy and no
+worker is left to run alone in the end. Without a usable Java the `spark` and `broker` tests are
+left out with one line that says what to install; in CI that is an error. Other arguments go to
+pytest.
 """
 
 from __future__ import annotations
