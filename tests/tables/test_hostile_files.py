@@ -118,7 +118,7 @@ def test_a_log_that_goes_on_without_a_checkpoint_is_not_followed(tmp_path, monke
     assert read_on(store, "generations", delta_log.TableState(), 2).version == 2
 
 
-@pytest.mark.parametrize("inside", [LOG, f"{LOG}/{0:020d}.json", "batch-000000000"])
+@pytest.mark.parametrize("inside", [LOG, f"{LOG}/{0:020d}.json"])
 def test_a_first_commit_looks_at_all_that_it_will_touch(tmp_path, inside):
     root, outside = tmp_path / "tables", tmp_path / "outside"
     outside.mkdir()
