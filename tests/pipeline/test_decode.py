@@ -109,9 +109,13 @@ def member(name, subscription=b"", assignment=b"", **fields) -> dict:
 
 @given(st.lists(records((0, 1)), max_size=8))
 def test_offset_commits_say_what_the_scalar_form_says(some):
-    rows = rows_of(decode.offset_commits([batch_of([encode_record(r) for r in some])]))
-    assert len(rows) == len(some)
-    for index, (row, record) in enumerate(zip(rows, some, strict=True)):
+    batch = batch_of([encode_record(r) for r in some])
+    rows = rows_of(decode.offset_commits([batch]))
+    good = [i for i, record in enumerate(some) if record.key["partition"] >= 0]
+    bad = [row["log_offset"] for row in rows_of(decode.bad_records([batch]))]
+    assert sorted(bad) == [100 + i for i in range(len(some)) if i not in good]
+    for index, row in zip(good, rows, strict=True):
+        record = some[index]
         value = record.value or {}
         assert (row["log_partition"], row["log_offset"]) == (7, 100 + index)
         assert row["timestamp"] == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
