@@ -15,11 +15,12 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import Final
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import SourceError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _KINDS: Final = (
     (stat.S_ISLNK, "a link"),
@@ -77,6 +78,8 @@ def read_plain(path: Path, most_bytes: int) -> bytes:
 
 def plain_source(path: Path) -> pa.OSFile:
     """A plain file for Arrow to read; raises as :func:`open_plain`."""
+    import pyarrow as pa  # here: every command loads this module, and few read tables
+
     fd = open_plain(path)
     try:
         return pa.OSFile(f"/dev/fd/{fd}")  # the file that was looked at, whatever has its name now
