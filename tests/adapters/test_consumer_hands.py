@@ -17,7 +17,7 @@ from holdfast.errors import AdapterError, RemoteProtocolError
 from holdfast.members import consumer_hands
 from holdfast.members.consumer_hands import ConsumerHands
 from holdfast.members.drop_in.confluent import hands as librdkafka_hands
-from holdfast.members.drop_in.confluent import renewal, silence, starts
+from holdfast.members.drop_in.confluent import renewal, starts
 from holdfast.members.seat.hands import Wishes
 from holdfast.members.seat.in_hand import InHand
 from holdfast.members.seat.in_poll import InPoll
@@ -429,12 +429,12 @@ def test_a_topic_without_an_answer_is_left_to_the_library():
 def deaf(monkeypatch):
     """A scene in which librdkafka has one partition, brings nothing, and is asked in each poll."""
     times = iter(range(10**9, 2 * 10**9))
-    monkeypatch.setattr(silence, "ASK_EVERY_S", 0.0)
+    monkeypatch.setattr(renewal, "ASK_EVERY_S", 0.0)
     scene = cooperative()
     scene.places = {A: 7}
     scene.assign(A)
     monkeypatch.setattr(Librdkafka, "consume", lambda *_: [])
-    monkeypatch.setattr(silence.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(renewal.time, "monotonic", lambda: next(times))
     scene.membership.host.answered_at = 3e9
     scene.client.topics_asked.clear()
     return scene

@@ -20,7 +20,7 @@ from holdfast.core.machine.codes import ErrorCode
 from holdfast.errors import AdapterError, RemoteProtocolError
 from holdfast.members.drop_in.confluent import starts as starts_room
 from holdfast.members.drop_in.confluent.hands import LibrdkafkaHands
-from holdfast.members.drop_in.confluent.routing import route
+from holdfast.members.drop_in.confluent.settings import route
 
 A, B = ("t", 0), ("t", 1)
 

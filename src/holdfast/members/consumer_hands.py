@@ -31,10 +31,8 @@ from holdfast.core.machine.codes import ErrorCode, describe
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
 from holdfast.members.drop_in.confluent.hands import HasListener, LibrdkafkaHands
-from holdfast.members.drop_in.confluent.renewal import Renewal
-from holdfast.members.drop_in.confluent.silence import DEAF, Silence
+from holdfast.members.drop_in.confluent.renewal import DEAF, Renewal, Silence, has_gate
 from holdfast.members.drop_in.confluent.starts import Places, StartPlace
-from holdfast.members.drop_in.confluent.turns import has_gate
 from holdfast.members.member.member_log import NAME
 from holdfast.members.member.offsets import Offsets, OffsetToCommit
 from holdfast.members.parked import Parked

@@ -31,6 +31,8 @@ from holdfast.members.seat.seat import Seat
 
 _MOST_INTRODUCED = 16  # more questions would take as long as they save
 _ASKED_S = 0.25
+SLICE_S = 0.025
+"""How long one slice of a poll may wait, and so a change for the poll."""
 _Original: Any = confluent_kafka.Consumer
 
 
