@@ -1,10 +1,9 @@
 """``confluent_kafka.Consumer`` with a member of ours behind it.
 
 ``consumer`` is the class, and ``group_calls`` and ``commit_calls`` are its calls about the group.
-``hands`` is what librdkafka does for the seat: ``starts`` tells it where partitions begin, and
-``renewal`` notices that it is deaf and makes it anew. ``settings`` sends each configuration key
-where it belongs, ``errors`` has ours in confluent-kafka's classes, codes and messages, and
-``asynchronous`` the asyncio classes.
+``hands`` is what librdkafka does for the seat, and ``renewal`` notices that it is deaf and makes it
+anew. ``settings`` sends each configuration key where it belongs. ``errors`` has errors of ours in
+confluent-kafka's classes, codes and messages. ``asynchronous`` has the asyncio classes.
 """
 
 from holdfast.cluster.client_versions import check
