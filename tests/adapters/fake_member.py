@@ -22,7 +22,7 @@ from holdfast.core.machine.events import CommitRefused, LeaveRequested, Polled, 
 from holdfast.core.machine.member.identity import Identity
 from holdfast.core.machine.states import MemberState
 from holdfast.members.consumer_questions import TopicPartition
-from holdfast.members.drop_in.confluent.starts import StartPlace
+from holdfast.members.drop_in.confluent.hands import StartPlace
 from holdfast.members.member.host import Standing
 from holdfast.members.member.membership import assignors_of
 from holdfast.members.member.metrics import Counters

@@ -17,7 +17,7 @@ from holdfast.errors import AdapterError, RemoteProtocolError
 from holdfast.members import consumer_hands
 from holdfast.members.consumer_hands import ConsumerHands
 from holdfast.members.drop_in.confluent import hands as librdkafka_hands
-from holdfast.members.drop_in.confluent import renewal, silence, starts
+from holdfast.members.drop_in.confluent import renewal
 from holdfast.members.seat.hands import Wishes
 from holdfast.members.seat.in_hand import InHand
 from holdfast.members.seat.in_poll import InPoll
@@ -108,7 +108,7 @@ def named(part):
 
 @pytest.fixture(autouse=True)
 def _librdkafka(monkeypatch):
-    for module in (consumer_hands, librdkafka_hands, starts, renewal):
+    for module in (consumer_hands, librdkafka_hands, renewal):
         monkeypatch.setattr(module, "_Original", Librdkafka)
     monkeypatch.setattr(consumer_hands, "_FetchingConsumer", Librdkafka)
     for module in (consumer_hands, librdkafka_hands):
@@ -200,6 +200,15 @@ def test_a_partition_without_a_leader_keeps_no_other_one_waiting():
     scene.ends = {B: 3}
     until(lambda: scene.hands.starts.look_again(scene.client) or B in scene.client.begun)
     assert scene.client.log == [("t", 0, 7), ("t", 1, 3)]
+
+
+def test_a_partition_whose_leader_is_away_is_asked_for_until_it_is_back():
+    scene = cooperative()
+    scene.assign(A)
+    assert scene.client.log == []
+    scene.ends = {A: 3}
+    until(lambda: scene.hands.starts.look_again(scene.client) or A in scene.client.begun)
+    assert scene.client.log == [("t", 0, 3)]
 
 
 def test_where_nothing_is_committed_and_no_reset_is_wanted_the_member_ends():
@@ -429,12 +438,12 @@ def test_a_topic_without_an_answer_is_left_to_the_library():
 def deaf(monkeypatch):
     """A scene in which librdkafka has one partition, brings nothing, and is asked in each poll."""
     times = iter(range(10**9, 2 * 10**9))
-    monkeypatch.setattr(silence, "ASK_EVERY_S", 0.0)
+    monkeypatch.setattr(renewal, "ASK_EVERY_S", 0.0)
     scene = cooperative()
     scene.places = {A: 7}
     scene.assign(A)
     monkeypatch.setattr(Librdkafka, "consume", lambda *_: [])
-    monkeypatch.setattr(silence.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(renewal.time, "monotonic", lambda: next(times))
     scene.membership.host.answered_at = 3e9
     scene.client.topics_asked.clear()
     return scene

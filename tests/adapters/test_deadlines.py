@@ -10,7 +10,7 @@ from kafka import KafkaConsumer as OriginalKafkaConsumer
 from holdfast.aiokafka import AIOKafkaConsumer
 from holdfast.cluster.settings import Settings
 from holdfast.core.machine.member.options import LAST_COMMIT_MS
-from holdfast.members.drop_in.confluent.routing import route
+from holdfast.members.drop_in.confluent.settings import route
 from holdfast.members.drop_in.kafka.settings import settings_of
 from holdfast.members.member.membership import assignors_of, make_member
 

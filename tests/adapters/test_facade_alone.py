@@ -16,8 +16,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from holdfast.cluster.settings import KEYS
 from holdfast.confluent import Consumer
-from holdfast.members.drop_in.confluent import routing
-from holdfast.members.drop_in.confluent.error_message import told_as
+from holdfast.members.drop_in.confluent import settings
+from holdfast.members.drop_in.confluent.errors import told_as
 
 ORIGINAL = confluent_kafka.Consumer
 # Without brokers the original waits for its session when it is closed.
@@ -390,10 +390,10 @@ def test_every_assignor_of_the_registry_is_a_strategy(name):
 
 
 def test_every_key_has_one_way():
-    assert not routing.TAKEN.keys() & {*routing.SHARED, *routing.REFUSED, *routing.RENAMED}
-    assert not {*routing.SHARED, *routing.RENAMED.values()} - KEYS.keys()
+    assert not settings.TAKEN.keys() & {*settings.SHARED, *settings.REFUSED, *settings.RENAMED}
+    assert not {*settings.SHARED, *settings.RENAMED.values()} - KEYS.keys()
     config = {"group.id": "g", "bootstrap.servers": "a,b:1", "holdfast.policy": "deferred"}
-    routed = routing.route({**config, "fetch.min.bytes": 5, "enable.auto.commit": "false"})
+    routed = settings.route({**config, "fetch.min.bytes": 5, "enable.auto.commit": "false"})
     assert routed.plane == {
         "group.id": "g",
         "bootstrap.servers": "a,b:1",
@@ -406,7 +406,7 @@ def test_every_key_has_one_way():
 
 
 def test_the_default_strategy_is_that_of_librdkafka():
-    assert routing.route({"group.id": "g"}).member["partition.assignment.strategy"] == (
+    assert settings.route({"group.id": "g"}).member["partition.assignment.strategy"] == (
         "range,roundrobin"
     )
 
@@ -423,5 +423,5 @@ def test_the_default_strategy_is_that_of_librdkafka():
 )
 def test_lags_begin_where_the_group_begins(given, expected):
     """KAFKA-5337: with ``latest`` a partition without a commit has no lag."""
-    routed = routing.route({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", **given})
+    routed = settings.route({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", **given})
     assert routed.settings()["auto.offset.reset"] == expected

@@ -18,9 +18,9 @@ from confluent_kafka import (
 
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.errors import AdapterError, RemoteProtocolError
-from holdfast.members.drop_in.confluent import starts as starts_room
+from holdfast.members.drop_in.confluent import hands as librdkafka_hands
 from holdfast.members.drop_in.confluent.hands import LibrdkafkaHands
-from holdfast.members.drop_in.confluent.routing import route
+from holdfast.members.drop_in.confluent.settings import route
 
 A, B = ("t", 0), ("t", 1)
 
@@ -164,7 +164,7 @@ def test_an_answer_from_before_a_loss_counts_no_more(consumer):
 
 def test_what_the_application_pauses_begins_paused(consumer, monkeypatch):
     paused = []
-    monkeypatch.setattr(starts_room, "_Original", Watched(paused))
+    monkeypatch.setattr(librdkafka_hands, "_Original", Watched(paused))
     group = Group(None)
     hands = hands_of(consumer, group)
     hands.assign_new(blank(A, B))
@@ -177,6 +177,7 @@ def test_what_the_application_pauses_begins_paused(consumer, monkeypatch):
 class Watched:
     """The original's calls; it does not tell what is paused."""
 
+    assignment = staticmethod(confluent_kafka.Consumer.assignment)
     incremental_assign = staticmethod(confluent_kafka.Consumer.incremental_assign)
 
     def __init__(self, paused):

@@ -24,7 +24,7 @@ LARGE_ON_PURPOSE = {
 """Classes that are larger, and why."""
 
 PRIVATE_ON_PURPOSE = {
-    "holdfast.members.drop_in.confluent.codes": "librdkafka's error codes have an underscore",
+    "holdfast.members.drop_in.confluent.errors": "librdkafka's error codes have an underscore",
     "holdfast.members.drop_in.aiokafka.consumer": "aiokafka makes its coordinator itself",
     "holdfast.members.drop_in.aiokafka.fetcher": "aiokafka hands out lists record by record",
     "holdfast.members.drop_in.aiokafka.hands": "aiokafka forgets what stays",

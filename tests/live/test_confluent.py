@@ -29,7 +29,7 @@ from tests.live.waiting import PATIENCE_SECONDS, until
 
 from holdfast.confluent import Consumer
 from holdfast.members.drop_in.confluent.group_calls import GroupCalls
-from holdfast.members.drop_in.confluent.turns import has_gate
+from holdfast.members.drop_in.confluent.renewal import has_gate
 
 pytestmark = pytest.mark.broker
 

@@ -15,7 +15,7 @@ from tests.live.waiting import until
 
 import holdfast
 from holdfast.confluent import Consumer
-from holdfast.members.drop_in.confluent import renewal, silence
+from holdfast.members.drop_in.confluent import renewal
 from holdfast.members.member.member_log import NAME
 
 pytestmark = pytest.mark.broker
@@ -33,7 +33,7 @@ class Deaf(confluent_kafka.Consumer):
 
 @pytest.fixture
 def deaf(monkeypatch):
-    monkeypatch.setattr(silence, "ASK_EVERY_S", 0.4)
+    monkeypatch.setattr(renewal, "ASK_EVERY_S", 0.4)
     monkeypatch.setattr(renewal, "_Original", Deaf)
     monkeypatch.setattr(Deaf, "n_asked", 0)
 

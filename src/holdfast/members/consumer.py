@@ -41,7 +41,7 @@ from holdfast.members.arguments import (
 )
 from holdfast.members.consumer_hands import ConsumerHands
 from holdfast.members.consumer_questions import ConsumerQuestions, TopicPartition, as_offsets
-from holdfast.members.drop_in.confluent.turns import SLICE_S
+from holdfast.members.drop_in.confluent.hands import SLICE_S
 from holdfast.members.member.closing import Closing
 from holdfast.members.member.end_signals import EndSignals
 from holdfast.members.member.errands import to_the_end

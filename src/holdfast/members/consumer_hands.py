@@ -30,11 +30,13 @@ from holdfast.cluster.settings import Settings
 from holdfast.core.machine.codes import ErrorCode, describe
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
-from holdfast.members.drop_in.confluent.hands import HasListener, LibrdkafkaHands
-from holdfast.members.drop_in.confluent.renewal import Renewal
-from holdfast.members.drop_in.confluent.silence import DEAF, Silence
-from holdfast.members.drop_in.confluent.starts import Places, StartPlace
-from holdfast.members.drop_in.confluent.turns import has_gate
+from holdfast.members.drop_in.confluent.hands import (
+    HasListener,
+    LibrdkafkaHands,
+    Places,
+    StartPlace,
+)
+from holdfast.members.drop_in.confluent.renewal import DEAF, Renewal, Silence, has_gate
 from holdfast.members.member.member_log import NAME
 from holdfast.members.member.offsets import Offsets, OffsetToCommit
 from holdfast.members.parked import Parked
@@ -200,14 +202,14 @@ class ConsumerHands(LibrdkafkaHands):
 
     # Where partitions begin
 
-    def ask(self, partitions: Collection[Resource]) -> Future[Places] | None:
+    def ask(self, partitions: Collection[Resource]) -> Future[dict[Resource, StartPlace]] | None:
         if self.seat.membership.parts is None:
             return None
         places = self._asker.submit(self.places, frozenset(partitions))
         places.add_done_callback(_log_failure)
         return places
 
-    def places(self, partitions: Collection[Resource]) -> Places:
+    def places(self, partitions: Collection[Resource]) -> dict[Resource, StartPlace]:
         """Where these begin: at the committed offset, or by ``auto.offset.reset``.
 
         Raises
@@ -299,7 +301,7 @@ class ConsumerHands(LibrdkafkaHands):
             self.client = None  # librdkafka's threads end with the last reference
 
 
-def _log_failure(places: Future[Places]) -> None:
+def _log_failure(places: Future[dict[Resource, StartPlace]]) -> None:
     error = None if places.cancelled() else places.exception()
     if error is not None and not ends_member(error):
         _log.warning("start positions are not known yet: %s", error)

@@ -72,7 +72,7 @@ class StartQuestion(Generic[_Place]):
         if self._asked is None:
             return {}
         try:
-            return self._asked.result(wait_s)
+            found = self._asked.result(wait_s)
         except TimeoutError:
             return {}
         except Exception as error:
@@ -80,6 +80,9 @@ class StartQuestion(Generic[_Place]):
             if ends_member(error):
                 raise
             return {}
+        if not found:
+            self._again()
+        return found
 
     def _is_time(self, wait_s: float | None) -> bool:
         """Whether the pause before another question is over, or will be within ``wait_s``."""

@@ -17,18 +17,19 @@ from functools import partial
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import TopicPartition
+from confluent_kafka import OFFSET_INVALID, TopicPartition
 
 from holdfast.errors import HoldfastError
-from holdfast.members.drop_in.confluent import codes
+from holdfast.members.drop_in.confluent import errors
 from holdfast.members.drop_in.confluent.hands import LibrdkafkaHands, listed, offsets_of
-from holdfast.members.drop_in.confluent.routing import Routed
+from holdfast.members.drop_in.confluent.settings import Routed
 from holdfast.members.member.errands import Errand, Once
 from holdfast.members.member.offsets import Offsets
 from holdfast.members.seat.commits import CommitAsker
 from holdfast.members.seat.in_poll import InPoll
 
 _Original: Any = confluent_kafka.Consumer
+_NO_PARTITION = TopicPartition("any").partition
 
 
 class CommitCalls:
@@ -75,7 +76,7 @@ class CommitCalls:
             sent = seat.commits.begin(wanted, asked, timeout_s=seat.settings.call_timeout_s)
         except HoldfastError as error:
             if waits:
-                raise codes.commit_failed(error) from error
+                raise errors.commit_failed(error) from error
             self._put_answer(seat, error, answer)
             return None
         if not waits:
@@ -84,9 +85,9 @@ class CommitCalls:
         try:
             sent.result()
         except HoldfastError as error:
-            raise codes.commit_failed(error) from error
+            raise errors.commit_failed(error) from error
         if not wanted:
-            raise codes.exception(codes.NO_OFFSET, "Commit failed: Local: No offset stored")
+            raise errors.exception(errors.NO_OFFSET, "Commit failed: Local: No offset stored")
         return answer
 
     def answer_later(
@@ -94,7 +95,7 @@ class CommitCalls:
     ) -> None:
         """Have ``on_commit`` called once the commit is answered."""
         if is_empty:
-            nothing = codes.exception(codes.NO_OFFSET, "Local: No offset stored")
+            nothing = errors.exception(errors.NO_OFFSET, "Local: No offset stored")
             self._put_answer(seat, nothing, answer)
         elif self._on_commit is not None:
             sent.add_done_callback(lambda done: self._put_answer(seat, done.exception(), answer))
@@ -102,7 +103,7 @@ class CommitCalls:
     def _put_answer(self, seat: InPoll, error: BaseException | None, answer: list[Any]) -> None:
         """Have ``on_commit`` called by a later poll, as the original does."""
         if self._on_commit is not None:
-            told = None if error is None else codes.kafka_error(error)
+            told = None if error is None else errors.kafka_error(error)
             seat.errands.put(Errand(Once(partial(self._on_commit, told, answer))))
 
     def heard_of_last(self, seat: InPoll, offsets: Offsets, error: BaseException | None) -> None:
@@ -133,3 +134,39 @@ def _again(part: Any) -> Any:
     epoch = {} if part.leader_epoch is None else {"leader_epoch": part.leader_epoch}
     beside = epoch if part.metadata is None else {**epoch, "metadata": part.metadata}
     return TopicPartition(part.topic, part.partition, part.offset, **beside)
+
+
+def after(message: Any) -> Any:
+    """The offset to commit once this message is processed; a message without one has none."""
+    offset, partition, epoch = message.offset(), message.partition(), message.leader_epoch()
+    beside = {} if epoch is None else {"leader_epoch": epoch}
+    return TopicPartition(
+        message.topic(),
+        _NO_PARTITION if partition is None else partition,
+        (OFFSET_INVALID if offset is None else offset) + 1,  # the original adds one as well
+        **beside,
+    )
+
+
+def check_record(message: Any, what: str) -> None:
+    """Refuse a message that is an error, as the original does."""
+    if (error := message.error()) is not None:
+        text = f"Cannot {what} offsets for message with error: '{error.str()}'"
+        raise errors.exception(errors.INVALID_ARG, text)
+
+
+def commit_arguments(
+    message: Any = None, offsets: Any = None, *waits: Any, **named: Any
+) -> tuple[Any, Any, bool]:
+    """Message, offsets, and whether to wait, as the original reads the arguments of ``commit``."""
+    for key in named:
+        if key not in ("async", "asynchronous"):
+            raise TypeError(f"'{key}' is an invalid keyword argument for this function")
+    if message is not None and offsets is not None:
+        raise ValueError("message and offsets are mutually exclusive")
+    if message is not None:
+        if type(message) not in errors.MESSAGES:
+            raise TypeError("expected confluent_kafka.cimpl.Message")
+        check_record(message, "commit")
+    flags = (*waits, *named.values())
+    return message, offsets, bool(flags) and not flags[-1]

@@ -21,14 +21,15 @@ from time import monotonic
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import OFFSET_INVALID, TopicPartition
 
 from holdfast.errors import ConfigError
-from holdfast.members.drop_in.confluent import codes, native
-from holdfast.members.drop_in.confluent.error_message import MESSAGES, ErrorMessage
-from holdfast.members.drop_in.confluent.group_calls import GroupCalls, check_kind
-from holdfast.members.drop_in.confluent.routing import INSTALLED, route
-from holdfast.members.drop_in.confluent.turns import SLICE_S, has_gate
+from holdfast.members.drop_in.confluent import errors
+from holdfast.members.drop_in.confluent.commit_calls import after, check_record, commit_arguments
+from holdfast.members.drop_in.confluent.errors import ErrorMessage, check_kind
+from holdfast.members.drop_in.confluent.group_calls import GroupCalls
+from holdfast.members.drop_in.confluent.hands import SLICE_S
+from holdfast.members.drop_in.confluent.renewal import has_gate
+from holdfast.members.drop_in.confluent.settings import INSTALLED, look, route
 from holdfast.members.member.errands import to_the_end
 from holdfast.members.member.group_metadata import group_metadata
 from holdfast.members.member.readiness import clear_ready_file
@@ -38,7 +39,6 @@ _Original: Any = confluent_kafka.Consumer
 _poll = _Original.poll
 _consume = _Original.consume
 _CALLBACKS = ("on_assign", "on_revoke", "on_lost")
-_NO_PARTITION = TopicPartition("any").partition
 
 
 class ConfluentConsumer(confluent_kafka.Consumer):
@@ -74,11 +74,11 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         try:
             routed = route(config)
         except ConfigError as error:
-            raise codes.exception(codes.INVALID_ARG, str(error)) from None
+            raise errors.exception(errors.INVALID_ARG, str(error)) from None
         super().__init__(routed.plane)
         if routed.member is None:
             if routed.native is not None:
-                native.look(routed.native)
+                look(routed.native)
             return
         # The leader's code is loaded here, not with the client's module.
         from holdfast.members.member.membership import assignors_of
@@ -91,7 +91,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         except ConfigError as error:
             super().close()
             text = f"Failed to create consumer: {error}"
-            raise codes.exception(codes.INVALID_ARG, text) from None
+            raise errors.exception(errors.INVALID_ARG, text) from None
         self._holdfast = GroupCalls(self, routed, settings, assignors, config.get("on_commit"))
 
     # Subscription
@@ -238,11 +238,11 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         message, offsets = (*args, None, None)[:2]
         message, offsets = kwargs.get("message", message), kwargs.get("offsets", offsets)
         if type(message) is ErrorMessage and offsets is None:
-            _check_record(message, "store")  # the original would take it for no message
+            check_record(message, "store")  # the original would take it for no message
         _Original.store_offsets(self, *args, **kwargs)
         if self._holdfast is None:
             return
-        for part in [_after(message)] if offsets is None else offsets:
+        for part in [after(message)] if offsets is None else offsets:
             self._holdfast.hands.store(part)
 
     def commit(self, *args: Any, **kwargs: Any) -> Any:
@@ -262,9 +262,9 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             if seat is None or seat.membership.host is None:
                 return _Original.commit(self, *args, **kwargs)
             _check_open(self)
-            message, offsets, waits = _commit_arguments(*args, **kwargs)
+            message, offsets, waits = commit_arguments(*args, **kwargs)
             if message is not None:
-                offsets = [_after(message)]
+                offsets = [after(message)]
             elif offsets is not None:
                 _Original.position(self, offsets)  # raises for what is no list of partitions
             return calls.commits.commit(seat, offsets, waits=waits)
@@ -365,38 +365,3 @@ def _is_open(consumer: Any) -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _after(message: Any) -> Any:
-    """The offset to commit once this message is processed; a message without one has none."""
-    offset, partition, epoch = message.offset(), message.partition(), message.leader_epoch()
-    beside = {} if epoch is None else {"leader_epoch": epoch}
-    return TopicPartition(
-        message.topic(),
-        _NO_PARTITION if partition is None else partition,
-        (OFFSET_INVALID if offset is None else offset) + 1,  # the original adds one as well
-        **beside,
-    )
-
-
-def _check_record(message: Any, what: str) -> None:
-    if (error := message.error()) is not None:
-        text = f"Cannot {what} offsets for message with error: '{error.str()}'"
-        raise codes.exception(codes.INVALID_ARG, text)
-
-
-def _commit_arguments(
-    message: Any = None, offsets: Any = None, *waits: Any, **named: Any
-) -> tuple[Any, Any, bool]:
-    """Message, offsets, and whether to wait, as the original reads the arguments of ``commit``."""
-    for key in named:
-        if key not in ("async", "asynchronous"):
-            raise TypeError(f"'{key}' is an invalid keyword argument for this function")
-    if message is not None and offsets is not None:
-        raise ValueError("message and offsets are mutually exclusive")
-    if message is not None:
-        if type(message) not in MESSAGES:
-            raise TypeError("expected confluent_kafka.cimpl.Message")
-        _check_record(message, "commit")
-    flags = (*waits, *named.values())
-    return message, offsets, bool(flags) and not flags[-1]

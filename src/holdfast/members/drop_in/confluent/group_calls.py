@@ -15,9 +15,11 @@ References: confluent-kafka-python, ``Consumer_rebalance_cb``; KIP-429; KIP-62.
 from __future__ import annotations
 
 import re
+import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +30,12 @@ from holdfast.cluster.connections import Connections
 from holdfast.cluster.settings import Settings
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.model.partitions import Resource
-from holdfast.members.drop_in.confluent import codes
+from holdfast.members.drop_in.confluent import errors
 from holdfast.members.drop_in.confluent.commit_calls import CommitCalls
-from holdfast.members.drop_in.confluent.hands import LibrdkafkaHands, listed
-from holdfast.members.drop_in.confluent.problems import Problems, late
-from holdfast.members.drop_in.confluent.renewal import Renewal
-from holdfast.members.drop_in.confluent.routing import Routed
-from holdfast.members.drop_in.confluent.silence import DEAF, Silence
-from holdfast.members.drop_in.confluent.turns import Deadline, Turn, has_gate
+from holdfast.members.drop_in.confluent.errors import Problems, check_kind, late
+from holdfast.members.drop_in.confluent.hands import SLICE_S, LibrdkafkaHands, listed
+from holdfast.members.drop_in.confluent.renewal import CALLER, DEAF, Renewal, Silence, has_gate
+from holdfast.members.drop_in.confluent.settings import Routed
 from holdfast.members.member.offsets import Offsets
 from holdfast.members.seat.hands import Wishes
 from holdfast.members.seat.in_hand import InHand
@@ -49,17 +49,6 @@ if TYPE_CHECKING:
 _SERVED_EVERY_S = 0.1
 LEAVE_S = 30.0
 _WISHES = Wishes(hears_nothing_new=False, error_stops_commit=False)
-_NOT_EAGER = (
-    "Changes to the current assignment must be made using assign() when rebalance protocol type is "
-    "EAGER"
-)
-_NOT_OF_ITS_KIND = {
-    "assign": "Failed to set assignment: Local: Erroneous state",
-    "unassign": "Failed to remove assignment: Local: Erroneous state",
-    "incremental_assign": _NOT_EAGER,
-    "incremental_unassign": _NOT_EAGER,
-}
-
 _Original: Any = confluent_kafka.Consumer
 _poll = _Original.poll
 _consume = _Original.consume
@@ -88,31 +77,54 @@ def topics_of(topics: Sequence[str]) -> tuple[tuple[str, ...], Callable[[str], b
     return (), lambda name: name in plain or any(p.match(name) for p in found)
 
 
-def check_kind(seat: InPoll | None, name: str, *, is_step: bool) -> None:
-    """Refuse a change of the assignment that is not of the group's kind.
+class Turn:
+    """One caller at a time; a callback of the same caller is let in: ``with turn.mine():``.
 
-    Parameters
-    ----------
-    seat : InPoll or None
-        The member's, None where there is none.
-    name : str
-        What was called.
-    is_step : bool
-        Whether it adds or takes away, as a cooperative group does, or replaces the whole.
-
-    Raises
-    ------
-    KafkaException
-        With ``_STATE``, as the original.
+    A thread's turn is a lock itself, and no context manager of ours, in which an exception of a
+    signal's handler could leave the lock for ever. Signals never reach the threads of AIOConsumer.
     """
-    if (
-        seat is None
-        or seat.membership.is_leaving
-        or not seat.membership.is_member
-        or seat.is_cooperative == is_step
-    ):
-        return
-    raise codes.exception(codes.STATE, _NOT_OF_ITS_KIND[name])
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._caller = 0
+
+    def mine(self) -> AbstractContextManager[object]:
+        """The turn of this caller."""
+        # AIOConsumer's threads say for whom they call, any other thread calls for itself.
+        caller = CALLER.get() if CALLER is not None else 0
+        return self._of(caller) if caller else self._lock
+
+    @contextmanager
+    def _of(self, caller: int) -> Iterator[None]:
+        if caller == self._caller:  # its callback, on another thread
+            yield
+            return
+        with self._lock:
+            self._caller = caller
+            try:
+                yield
+            finally:
+                self._caller = 0
+
+
+class Deadline:
+    """When a call with a time-out ends; a negative one never does."""
+
+    def __init__(self, timeout: float):
+        self._end = None if timeout < 0 else time.monotonic() + timeout
+        self._is_last = False
+
+    def slice_s(self) -> float:
+        """How long the next slice may wait."""
+        if self._end is None:
+            return SLICE_S
+        left = self._end - time.monotonic()
+        self._is_last = left <= SLICE_S
+        return max(0.0, min(left, SLICE_S))
+
+    def is_over(self) -> bool:
+        """Whether the last slice was the last one."""
+        return self._is_last
 
 
 class GroupCalls:
@@ -185,7 +197,7 @@ class GroupCalls:
             wish = topics_of(topics)
         except ValueError as error:
             text = f"Failed to set subscription: Local: Invalid argument or configuration: {error}"
-            raise codes.exception(codes.INVALID_ARG, text) from None
+            raise errors.exception(errors.INVALID_ARG, text) from None
         seat = self.seat
         if seat is None:
             seat = self._new_seat()
@@ -378,7 +390,7 @@ class GroupCalls:
         Raises
         ------
         KafkaException
-            As :func:`check_kind`.
+            As :func:`~holdfast.members.drop_in.confluent.errors.check_kind`.
         """
         check_kind(self.seat, name, is_step=False)
         self.commit_stored_alone()

@@ -2,14 +2,23 @@
 
 **Rules.** librdkafka never joins the group, nor commits while there is a subscription. Its
 assignment changes on the thread of the application's calls alone. Positions are librdkafka's, read
-when somebody needs them; no record is looked at on its way. A partition that the application gives
-no place begins at the committed offset of the group, else by ``auto.offset.reset``
-(:mod:`holdfast.members.drop_in.confluent.starts`).
+when somebody needs them; no record is looked at on its way.
+
+A partition that the application gives no place begins at the committed offset of the group, else by
+``auto.offset.reset``; an open transaction is waited for (KIP-447). The call that assigns waits for
+the answer for a moment only. A partition whose place is not known by then is assigned, as far as
+the application can see, and librdkafka gets it with the answer.
 
 **Strategy.** The consumer is referred to weakly: the member's threads refer to these hands, and a
 consumer that is forgotten shall end.
 
-References: KIP-429; librdkafka, "Rebalancing" (``rebalance_cb``).
+librdkafka is not left alone with the question where partitions begin, because 2.16 may never ask
+again. If its assignment has changed by the time that the question fails (a broker dies, or answers
+too late), it keeps the partitions of that question on a list of open questions, and asks no other
+one while there are any: nothing that is assigned from then on is ever fetched.
+
+References: KIP-429; librdkafka, "Rebalancing" (``rebalance_cb``),
+``rd_kafka_assignment_handle_OffsetFetch`` and ``rd_kafka_assignment_serve_pending``.
 """
 
 from __future__ import annotations
@@ -17,21 +26,135 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import confluent_kafka
-from confluent_kafka import OFFSET_INVALID, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Message, TopicPartition
 
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.model.partitions import Resource
-from holdfast.members.drop_in.confluent.starts import Places, StartPlace, Starts
+from holdfast.errors import HoldfastError
 from holdfast.members.member.offsets import Offsets, OffsetToCommit
 from holdfast.members.seat.hands import Callback, before
 from holdfast.members.seat.seat import Seat
+from holdfast.members.seat.starts import StartQuestion
 
 _MOST_INTRODUCED = 16  # more questions would take as long as they save
 _ASKED_S = 0.25
+_WAITED_S = 0.25
+_NO_PLACE = (OFFSET_INVALID, OFFSET_STORED)
+SLICE_S = 0.025
+"""How long one slice of a poll may wait, and so a change for the poll."""
 _Original: Any = confluent_kafka.Consumer
+
+
+class StartPlace(NamedTuple):
+    """Where a partition begins.
+
+    Attributes
+    ----------
+    offset : int
+        librdkafka's: also a logical one, or ``OFFSET_INVALID``, by which librdkafka looks itself.
+    committed : int
+        What the group has committed, -1 for nothing.
+    """
+
+    offset: int
+    committed: int = -1
+
+
+Places = Mapping[Resource, StartPlace]
+
+
+class Starts:
+    """Start positions of one consumer.
+
+    Parameters
+    ----------
+    ask : callable
+        As :class:`~holdfast.members.seat.starts.StartQuestion` asks.
+    refused : callable
+        Takes the error of a question that no broker will ever answer, and the partitions; returns
+        the places where they begin all the same.
+    began : callable
+        Takes the places of partitions that begin; returns those that librdkafka has to be given.
+    paused : callable
+        What the application has paused: it begins paused.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[Collection[Resource]], Future[dict[Resource, StartPlace]] | None],
+        refused: Callable[[BaseException, Collection[Resource]], Places],
+        began: Callable[[Places], Places],
+        paused: Callable[[], Collection[Resource]],
+    ):
+        self._question: StartQuestion[StartPlace] = StartQuestion(ask)
+        self._refused = refused
+        self._began = began
+        self._paused = paused
+        self._told: set[Resource] = set()
+        self._waiting: set[Resource] = set()  # for the answer
+
+    @property
+    def waiting(self) -> Collection[Resource]:
+        """Assigned partitions that librdkafka does not have yet."""
+        return self._waiting
+
+    def assign(self, consumer: Any, partitions: Sequence[Any]) -> None:
+        """Assign these, those without a place once it is known; see :meth:`look_again`."""
+        blank = [p for p in partitions if p.offset in _NO_PLACE]
+        placed = [p for p in partitions if p.offset not in _NO_PLACE]
+        if placed:
+            _Original.incremental_assign(consumer, placed)
+            self.forget(_named(placed))
+        if not blank:
+            return
+        self._waiting |= _named(blank)
+        self._question.begin()
+        self._begin_known(consumer, _WAITED_S)
+
+    def look_again(self, consumer: Any) -> None:
+        """Assign what waits, if there is an answer; never wait for one."""
+        if self._waiting or self._question.is_open:
+            self._begin_known(consumer, 0.0)
+
+    def _begin_known(self, consumer: Any, wait_s: float) -> None:
+        asked = set(self._waiting)
+        try:
+            answer = self._question.answer(asked, wait_s)
+        except HoldfastError as error:
+            answer = self._refused(error, asked)
+        places = {tp: answer[tp] for tp in sorted(asked) if tp in answer}
+        paused = [TopicPartition(*tp) for tp in places if tp in self._paused()]
+        self.forget(places)
+        self._told |= {tp for tp, place in places.items() if place.offset != OFFSET_INVALID}
+        self._question.take(answer, asked)
+        if places:
+            given = self._began(places)
+            _Original.incremental_assign(
+                consumer, [TopicPartition(*tp, place.offset) for tp, place in given.items()]
+            )
+            _Original.pause(consumer, paused)
+
+    def without(self, partitions: Sequence[Any]) -> list[Any]:
+        """Forget those of these that wait, and return the others."""
+        waiting = self._waiting & _named(partitions)
+        self.forget(waiting)
+        return [p for p in partitions if (p.topic, p.partition) not in waiting]
+
+    def forget(self, partitions: Collection[Resource]) -> None:
+        """Nobody waits for these any more, or they are unassigned."""
+        for those in (self._told, self._waiting):
+            those.difference_update(partitions)
+
+    def hide(self, assignment: list[Any]) -> list[Any]:
+        """An assignment as the original tells it: a partition that was given no place is stored."""
+        for part in assignment:
+            if (part.topic, part.partition) in self._told:
+                part.offset = OFFSET_STORED
+        more = [TopicPartition(*tp, OFFSET_STORED) for tp in list(self._waiting)]
+        return sorted([*assignment, *more]) if more else assignment
 
 
 class HasListener(Protocol):
@@ -133,10 +256,10 @@ class LibrdkafkaHands:
         self._held_back.difference_update(gone)
         _Original.incremental_unassign(self.consumer, [TopicPartition(*tp) for tp in gone])
 
-    def ask(self, partitions: Collection[Resource]) -> Future[Places] | None:
+    def ask(self, partitions: Collection[Resource]) -> Future[dict[Resource, StartPlace]] | None:
         if self.seat.membership.parts is None:
             return None
-        places: Future[Places] = Future()
+        places: Future[dict[Resource, StartPlace]] = Future()
 
         def answered(found: Future[dict[Resource, int]]) -> None:
             if found.cancelled() or found.exception() is not None:
@@ -257,3 +380,7 @@ def listed(offsets: Mapping[Resource, OffsetToCommit]) -> list[Any]:
 def _beside(at: OffsetToCommit) -> dict[str, Any]:
     epoch = {"leader_epoch": at.epoch} if at.epoch >= 0 else {}
     return epoch | ({"metadata": at.note.removesuffix("\0")} if at.note else {})
+
+
+def _named(partitions: Sequence[Any]) -> set[Resource]:
+    return {(p.topic, p.partition) for p in partitions}

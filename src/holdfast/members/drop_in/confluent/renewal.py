@@ -1,28 +1,87 @@
-"""A librdkafka that is deaf is made anew, inside the same consumer.
+"""When librdkafka has lost all its brokers for good, although they are there; it is made anew.
 
-**Rules.** Only the consumer of a group is looked after: without a subscription everything is the
-original. Everything here runs on the application's thread, which has the turn. After a renewal
-everything is fetched from where the application is, and what it has paused stays paused. Nothing is
-lost or handed out twice: a deaf librdkafka has nothing.
+**Rules.** librdkafka is *deaf* if nothing comes from it and four questions in a row find no broker,
+although the group's coordinator has acknowledged a heartbeat of this member before each of them,
+since the one before. While the coordinator is silent too, the brokers are away, and nobody is deaf.
 
-**Strategy.** Where no position has moved for a while, librdkafka is asked for a topic; see
-:mod:`holdfast.members.drop_in.confluent.silence`. confluent-kafka lets an object that is closed be
-initialized again. Before its version with a gate, another thread could be inside the library
-meanwhile: there the log has to do.
+Only the consumer of a group is looked after: without a subscription everything is the original.
+Everything here runs on the application's thread, which has the turn. After a renewal everything is
+fetched from where the application is, and what it has paused stays paused. Nothing is lost or
+handed out twice: a deaf librdkafka has nothing.
+
+**Strategy.** Where no position has moved for a while, librdkafka is asked for a topic;
+:class:`Silence` counts. If a renewal does not help, the next one comes after twice as many
+questions. confluent-kafka lets an object that is closed be initialized again, inside the same
+consumer. Before its version with a gate, another thread could be inside the library meanwhile:
+there the log has to do.
+
+Not obvious: librdkafka 2.10 to 2.16 drops every broker that a Metadata answer does not name. A
+broker that has just started may name none. Then librdkafka begins again at ``bootstrap.servers``,
+but in some orders of its threads it does not, and stays without brokers.
+
+References: librdkafka issue 5301; KIP-899 (re-bootstrap).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition, cimpl
 
 from holdfast.core.model.partitions import Resource
-from holdfast.members.drop_in.confluent.silence import ASK_S, NO_BROKER, Silence
 
+ASK_EVERY_S = 5.0
+ASK_S = 0.25
+NO_BROKER = -195
+"""librdkafka's code where it finds nobody to ask (``_TRANSPORT``)."""
+_QUESTIONS, _MOST_QUESTIONS = 4, 64
+DEAF = (
+    "librdkafka finds no broker any more, although the group's coordinator answers "
+    "(librdkafka issue 5301)"
+)
+CALLER = getattr(cimpl, "_reentry_identity_var", None)
+"""For whom a thread of AIOConsumer calls; None where confluent-kafka's calls have no gate."""
+has_gate = CALLER is not None
+"""Whether confluent-kafka's own calls wait for each other."""
 _Original: Any = confluent_kafka.Consumer
+
+
+class Silence:
+    """How long nothing has come.
+
+    Parameters
+    ----------
+    answered_at : callable
+        When the coordinator last acknowledged a heartbeat, by the monotonic clock.
+    """
+
+    def __init__(self, answered_at: Callable[[], float]):
+        self._answered_at = answered_at
+        self.end()
+
+    def end(self) -> None:
+        """Note that something has come."""
+        self._asked_at = time.monotonic()
+        self._n_in_vain = 0
+        self._n_allowed = _QUESTIONS
+
+    def is_due(self) -> bool:
+        """Whether it is time to ask."""
+        return time.monotonic() - self._asked_at >= ASK_EVERY_S
+
+    def found_none(self) -> bool:
+        """Note a question that found no broker; return whether the client is deaf."""
+        is_there = self._answered_at() > self._asked_at
+        self._n_in_vain = self._n_in_vain + 1 if is_there else 0
+        self._asked_at = time.monotonic()
+        if self._n_in_vain < self._n_allowed:
+            return False
+        self._n_in_vain = 0
+        self._n_allowed = min(2 * self._n_allowed, _MOST_QUESTIONS)
+        return True
 
 
 class Renewal:

@@ -10,15 +10,15 @@ import pytest
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, Message
 from confluent_kafka.error import ConsumeError
 
-from holdfast.members.drop_in.confluent import error_message
-from holdfast.members.drop_in.confluent.error_message import ErrorMessage, told_as
+from holdfast.members.drop_in.confluent import errors
+from holdfast.members.drop_in.confluent.errors import ErrorMessage, told_as
 
-KINDS = pytest.mark.parametrize("kind", dict.fromkeys([error_message.MESSAGES[-1], ErrorMessage]))
+KINDS = pytest.mark.parametrize("kind", dict.fromkeys([errors.MESSAGES[-1], ErrorMessage]))
 
 
 @KINDS
 def test_it_answers_as_a_message(monkeypatch, kind):
-    monkeypatch.setattr(error_message, "MESSAGES", (kind,))
+    monkeypatch.setattr(errors, "MESSAGES", (kind,))
     error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, "no such topic")
     message = told_as(error, "orders")
     assert isinstance(message, Message)

@@ -8,16 +8,20 @@ is librdkafka's error in librdkafka's words.
 
 ``group.protocol=consumer`` asks for a broker's own assignor: then there is no member of ours, and
 everything is as with ``confluent_kafka.Consumer``. Together with a key that asks for holdfast it is
-a contradiction, and refused.
+a contradiction, and refused. On a broker before Kafka 4.0 librdkafka then waits for ever without a
+word, so the log says it (:func:`look`). Nobody waits for the look at the broker.
 
 **Strategy.** :func:`route` splits the configuration before librdkafka sees it; the member's part
 becomes :class:`~holdfast.cluster.settings.Settings`.
 
-References: librdkafka, CONFIGURATION.md; KIP-848 (``group.protocol``).
+References: librdkafka, CONFIGURATION.md; KIP-848 (``group.protocol``,
+ConsumerGroupHeartbeat).
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,10 +29,12 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
 from holdfast.cluster import credentials
+from holdfast.cluster.diagnosis import known_requests
 from holdfast.cluster.settings import KEYS, Settings
 from holdfast.errors import ConfigError
 from holdfast.members.drop_in.in_place import InPlace
 from holdfast.members.drop_in.keywords import NOT_OURS
+from holdfast.members.member.member_log import NAME
 
 STRATEGY = "partition.assignment.strategy"
 DEFAULT_STRATEGY = "range,roundrobin"
@@ -82,8 +88,8 @@ _RESETS = {
 TOPICS = "default.topic.config"
 _LEAST_REQUEST_MS = 10_000
 _TRUE, _FALSE = frozenset({"true", "t", "1"}), frozenset({"false", "f", "0"})
-
-
+CONSUMER_GROUP_HEARTBEAT = 68
+_log = logging.getLogger(NAME)
 _NOWHERE = {"bootstrap.servers": "localhost:9092"}  # only to read the other keys
 
 
@@ -298,3 +304,28 @@ def _servers(given: str) -> list[str]:
 def _provider(callback: Callable[..., Any], said: str) -> Callable[[], Any]:
     """confluent-kafka's ``oauth_cb`` as a function that returns a token and when it ends."""
     return lambda: tuple(callback(said)[:2])
+
+
+def look(connection: Mapping[str, Any]) -> None:
+    """Look on a thread whether the brokers know the protocol, and warn if they do not.
+
+    Parameters
+    ----------
+    connection : mapping of str to object
+        Addresses, login and ``group.id``, as :meth:`Settings.parse` takes them.
+    """
+    threading.Thread(target=_look, args=(connection,), name="holdfast-look", daemon=True).start()
+
+
+def _look(connection: Mapping[str, Any]) -> None:
+    try:
+        settings = Settings.parse(connection)
+        known = known_requests(settings)
+    except (ConfigError, OSError):
+        return  # librdkafka says what is wrong with these
+    if known and CONSUMER_GROUP_HEARTBEAT not in known:
+        _log.warning(
+            "group %s: group.protocol=consumer needs Kafka 4.0 (KIP-848), and the broker is older: "
+            "this consumer gets no partitions; group.protocol=classic works there",
+            settings["group.id"],
+        )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.members.drop_in.confluent import silence
-from holdfast.members.drop_in.confluent.silence import ASK_EVERY_S, Silence
+from holdfast.members.drop_in.confluent import renewal
+from holdfast.members.drop_in.confluent.renewal import ASK_EVERY_S, Silence
 
 
 class World:
@@ -24,7 +24,7 @@ class World:
 @pytest.fixture
 def world(monkeypatch):
     made = World()
-    monkeypatch.setattr(silence.time, "monotonic", lambda: made.now)
+    monkeypatch.setattr(renewal.time, "monotonic", lambda: made.now)
     return made
 
 
