@@ -143,14 +143,15 @@ class TopicBlocks:
             counts = [_INT32(data, 2)[0] for data in messages]
         except error:
             return None
-        ends = [6 + (length + 2) * count for count in counts]
-        rows = zip(messages, counts, ends, strict=True)
-        if length < 1 or any(count < 0 or end > len(data) for data, count, end in rows):
+        if length < 1 or min(counts) < 0:
             return None
+        ends = [6 + (length + 2) * count for count in counts]
         names = [data[6:end] for data, end in zip(messages, ends, strict=True)]
         buffer = np.frombuffer(b"".join((*names, bytes(self.table.n_pad))), np.uint8)
         start = starts(np.array(counts, np.int64))
         n_names = int(start[-1])
+        if len(buffer) != n_names * (length + 2) + self.table.n_pad:  # a message is too short
+            return None
         if (np.ndarray((n_names,), ">i2", buffer.data, 0, (length + 2,)) != length).any():
             return None
         return start, self.table.find_alike(buffer, n_names, length), [True] * len(ends), ends
