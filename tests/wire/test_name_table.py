@@ -39,5 +39,18 @@ def test_many_names_share_slots_and_are_found_in_chunks(monkeypatch: pytest.Monk
     assert look_up(known, [name.encode() for name in known]) == list(range(3000))
 
 
+def test_names_of_one_length_are_found_where_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(name_table, "CHUNK", 100)
+    known = [f"orders-{i:04}" for i in range(250)] + ["a", "orders-0007-and-a-long-end"]
+    for wanted in ([*known[249::-1], "orders-9999"], ["a", "b"], known[-1:], ["x" * 99] * 3, []):
+        table, length = NameTable(known), len(wanted[0]) if wanted else 1
+        entries = b"".join(length.to_bytes(2, "big") + name.encode() for name in wanted)
+        buffer = np.frombuffer(entries + b"\xff" * table.n_pad, np.uint8)
+        index = {name: i for i, name in enumerate(known)}
+        found = table.find_alike(buffer, len(wanted), length).tolist()
+        assert found == [index.get(name, -1) for name in wanted]
+
+
 def test_no_topics_find_nothing() -> None:
     assert look_up([], [b"a", b""]) == [-1, -1]
+    assert NameTable([]).find_alike(np.zeros(99, np.uint8), 2, 1).tolist() == [-1, -1]

@@ -175,6 +175,28 @@ def test_names_of_one_length_are_read_as_any_others(odd: str) -> None:
             assert read(messages, cooperative=True, names=names) == slowly
 
 
+@pytest.mark.parametrize("pair", [("t00", "t0000"), ("t00000\0\4", ""), ("t9é", "t001")])
+def test_names_of_other_lengths_that_fill_the_same_bytes_are_told_apart(
+    pair: tuple[str, str],
+) -> None:
+    names = [f"t{i:03}" for i in range(40)]
+    rows = [tuple(names[i : i + 5]) for i in range(30)]
+    for place in range(4):  # the message is as long as if all its names had four bytes
+        rows[7] = (*names[:place], *pair, *names[place + 2 : 5])
+        messages = [encode_subscription(Subscription(topics=row)) for row in rows]
+        slowly = read_slowly(messages, cooperative=True, names=names)
+        assert read(messages, cooperative=True, names=names) == slowly
+
+
+@pytest.mark.parametrize("head", [b"", b"\0\3\0\0\0\1", b"\0\3\xff\xff\xff\xff\0\4t000"])
+def test_a_broken_first_message_does_not_change_how_the_others_are_read(head: bytes) -> None:
+    names = [f"t{i:03}" for i in range(40)]
+    alike = [Subscription(topics=tuple(names[i : i + 5])) for i in range(30)]
+    messages = [head] * 4 + [encode_subscription(one) for one in alike]
+    slowly = read_slowly(messages, cooperative=True, names=names)
+    assert read(messages, cooperative=True, names=names) == slowly
+
+
 def test_blocks_that_alternate_are_recognised() -> None:
     long = tuple(f"topic-{i:05}" for i in range(9))
     messages = [member(i, topics=long if i % 2 else long[:8]) for i in range(10)]

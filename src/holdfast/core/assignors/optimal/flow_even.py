@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.core.assignors.optimal.flow_graph import Graph
+from holdfast.core.assignors.optimal.flow_graph import Graph, Rows
 from holdfast.core.assignors.optimal.flow_levels import Filling, free_units
-from holdfast.core.model.columns import I32, I64, within
+from holdfast.core.model.columns import I32, I64, stable_order, starts, within
 
 Sent = dict[int, dict[int, int]]
 """For each source with free partitions: hub to units."""
@@ -68,14 +68,13 @@ def keep_all(graph: Graph, dealing_order: I32) -> Even | None:
     above = np.bincount(hub, weights=own - low, minlength=n_hubs).astype(np.int64)
     filling = Filling(above.tolist(), graph.size.tolist())
     free = free_units(graph)
-    readers_of = {source: graph.hubs_of_one(source) for source, _ in free}
     sent: Sent = {}
     for source, units in free:
         sent[source] = {}
-        filling.place(units, readers_of[source], sent[source])
+        filling.place(units, graph.hubs_of[source], sent[source])
     spare = np.array(filling.load) - np.bincount(hub, weights=base - low, minlength=n_hubs)
     extra = spare.astype(np.int64).tolist()
-    if not _feed_all(extra, readers_of, sent):
+    if not _feed_all(graph, extra, sent):
         return None
     at_low = np.flatnonzero(base == low)
     room, more = np.bincount(hub[at_low], minlength=n_hubs), np.array(extra, np.int64)
@@ -90,15 +89,12 @@ def keep_all(graph: Graph, dealing_order: I32) -> Even | None:
     return Even(level=low + 1, sent=np.array(rows, np.int64).reshape(-1, 3), taken=of_member)
 
 
-def _feed_all(load: list[int], readers_of: dict[int, list[int]], sent: Sent) -> bool:
+def _feed_all(graph: Graph, load: list[int], sent: Sent) -> bool:
     """Hand free partitions on until no load is negative; False if that cannot be."""
     needy = [hub for hub, units in enumerate(load) if units < 0]
     if not needy:
         return True
-    sources_of: dict[int, list[int]] = {}
-    for source, hubs in readers_of.items():
-        for hub in hubs:
-            sources_of.setdefault(hub, []).append(source)
+    sources_of = _sent_to(graph, sent)
     for hub in needy:
         while load[hub] < 0:
             chain = _chain(hub, load, sources_of, sent)
@@ -115,16 +111,24 @@ def _feed_all(load: list[int], readers_of: dict[int, list[int]], sent: Sent) -> 
     return True
 
 
-def _chain(
-    seed: int, load: list[int], sources_of: dict[int, list[int]], sent: Sent
-) -> list[tuple[int, int, int]]:
+def _sent_to(graph: Graph, sent: Sent) -> Rows:
+    """Sources with free partitions that each hub may read, in the order of ``sent``."""
+    sources, n_hubs = np.fromiter(sent, np.int64, len(sent)), len(graph.members_of)
+    degree = np.diff(graph.arc_start)[sources]
+    hub = graph.arc_hub[np.repeat(graph.arc_start[sources], degree) + within(degree)]
+    by_hub = stable_order(hub, n_hubs)
+    start = starts(np.bincount(hub, minlength=n_hubs))
+    return Rows(start, np.repeat(sources, degree)[by_hub])
+
+
+def _chain(seed: int, load: list[int], sources_of: Rows, sent: Sent) -> list[tuple[int, int, int]]:
     """Shortest chain of (source, giver, taker) that feeds ``seed``; empty if there is none."""
     came: dict[int, tuple[int, int]] = {seed: (-1, -1)}
     met: set[int] = set()
     queue = deque((seed,))
     while queue:
         taker = queue.popleft()
-        for source in sources_of.get(taker, ()):
+        for source in sources_of[taker]:
             if source in met:
                 continue
             met.add(source)

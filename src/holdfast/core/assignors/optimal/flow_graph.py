@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from holdfast.core.assignors.claims import Claims
 from holdfast.core.model.columns import I32, I64, NO_OWNER, row_of, stable_order, starts, within
@@ -31,6 +31,20 @@ _WORD = 62
 
 NO_SOURCE = -1
 """Source of a topic-partition without a subscriber."""
+
+
+class Rows(dict[int, list[int]]):
+    """The rows of a CSR pair, each a list made when it is first asked for: few of many are."""
+
+    def __init__(self, start: I64, values: npt.NDArray[np.integer]):
+        super().__init__()
+        self.start, self.flat = start, values
+
+    def __missing__(self, row: int) -> list[int]:
+        """Make the list of one row, and keep it."""
+        made: list[int] = self.flat[self.start[row] : self.start[row + 1]].tolist()
+        self[row] = made
+        return made
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,17 +95,17 @@ class Graph:
         return found.astype(np.int32)
 
     @cached_property
-    def hubs_of(self) -> list[list[int]]:
+    def hubs_of(self) -> Rows:
         """Hubs that may read each source, ascending."""
-        return rows(self.arc_start, self.arc_hub)
+        return Rows(self.arc_start, self.arc_hub)
 
     @cached_property
-    def sources_of(self) -> list[list[int]]:
+    def sources_of(self) -> Rows:
         """Sources that each hub may read, ascending."""
         n_hubs = len(self.members_of)
         by_hub = stable_order(self.arc_hub, n_hubs)
         start = starts(np.bincount(self.arc_hub, minlength=n_hubs))
-        return rows(start, row_of(self.arc_start)[by_hub])
+        return Rows(start, row_of(self.arc_start)[by_hub])
 
     @cached_property
     def claim_rows(self) -> tuple[I64, I64, I64]:
@@ -114,11 +128,6 @@ class Graph:
         for source, member, count in triples:
             result[source][member] = count
         return result
-
-    def hubs_of_one(self, source: int) -> list[int]:
-        """Hubs that may read one source, ascending."""
-        row: list[int] = self.arc_hub[self.arc_start[source] : self.arc_start[source + 1]].tolist()
-        return row
 
 
 def build(claims: Claims) -> Graph:
@@ -151,12 +160,6 @@ def build(claims: Claims) -> Graph:
         owner=claims.owner,
         cross=_crossings(arc_start, arc_hub, source_racks, hub_rack),
     )
-
-
-def rows(start: I64, values: I32) -> list[list[int]]:
-    """The rows of a CSR pair as lists."""
-    bounds, flat = start.tolist(), values.tolist()
-    return [flat[a:b] for a, b in pairwise(bounds)]
 
 
 def _hubs(group: Group) -> tuple[I32, list[int], list[int]]:
@@ -247,9 +250,12 @@ def _crossings(
 ) -> list[frozenset[int]]:
     if all(known is None for known in racks):
         return [frozenset()] * len(racks)
+    hubs_of = Rows(arc_start, arc_hub)
     return [
         frozenset()
         if known is None
-        else frozenset(h for h in hubs if hub_rack[h] != NO_RACK and hub_rack[h] not in known)
-        for hubs, known in zip(rows(arc_start, arc_hub), racks, strict=True)
+        else frozenset(
+            h for h in hubs_of[source] if hub_rack[h] != NO_RACK and hub_rack[h] not in known
+        )
+        for source, known in enumerate(racks)
     ]

@@ -33,7 +33,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from holdfast.core.assignors.optimal.flow_graph import Graph, rows
+from holdfast.core.assignors.optimal.flow_graph import Graph, Rows
 from holdfast.core.assignors.optimal.flow_levels import Held, Levels
 from holdfast.core.model.columns import I64
 
@@ -150,7 +150,8 @@ class _Flow:
         self.surplus = {m: load - level for m, (load, level) in enumerate(both) if load > level}
         self.load = [min(load, level) for load, level in both]
         part_of_node = self._parts()
-        self.part_of_source = [part_of_node[out[0]] for out in self.out]
+        heads = self.out.flat[self.out.start[:-1]]  # the first of each source
+        self.part_of_source = [part_of_node[node] for node in heads.tolist()]
         self.part_of = [part_of_node[node] if node >= 0 else -1 for node in self.node_of]
         n_parts = max(part_of_node.values(), default=-1) + 1
         self.part_members: list[list[int]] = [[] for _ in range(n_parts)]
@@ -165,18 +166,19 @@ class _Flow:
     def _parts(self) -> dict[int, int]:
         """Part of each hub node: nodes that share sources at equal levels."""
         out, source_level, part = self.out, self.source_level, dict[int, int]()
-        sources_of = dict(zip(self.node_of_hub, self.graph.sources_of, strict=True))
-        met = [False] * len(out)
+        sources_of = self.graph.sources_of
+        hub_of_node = {node: hub for hub, node in enumerate(self.node_of_hub)}
+        met = [False] * self.graph.n_sources
         n_parts = 0
-        for seed in sources_of:
+        for seed in hub_of_node:
             if seed in part:
                 continue
             part[seed] = n_parts
             stack = [seed]
-            while stack and len(part) < len(sources_of):
+            while stack and len(part) < len(hub_of_node):
                 node = stack.pop()
                 level = self.node_level[node]
-                for source in sources_of[node]:
+                for source in sources_of[hub_of_node[node]]:
                     if not met[source] and level == source_level[source]:
                         met[source] = True
                         for other in out[source]:
@@ -465,13 +467,13 @@ class _Flow:
         )
 
 
-def _equal_arcs(graph: Graph, levels: Levels, node_of_hub: list[int]) -> list[list[int]]:
+def _equal_arcs(graph: Graph, levels: Levels, node_of_hub: list[int]) -> Rows:
     """Hub nodes of the same level as each source that may read it."""
     degree = np.diff(graph.arc_start)
     level = np.array(levels.hub, np.int64)[graph.arc_hub]
     equal = level == np.repeat(np.array(levels.source, np.int64), degree)
     start = np.append(0, np.cumsum(equal))[graph.arc_start]
-    return rows(start, np.array(node_of_hub, np.int64)[graph.arc_hub[equal]])
+    return Rows(start, np.array(node_of_hub, np.int64)[graph.arc_hub[equal]])
 
 
 def _add(

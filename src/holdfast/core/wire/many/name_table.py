@@ -3,7 +3,8 @@
 **Rules.** A name matches only if length and every byte agree; hashing only says where to look.
 
 **Strategy.** Names are read as little-endian 8-byte words straight from the buffer, the last one
-masked, so that a name of 11 bytes costs two reads. A word mix picks a slot in a table eight times
+masked, so that a name of 11 bytes costs two reads. Names of one length that follow each other are
+read without a position for each. A word mix picks a slot in a table eight times
 as large as the names; the few names that lose their slot go to a next table with another mix.
 """
 
@@ -80,12 +81,35 @@ class NameTable:
         words = words_at(buffer)
         for first in range(0, len(position) if self.encoded else 0, CHUNK):
             part = slice(first, first + CHUNK)
-            result[part] = self._find(words, position[part], length[part])
+            rows = self._read(words, position[part], length[part])
+            result[part] = self._find(rows, length[part])
         return result
 
-    def _find(self, words: U64, position: I64, length: I32) -> I32:
-        rows, left = self._read(words, position, length), np.arange(len(position))
-        found = np.empty(len(position), np.int32)
+    def find_alike(self, buffer: U8, n_names: int, length: int) -> I32:
+        """Topic of each name, or UNKNOWN, where a buffer has nothing but names of one length.
+
+        Parameters
+        ----------
+        buffer : uint8[n_bytes]
+            The names, an int16 before each, and ``n_pad`` bytes that belong to no name.
+        length : int
+            Bytes of each name.
+        """
+        result = np.full(n_names, UNKNOWN, np.int32)
+        stride = length + 2
+        for first in range(0, n_names if self.encoded else 0, CHUNK):
+            part = result[first : first + CHUNK]
+            rows = []
+            for at in range(0, 8 * self.n_words, 8):
+                place = first * stride + 2 + at
+                words: U64 = np.ndarray((len(part),), "<u8", buffer.data, place, (stride,))
+                rows.append(words & _MASKS[min(max(length - at, 0), 8)])
+            part[:] = self._find(rows, np.full(len(part), length, np.int32))
+        return result
+
+    def _find(self, rows: list[U64], length: I32) -> I32:
+        left = np.arange(len(length))
+        found = np.empty(len(length), np.int32)
         for level, (slots, shift) in enumerate(self.tables):
             topic = slots[_mix(rows, level, shift)]
             same = (topic >= 0) & (self.length[topic] == length)

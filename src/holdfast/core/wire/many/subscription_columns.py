@@ -92,6 +92,7 @@ class _Tails:
     generation: I32
     rack_at: I64
     rack_length: I32
+    readable: Mask  # members whose topics were read
     odd: Mask  # members to be read the slow way
 
 
@@ -135,13 +136,16 @@ def _read_tails(
         generation=np.maximum(generation, -1).astype(np.int32),
         rack_at=behind + 6,
         rack_length=rack_length,
+        readable=readable,
         odd=readable & ~good,
     )
 
 
 def _versions(messages: Sequence[bytes]) -> npt.NDArray[np.int64]:
     """Version of each message, 3 for every higher one; -1 where there is none."""
-    heads = b"".join([data[:2] if len(data) >= 2 else b"\xff\xff" for data in messages])
+    heads = b"".join([data[:2] for data in messages])
+    if len(heads) < 2 * len(messages):  # some messages are shorter than that
+        heads = b"".join([data[:2] if len(data) >= 2 else b"\xff\xff" for data in messages])
     return np.minimum(np.frombuffer(heads, ">i2").astype(np.int64), 3)
 
 
@@ -154,7 +158,7 @@ def _merge(
     run_member = np.repeat(np.arange(n_members, dtype=np.int32), np.diff(arrays.start))
     racks = _racks(tails)
     _check_names(tails, run_member, np.flatnonzero(topic < 0))
-    fine = ~tails.odd & (np.array(blocks.row, np.int64) >= 0)
+    fine = ~tails.odd & tails.readable
     counts = np.where(np.repeat(fine, np.diff(arrays.start)), arrays.count, 0)
     run = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     numbers_at = arrays.name_at + arrays.name_length + 4

@@ -5,7 +5,8 @@
 not in the table of known topics are checked and left out.
 
 **Strategy.** A block that was read before is recognised by comparing bytes. If members have
-different blocks, the blocks are read in lock step (:mod:`~holdfast.core.wire.many.name_arrays`).
+different blocks, the blocks are read together: as one table if all names are alike in length, else
+in lock step (:mod:`~holdfast.core.wire.many.name_arrays`).
 
 References: KIP-429: ``ConsumerProtocolSubscription``, ``Topics``.
 """
@@ -17,7 +18,7 @@ from struct import Struct, error
 
 import numpy as np
 
-from holdfast.core.model.columns import I32, distinct, starts
+from holdfast.core.model.columns import I32, I64, distinct, starts
 from holdfast.core.model.reported import Subscriptions
 from holdfast.core.wire.many.name_arrays import join, walk
 from holdfast.core.wire.many.name_table import NameTable
@@ -30,6 +31,10 @@ SLOW = 2
 """Blocks read one by one before the rest is read in lock step."""
 WORTH = 16
 """For every so many members with a known block, one more new block is read one by one."""
+
+Found = tuple[I64, I32, list[bool], list[int]]
+"""Blocks of many messages: CSR starts of their names, the topic of each name, whether each block is
+readable, and where it ends."""
 
 _INT32 = Struct(">i").unpack_from
 _INT16 = Struct(">h").unpack_from
@@ -113,26 +118,50 @@ class TopicBlocks:
         return end, self.add(np.array(sorted(found), np.int32).tobytes())
 
     def _read_late(self, messages: list[bytes], late: list[int], ends: list[int]) -> None:
-        """Read many different blocks in lock step."""
-        buffer, first, last = join(messages, [0] * len(messages), self.table.n_pad)
-        names = walk(buffer, first + 2, last, np.ones(len(first), np.bool_), partitions=False)
-        topic = self.table.find(buffer, names.name_at, names.name_length)
-        member = np.repeat(np.arange(len(late), dtype=np.int64) << 32, np.diff(names.start))
+        """Read many different blocks together."""
+        start, topic, readable, end = self._alike(messages) or self._in_lock_step(messages)
+        member = np.repeat(np.arange(len(late), dtype=np.int64) << 32, np.diff(start))
         ours = topic >= 0
         key = member | topic if ours.all() else (member | topic)[ours]
         if not (key[1:] > key[:-1]).all():  # names mostly stand in their order
             key = distinct(key)
         bounds = (4 * np.searchsorted(key, np.arange(len(late) + 1) << 32)).tolist()
         rows = (key & 0x7FFFFFFF).astype(np.int32).tobytes()
-        readable, end = names.good.tolist(), (names.end - first).tolist()
         unknown = np.flatnonzero(~ours)
-        odd = set((np.searchsorted(names.start, unknown, side="right") - 1).tolist())
+        odd = set((np.searchsorted(start, unknown, side="right") - 1).tolist())
         for i, place in enumerate(late):
             if i in odd or not readable[i]:  # check the names that are not ours, too
                 ends[place], self.row[place] = self._read_one(messages[i])
             else:
                 ends[place] = end[i]
                 self.row[place] = self.add(rows[bounds[i] : bounds[i + 1]])
+
+    def _alike(self, messages: list[bytes]) -> Found | None:
+        """Read blocks in which every name is as long as the very first; None if others are."""
+        try:
+            (length,) = _INT16(messages[0], 6)
+            counts = [_INT32(data, 2)[0] for data in messages]
+        except error:
+            return None
+        if length < 1 or min(counts) < 0:
+            return None
+        ends = [6 + (length + 2) * count for count in counts]
+        names = [data[6:end] for data, end in zip(messages, ends, strict=True)]
+        buffer = np.frombuffer(b"".join((*names, bytes(self.table.n_pad))), np.uint8)
+        start = starts(np.array(counts, np.int64))
+        n_names = int(start[-1])
+        if len(buffer) != n_names * (length + 2) + self.table.n_pad:  # a message is too short
+            return None
+        if (np.ndarray((n_names,), ">i2", buffer.data, 0, (length + 2,)) != length).any():
+            return None
+        return start, self.table.find_alike(buffer, n_names, length), [True] * len(ends), ends
+
+    def _in_lock_step(self, messages: list[bytes]) -> Found:
+        """Read blocks of any names."""
+        buffer, first, last = join(messages, [0] * len(messages), self.table.n_pad)
+        names = walk(buffer, first + 2, last, np.ones(len(first), np.bool_), partitions=False)
+        topic = self.table.find(buffer, names.name_at, names.name_length)
+        return names.start, topic, names.good.tolist(), (names.end - first).tolist()
 
     def subscriptions(self, row: I32) -> Subscriptions:
         """The members' subscriptions, from the row of each member, numbered in the order met."""
