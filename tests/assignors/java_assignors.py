@@ -21,7 +21,7 @@ VECTORS = Path(__file__).with_suffix(".json")
 NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 Snapshot = dict[str, Any]
-Rows = dict[str, dict[str, list[int]]]
+LazyRows = dict[str, dict[str, list[int]]]
 
 
 def random_group(seed: int) -> Snapshot:
@@ -100,10 +100,10 @@ def line_of(name: str, group: Snapshot) -> str:
     return "\t".join((name, ";".join(topics), ";".join(members)))
 
 
-def rows_of(line: str) -> Rows:
+def rows_of(line: str) -> LazyRows:
     """What ``AssignorOracle.java`` answered, sorted."""
     assert not line.startswith("!"), line
-    result: Rows = {}
+    result: LazyRows = {}
     for row in line.split(";"):
         member, _, cells = row.partition("=")
         own = result.setdefault(member, {})
@@ -117,7 +117,7 @@ def rows_of(line: str) -> Rows:
 
 def ask_java(
     cases: Iterable[tuple[str, Snapshot]], classpath: str, java: str = "java"
-) -> list[Rows]:
+) -> list[LazyRows]:
     """Let Kafka assign every group (the oracle is compiled as it starts, which needs a JDK)."""
     lines = "\n".join(line_of(name, group) for name, group in cases)
     command = [java, "-Xmx256m", "-cp", classpath, str(SOURCE)]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.core.assignors.optimal.flow_graph import Graph, Rows
+from holdfast.core.assignors.optimal.flow_graph import Graph, LazyRows
 from holdfast.core.assignors.optimal.flow_levels import Filling, free_units
 from holdfast.core.model.columns import I32, I64, stable_order, starts, within
 
@@ -111,17 +111,19 @@ def _feed_all(graph: Graph, load: list[int], sent: Sent) -> bool:
     return True
 
 
-def _sent_to(graph: Graph, sent: Sent) -> Rows:
+def _sent_to(graph: Graph, sent: Sent) -> LazyRows:
     """Sources with free partitions that each hub may read, in the order of ``sent``."""
     sources, n_hubs = np.fromiter(sent, np.int64, len(sent)), len(graph.members_of)
     degree = np.diff(graph.arc_start)[sources]
     hub = graph.arc_hub[np.repeat(graph.arc_start[sources], degree) + within(degree)]
     by_hub = stable_order(hub, n_hubs)
     start = starts(np.bincount(hub, minlength=n_hubs))
-    return Rows(start, np.repeat(sources, degree)[by_hub])
+    return LazyRows(start, np.repeat(sources, degree)[by_hub])
 
 
-def _chain(seed: int, load: list[int], sources_of: Rows, sent: Sent) -> list[tuple[int, int, int]]:
+def _chain(
+    seed: int, load: list[int], sources_of: LazyRows, sent: Sent
+) -> list[tuple[int, int, int]]:
     """Shortest chain of (source, giver, taker) that feeds ``seed``; empty if there is none."""
     came: dict[int, tuple[int, int]] = {seed: (-1, -1)}
     met: set[int] = set()

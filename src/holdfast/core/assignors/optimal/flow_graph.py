@@ -33,7 +33,7 @@ NO_SOURCE = -1
 """Source of a topic-partition without a subscriber."""
 
 
-class Rows(dict[int, list[int]]):
+class LazyRows(dict[int, list[int]]):
     """The rows of a CSR pair, each a list made when it is first asked for: few of many are."""
 
     def __init__(self, start: I64, values: npt.NDArray[np.integer]):
@@ -95,17 +95,17 @@ class Graph:
         return found.astype(np.int32)
 
     @cached_property
-    def hubs_of(self) -> Rows:
+    def hubs_of(self) -> LazyRows:
         """Hubs that may read each source, ascending."""
-        return Rows(self.arc_start, self.arc_hub)
+        return LazyRows(self.arc_start, self.arc_hub)
 
     @cached_property
-    def sources_of(self) -> Rows:
+    def sources_of(self) -> LazyRows:
         """Sources that each hub may read, ascending."""
         n_hubs = len(self.members_of)
         by_hub = stable_order(self.arc_hub, n_hubs)
         start = starts(np.bincount(self.arc_hub, minlength=n_hubs))
-        return Rows(start, row_of(self.arc_start)[by_hub])
+        return LazyRows(start, row_of(self.arc_start)[by_hub])
 
     @cached_property
     def claim_rows(self) -> tuple[I64, I64, I64]:
@@ -250,7 +250,7 @@ def _crossings(
 ) -> list[frozenset[int]]:
     if all(known is None for known in racks):
         return [frozenset()] * len(racks)
-    hubs_of = Rows(arc_start, arc_hub)
+    hubs_of = LazyRows(arc_start, arc_hub)
     return [
         frozenset()
         if known is None
