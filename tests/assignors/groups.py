@@ -9,7 +9,7 @@ from holdfast.core.assignors.registry import Named, assign
 from holdfast.core.assignors.result import Result
 from holdfast.core.model.group import Group
 
-LazyRows = dict[str, dict[str, list[int]]]
+Rows = dict[str, dict[str, list[int]]]
 
 
 def snapshot(
@@ -44,7 +44,7 @@ def run(group: Mapping[str, Any], name: Named, **options: Any) -> Result:
     return assign(Group.from_dict(group), name, **options)
 
 
-def settled(group: dict[str, Any], rows: LazyRows, **changes: Any) -> dict[str, Any]:
+def settled(group: dict[str, Any], rows: Rows, **changes: Any) -> dict[str, Any]:
     """The same group once its members own ``rows``."""
     members = [
         dict(
@@ -57,9 +57,9 @@ def settled(group: dict[str, Any], rows: LazyRows, **changes: Any) -> dict[str, 
     return {**group, "members": members, **changes}
 
 
-def tp(text: str) -> LazyRows:
+def tp(text: str) -> Rows:
     """``"C0: t0p0 t1p1; C1:"`` as rows."""
-    rows: LazyRows = {}
+    rows: Rows = {}
     for part in text.split(";"):
         member, _, cells = part.partition(":")
         own = rows.setdefault(member.strip(), {})

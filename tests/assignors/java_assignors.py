@@ -21,7 +21,7 @@ VECTORS = Path(__file__).with_suffix(".json")
 NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 Snapshot = dict[str, Any]
-LazyRows = dict[str, dict[str, list[int]]]
+Rows = dict[str, dict[str, list[int]]]
 
 
 def random_group(seed: int) -> Snapshot:
@@ -100,10 +100,10 @@ def line_of(name: str, group: Snapshot) -> str:
     return "\t".join((name, ";".join(topics), ";".join(members)))
 
 
-def rows_of(line: str) -> LazyRows:
+def rows_of(line: str) -> Rows:
     """What ``AssignorOracle.java`` answered, sorted."""
     assert not line.startswith("!"), line
-    result: LazyRows = {}
+    result: Rows = {}
     for row in line.split(";"):
         member, _, cells = row.partition("=")
         own = result.setdefault(member, {})
@@ -117,7 +117,7 @@ def rows_of(line: str) -> LazyRows:
 
 def ask_java(
     cases: Iterable[tuple[str, Snapshot]], classpath: str, java: str = "java"
-) -> list[LazyRows]:
+) -> list[Rows]:
     """Let Kafka assign every group (the oracle is compiled as it starts, which needs a JDK)."""
     lines = "\n".join(line_of(name, group) for name, group in cases)
     command = [java, "-Xmx256m", "-cp", classpath, str(SOURCE)]

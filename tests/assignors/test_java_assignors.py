@@ -14,14 +14,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from tests.assignors.java_assignors import VECTORS, LazyRows, Snapshot, ask_java, cases_of, rows_of
+from tests.assignors.java_assignors import VECTORS, Rows, Snapshot, ask_java, cases_of, rows_of
 
 from holdfast.core.assignors.registry import assign
 from holdfast.core.model import measure
 from holdfast.core.model.columns import I32, NO_OWNER
 from holdfast.core.model.group import Group
 
-Case = tuple[str, Snapshot, LazyRows]
+Case = tuple[str, Snapshot, Rows]
 
 
 def committed() -> Iterator[Case]:
@@ -41,7 +41,7 @@ def is_fresh(group: Snapshot) -> bool:
     return not any(member["owned"] for member in group["members"])
 
 
-def owner_of(group: Group, rows: LazyRows) -> I32:
+def owner_of(group: Group, rows: Rows) -> I32:
     column = np.full(group.topics.n_tps, NO_OWNER, np.int32)
     for member, own in rows.items():
         for topic, partitions in own.items():
@@ -64,7 +64,7 @@ def check(cases: Iterator[Case]) -> dict[str, int]:
     return seen
 
 
-def is_at_least_as_good(name: str, snapshot: Snapshot, rows: LazyRows) -> None:
+def is_at_least_as_good(name: str, snapshot: Snapshot, rows: Rows) -> None:
     """Balance, then (without racks) claims kept, wherever Java's rows are whole and valid.
 
     They are not whole in a cooperative round that withholds, and not valid where Java hands

@@ -24,7 +24,7 @@ class Subscribers:
     Parameters
     ----------
     start : int64[n_topics + 1]
-        LazyRows of ``member``.
+        Rows of ``member``.
     member : int32[n_subscriptions]
         Member indices, each row in the order asked for.
     """

@@ -9,7 +9,7 @@
 - ``FENCED`` and ``DEAD`` are the end: only callbacks still finish there.
 - A group enters no state that its table does not lead to.
 
-**Strategy.** LazyRows are data. ``docs/machines.md`` is generated from them, and a test compares it.
+**Strategy.** Rows are data. ``docs/machines.md`` is generated from them, and a test compares it.
 :meth:`Member.receive` enforces the member's table, ``go`` of
 :mod:`holdfast.core.machine.coordinator.group_data` the group's, which stands at the end.
 

@@ -138,7 +138,7 @@ class _BySet:
     topic : int32[n_topics]
         Topics of the subscriptions that have a row, sorted.
     topic_start, topic_set : int64[n_topics + 1], int32[...]
-        LazyRows that hold each of ``topic``.
+        Rows that hold each of ``topic``.
     """
 
     start: I64

@@ -35,7 +35,7 @@ class NameArrays:
     Parameters
     ----------
     start : int64[n_members + 1]
-        LazyRows of the columns below.
+        Rows of the columns below.
     name_at, name_length : int64[...], int32[...]
         First byte of each name, and its bytes.
     count : int32[...]

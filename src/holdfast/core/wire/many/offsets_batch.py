@@ -90,7 +90,7 @@ class Family:
     value_version : int or None
         First int16 of the values; None: tombstones.
     rows : int64[n]
-        LazyRows of the input, ascending.
+        Rows of the input, ascending.
     key, value : dict of name to Column
         Fields by Kafka's names, n rows each; ``value`` is empty for tombstones.
     n_unknown_tags : int64[n] or None
@@ -115,7 +115,7 @@ class BadRows:
     Parameters
     ----------
     rows : int64[n]
-        LazyRows of the input, ascending.
+        Rows of the input, ascending.
     reason : uint8[n]
         Index into :data:`holdfast.core.wire.one.reasons.REASONS`.
     position : int64[n]
