@@ -1,8 +1,9 @@
 """What the columns of a table can hold, beside their types.
 
 **Rules.** A time is in the years 1 to 9999, as Python and ISO 8601 have them. A partition is not
-negative. A name has at most as many bytes as a string of Kafka's protocol. A column that is not
-nullable has no null, and no list has one. Whoever reads a table takes this for granted.
+negative; where it is what a member of Connect owns, it may be -1, the connector itself. A name has
+at most as many bytes as a string of Kafka's protocol. A column that is not nullable has no null,
+and no list has one. Whoever reads a table takes this for granted.
 """
 
 from __future__ import annotations
@@ -23,11 +24,15 @@ FIRST_US: Final = -62_135_596_800_000_000
 LAST_US: Final = 253_402_300_799_999_999
 """Last microsecond of year 9999, UTC."""
 MOST_NAME_BYTES: Final = 32_767
+CONNECTOR: Final = -1
+"""What a member of Connect can own beside its tasks: the connector itself."""
 
 _NAMES: Final = frozenset(
     {"group", "topic", "member_id", "client_id", "client_host", "group_instance_id"}
 )
 _PARTITIONS: Final = frozenset({"partition", "partitions"})
+_OWNED: Final = frozenset({"assignments", "movements", "pauses", "anomalies"})
+"""Tables of what members own, where a task of Connect stands as a partition."""
 _LISTS: Final = frozenset({DType.INT32_LIST, DType.INT64_LIST, DType.STRING_LIST})
 
 
@@ -46,8 +51,9 @@ def refuse_values(rows: pa.Table, definition: Table, place: str) -> None:
     SourceError
         It names the column.
     """
+    least = CONNECTOR if definition.name in _OWNED else 0
     for column in definition.columns:
-        reason = next(_faults(column, rows[column.name]), None)
+        reason = next(_faults(column, rows[column.name], least), None)
         if reason:
             raise SourceError(f"{place}: column {column.name} of {definition.name} {reason}")
 
@@ -59,7 +65,7 @@ def holdable_times(times: Any) -> Mask:
     return found
 
 
-def _faults(column: Column, values: Any) -> Iterator[str]:
+def _faults(column: Column, values: Any, least: int) -> Iterator[str]:
     if values.null_count and not column.nullable:
         yield f"has no value in {values.null_count} rows"
     if column.dtype in _LISTS:
@@ -70,8 +76,8 @@ def _faults(column: Column, values: Any) -> Iterator[str]:
         low, high = _bounds(values.cast(pa.int64()))
         if low < FIRST_US or high > LAST_US:
             yield "has a time outside of the years 1 to 9999"
-    if column.name in _PARTITIONS and (least := _bounds(values)[0]) < 0:
-        yield f"has partition {least}, expected 0 or more"
+    if column.name in _PARTITIONS and (found := _bounds(values)[0]) < least:
+        yield f"has partition {found}, expected {least} or more"
     if column.name in _NAMES and (size := _bounds(pc.binary_length(values))[1]) > MOST_NAME_BYTES:
         yield f"has a name of {size} bytes, expected at most {MOST_NAME_BYTES}"
 
