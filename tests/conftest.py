@@ -1,6 +1,6 @@
 """What the whole run shares: one real broker, one Spark session, each started once.
 
-``make test`` and ``make test-all`` (``tools/run_tests.py``) run ``pytest -n 4 --dist loadgroup``:
+``make test`` and ``make test-all`` (``tools/run_tests.py``) run ``pytest -n 3 --dist loadgroup``:
 all tests that need one of them go to one worker each.
 """
 
@@ -58,13 +58,13 @@ if sys.version_info < (3, 11, 8):
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Send every test that needs Spark to one worker, and those of the broker to three others.
+    """Send every test that needs Spark to one worker, and those of the broker to two others.
 
     The broker's tests wait most of their time, and would be the longest way through a run if one
-    worker took them all. Each of the three has a broker of its own; the files of one stay together.
+    worker took them all. Each of the two has a broker of its own; the files of one stay together.
     """
     files = sorted({i.path for i in items if i.get_closest_marker("broker") is not None})
-    broker_of = {path: f"broker {at % 3}" for at, path in enumerate(files)}
+    broker_of = {path: f"broker {at % 2}" for at, path in enumerate(files)}
     for item in items:
         if item.get_closest_marker("spark") is not None:
             item.add_marker(pytest.mark.xdist_group("spark"))

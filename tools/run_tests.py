@@ -1,14 +1,13 @@
-"""Run `make test`, or with ``--all`` the rest of it, `make test-all`: four workers, three brokers.
+"""Run `make test`, or with ``--all`` the rest of it, `make test-all`: three workers, two brokers.
 
 **Rules**
 
 1. A test belongs to one suite of ``SUITES``: `test`, `test-all` or `slow` (`make soak`).
 2. `test-all` repeats nothing of `test`; CI runs the two one after the other.
 
-Three of the four workers wait for their broker most of the time, so two cores are busy and no
-worker is left to run alone in the end. Without a usable Java the `spark` and `broker` tests are
-left out with one line that says what to install; in CI that is an error. Other arguments go to
-pytest.
+Two of the three workers wait for their broker most of the time, so two cores are busy and no worker
+is left to run alone in the end. Without a usable Java the `spark` and `broker` tests are left out
+with one line that says what to install; in CI that is an error. Other arguments go to pytest.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SUITES = {"test": "not slow and not every", "test-all": "every and not slow", "s
 
 def main(arguments: list[str]) -> int:
     """Return pytest's exit code."""
-    command = [sys.executable, "-m", "pytest", "-n", "4", "--dist", "loadgroup", "-q"]
+    command = [sys.executable, "-m", "pytest", "-n", "3", "--dist", "loadgroup", "-q"]
     marks = SUITES["test-all" if "--all" in arguments else "test"]
     try:
         find_java()
