@@ -62,7 +62,12 @@ class Scene:
     def end(self) -> set[tuple[int, int]]:
         """Go on, read what is new, and close; return what was read twice."""
         first, second = self.first, self.second
+        n_polls = first.n_polls
         first.go_on()
+        # It hears of its loss in a poll; closed before that, `holdfast.Consumer` raises the loss.
+        until(
+            lambda: first.n_polls > n_polls or not first.is_alive(), f"{self.group}: it polls again"
+        )
         self.topic.produce(1)
         until(lambda: {(0, 10), (1, 10)} <= {*first.read, *second.read}, f"{self.group}: the rest")
         first.end()

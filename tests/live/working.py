@@ -41,6 +41,7 @@ class Program(threading.Thread):
         self.consumer = self.client.consumer
         self.client.subscribe([topic])
         self.n = 0  # read so many, and work then; 0 never
+        self.n_polls = 0
         self.read: list[Place] = []
         self.in_hand: list[Place] = []
         self.works, self.raised = threading.Event(), None
@@ -72,6 +73,7 @@ class Program(threading.Thread):
         try:
             while not self._ends.is_set():
                 found = self.take()
+                self.n_polls += 1
                 self.read += found
                 if self.n and len(self.read) >= self.n and not self.works.is_set():
                     self.in_hand = found
