@@ -58,7 +58,7 @@ def main(bootstrap, topic, group, name, journal, strategy) -> None:
             pass  # leading without it, the client joins again, and may throw that join away
         consumer.subscribe([topic], listener=Listener())
         while not stop.is_set():
-            for tp, records in consumer.poll(timeout_ms=1000).items():
+            for tp, records in consumer.poll(timeout_ms=100).items():
                 write("batch", [tp], records[0].offset, records[-1].offset)
         consumer.close()
         write("end")
