@@ -24,11 +24,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
-from holdfast.core.assignors.own import OwnAssignor, assignor, form_of
+from holdfast.core.assignors.own import OwnAssignor, assignor, form_of, required_of
 from holdfast.core.assignors.registry import ASSIGNORS, AssignorInfo, Named, canonical, find
 from holdfast.core.machine.leader.designs import Assignor
 from holdfast.core.machine.offers import Offered, lacks_group
@@ -89,8 +88,6 @@ def computing(given: str) -> Named:
     ConfigError
         As for :func:`resolve_target`.
     """
-    if ":" not in given:
-        return find(given).name
     found = _found(given)
     return found if isinstance(found, AssignorInfo) else resolve_target(found)
 
@@ -120,7 +117,7 @@ def _imported(name: str) -> object:
 def _checked(given: object, shown: str) -> AssignorInfo | Assignor:
     """The assignor itself, or what a function or a factory makes."""
     made = given
-    if inspect.isfunction(given) and _required(given):
+    if inspect.isfunction(given) and required_of(given):
         form_of(given, shown)
         return assignor(given.__name__, given)
     if callable(given) and (isinstance(given, type) or _missing(given)):
@@ -137,12 +134,6 @@ def _checked(given: object, shown: str) -> AssignorInfo | Assignor:
             "of a function by holdfast.assignor"
         )
     return cast(Assignor, made)
-
-
-def _required(function: Callable[..., object]) -> bool:
-    """Whether a function must be given something, as a factory must not."""
-    some = inspect.signature(function).parameters.values()
-    return any(p.default is p.empty and p.kind not in (2, 4) for p in some)
 
 
 def _missing(candidate: object) -> list[str]:

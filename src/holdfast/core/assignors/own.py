@@ -188,15 +188,20 @@ def form_of(function: object, name: str) -> Form:
         found = type(function).__name__
         raise ConfigError(f"assignor {name}: found {found}, expected a function of {expected}")
     try:
-        parameters = inspect.signature(function).parameters.values()
+        required = required_of(function)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"assignor {name}: {error}; expected a function of {expected}") from error
-    required = [p for p in parameters if p.default is p.empty and p.kind not in _VARIABLE]
     forms = {1: Form.NUMBERS, 3: Form.NAMES, 4: Form.LAGS}
     if len(required) not in forms or any(p.kind is p.KEYWORD_ONLY for p in required):
         found = ", ".join(p.name for p in required)
         raise ConfigError(f"assignor {name}: found a function of ({found}), expected {expected}")
     return forms[len(required)]
+
+
+def required_of(function: Callable[..., object]) -> list[inspect.Parameter]:
+    """The parameters that a caller must give; TypeError or ValueError where nothing tells them."""
+    parameters = inspect.signature(function).parameters.values()
+    return [p for p in parameters if p.default is p.empty and p.kind not in _VARIABLE]
 
 
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -276,9 +276,7 @@ class ServedFleet:
         read_ms = time.time_ns() // 1_000_000
         try:
             rows = self._ask()
-        except (
-            HoldfastError
-        ) as error:  # the keeper meets it too, and its trouble stands on the pages
+        except HoldfastError as error:  # the keeper meets it too, and the pages show its trouble
             self._tell(f"the groups are shown once they were read: {error}")
             return
         if not rows:
