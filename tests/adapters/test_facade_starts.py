@@ -52,7 +52,7 @@ class Group:
 
 
 def hands_of(consumer, group, *, reset=OFFSET_BEGINNING):
-    made = LibrdkafkaHands(consumer, lambda: None, reset=reset, stores=True)
+    made = LibrdkafkaHands(consumer, lambda: None, {}, reset=reset, stores=True)
     made.seat = group
     return made
 

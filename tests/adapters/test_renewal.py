@@ -34,32 +34,32 @@ def questions(world, ended, n, *, answers=True):
     for _ in range(n):
         world.wait(answers=answers)
         assert ended.is_due()
-        found.append(ended.found_none())
+        found.append(ended.found_none(world.answered_at))
         assert not ended.is_due()
     return found
 
 
 def test_four_questions_in_vain_while_the_coordinator_answers(world):
-    ended = Silence(lambda: world.answered_at)
+    ended = Silence()
     assert not ended.is_due()
     assert questions(world, ended, 4) == [False, False, False, True]
 
 
 def test_nobody_is_deaf_while_the_coordinator_is_silent(world):
-    ended = Silence(lambda: world.answered_at)
+    ended = Silence()
     assert questions(world, ended, 50, answers=False) == [False] * 50
     # The broker is back: librdkafka has some seconds to find it.
     assert questions(world, ended, 3) == [False] * 3
 
 
 def test_what_comes_ends_the_silence(world):
-    ended = Silence(lambda: world.answered_at)
+    ended = Silence()
     assert not any(questions(world, ended, 3))
     ended.end()
     assert questions(world, ended, 4) == [False, False, False, True]
 
 
 def test_where_it_does_not_help_it_is_done_less_and_less_often(world):
-    ended = Silence(lambda: world.answered_at)
+    ended = Silence()
     found = questions(world, ended, 4 + 8 + 16 + 32 + 64 + 64)
     assert [n for n, deaf in enumerate(found, 1) if deaf] == [4, 12, 28, 60, 124, 188]

@@ -90,7 +90,7 @@ def test_a_renewal_keeps_a_seek_that_has_moved_nothing_yet(broker, topic):
     consumer.subscribe([topic.name])
     read(consumer, 20)
     consumer.seek(TopicPartition(topic.name, 0, 7))
-    renewal = consumer._holdfast.renewal
+    renewal = consumer._holdfast.hands.renewal
     renewal.renew(consumer, ())
     assert read(consumer, 3) == numbers(0, 7, 10)
     renewal.renew(consumer, ())  # it has moved since, and is not at 7

@@ -47,9 +47,8 @@ from holdfast.members.member.end_signals import EndSignals
 from holdfast.members.member.errands import to_the_end
 from holdfast.members.member.metadata_watch import Matches
 from holdfast.members.member.metrics import MemberMetrics
-from holdfast.members.member.offsets import Offsets
 from holdfast.members.member.readiness import clear_ready_file
-from holdfast.members.seat.commits import CommitAsker, loss_of
+from holdfast.members.seat.commits import loss_of
 from holdfast.members.seat.hands import Wishes
 from holdfast.members.seat.in_hand import NOTHING, InHand
 from holdfast.members.seat.in_poll import InPoll
@@ -383,12 +382,6 @@ class Consumer(ConsumerQuestions):
                 finally:
                     self._in_loop = False
 
-    def _to_commit(self, seat: InPoll) -> Offsets:
-        """What is handed out; not a list that the application has not seen."""
-        if not self._is_seen:
-            seat.unprocessed = self._hands.firsts(self._in_hand.last or ())
-        return seat.to_commit()
-
     def _note_error(self, error: BaseException | None) -> None:
         """Keep what a callback raised until this call, or the next one, raises it."""
         if isinstance(error, Exception):
@@ -426,12 +419,11 @@ class Consumer(ConsumerQuestions):
             would not notice.
         """
         seat = self._running()
-        if offsets is None:
-            wanted, asked = self._to_commit(seat), CommitAsker.ALL
-        else:
+        if offsets is not None:
             check_offsets(offsets)
-            seat.note()  # what was lost meanwhile is heard of by this call
-            wanted, asked = as_offsets(offsets), CommitAsker.NAMED
+        elif not self._is_seen:  # a list that the application has not seen is not handed out
+            seat.unprocessed = self._hands.firsts(self._in_hand.last or ())
+        wanted, asked = seat.wanted(None if offsets is None else as_offsets(offsets))
         seat.commits.begin(wanted, asked, timeout_s=self._settings.call_timeout_s).result()
 
     @_inside

@@ -36,7 +36,6 @@ from holdfast.members.drop_in.confluent.hands import (
     Places,
     StartPlace,
 )
-from holdfast.members.drop_in.confluent.renewal import DEAF, Renewal, Silence, has_gate
 from holdfast.members.member.member_log import NAME
 from holdfast.members.member.offsets import Offsets, OffsetToCommit
 from holdfast.members.parked import Parked
@@ -74,10 +73,8 @@ class ConsumerHands(LibrdkafkaHands):
     def __init__(self, settings: Settings, owner: weakref.ref[HasListener]):
         config = {**render.librdkafka_fetch(settings), "logger": _library_log}
         self.client: Any = _FetchingConsumer(config)
-        super().__init__(self.client, owner, reset=None, stores=True)
+        super().__init__(self.client, owner, config, reset=None, stores=True)
         self._reset_to: str = settings["auto.offset.reset"]
-        self._renewal = Renewal(config)
-        self._silence = Silence(self._answered_at)
         self._asker = ThreadPoolExecutor(1, thread_name_prefix="holdfast-places")
         self._reached: dict[Resource, int] = {}  # after what was handed out; where it began
         self._sought: dict[Resource, int] = {}  # before it began
@@ -114,9 +111,9 @@ class ConsumerHands(LibrdkafkaHands):
         if any(map(Message.error, messages)):
             messages = [message for message in messages if not _failed(message)]
         if not messages:
-            self._listen()
+            self.renewal.listen(self)
             return messages
-        self._silence.end()
+        self.renewal.silence.end()
         if self._hidden or self._parked.partitions or self._parked.records:
             messages = self._parked.sort_out(messages, self._hidden)
         elsewhere = self._hidden | self._parked.partitions | self._parked.records.keys()
@@ -128,8 +125,8 @@ class ConsumerHands(LibrdkafkaHands):
 
     def _go_back(self) -> None:
         """Fetch again from where the application is."""
-        self._parked.records.clear()
-        places = [TopicPartition(*tp, at) for tp, at in sorted(self._reached.items())]
+        reached = self.forget_fetched()
+        places = [TopicPartition(*tp, at) for tp, at in sorted(reached.items())]
         _Original.incremental_unassign(self.client, places)
         _Original.incremental_assign(self.client, places)
         self._pause_in_client(self._reached)
@@ -138,21 +135,11 @@ class ConsumerHands(LibrdkafkaHands):
         paused = sorted(self.paused.intersection(partitions))
         _Original.pause(self.client, [TopicPartition(*tp) for tp in paused])
 
-    def _answered_at(self) -> float:
-        host = self.seat.membership.host
-        return 0.0 if host is None else host.answered_at
-
-    def _listen(self) -> None:
-        """Make librdkafka anew if it is deaf, and raise: everything has to be begun again."""
-        if not self._renewal.is_deaf(self.client, self._silence):
-            return
-        if not has_gate:
-            _log.warning("%s: this process reads nothing until it is restarted", DEAF)
-            return
-        _log.warning("%s: it is made anew", DEAF)
-        self.is_new()
+    def forget_fetched(self) -> dict[Resource, int]:
+        """Everything begins where the application is."""
+        super().forget_fetched()
         self._parked.records.clear()
-        self._renewal.renew(self.client, self.paused, self._reached)
+        return self._reached
 
     # See holdfast.members.seat.hands.Hands
 
@@ -274,7 +261,7 @@ class ConsumerHands(LibrdkafkaHands):
         self._parked.records.pop(tp, None)
         self._reached[tp] = offset
         part = TopicPartition(*tp, offset)
-        self._renewal.seek(self.client, part)
+        self.renewal.seek(self.client, part)
         _Original.seek(self.client, part)
         self.seat.progress.seek(tp, offset)
 

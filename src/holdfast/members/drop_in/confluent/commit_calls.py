@@ -25,7 +25,6 @@ from holdfast.members.drop_in.confluent.hands import LibrdkafkaHands, listed, of
 from holdfast.members.drop_in.confluent.settings import Routed
 from holdfast.members.member.errands import Errand, Once
 from holdfast.members.member.offsets import Offsets
-from holdfast.members.seat.commits import CommitAsker
 from holdfast.members.seat.in_poll import InPoll
 
 _Original: Any = confluent_kafka.Consumer
@@ -63,9 +62,7 @@ class CommitCalls:
 
     def commit(self, seat: InPoll, offsets: list[Any] | None, *, waits: bool) -> list[Any] | None:
         """``Consumer.commit`` of these offsets, or of what is stored."""
-        seat.note()
-        wanted = seat.to_commit() if offsets is None else offsets_of(offsets)
-        asked = CommitAsker.ALL if offsets is None else CommitAsker.NAMED
+        wanted, asked = seat.wanted(None if offsets is None else offsets_of(offsets))
         if offsets is None:  # the original tells of the others that there is nothing to commit
             answer = listed(wanted)
             answer += [TopicPartition(*tp) for tp in self._hands.assigned_now() - wanted.keys()]

@@ -217,7 +217,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
                 partitions = calls.hands.starts.without(partitions)
         _Original.incremental_unassign(self, partitions)
         if calls is not None:
-            calls.renewal.forget([(p.topic, p.partition) for p in partitions])
+            calls.hands.renewal.forget([(p.topic, p.partition) for p in partitions])
 
     def pause(self, partitions: Any) -> None:
         """Hand out nothing of these; see the original."""

@@ -34,7 +34,7 @@ from holdfast.members.drop_in.confluent import errors
 from holdfast.members.drop_in.confluent.commit_calls import CommitCalls
 from holdfast.members.drop_in.confluent.errors import Problems, check_kind, late
 from holdfast.members.drop_in.confluent.hands import SLICE_S, LibrdkafkaHands, listed
-from holdfast.members.drop_in.confluent.renewal import CALLER, DEAF, Renewal, Silence, has_gate
+from holdfast.members.drop_in.confluent.renewal import CALLER
 from holdfast.members.drop_in.confluent.settings import Routed
 from holdfast.members.member.offsets import Offsets
 from holdfast.members.seat.hands import Wishes
@@ -160,11 +160,12 @@ class GroupCalls:
         self.in_hand = InHand()
         self.callbacks: tuple[Any, Any, Any] = (None, None, None)
         self.hands = LibrdkafkaHands(
-            consumer, weakref.ref(self), reset=routed.reset, stores=routed.stores
+            consumer,
+            weakref.ref(self),
+            routed.plane,
+            reset=routed.reset,
+            stores=routed.stores,
         )
-        self.renewal = Renewal(routed.plane)
-        self.hands.dropped = self.renewal.forget
-        self._silence = Silence(self._answered_at)
         self.commits = CommitCalls(consumer, self.hands, routed, on_commit)
         self.seat: InPoll | None = None
         self._problems = Problems()
@@ -234,7 +235,7 @@ class GroupCalls:
 
     def log_in_as(self, username: str, password: str) -> None:
         """Log in with these from the next connection of a member on."""
-        self.renewal.log_in_as(username, password)
+        self.hands.renewal.log_in_as(username, password)
         self.settings = self.settings.with_login(username, password)
         if self.seat is not None:
             self.seat.membership.log_in_as(username, password)
@@ -334,29 +335,11 @@ class GroupCalls:
         if raised is not None:
             raise raised
         self.hands.starts.look_again(self._consumer)
-        self._listen(seat)
+        self.hands.renewal.listen(self.hands)
         self._served_at = time.monotonic()
         sent = seat.commit_by_clock()
         if sent is not None:
             self.commits.answer_later(seat, sent[1], listed(sent[0]))
-
-    def _answered_at(self) -> float:
-        host = self.seat.membership.host if self.seat is not None else None
-        return 0.0 if host is None else host.answered_at
-
-    def _listen(self, seat: InPoll) -> None:
-        """Make librdkafka anew if it is deaf."""
-        if not self.renewal.is_deaf(self._consumer, self._silence):
-            return
-        parts = seat.membership.parts
-        assert parts is not None
-        if not has_gate:
-            parts.log.warning("%s: this process reads nothing until it is restarted", DEAF)
-            return
-        parts.log.warning("%s: it is made anew", DEAF)
-        seat.note()
-        self.hands.is_new()
-        self.renewal.renew(self._consumer, self.hands.paused)
 
     # The assignment
 
@@ -395,7 +378,7 @@ class GroupCalls:
         check_kind(self.seat, name, is_step=False)
         self.commit_stored_alone()
         self.hands.starts.forget(list(self.hands.starts.waiting))
-        self.renewal.forget()
+        self.hands.renewal.forget()
 
     def commit_stored_alone(self) -> None:
         """Commit what a manual assignment has stored since the last time, without waiting."""
@@ -409,7 +392,7 @@ class GroupCalls:
 
     def sought(self, part: Any) -> None:
         """The application goes on there, and may commit from there on."""
-        self.renewal.seek(self._consumer, part)
+        self.hands.renewal.seek(self._consumer, part)
         offset = 0 if part.offset == OFFSET_BEGINNING else part.offset
         if self.seat is not None and offset >= 0:
             self.seat.progress.seek((part.topic, part.partition), offset)

@@ -34,6 +34,7 @@ from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Messa
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
+from holdfast.members.drop_in.confluent.renewal import Renewal
 from holdfast.members.member.offsets import Offsets, OffsetToCommit
 from holdfast.members.seat.hands import Callback, before
 from holdfast.members.seat.seat import Seat
@@ -173,6 +174,8 @@ class LibrdkafkaHands:
         Fetches.
     owner : weak reference to HasListener
         Knows the application's callbacks.
+    plane : mapping of str to object
+        The configuration of the consumer.
     reset : int or None
         The logical offset of ``auto.offset.reset``; None where librdkafka has to raise an error.
         If the coordinator refuses the question for committed offsets, librdkafka asks it too, and
@@ -182,7 +185,13 @@ class LibrdkafkaHands:
     """
 
     def __init__(
-        self, consumer: Any, owner: weakref.ref[HasListener], *, reset: int | None, stores: bool
+        self,
+        consumer: Any,
+        owner: weakref.ref[HasListener],
+        plane: Mapping[str, Any],
+        *,
+        reset: int | None,
+        stores: bool,
     ):
         self._ref = weakref.ref(consumer)
         self._owner = owner
@@ -192,7 +201,7 @@ class LibrdkafkaHands:
         self.stored: dict[Resource, OffsetToCommit] = {}
         self.running: Callback | None = None  # a callback of the application
         self.has_changed = False  # the one that runs has changed the assignment
-        self.dropped: Callable[[Collection[Resource]], None] = lambda _: None
+        self.renewal = Renewal(plane)
         self._known: set[str] = set()
         self._held_back: set[Resource] = set()
         self.paused: set[Resource] = set()  # by the application; librdkafka does not tell
@@ -247,7 +256,7 @@ class LibrdkafkaHands:
     def take_away(self, partitions: Collection[Resource]) -> None:
         """Unassign those of these that are assigned."""
         self.starts.forget(partitions)
-        self.dropped(partitions)
+        self.renewal.forget(partitions)
         gone = sorted(self.fetched().intersection(partitions))
         if not gone:
             return
@@ -306,9 +315,11 @@ class LibrdkafkaHands:
         except KafkaException:
             return  # it asks again by itself
 
-    def is_new(self) -> None:
-        """Librdkafka was made anew: it knows no topic."""
+    def forget_fetched(self) -> Mapping[Resource, int] | None:
+        """Forget what is not handed out; return where to begin, None for where librdkafka is."""
+        self.seat.note()
         self._known.clear()
+        return None
 
     def store(self, part: Any) -> None:
         """Note what the next commit commits; an offset that is none takes back an earlier one."""

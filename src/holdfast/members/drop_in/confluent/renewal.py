@@ -25,13 +25,14 @@ References: librdkafka issue 5301; KIP-899 (re-bootstrap).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
 
 import confluent_kafka
 from confluent_kafka import KafkaException, TopicPartition, cimpl
 
 from holdfast.core.model.partitions import Resource
+from holdfast.members.seat.seat import Seat
 
 ASK_EVERY_S = 5.0
 ASK_S = 0.25
@@ -49,17 +50,27 @@ has_gate = CALLER is not None
 _Original: Any = confluent_kafka.Consumer
 
 
+class Listening(Protocol):
+    """The hands of a consumer that may be made anew."""
+
+    paused: set[Resource]
+
+    @property
+    def seat(self) -> Seat:
+        """The member's."""
+
+    @property
+    def consumer(self) -> Any:
+        """Fetches."""
+
+    def forget_fetched(self) -> Mapping[Resource, int] | None:
+        """Forget what is not handed out; return where to begin, None for where librdkafka is."""
+
+
 class Silence:
-    """How long nothing has come.
+    """How long nothing has come."""
 
-    Parameters
-    ----------
-    answered_at : callable
-        When the coordinator last acknowledged a heartbeat, by the monotonic clock.
-    """
-
-    def __init__(self, answered_at: Callable[[], float]):
-        self._answered_at = answered_at
+    def __init__(self) -> None:
         self.end()
 
     def end(self) -> None:
@@ -72,9 +83,13 @@ class Silence:
         """Whether it is time to ask."""
         return time.monotonic() - self._asked_at >= ASK_EVERY_S
 
-    def found_none(self) -> bool:
-        """Note a question that found no broker; return whether the client is deaf."""
-        is_there = self._answered_at() > self._asked_at
+    def found_none(self, answered_at: float) -> bool:
+        """Note a question that found no broker; return whether the client is deaf.
+
+        ``answered_at`` is when the coordinator last acknowledged a heartbeat, by the monotonic
+        clock.
+        """
+        is_there = answered_at > self._asked_at
         self._n_in_vain = self._n_in_vain + 1 if is_there else 0
         self._asked_at = time.monotonic()
         if self._n_in_vain < self._n_allowed:
@@ -95,6 +110,7 @@ class Renewal:
 
     def __init__(self, plane: Mapping[str, Any]):
         self._plane = plane
+        self.silence = Silence()
         self._login: tuple[str, str] | None = None
         self._sought: dict[Resource, tuple[int, int]] = {}  # to where, and from which position
         self._places: dict[Resource, int] = {}
@@ -113,8 +129,21 @@ class Renewal:
         for tp in list(self._sought if partitions is None else partitions):
             self._sought.pop(tp, None)
 
-    def is_deaf(self, consumer: Any, silence: Silence) -> bool:
+    def listen(self, hands: Listening) -> None:
+        """Make librdkafka anew if it is deaf."""
+        parts, host = hands.seat.membership.parts, hands.seat.membership.host
+        answered_at = 0.0 if host is None else host.answered_at
+        if parts is None or not self._is_deaf(hands.consumer, answered_at):
+            return
+        if not has_gate:
+            parts.log.warning("%s: this process reads nothing until it is restarted", DEAF)
+            return
+        parts.log.warning("%s: it is made anew", DEAF)
+        self.renew(hands.consumer, hands.paused, hands.forget_fetched())
+
+    def _is_deaf(self, consumer: Any, answered_at: float) -> bool:
         """Ask, if it is time to; return whether librdkafka has no broker any more."""
+        silence = self.silence
         if not silence.is_due():
             return False
         before, self._places = self._places, self._now(consumer)
@@ -125,7 +154,7 @@ class Renewal:
             _Original.list_topics(consumer, min(self._places)[0], ASK_S)
         except KafkaException as error:
             if error.args[0].code() == NO_BROKER:
-                return silence.found_none()
+                return silence.found_none(answered_at)
         silence.end()
         return False
 
