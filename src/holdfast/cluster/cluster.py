@@ -84,7 +84,7 @@ class LiveCluster:
     """
 
     bootstrap: str
-    config: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout_ms: int = TIMEOUT_MS
 
     @property

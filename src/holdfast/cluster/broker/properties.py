@@ -69,10 +69,10 @@ class BrokerSettings:
     brokers: int = 1
     kafka: str = KAFKA_VERSION
     port: int | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     listeners: Mapping[str, str] = field(default_factory=dict)
     advertised: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    format_arguments: Sequence[str] = ()
+    format_arguments: Sequence[str] = field(default=(), repr=False)
     heap_mb: int = 512
     keep: bool = False
 

@@ -19,6 +19,7 @@ from threading import get_ident
 from typing import TypeVar
 
 from holdfast.members.member.errands import to_the_end
+from holdfast.members.member.process import Process
 
 _LOOK_S = 0.01
 _T = TypeVar("_T")
@@ -36,6 +37,7 @@ class Closing:
 
     def __init__(self, end: Callable[[float, bool], None]):
         self._end = end
+        self._process = Process()
         self._closers: list[int] = []  # threads, the first one ends it
         self._inside: dict[object, int] = {}  # the thread of each call that is under way
         self._waiting: tuple[float, bool] | None = None  # a close that this call postponed
@@ -47,6 +49,7 @@ class Closing:
 
     def inside(self, call: Callable[[], _T]) -> _T:
         """Make a call of the application; a close on its thread meanwhile happens after it."""
+        self._process.check()
         entry = object()
         try:
             self._inside[entry] = get_ident()
@@ -67,6 +70,7 @@ class Closing:
 
     def close(self, timeout_s: float, *, returns: bool) -> None:
         """End it, or wait until it has ended, for at most ``timeout_s``."""
+        self._process.check()
         deadline = time.monotonic() + timeout_s
         me = get_ident()
         self._closers.append(me)

@@ -137,6 +137,7 @@ class Commits:
         AdapterError
             If no broker answered in time.
         """
+        self._membership.process.check()
         terms = self._progress.numbers(offsets)
         deadline = time.monotonic() + timeout_s
         commit = _SentCommit(offsets=offsets, terms=terms, asked=asked, deadline=deadline)

@@ -114,6 +114,7 @@ class OnLoop(Seat):
 
         An application that asks for single partitions may still work on the others.
         """
+        self.membership.process.check()
         if partitions:
             self.go_on_elsewhere(partitions)
         else:

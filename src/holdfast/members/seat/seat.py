@@ -208,6 +208,7 @@ class Seat:
 
     def note_polled(self) -> None:
         """The application is alive (``max.poll.interval.ms``)."""
+        self.membership.process.check()
         host, now = self.membership.host, time.monotonic()
         if host is not None and now - self._polled_at >= _POLLED_EVERY_S:
             self._polled_at = now

@@ -165,6 +165,9 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
 
     async def stop(self) -> None:
         """Leave the group and close; a call after one that was interrupted goes on."""
+        seat = getattr(self._coordinator, "seat", None)
+        if seat is not None:
+            seat.membership.process.check()
         if self._closed and not self._is_stopped:
             self._closed = False
         await super().stop()

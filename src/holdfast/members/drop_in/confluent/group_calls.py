@@ -37,6 +37,7 @@ from holdfast.members.drop_in.confluent.hands import SLICE_S, LibrdkafkaHands, l
 from holdfast.members.drop_in.confluent.renewal import CALLER
 from holdfast.members.drop_in.confluent.settings import Routed
 from holdfast.members.member.offsets import Offsets
+from holdfast.members.member.process import Process
 from holdfast.members.seat.hands import Wishes
 from holdfast.members.seat.in_hand import InHand
 from holdfast.members.seat.in_poll import InPoll
@@ -87,9 +88,11 @@ class Turn:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._caller = 0
+        self._process = Process()
 
     def mine(self) -> AbstractContextManager[object]:
-        """The turn of this caller."""
+        """The turn of this caller; in a fork, where its lock may be nobody's, an error."""
+        self._process.check()
         # AIOConsumer's threads say for whom they call, any other thread calls for itself.
         caller = CALLER.get() if CALLER is not None else 0
         return self._of(caller) if caller else self._lock

@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
@@ -116,9 +116,9 @@ class Routed:
         top of the configuration.
     """
 
-    plane: dict[str, Any]
-    member: dict[str, Any] | None
-    native: dict[str, Any] | None
+    plane: dict[str, Any] = field(repr=False)
+    member: dict[str, Any] | None = field(repr=False)
+    native: dict[str, Any] | None = field(repr=False)
     is_automatic: bool
     stores: bool
     interval_s: float

@@ -168,6 +168,8 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
         """Hand over, leave and close; see kafka-python."""
+        if self._member is not None and self._member.seat is not None:
+            self._member.seat.membership.process.check()
 
         def end() -> None:
             # kafka-python notes at first that it is closed; an exception may have come after that.

@@ -1,0 +1,35 @@
+"""In which process a member lives.
+
+**Rules.** ``os.fork`` copies a member's objects and none of its threads: in the copy nobody
+heartbeats, answers, or ever gives a lock back. So each call of a copy raises at once, and the
+member goes on in the process that made it.
+
+References: POSIX, ``fork`` (only the calling thread is copied).
+"""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.errors import LocalProtocolError
+
+
+class Process:
+    """The process that has made a member."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    def check(self) -> None:
+        """Raise if this is another process.
+
+        Raises
+        ------
+        LocalProtocolError
+            In a child of ``os.fork``, for each call.
+        """
+        if os.getpid() != self._pid:
+            raise LocalProtocolError(
+                f"this member lives in process {self._pid}, and this is a fork of it, process "
+                f"{os.getpid()}: make a new one here, or start processes with spawn"
+            )

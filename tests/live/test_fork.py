@@ -1,0 +1,28 @@
+"""A program that forks: its calls in the child raise at once, the member goes on in the parent."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from tests.live.crew import Topic
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.mark.parametrize("client", ["consumer", "confluent", "aiokafka", "kafka"])
+def test_every_call_of_a_fork_says_where_its_member_lives(broker, client):
+    topic = Topic(broker.bootstrap, 1)
+    topic.produce(5)
+    command = [sys.executable, "-m", "tests.live.forking", client, broker.bootstrap, topic.name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    took_s = found["child"].pop("seconds")
+    for call, error in found["child"].items():
+        assert "this member lives in process" in error, (call, error)
+    assert took_s < 5.0, "a poll of 20 s was waited for"
+    assert found["members"][0] == found["members"][1]
+    assert found["committed"]
