@@ -56,6 +56,7 @@ def read_back(shown: str) -> str:
     return re.sub(code, lambda m: "\\" if m[1] == "\\" else chr(int(m[1][1:], 16)), shown)
 
 
+@pytest.mark.every
 def test_every_character_of_unicode_is_shown_or_escaped_and_none_looks_like_another() -> None:
     shown = {chr(code): visible(chr(code)) for code in range(sys.maxunicode + 1)}
     wrong = [

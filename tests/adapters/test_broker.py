@@ -233,6 +233,7 @@ def test_a_setting_that_kafka_refuses_is_said_and_cleaned_up(tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.every
 def test_ports_are_drawn_again_when_another_process_was_quicker(monkeypatch):
     """The first draw hands out a port that is taken meanwhile."""
     with socket.socket() as other:

@@ -86,6 +86,7 @@ def test_a_tutorial_that_needs_no_broker(page: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.every
 def test_the_fleet_tutorial(tmp_path: Path) -> None:
     assert run_page("fleet", tmp_path) >= 5
 

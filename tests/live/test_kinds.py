@@ -27,6 +27,7 @@ def last(tables, group):
     return [row for row in tables.table("generations").to_pylist() if row["group"] == group][-1]
 
 
+@pytest.mark.every
 def test_a_share_group(broker, tmp_path):
     bootstrap = broker.bootstrap
     topic = create_topic(bootstrap, 2)

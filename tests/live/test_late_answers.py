@@ -102,6 +102,7 @@ def kafka_python(servers, group):
 
 
 @pytest.mark.parametrize("kind", further([ours, confluent, kafka_python]))
+@pytest.mark.every
 def test_a_member_of_each_client_joins_and_reads(late, topic, short_set_up, kind):
     late.late_s = LATE_S
     consumer, poll = kind(f"127.0.0.1:{late.port}", fresh("late"))

@@ -31,6 +31,7 @@ def start(group: Crew, name: str) -> None:
     ),
     ids=["java leads", "kafka-python leads", "own member leads"],
 )
+@pytest.mark.every
 def test_members_of_three_kinds_come_and_go(broker, tmp_path, order):
     """The first member leads, and the others follow its plans; then they leave, the last first."""
     with crew(broker.bootstrap, 6, tmp_path) as group:
@@ -45,6 +46,7 @@ def test_members_of_three_kinds_come_and_go(broker, tmp_path, order):
         group.stop(order[0])
 
 
+@pytest.mark.every
 def test_leader_dies_and_the_other_kind_takes_over(broker, tmp_path):
     with crew(broker.bootstrap, 6, tmp_path) as group:
         group.java("j1", COOPERATIVE)

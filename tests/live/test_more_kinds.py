@@ -224,6 +224,7 @@ def admin_view(bootstrap, group):
     return found["protocol_type"], found["protocol_data"], found["group_state"], ids
 
 
+@pytest.mark.every
 def test_a_group_of_our_own_workers(broker, tmp_path):
     bootstrap = broker.bootstrap
     group = f"workers-{tmp_path.name}"

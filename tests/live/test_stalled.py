@@ -55,6 +55,7 @@ def departure(tables, group):
         ]
     ),
 )
+@pytest.mark.every
 def test_a_member_that_stalls_has_not_lost_its_session(
     logged, tmp_path, protocol, stalls, cause, words
 ):

@@ -65,6 +65,7 @@ def asked_of_kafka(bootstrap: str, findings: list[Finding]) -> set[str]:
     return said
 
 
+@pytest.mark.every
 def test_tools_of_kafka_take_what_is_suggested(broker, tmp_path):
     bootstrap, given = broker.bootstrap, GivenSource(servers=broker.bootstrap)
     with small_group(bootstrap, GROUP) as (topic, _):
@@ -77,6 +78,7 @@ def test_tools_of_kafka_take_what_is_suggested(broker, tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "tool"), further([("share", "share"), ("streams", "streams")]))
+@pytest.mark.every
 def test_tools_of_other_kinds_take_what_is_suggested(broker, tmp_path, kind, tool):
     bootstrap, topic = broker.bootstrap, create_topic(broker.bootstrap, 1)
     group = f"{kind}-of-{topic}"

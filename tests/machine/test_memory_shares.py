@@ -499,6 +499,7 @@ def test_no_group_and_no_bytes_of_others_make_a_leader_pass_the_limit(n, each, i
     assert size <= max(policy.record_limit_bytes, least)
 
 
+@pytest.mark.every
 def test_serving_newcomers_is_linear():
     """30,000 departed members and 30,000 newcomers of other topics: 900 million pairs."""
     n = 30_000

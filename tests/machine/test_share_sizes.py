@@ -315,6 +315,7 @@ def every_size(members: int) -> I64:
 
 
 @pytest.mark.parametrize("dead", [0, 1, 2, 3])
+@pytest.mark.every
 def test_every_size_counted(dead):
     """Wherever the partitions lie; up to three members wait, a third of a small group and more."""
     for members in range(1, (MEMBERS if not dead else ANYWHERE) + 1):

@@ -38,6 +38,7 @@ def run(command, **environment):
     return ended.stdout.splitlines()
 
 
+@pytest.mark.every
 def test_job_files_under_spark_submit(tmp_path):
     dump, out = lived(tmp_path / "dump"), tmp_path / "out"
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
@@ -73,6 +74,7 @@ def test_job_files_under_spark_submit(tmp_path):
     assert everything(Tables(Path(f"{out}.lag"))) == everything(earliest)
 
 
+@pytest.mark.every
 def test_everything_works_over_spark_connect(tmp_path):
     dump, out = lived(tmp_path / "dump"), tmp_path / "out"
     command = [sys.executable, str(HERE / "over_connect.py"), str(dump), str(out)]

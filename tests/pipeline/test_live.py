@@ -229,6 +229,7 @@ def test_a_stream_reads_log_ends_though_nobody_commits(spark, lived, tmp_path):
     assert lags[-1] >= lags[0] + 7
 
 
+@pytest.mark.every
 def test_the_watch_job_under_spark_submit(spark, lived, tmp_path):
     """The connector and its conf by the command line, as on a cluster; tables as those of a run."""
     cluster, _, _ = lived

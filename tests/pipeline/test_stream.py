@@ -103,6 +103,7 @@ def consumer_records(group):
     st.lists(st.integers(100, 125), min_size=1, max_size=4, unique=True),
     st.sampled_from([2_000_000, 0]),
 )
+@pytest.mark.every
 def test_kip_848_groups_may_be_cut_anywhere(tmp_path_factory, cuts, bound):
     base = tmp_path_factory.mktemp("stream")
     records = consumer_records("new") + consumer_records("other")

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 from tests.proof.random_runs import QUICK
 from tests.sim.faults.scene import SceneWorld, tape
+from tests.suites import further
 
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import JoinAnswered, SyncAnswered
@@ -126,7 +127,7 @@ def test_a_broker_of_the_world_refuses_what_a_real_one_refuses():
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.parametrize("n_members, n_each, n_topics", [(150, 50, 3), (2_000, 10, 100)])
+@pytest.mark.parametrize("n_members, n_each, n_topics", further([(150, 50, 3), (2_000, 10, 100)]))
 def test_a_rolling_bounce_of_a_large_group(name, n_members, n_each, n_topics):
     w = crowd(name, n_members, n_each, n_topics)
     kept = tape(w)

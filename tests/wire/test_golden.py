@@ -210,6 +210,7 @@ def test_there_is_a_vector_for_every_record_type_and_each_of_its_versions() -> N
 
 
 @pytest.mark.broker
+@pytest.mark.every
 def test_kafkas_classes_still_write_the_committed_vectors() -> None:
     for family, text in java_vectors.regenerated().items():
         assert text == java_vectors.path_of(family).read_text(encoding="utf-8"), family
