@@ -19,7 +19,7 @@ from threading import get_ident
 from typing import TypeVar
 
 from holdfast.members.member.errands import to_the_end
-from holdfast.members.member.process import Process
+from holdfast.members.member.process import OwnProcess
 
 _LOOK_S = 0.01
 _T = TypeVar("_T")
@@ -37,7 +37,7 @@ class Closing:
 
     def __init__(self, end: Callable[[float, bool], None]):
         self._end = end
-        self._process = Process()
+        self._process = OwnProcess()
         self._closers: list[int] = []  # threads, the first one ends it
         self._inside: dict[object, int] = {}  # the thread of each call that is under way
         self._waiting: tuple[float, bool] | None = None  # a close that this call postponed

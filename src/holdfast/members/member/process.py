@@ -14,8 +14,8 @@ import os
 from holdfast.errors import LocalProtocolError
 
 
-class Process:
-    """The process that has made a member."""
+class OwnProcess:
+    """The process that has made a member, by its number."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()

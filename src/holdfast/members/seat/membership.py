@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.settings import Settings
-from holdfast.members.member.process import Process
+from holdfast.members.member.process import OwnProcess
 from holdfast.members.seat.opening import Opening
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Membership:
         self.parts: MemberParts | None = None
         self.duties: ClientDuties
         self.is_leaving = False
-        self.process = Process()
+        self.process = OwnProcess()
         self._connect = connect or Connections
         self._lock = threading.Lock()
         self._wish: tuple[tuple[str, ...], Matches | None] | None = None

@@ -1,6 +1,8 @@
 """confluent-kafka's asyncio consumers over :class:`ConfluentConsumer`; they are there since 2.13.
 
-**Rules.** What confluent-kafka's classes do stays their own; only the consumer below them is ours.
+**Rules.** What confluent-kafka's classes do stays their own, with one difference beside the
+consumer below them: nothing is lost where an await is cancelled. A poll of a member whose await is
+cancelled ends at once. What it had taken goes back, and the next poll returns it.
 
 **Strategy.** The original makes its consumer itself, so ours takes its place. What a test has put
 in the place of ``confluent_kafka.Consumer`` stays there. The deserializing class, which newer
@@ -14,20 +16,75 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import threading
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from types import GenericAlias
 from typing import Any
 
 import confluent_kafka
+from confluent_kafka import KafkaException, Message, TopicPartition
 from confluent_kafka.aio import AIOConsumer as OriginalAIOConsumer
 from confluent_kafka.aio._common import AsyncLogger
 
-from holdfast.members.drop_in.confluent.consumer import ConfluentConsumer
+from holdfast.members.drop_in.confluent.consumer import (
+    ConfluentConsumer,
+    turn_of,
+    until_given_up,
+)
 
 __all__ = ["ConfluentAIOConsumer", "OriginalAIOConsumer"]
 
 _Original: type = confluent_kafka.cimpl.Consumer
 _CALLBACKS = ("error_cb", "throttle_cb", "stats_cb", "on_commit")
+
+
+class _Reading:
+    """One poll in a thread of the pool, whose await on the loop may be cancelled.
+
+    Parameters
+    ----------
+    consumer : ConfluentConsumer
+        Reads.
+    """
+
+    def __init__(self, consumer: ConfluentConsumer):
+        self._consumer = consumer
+        self._lock = threading.Lock()
+        self._is_given_up = False
+        self._found: Any = None
+
+    def read(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Make the call, in a thread; what nobody waits for goes back."""
+        with turn_of(self._consumer):
+            found = until_given_up(
+                self._consumer, lambda: self._is_given_up, lambda: call(*args, **kwargs)
+            )
+            with self._lock:
+                self._found = found
+                if not self._is_given_up:
+                    return found
+            self.go_back()
+            return None
+
+    def give_up(self) -> bool:
+        """Nobody waits, on the loop; return whether something was found that nobody has."""
+        with self._lock:
+            self._is_given_up = True
+            return bool(self._found)
+
+    def go_back(self) -> None:
+        """Have the next poll read from the first of these records on, in a thread."""
+        found = [self._found] if isinstance(self._found, Message) else self._found or ()
+        first: dict[tuple[Any, Any], Any] = {}
+        for message in found:
+            if message.error() is None:
+                first.setdefault((message.topic(), message.partition()), message.offset())
+        with turn_of(self._consumer):
+            for (topic, partition), offset in first.items():
+                with suppress(KafkaException):  # it was unassigned
+                    self._consumer.seek(TopicPartition(topic, partition, offset))
 
 
 class ConfluentAIOConsumer(OriginalAIOConsumer):
@@ -49,6 +106,7 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
         max_workers: int = 100,
         executor: concurrent.futures.Executor | None = None,
     ):
+        self._undelivered: deque[_Reading] = deque()
         kind: object = confluent_kafka.Consumer
         if not (isinstance(kind, type) and issubclass(kind, _Original)):  # a mock, say
             OriginalAIOConsumer.__init__(self, consumer_conf, max_workers, executor)
@@ -64,6 +122,34 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
             config["logger"] = AsyncLogger(loop, config["logger"])
         self._consumer = ConfluentConsumer(config)
         unused.close()
+
+    async def _call(self, blocking_task: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with suppress(IndexError):
+                while True:
+                    self._undelivered.popleft().go_back()
+            return blocking_task(*args, **kwargs)
+
+        return await super()._call(call, *args, **kwargs)
+
+    async def poll(self, *args: Any, **kwargs: Any) -> Any:
+        """Return one message; see the original."""
+        return await self._read(self._consumer.poll, *args, **kwargs)
+
+    async def consume(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a list of messages; see the original."""
+        return await self._read(self._consumer.consume, *args, **kwargs)
+
+    async def _read(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(self._consumer, ConfluentConsumer):  # a mock, say
+            return await self._call(call, *args, **kwargs)
+        reading = _Reading(self._consumer)
+        try:
+            return await self._call(reading.read, call, *args, **kwargs)
+        except asyncio.CancelledError:
+            if reading.give_up():
+                self._undelivered.append(reading)
+            raise
 
 
 try:

@@ -16,6 +16,7 @@ References: confluent-kafka-python, ``Consumer``; KIP-429; KIP-447.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
 from typing import Any
@@ -274,35 +275,35 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
     def position(self, *args: Any, **kwargs: Any) -> Any:
         """Return how far the application has come; see the original."""
-        with _turn(self._holdfast):
+        with turn_of(self):
             return _Original.position(self, *args, **kwargs)
 
     def seek(self, *args: Any, **kwargs: Any) -> None:
         """Go on at another offset; see the original."""
         calls = self._holdfast
-        with _turn(calls):
+        with turn_of(self):
             _Original.seek(self, *args, **kwargs)
             if calls is not None:
                 calls.sought(*args, *kwargs.values())
 
     def committed(self, *args: Any, **kwargs: Any) -> Any:
         """Return committed offsets; see the original."""
-        with _turn(self._holdfast):
+        with turn_of(self):
             return _Original.committed(self, *args, **kwargs)
 
     def offsets_for_times(self, *args: Any, **kwargs: Any) -> Any:
         """Return the first offsets from given times on; see the original."""
-        with _turn(self._holdfast):
+        with turn_of(self):
             return _Original.offsets_for_times(self, *args, **kwargs)
 
     def get_watermark_offsets(self, *args: Any, **kwargs: Any) -> Any:
         """Return the first and the next offset of a partition; see the original."""
-        with _turn(self._holdfast):
+        with turn_of(self):
             return _Original.get_watermark_offsets(self, *args, **kwargs)
 
     def list_topics(self, *args: Any, **kwargs: Any) -> Any:
         """Return the cluster's topics; see the original."""
-        with _turn(self._holdfast):
+        with turn_of(self):
             return _Original.list_topics(self, *args, **kwargs)
 
     # Membership
@@ -351,8 +352,18 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         self.close()
 
 
-def _turn(calls: GroupCalls | None) -> AbstractContextManager[object]:
+def turn_of(consumer: ConfluentConsumer) -> AbstractContextManager[object]:
+    """The turn of this caller, where there is a member and its client's calls wait."""
+    calls = consumer._holdfast
     return nullcontext() if calls is None or not has_gate else calls.turn.mine()
+
+
+def until_given_up(
+    consumer: ConfluentConsumer, given_up: Callable[[], bool], call: Callable[[], Any]
+) -> Any:
+    """Make a call that reads, which ends early where nobody waits for its records any more."""
+    calls = consumer._holdfast
+    return call() if calls is None else calls.until_given_up(given_up, call)
 
 
 def _check_open(consumer: Any) -> None:

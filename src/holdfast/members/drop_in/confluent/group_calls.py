@@ -37,7 +37,7 @@ from holdfast.members.drop_in.confluent.hands import SLICE_S, LibrdkafkaHands, l
 from holdfast.members.drop_in.confluent.renewal import CALLER
 from holdfast.members.drop_in.confluent.settings import Routed
 from holdfast.members.member.offsets import Offsets
-from holdfast.members.member.process import Process
+from holdfast.members.member.process import OwnProcess
 from holdfast.members.seat.hands import Wishes
 from holdfast.members.seat.in_hand import InHand
 from holdfast.members.seat.in_poll import InPoll
@@ -88,7 +88,7 @@ class Turn:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._caller = 0
-        self._process = Process()
+        self._process = OwnProcess()
 
     def mine(self) -> AbstractContextManager[object]:
         """The turn of this caller; in a fork, where its lock may be nobody's, an error."""
@@ -110,10 +110,15 @@ class Turn:
                 self._caller = 0
 
 
-class Deadline:
-    """When a call with a time-out ends; a negative one never does."""
+def _never() -> bool:
+    return False
 
-    def __init__(self, timeout: float):
+
+class Deadline:
+    """When a call with a time-out ends, or is given up; a negative time-out never ends."""
+
+    def __init__(self, timeout: float, given_up: Callable[[], bool] = _never):
+        self._given_up = given_up
         self._end = None if timeout < 0 else time.monotonic() + timeout
         self._is_last = False
 
@@ -127,7 +132,7 @@ class Deadline:
 
     def is_over(self) -> bool:
         """Whether the last slice was the last one."""
-        return self._is_last
+        return self._is_last or self._given_up()
 
 
 class GroupCalls:
@@ -172,6 +177,7 @@ class GroupCalls:
         self.commits = CommitCalls(consumer, self.hands, routed, on_commit)
         self.seat: InPoll | None = None
         self._problems = Problems()
+        self.given_up: Callable[[], bool] = _never  # whether nobody waits for this poll any more
         self.due_at = 0.0  # when something is to be done before the next record is taken
         self.waiting: Collection[Any] = ()  # or something is to be done now
         self._served_at = 0.0
@@ -283,7 +289,7 @@ class GroupCalls:
         """``Consumer.poll``, with everything that is due."""
         if self.polls_alone:
             return _poll(self._consumer, timeout)
-        deadline = Deadline(timeout)
+        deadline = Deadline(timeout, self.given_up)
         while True:
             event = self.serve()
             if event is not None:
@@ -294,7 +300,7 @@ class GroupCalls:
 
     def consume(self, found: list[Any], n: int, timeout: float) -> list[Any]:
         """``Consumer.consume``, with everything that is due; some may be found already."""
-        deadline = Deadline(timeout)
+        deadline = Deadline(timeout, self.given_up)
         while True:
             if not found and (event := self.serve()) is not None:
                 return [event]
@@ -308,6 +314,14 @@ class GroupCalls:
             # What waits in the mailbox may begin only when these are processed.
             if len(found) >= n or deadline.is_over() or (found and self.waiting):
                 return found
+
+    def until_given_up(self, given_up: Callable[[], bool], call: Callable[[], Any]) -> Any:
+        """Make a call of the application's that ends early where nobody waits for it any more."""
+        self.given_up = given_up
+        try:
+            return call()
+        finally:
+            self.given_up = _never
 
     def serve(self) -> Message | None:
         """Do what is due between two slices; return a message that is not librdkafka's."""
