@@ -44,8 +44,11 @@ format: setup  ## format in place
 soak: setup  ## the long runs: 20,000 seeds, members that lie, exhaustive search, fuzzing, chaos
 	@$(BIN)/python tools/soak.py $(ARGS)
 
-dist: setup  ## a wheel and an sdist in dist/
+dist: setup  ## a wheel and an sdist in dist/, each checked and installed in a fresh environment
 	@$(BIN)/hatchling build -t wheel -t sdist -d $(DIST)
+	@$(BIN)/uv tool run twine check --strict $(DIST)/*
+	@for file in $(DIST)/*; do \
+	  $(BIN)/uv run -q --isolated --no-project --with "$$file" holdfast --version || exit 1; done
 
 docs: setup  ## the documentation as a site in build/site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -d $(SITE)

@@ -1,4 +1,4 @@
-"""A TCP proxy that can be cut: silently, with every connection reset; or that answers late."""
+"""A TCP proxy that can be cut, silently or with every connection reset; that is late, or lies."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 
 class Cut:
@@ -13,7 +14,7 @@ class Cut:
 
     ``port`` is known from the start; set ``target`` before the first client comes. While
     :meth:`hold` lasts nothing passes, and what was on its way arrives late, after :meth:`mend`.
-    Every answer of the server takes :attr:`late_s` longer.
+    Every answer of the server takes :attr:`late_s` longer, and arrives as :attr:`spoils` makes it.
     """
 
     def __init__(self) -> None:
@@ -25,6 +26,7 @@ class Cut:
         self._refuses = False
         self.n_refused = 0
         self.late_s = 0.0
+        self.spoils: Callable[[bytes], bytes] = bytes
         self._ended = False
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
@@ -104,6 +106,7 @@ class Cut:
             while data := source.recv(65_536):
                 if answers:
                     time.sleep(self.late_s)
+                    data = self.spoils(data)
                 self._flows.wait()
                 sink.sendall(data)
         for one in (source, sink):

@@ -7,6 +7,7 @@ each partition is held once, loads are within one, and everything written by the
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from collections.abc import Callable
@@ -146,6 +147,38 @@ def cut_shortly(herd: Herd) -> None:
     herd.await_settled()
 
 
+def huge_frames(herd: Herd) -> None:
+    """For a moment every answer to three members begins with the length of a huge one.
+
+    One length is more than any client takes, one is taken and never filled.
+    """
+    for n_bytes in (2**31 - 1, 64 * 2**20):
+        _spoil(herd, lambda data, n=n_bytes: n.to_bytes(4, "big") + data)
+
+
+def flipped_bits(herd: Herd) -> None:
+    """For a moment one bit of every answer to three members is wrong."""
+    chance = random.Random(7)
+
+    def flipped(data: bytes) -> bytes:
+        at = chance.randrange(8 * len(data))
+        spoiled = bytearray(data)
+        spoiled[at // 8] ^= 1 << at % 8
+        return bytes(spoiled)
+
+    _spoil(herd, flipped)
+
+
+def _spoil(herd: Herd, spoils: Callable[[bytes], bytes]) -> None:
+    """Spoil answers for about a session."""
+    herd.cut.spoils = spoils
+    try:
+        time.sleep(herd.session_s)
+    finally:
+        herd.cut.spoils = bytes
+    herd.await_settled()
+
+
 def twin(herd: Herd) -> None:
     """A second process with the same group.instance.id; the first one has to go."""
     slot = herd.static[-1]
@@ -195,11 +228,14 @@ ONE_BROKER: dict[str, Fault] = {
     "slow callbacks": slow_callbacks,
     "network cut": cut_silently,
     "connections reset": cut_shortly,
+    "huge frames": huge_frames,
     "twin static ids": twin,
     "broker restart": restart_broker,
     "broker kill -9": crash_broker,
     "broker SIGSTOP, SIGCONT": pause_broker,
 }
+SPOILED: dict[str, Fault] = {"flipped bits": flipped_bits}
+"""What no member can make good without TLS: a wrong offset is as good as another."""
 THREE_BROKERS: dict[str, Fault] = {
     "coordinator stops": move_coordinator,
     "coordinator kill -9": crash_coordinator,
