@@ -45,6 +45,7 @@ def config(broker):
         "auto.offset.reset": "earliest",
         "heartbeat.interval.ms": 100,
         "session.timeout.ms": 6_000,
+        "auto.commit.interval.ms": 600_000,  # a commit that finds nothing new is an error
     }
 
 
