@@ -57,7 +57,7 @@ changelog: setup  ## put the fragments of changes/ into CHANGELOG.md: VERSION=0.
 	@$(BIN)/towncrier build --yes --version $(VERSION)
 
 lock:  ## write requirements.lock anew from pyproject.toml
-	@$(BIN)/uv pip compile pyproject.toml --all-extras --group test --group lint --group build --group fuzz \
+	@$(BIN)/uv pip compile pyproject.toml --all-extras --group test --group lint --group build --group docs --group fuzz \
 	  --generate-hashes --no-strip-extras --no-emit-index-url --universal --python-version 3.11 --no-header -q -o requirements.lock
 
 clean:  ## remove the environment and every cache in the tree

@@ -55,7 +55,7 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(_HOME[name]), name)
     except ImportError as error:
-        error.add_note(f"holdfast.{name} needs an extra: pip install 'kafka-holdfast[confluent]'")
+        error.add_note(f"holdfast.{name} needs an extra: pip install 'kafka-holdfast[members]'")
         raise
 
 

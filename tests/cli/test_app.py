@@ -104,7 +104,7 @@ def test_every_error_has_its_exit_code(error: BaseException, code: int) -> None:
         (
             ModuleNotFoundError("No module named 'pyarrow.parquet'", name="pyarrow.parquet"),
             3,
-            "error: pyarrow is not installed: pip install 'kafka-holdfast[spark]'",
+            "error: pyarrow is not installed: pip install 'kafka-holdfast[fleet]'",
         ),
         (
             ModuleNotFoundError("No module named 'holdfast.x'", name="holdfast.x"),
@@ -401,7 +401,7 @@ def test_every_extra_that_a_command_may_miss_is_one_of_the_package() -> None:
     assert set(cli_app.EXTRAS.values()) <= set(extras)
     code = "import sys; sys.modules['kafka'] = None; from holdfast import Worker"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "pip install 'kafka-holdfast[confluent]'" in done.stderr
+    assert "pip install 'kafka-holdfast[members]'" in done.stderr
     assert "ModuleNotFoundError" in done.stderr
 
 

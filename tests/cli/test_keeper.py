@@ -143,7 +143,7 @@ keeper.main()
         ("raise AdapterError('no usable Java')", "no usable Java"),
         (
             "raise ModuleNotFoundError(name='pyspark')",
-            "pyspark is not installed: pip install 'kafka-holdfast[spark]'",
+            "pyspark is not installed: pip install 'kafka-holdfast[fleet]'",
         ),
         ("raise ValueError('odd')", "a bug in holdfast: ValueError: odd"),
     ],

@@ -16,16 +16,13 @@ from tests.packaging.building import built, environment
 
 HERE = Path(__file__).parent
 FRAMEWORKS = {
-    "arroyo": ("confluent", ["sentry-arroyo==2.48.0", "confluent-kafka==2.16.1"]),
-    "quix": ("confluent", ["quixstreams==3.28.1", "confluent-kafka==2.12.2"]),
-    "faststream_confluent": (
-        "confluent",
-        ["faststream[confluent]==0.7.8", "confluent-kafka==2.16.1"],
-    ),
-    "faststream_aiokafka": ("aiokafka", ["faststream[kafka]==0.7.8", "aiokafka==0.14.0"]),
-    "faust": ("aiokafka", ["faust-streaming==0.15.3", "aiokafka==0.14.0"]),
+    "arroyo": ["sentry-arroyo==2.48.0", "confluent-kafka==2.16.1"],
+    "quix": ["quixstreams==3.28.1", "confluent-kafka==2.12.2"],
+    "faststream_confluent": ["faststream[confluent]==0.7.8", "confluent-kafka==2.16.1"],
+    "faststream_aiokafka": ["faststream[kafka]==0.7.8", "aiokafka==0.14.0"],
+    "faust": ["faust-streaming==0.15.3", "aiokafka==0.14.0"],
 }
-"""App -> the extra of holdfast that it needs, and the versions that were tested."""
+"""App -> the versions that were tested."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.broker]
 
@@ -37,8 +34,8 @@ def wheel(tmp_path_factory):
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_rolling_bounce(name, wheel, broker, tmp_path):
-    extra, packages = FRAMEWORKS[name]
-    holdfast = f"kafka-holdfast[{extra}] @ {wheel.as_uri()}"
+    packages = FRAMEWORKS[name]
+    holdfast = f"kafka-holdfast[members] @ {wheel.as_uri()}"
     python = environment(tmp_path / "venv", [holdfast, *packages])
     folder = tmp_path / "journals"
     folder.mkdir()

@@ -78,44 +78,23 @@ SMALL = ("--members", "4", "--partitions", "16")
 
 FACES: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "": (((LIBRARY,), "{'C0': {'orders'"), ((*SIMULATE, *SMALL), "partition")),
-    "confluent": (((CONSUMER,), "read 20"), ((CONFLUENT,), "read 20")),
-    "kafka,aiokafka": (((AIOKAFKA,), "read 20"),),
-    "kafka": (
-        ((KAFKA,), "read 20"),
-        ((STOCK,), "read 20"),
+    "members": tuple(
+        ((program,), "read 20") for program in (CONSUMER, CONFLUENT, KAFKA, STOCK, AIOKAFKA)
     ),
-    "spark": ((HISTORY, "{group}"),),
-    "kafka,spark": (
+    "fleet": (
+        (HISTORY, "{group}"),
         (("holdfast", "dump", "-b", "{broker}", "-o", "{folder}/dump"), ""),
         (("holdfast", "lag", "-b", "{broker}", "--group", "{group}", "-q"), "{topic}"),
-    ),
-    "delta": ((HISTORY, "{group}"), ((DELTA,), "rows ")),
-    "spark,connect": ((("env", "SPARK_REMOTE=local[1]", "SPARK_TESTING=1", *HISTORY), "{group}"),),
-    "spark,hdfs": ((("holdfast", "history", "--input", "{hdfs}/dump", *HISTORY[4:]), "{group}"),),
-    "spark,stores": ((("python", "-c", "import obstore.store"), ""), (HISTORY, "{group}")),
-    "metrics": (
-        (("python", "-c", "import prometheus_client"), ""),
+        ((DELTA,), "rows "),
+        (("python", "-c", "import obstore.store"), ""),
         (("holdfast", "serve", "--dashboard"), "kafka_consumergroup"),
-    ),
-    "serve": (
         (("holdfast", "serve", "--input", "{tables}", "--listen", "127.0.0.1:0"), "{group}"),
     ),
-    "docs": (
-        (
-            (
-                "mkdocs",
-                "build",
-                "-q",
-                "--strict",
-                "-f",
-                f"{ROOT}/mkdocs.yml",
-                "-d",
-                "{folder}/site",
-            ),
-            "",
-        ),
+    "all": (
+        ((CONSUMER,), "read 20"),
+        (("env", "SPARK_REMOTE=local[1]", "SPARK_TESTING=1", *HISTORY), "{group}"),
+        (("holdfast", "history", "--input", "{hdfs}/dump", *HISTORY[4:]), "{group}"),
     ),
-    "all": (((CONSUMER,), "read 20"), (HISTORY, "{group}")),
 }
 """Extras -> commands that run with them alone, and what each of them says. One word is Python."""
 
@@ -232,11 +211,11 @@ def test_an_install_line_brings_what_its_face_needs(made, tmp_path, extras):
 
 
 def test_an_extra_can_be_added_later(made, tmp_path):
-    """``pip install 'kafka-holdfast[serve]'`` keeps the holdfast that came as a file."""
+    """``pip install 'kafka-holdfast[fleet]'`` keeps the holdfast that came as a file."""
     home, lines = tmp_path / "env", install_lines()
     subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
     run(home / "bin", ("sh", "-c", lines[""]), made)
-    run(home / "bin", ("sh", "-c", "pip install 'kafka-holdfast[serve]'"), made)
+    run(home / "bin", ("sh", "-c", "pip install 'kafka-holdfast[fleet]'"), made)
     show = (
         "from importlib.metadata import version; import werkzeug; print(version('kafka-holdfast'))"
     )

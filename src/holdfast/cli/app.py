@@ -80,13 +80,9 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """What writing ends with where the system names no file."""
 
 EXTRAS = {
-    **dict.fromkeys(("pyarrow", "pandas", "pyspark"), "spark"),
-    **dict.fromkeys(("grpc", "google", "zstandard"), "connect"),
-    "kafka": "kafka",
-    "aiokafka": "aiokafka",
-    "confluent_kafka": "confluent",
-    "werkzeug": "serve",
-    **dict.fromkeys(("hdfs_native", "fsspec"), "hdfs"),
+    **dict.fromkeys(("pyarrow", "pandas", "pyspark", "werkzeug", "kafka"), "fleet"),
+    **dict.fromkeys(("aiokafka", "confluent_kafka"), "members"),
+    **dict.fromkeys(("grpc", "google", "zstandard", "hdfs_native", "fsspec"), "all"),
 }
 """Package that a command imports -> the extra that brings it."""
 

@@ -29,15 +29,12 @@ class Range:
         The oldest one.
     below : str
         The first one that is too new, "" where every newer one will do.
-    extra : str
-        Of holdfast, which installs it.
     module : str
         What is imported.
     """
 
     first: str
     below: str
-    extra: str
     module: str
 
     def __str__(self) -> str:
@@ -50,9 +47,9 @@ class Range:
 
 
 RANGES = {
-    "confluent-kafka": Range(first="2.6.1", below="", extra="confluent", module="confluent_kafka"),
-    "aiokafka": Range(first="0.12", below="0.15", extra="aiokafka", module="aiokafka"),
-    "kafka-python": Range(first="3.0.12", below="3.1", extra="kafka", module="kafka"),
+    "confluent-kafka": Range(first="2.6.1", below="", module="confluent_kafka"),
+    "aiokafka": Range(first="0.12", below="0.15", module="aiokafka"),
+    "kafka-python": Range(first="3.0.12", below="3.1", module="kafka"),
 }
 
 TESTED = {"kafka-python": frozenset({"3.0.12"})}
@@ -74,7 +71,7 @@ def check(client: str) -> None:
         If it is missing, or another version.
     """
     wanted = RANGES[client]
-    install = f"pip install 'kafka-holdfast[{wanted.extra}]'"
+    install = f"pip install 'kafka-holdfast[members]'"
     found = version(client)
     if found is None:
         raise ModuleNotFoundError(f"{client} {wanted} is needed: {install}")

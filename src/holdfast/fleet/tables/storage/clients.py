@@ -144,7 +144,7 @@ def object_store(root: str) -> Any:
     except ImportError as error:
         raise ConfigError(
             f"tables on {url.scheme}:// are written with obstore: "
-            "pip install 'kafka-holdfast[stores]'"
+            "pip install 'kafka-holdfast[fleet]'"
         ) from error
     return _OBJECTS[url.scheme](url)
 
