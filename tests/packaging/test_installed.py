@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from tests.live.processes import create_topic
 from tests.live.waiting import until
-from tests.packaging.building import README, ROOT, built, install_lines
+from tests.packaging.building import README, built, install_lines
 from tests.stores import servers
 
 from holdfast.jvm.java import find_java

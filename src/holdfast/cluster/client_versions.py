@@ -71,7 +71,7 @@ def check(client: str) -> None:
         If it is missing, or another version.
     """
     wanted = RANGES[client]
-    install = f"pip install 'kafka-holdfast[members]'"
+    install = "pip install 'kafka-holdfast[members]'"
     found = version(client)
     if found is None:
         raise ModuleNotFoundError(f"{client} {wanted} is needed: {install}")
