@@ -211,6 +211,10 @@ class Connections:
         if self.tries_logins_again:
             self._manager._auth_failures.clear()
         chosen = self._manager.least_loaded_node() if node is None else node
+        if chosen is None:
+            # No broker that is known can be reached: all of them may have moved (KIP-899).
+            # kafka-python asks the first addresses once and never again.
+            self._manager.bootstrap_async(self.timeout_ms)
         connection = self._manager.get_connection(chosen)
         if connection.initializing:
             await self._manager.wait_for(connection.init_future, limit)
