@@ -5,9 +5,9 @@ counts; if they differ, those of the leader count. Work on a resource begins in 
 has ended when ``on_revoked`` returns; only then may another worker begin. Each kind is balanced by
 itself, so a change in one kind moves nothing of another. When workers come or go, totals are evened
 too. With weights, or without ``isolate``, all kinds are balanced together.
-A worker offers its own design first and the other designs behind it, as Connect's workers offer
-all built-in protocols: one rolling bounce changes the design of a group. A list of designs in
-``partition.assignment.strategy`` is offered as it stands.
+A worker offers its own design first and behind it the other designs that can run its assignor, as
+Connect's workers offer all built-in protocols: one rolling bounce changes the design of a group. A
+list of designs in ``partition.assignment.strategy`` is offered as it stands.
 Callbacks come one at a time, on a thread of their own. If ``on_assigned`` raises, nobody does the
 work: the worker leaves the group, so that another one does, and its calls raise the error. State
 that could not be saved in time, or a loss that no callback tells of, is an error in the log and at
@@ -35,10 +35,11 @@ from typing import Any, NamedTuple, Protocol, Self
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.lookup import FoundTopics
 from holdfast.cluster.settings import KEYS, Settings
+from holdfast.core.assignors.registry import find
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.machine.leader.designs import Assignor
+from holdfast.core.machine.leader.designs import Assignor, why_no_target
 from holdfast.core.machine.offers import assignors_for, computes, offered
 from holdfast.core.machine.policies import DESIGNS, POLICIES
 from holdfast.core.machine.policy import KindPolicy
@@ -53,6 +54,7 @@ from holdfast.errors import (
 from holdfast.members.member.closing import Closing
 from holdfast.members.member.end_signals import EndSignals
 from holdfast.members.member.host import MemberHost
+from holdfast.members.member.lag_source import LagSource
 from holdfast.members.member.link import GroupLink
 from holdfast.members.member.member_log import NAME, Log, MemberLog
 from holdfast.members.member.membership import Leadership, listed_in, make_member, policy_of
@@ -136,7 +138,11 @@ class Worker:
         )
         log = MemberLog(settings)
         self._leadership = Leadership(
-            settings, assignors, lambda _: FoundTopics(counts=self._resources), log=log
+            settings,
+            assignors,
+            lambda _: FoundTopics(counts=self._resources),
+            lag_source=_lag_source(settings),
+            log=log,
         )
         member = make_member(settings, assignors, protocol_type=PROTOCOL_TYPE, polls=False)
         self._duties = _WorkerDuties(listener, log)
@@ -460,6 +466,12 @@ def _design_of(name: str) -> Design:
     return design
 
 
+def _lag_source(settings: Settings) -> LagSource | None:
+    """The function that knows loads; no broker does."""
+    given: LagSource | str = settings["holdfast.lag.source"]
+    return None if isinstance(given, str) else given
+
+
 def _assignors(
     settings: Settings,
     resources: Mapping[str, int],
@@ -482,6 +494,11 @@ def _assignors(
         omit_unchanged=True,  # only members read the assignments of this protocol type
     )
     own = POLICIES[POLICIES[name].worker]
+    if find(policy.assignor).uses_lags and (_lag_source(settings) is None or weights):
+        raise ConfigError(
+            f"holdfast.lag.source: under {find(policy.assignor).name} a worker takes a function "
+            "from kinds and counts to the load of each resource, and no weights beside it"
+        )
     if not isinstance(policy.assignor, str) and (isolate or weights):
         raise ConfigError(
             f"assignor {policy.assignor.name}: it decides alone who gets what: a worker takes no "
@@ -489,7 +506,11 @@ def _assignors(
         )
     named = [a for a in listed if isinstance(a, str)]
     if not listed or (len(listed) == 1 and computes(listed[0])):
-        others = [design for design in DESIGNS if design not in own.protocols]
+        others = [
+            name
+            for name, design in DESIGNS.items()
+            if name not in own.protocols and not why_no_target(replace(policy, design=design))
+        ]
         return offered((*own.protocols, *others), policy)
     if kafkas := [a for a in named if a not in DESIGNS]:
         raise ConfigError(

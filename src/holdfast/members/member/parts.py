@@ -18,9 +18,8 @@ from holdfast.cluster.settings import Settings
 from holdfast.core.machine import events
 from holdfast.core.machine.leader.designs import Assignor
 from holdfast.errors import RemoteProtocolError
-from holdfast.members.member.broker_lags import BrokerLags
+from holdfast.members.member.broker_lags import lag_source_of
 from holdfast.members.member.host import Duties, MemberHost
-from holdfast.members.member.lag_source import LagSource
 from holdfast.members.member.link import GroupLink
 from holdfast.members.member.member_log import MemberLog
 from holdfast.members.member.membership import Leadership, make_member
@@ -76,7 +75,7 @@ class MemberParts:
                 settings,
                 assignors,
                 self._count_partitions,
-                lag_source=self._lag_source(),
+                lag_source=lag_source_of(settings, self.link, self.lookup),
                 find_racks=lambda topics: self.lookup.racks(topics).result(),
                 log=log,
             )
@@ -102,12 +101,6 @@ class MemberParts:
     def fail(self, error: BaseException) -> None:
         """End the member with an error; safe from any thread."""
         self.host.fail(error)
-
-    def _lag_source(self) -> LagSource | None:
-        given: LagSource | str = self._settings["holdfast.lag.source"]
-        if given == "broker":
-            return BrokerLags(self.link, self.lookup, self._settings["auto.offset.reset"])
-        return None if isinstance(given, str) else given
 
     def _count_partitions(self, topics: frozenset[str]) -> FoundTopics:
         return self._watch.look(topics)

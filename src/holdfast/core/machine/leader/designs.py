@@ -44,7 +44,7 @@ from holdfast.core.machine.events import AssignmentComputed, JoinedMember
 from holdfast.core.machine.leader.embedded import Embedded, Instruction, MemberView
 from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.policy import Policy
-from holdfast.core.model.designs import NAMES, Design
+from holdfast.core.model.designs import NAMES
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.model.partitions import grouped, resources_of
 from holdfast.core.wire.layouts.consumer_protocol import (
@@ -437,6 +437,26 @@ class CooperativeAssignor:
         }
 
 
+def why_no_target(policy: Policy) -> str | None:
+    """Why the assignor of a policy cannot compute the targets of its design; None if it can.
+
+    References: Incremental Cooperative Rebalancing, Design II ("the same assignment back").
+    """
+    info, design = find(policy.assignor), NAMES[policy.design]
+    if info.uses_lags and not info.uses_claims:
+        return (
+            f"under {design}, {info.name} would move partitions in every round, because lags are "
+            "different in every round; take lag-sticky, which moves nothing without a reason, or "
+            "holdfast.policy=eager"
+        )
+    if policy.remembers and not info.uses_claims:
+        return (
+            f"under {design}, {info.name} ignores what members claim, so a member that comes back "
+            "would not get its own partitions; take cooperative-sticky, or name no assignor"
+        )
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class DesignAssignor:
     """Designs I, II and III in holdfast's container.
@@ -451,19 +471,8 @@ class DesignAssignor:
     modes: frozenset[RebalanceMode] = EAGER | COOPERATIVE
 
     def __post_init__(self) -> None:
-        info = find(self.policy.assignor)
-        if info.uses_lags and not info.uses_claims:
-            raise ConfigError(
-                f"partition.assignment.strategy: under {self.name}, {info.name} would move "
-                "partitions in every round, because lags are different in every round; take "
-                f"lag-sticky, which moves nothing without a reason, or holdfast.policy=eager"
-            )
-        if not info.uses_claims and self.policy.design is not Design.SIMPLE:
-            raise ConfigError(
-                f"partition.assignment.strategy: under {self.name}, {info.name} ignores what "
-                "members claim, so a member that comes back would not get its own partitions; "
-                "take cooperative-sticky, or leave the strategy out"
-            )
+        if reason := why_no_target(self.policy):
+            raise ConfigError(reason)
 
     @property
     def name(self) -> str:
