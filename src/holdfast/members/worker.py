@@ -58,6 +58,8 @@ from holdfast.members.member.lag_source import LagSource
 from holdfast.members.member.link import GroupLink
 from holdfast.members.member.member_log import NAME, Log, MemberLog
 from holdfast.members.member.membership import Leadership, listed_in, make_member, policy_of
+from holdfast.members.member.metrics import Counters, MemberMetrics
+from holdfast.members.member.parts import metrics_of
 from holdfast.members.member.readiness import ready_file
 
 PROTOCOL_TYPE = "holdfast"
@@ -225,6 +227,12 @@ class Worker:
     def generation(self) -> int:
         """Generation of the group as this worker knows it, -1 for none."""
         return self._host.standing.identity.generation
+
+    def metrics(self) -> MemberMetrics:
+        """Return what was counted so far, in Kafka's names where they exist."""
+        return metrics_of(self._settings, self._host, self._leadership, Counters())
+
+    __holdfast_metrics__ = metrics
 
     def run(self, timeout: float | None = None) -> None:
         """Wait until the worker is over or stopped, or for ``timeout`` seconds.
@@ -409,9 +417,6 @@ class _WorkerDuties:
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         done(0)
-
-    def settle(self, action: actions.JoinCompleted) -> None:
-        """Nothing to note."""
 
     def close(self, *, wait: bool) -> None:
         self._callbacks.shutdown(wait=wait)

@@ -51,6 +51,7 @@ from holdfast.errors import HoldfastError
 from holdfast.members.member.lag_source import AskedInTime, LagSource
 from holdfast.members.member.member_log import MemberLog
 from holdfast.members.member.missing_topics import MissingTopics
+from holdfast.members.member.waits import Waits
 from holdfast.members.own_assignors import resolve, resolve_target
 
 _POLL, _DRAIN = "max.poll.interval.ms", "holdfast.drain.timeout.ms"
@@ -218,9 +219,15 @@ class Leadership:
         self._find_racks = find_racks
         self._missing = MissingTopics(self._log)
         self._wants_lags = any(map(uses_lags, assignors))
+        self.waits = Waits(self._log)
 
     def compute(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
         """Plan a round; other members' topics are looked up, not guessed."""
+        done = self._computed(request)
+        self.waits.note(request, done)
+        return done
+
+    def _computed(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
         known = {topic: count for topic, count in request.partitions if count}
         request = replace(request, partitions=tuple(known.items()))
         try:

@@ -62,7 +62,7 @@ from holdfast.core.wire.layouts.container import (
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.core.wire.layouts.memory import holds_times
+from holdfast.core.wire.layouts.memory import RememberedMember, holds_times
 from holdfast.core.wire.layouts.sticky_user_data import (
     StickyUserData,
     encode_cooperative_user_data,
@@ -101,6 +101,8 @@ class LeaderRound:
         The leader, whose own subscription was written ``waited_ms`` ago.
     notes : list of str
         Takes what a person should know of the plan.
+    waiting : list of RememberedMember
+        Takes the departed members for which partitions wait.
     unbroken, led
         As in :class:`~holdfast.core.machine.actions.ComputeAssignment`; ``led`` only where it is
         the round just before.
@@ -122,6 +124,7 @@ class LeaderRound:
     unbroken: bool = True
     led: LedRound | None = None
     notes: list[str] = field(default_factory=list)
+    waiting: list[RememberedMember] = field(default_factory=list)
 
     def subscribed_members(self) -> tuple[SubscribedMember, ...]:
         """The members with their subscriptions, one by one."""
@@ -216,7 +219,12 @@ def compute(
         plan = _chosen(assignors, request).lead(ready)
     except Exception as error:  # whatever is wrong with the plan, the group must not hang
         return stay(assignors, request, error)
-    return AssignmentComputed(request.token, tuple(sorted(plan.items())), notes=tuple(ready.notes))
+    return AssignmentComputed(
+        request.token,
+        tuple(sorted(plan.items())),
+        notes=tuple(ready.notes),
+        waiting=tuple(ready.waiting),
+    )
 
 
 def stay(
@@ -537,6 +545,7 @@ class DesignAssignor:
             ),
         )
         turn.notes.extend(done.notes)
+        turn.waiting.extend(done.waiting)
         return self._written(turn, members, done)
 
     def _written(

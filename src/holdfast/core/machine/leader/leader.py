@@ -75,6 +75,7 @@ from holdfast.core.model.partitions import (
 )
 from holdfast.core.model.reported import ReportedClaims, Subscriptions
 from holdfast.core.model.topics import Topics
+from holdfast.core.wire.layouts.memory import RememberedMember
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +113,8 @@ class PlannedRound:
         Moves that a later batch makes (Design III).
     notes : tuple of str
         What a person should know of the plan.
+    waiting : tuple of RememberedMember
+        The departed members for which partitions wait.
     """
 
     assignments: dict[str, PlannedAssignment]
@@ -120,6 +123,7 @@ class PlannedRound:
     memory: RoundMemory | None
     moves_left: int = 0
     notes: tuple[str, ...] = ()
+    waiting: tuple[RememberedMember, ...] = ()
 
 
 def plan_round(
@@ -430,6 +434,7 @@ class _RoundPlanner:
             memory=memory,
             moves_left=self.moves_left,
             notes=tuple(dict.fromkeys(self.notes)),
+            waiting=self.deferral.written(self.group.topics, self.deferral.waiting),
         )
 
     def _exchanged(self, handed: I32, exact: Mask) -> I32:

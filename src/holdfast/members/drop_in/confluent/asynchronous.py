@@ -16,13 +16,16 @@ import asyncio
 import concurrent.futures
 from contextlib import suppress
 from types import GenericAlias
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 from confluent_kafka.aio import AIOConsumer as OriginalAIOConsumer
 from confluent_kafka.aio._common import AsyncLogger
 
 from holdfast.members.drop_in.confluent.consumer import ConfluentConsumer
+
+if TYPE_CHECKING:
+    from holdfast.members.member.metrics import MemberMetrics
 
 __all__ = ["ConfluentAIOConsumer", "OriginalAIOConsumer"]
 
@@ -64,6 +67,10 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
             config["logger"] = AsyncLogger(loop, config["logger"])
         self._consumer = ConfluentConsumer(config)
         unused.close()
+
+    def __holdfast_metrics__(self) -> MemberMetrics | None:
+        made = self._consumer
+        return made.__holdfast_metrics__() if isinstance(made, ConfluentConsumer) else None
 
 
 try:
