@@ -4,15 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from tests.adapters.worker_group import WorkerGroup
 
 from holdfast import Worker
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader import leader as plans
-from holdfast.core.machine.leader.designs import led_round
-from holdfast.core.machine.leader.embedded import MemberView
-from holdfast.core.machine.modes import RebalanceMode
 from holdfast.members.member import waits
 from holdfast.members.member.metrics import RoundTimes
 from holdfast.metrics import PrometheusCollector, metrics_of, prometheus_text
@@ -20,7 +17,6 @@ from holdfast.metrics import PrometheusCollector, metrics_of, prometheus_text
 CONFIG = {
     "bootstrap.servers": "127.0.0.1:1",
     "group.id": "etl",
-    "client.id": "one",
     "holdfast.policy": "deferred",
     "scheduled.rebalance.max.delay.ms": 30_000,
 }
@@ -105,57 +101,10 @@ def test_a_rebalance_lasts_from_its_first_join_to_the_assignment():
     assert (times.rounds.n, times.rounds.avg_ms, times.rounds.max_ms) == (2, 4_000, 7_000)
 
 
-class Group:
-    """Workers of one leader, which plans rounds of whoever is named."""
-
-    def __init__(self, **config):
-        self.worker = Worker({**CONFIG, **config}, {"shard": 6})
-        self.assignor = self.worker.assignors[0]
-        self.said = {}
-        self.led, self.generation = None, 0
-
-    def play(self, *names):
-        self.generation += 1
-        view = MemberView(
-            topics=("shard",), owned=(), previous=(), generation=-1, mode=RebalanceMode.COOPERATIVE
-        )
-        members = tuple(
-            JoinedMember(
-                member_id=name,
-                metadata=self.assignor.subscribe(self.said.get(name, view)),
-            )
-            for name in names
-        )
-        request = actions.ComputeAssignment(
-            token=1,
-            generation=self.generation,
-            protocol_name=self.assignor.name,
-            members=members,
-            partitions=(("shard", 6),),
-            member_id="A",
-            waited_ms=0,
-            led=self.led,
-        )
-        done = self.worker._leadership.compute(request)
-        self.led = led_round(request, done)
-        for name, data in done.assignments:
-            told = self.assignor.read(data)
-            before = set(self.said[name].owned) if name in self.said else set()
-            self.said[name] = MemberView(
-                topics=("shard",),
-                owned=tuple(sorted(before - told.revoked | told.assigned)),
-                previous=(),
-                generation=self.generation,
-                mode=RebalanceMode.COOPERATIVE,
-                memory=told.memory,
-            )
-
-    def owned(self, name):
-        return tuple(number for _, number in self.said[name].owned)
-
-    @property
-    def waiting(self):
-        return self.worker._leadership.waits.read()
+def group():
+    return WorkerGroup(
+        {name: Worker({**CONFIG, "client.id": name}, {"shard": 6}) for name in "ABCD"}
+    )
 
 
 def lines(caplog):
@@ -166,21 +115,21 @@ def lines(caplog):
 
 def test_a_wait_is_told_when_it_begins_and_when_it_ends(caplog):
     caplog.set_level("INFO", "holdfast.member")
-    group = Group()
-    group.play("A", "B", "C")
-    lost = group.owned("C")
-    assert group.waiting == () and len(lost) == 2
+    workers = group()
+    workers.play("A", "B", "C")
+    lost = workers.owned("C")
+    assert workers.waiting == () and len(lost) == 2
     for _ in range(3):  # rounds between say nothing
-        group.play("A", "B")
-    (wait,) = group.waiting
+        workers.play("A", "B")
+    (wait,) = workers.waiting
     assert (wait.departed, wait.partitions) == ("C", {"shard": lost})
     assert 25 < wait.seconds_left <= 30
     (begun,) = lines(caplog)
     assert begun.startswith("waiting for C until ")
     assert begun.endswith(f"UTC (30 s): shard-{lost[0]}, shard-{lost[1]}")
-    group.said.pop("C")
-    group.play("A", "B", "C")
-    assert group.waiting == ()
+    workers.said.pop("C")
+    workers.play("A", "B", "C")
+    assert workers.waiting == ()
     assert lines(caplog)[1:] == ["the wait for C is over: it is back"]
 
 
@@ -190,35 +139,35 @@ def test_a_wait_is_told_when_it_begins_and_when_it_ends(caplog):
 )
 def test_the_end_of_a_wait_says_why(comes, passed_s, why, caplog, monkeypatch):
     caplog.set_level("INFO", "holdfast.member")
-    group = Group()
-    group.play("A", "B", "C")
-    group.play("A", "B")
+    workers = group()
+    workers.play("A", "B", "C")
+    workers.play("A", "B")
     if passed_s:
         late = waits.time.monotonic() + passed_s
         monkeypatch.setattr(waits, "time", SimpleNamespace(monotonic=lambda: late))
         for name in ("A", "B"):  # what they carry is as old
-            object.__setattr__(group.said[name], "memory_age_ms", passed_s * 1000)
-    group.play("A", "B", *comes)
+            object.__setattr__(workers.said[name], "memory_age_ms", passed_s * 1000)
+    workers.play("A", "B", *comes)
     assert lines(caplog)[1:] == [f"the wait for C is over: {why}"]
-    assert group.waiting == ()
+    assert workers.waiting == ()
 
 
 def test_a_plan_that_failed_ends_no_wait(caplog, monkeypatch):
     caplog.set_level("INFO", "holdfast.member")
-    group = Group()
-    group.play("A", "B", "C")
-    group.play("A", "B")
+    workers = group()
+    workers.play("A", "B", "C")
+    workers.play("A", "B")
     with monkeypatch.context() as patch:
         patch.setattr(plans, "plan_round", lambda *_, **__: 1 / 0)
-        group.play("A", "B")
-    assert len(group.waiting) == 1
-    group.play("A", "B")
+        workers.play("A", "B")
+    assert len(workers.waiting) == 1
+    workers.play("A", "B")
     assert len(lines(caplog)) == 1
 
 
 def test_a_leader_that_takes_over_names_whom_it_never_saw_by_a_hash(caplog):
     caplog.set_level("INFO", "holdfast.member")
-    first, second = Group(), Group()
+    first, second = group(), group()
     first.play("A", "B", "C")
     second.said, second.generation = first.said, 1
     second.play("A", "B")
@@ -228,12 +177,12 @@ def test_a_leader_that_takes_over_names_whom_it_never_saw_by_a_hash(caplog):
 
 
 def test_numbers_of_several_members_are_one_text():
-    workers = [Group(**{"client.id": name}).worker for name in ("one", "two")]
+    workers = [group().workers[name] for name in "AB"]
     for worker in workers:
         assert metrics_of(worker) == worker.metrics()
         assert worker.metrics().last_rebalance_seconds_ago == -1
     text = prometheus_text(*workers)
-    for name in ("one", "two"):
+    for name in "AB":
         labels = f'client_id="{name}",group="etl"'
         assert f"kafka_consumer_coordinator_rebalance_latency_avg{{{labels}}} 0.0" in text
         assert f"kafka_consumer_coordinator_failed_rebalance_total{{{labels}}} 0.0" in text
@@ -241,18 +190,18 @@ def test_numbers_of_several_members_are_one_text():
 
 
 def test_what_waits_is_in_the_text_with_its_member():
-    group = Group()
-    group.play("A", "B", "C")
-    group.play("A", "B")
-    now = group.worker.metrics()
+    workers = group()
+    workers.play("A", "B", "C")
+    workers.play("A", "B")
+    now = workers.workers["A"].metrics()
     assert now.waiting == ()  # it does not lead by its own standing
-    object.__setattr__(now, "waiting", group.waiting)
+    object.__setattr__(now, "waiting", workers.waiting)
     member = SimpleNamespace(__holdfast_metrics__=lambda: now)
     away = SimpleNamespace(__holdfast_metrics__=lambda: None)
     registry = CollectorRegistry()
     registry.register(PrometheusCollector(member, away))
     text = generate_latest(registry).decode()
-    labels = 'client_id="one",departed="C",group="etl"'
+    labels = 'client_id="A",departed="C",group="etl"'
     assert f"holdfast_member_waiting_partitions{{{labels}}} 2.0" in text
     assert f"holdfast_member_wait_seconds_left{{{labels}}} " in text
     kafkas = now.to_kafka()

@@ -1,7 +1,8 @@
 """``holdfast.Worker``: a group member for resources that are not topics.
 
 **Rules.** A resource is ``(kind, number)``. Every worker of a group is given the same kinds and
-counts; if they differ, those of the leader count. Work on a resource begins in ``on_assigned`` and
+counts; if they differ, those of the leader count. With a ``version`` a leader that is behind leaves
+alone what a newer version has more or less. Work on a resource begins in ``on_assigned`` and
 has ended when ``on_revoked`` returns; only then may another worker begin. Each kind is balanced by
 itself, so a change in one kind moves nothing of another. When workers come or go, totals are evened
 too. With weights, or without ``isolate``, all kinds are balanced together.
@@ -39,7 +40,7 @@ from holdfast.core.assignors.registry import find
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.machine.leader.designs import Assignor, why_no_target
+from holdfast.core.machine.leader.designs import Assignor, DesignAssignor, why_no_target
 from holdfast.core.machine.offers import assignors_for, computes, offered
 from holdfast.core.machine.policies import DESIGNS, POLICIES
 from holdfast.core.machine.policy import KindPolicy
@@ -100,6 +101,10 @@ class Worker:
         Kind to count, such as ``{"connector-a": 3, "shard": 12}``; ``{"leader": 1}`` elects one.
     listener : WorkerListener, optional
         Begins and ends work.
+    version : int, optional
+        Of ``resources``, 0 or more: a later one is a larger number, as the revision of a deploy is.
+        If another worker has a newer version than the leader, the leader plans for what both have,
+        and leaves alone what one of them has not.
     weights : mapping of str to int, optional
         Load of one resource of a kind, 1 where not given.
     isolate : bool, optional
@@ -128,15 +133,19 @@ class Worker:
         resources: Mapping[str, int],
         listener: WorkerListener | None = None,
         *,
+        version: int | None = None,
         weights: Mapping[str, int] | None = None,
         isolate: bool | None = None,
         kinds: Mapping[str, Mapping[str, object]] | None = None,
     ):
         self._settings = settings = Settings.parse(config)
         self._resources = _checked(resources)
+        self._reported = _report(self._resources, version)
+        self._version = version
         own = _kind_policies(self._resources, kinds or {})
-        self.assignors = assignors = _assignors(
-            settings, self._resources, weights or {}, isolate, own
+        self.assignors = assignors = tuple(
+            replace(a, report=lambda: self._reported) if isinstance(a, DesignAssignor) else a
+            for a in _assignors(settings, self._resources, weights or {}, isolate, own)
         )
         log = MemberLog(settings)
         self._leadership = Leadership(
@@ -144,6 +153,7 @@ class Worker:
             assignors,
             lambda _: FoundTopics(counts=self._resources),
             lag_source=_lag_source(settings),
+            version=lambda: self._version,
             log=log,
         )
         member = make_member(settings, assignors, protocol_type=PROTOCOL_TYPE, polls=False)
@@ -192,9 +202,16 @@ class Worker:
         self._host.post(events.Started())
         self._is_started = True  # last: after an exception the next call goes on
 
-    def update(self, resources: Mapping[str, int]) -> None:
-        """Change kinds and counts; the leader's change moves what has to move."""
-        self._resources = _checked(resources)
+    def update(self, resources: Mapping[str, int], *, version: int | None = None) -> None:
+        """Change kinds and counts; the leader's change moves what has to move.
+
+        A worker with a version gives the new one.
+        """
+        self._resources, self._reported, self._version = (
+            checked := _checked(resources),
+            _report(checked, version),
+            version,
+        )
         self._announce()
 
     def _announce(self) -> None:
@@ -230,7 +247,13 @@ class Worker:
 
     def metrics(self) -> MemberMetrics:
         """Return what was counted so far, in Kafka's names where they exist."""
-        return metrics_of(self._settings, self._host, self._leadership, Counters())
+        own = -1 if self._version is None else self._version
+        newest = self._leadership.newest_version
+        return replace(
+            metrics_of(self._settings, self._host, self._leadership, Counters()),
+            resource_version=own,
+            newest_resource_version=max(own, -1 if newest is None else newest),
+        )
 
     __holdfast_metrics__ = metrics
 
@@ -431,6 +454,17 @@ def _checked(resources: Mapping[Any, Any]) -> dict[str, int]:
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise ConfigError(f"resources[{kind!r}]: a count is expected, found {count!r}")
     return dict(resources)
+
+
+def _report(resources: Mapping[str, int], version: object) -> bytes | None:
+    """What the worker's subscriptions say of its version."""
+    if version is None:
+        return None
+    if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 2**63:
+        raise ConfigError(f"version: a number from 0 to 2^63 - 1 is expected, found {version!r}")
+    from holdfast.core.machine.leader.counts import report_of
+
+    return report_of(version, resources)
 
 
 _OF_KINDS = ("holdfast.policy", "scheduled.rebalance.max.delay.ms")

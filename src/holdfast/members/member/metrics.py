@@ -44,7 +44,8 @@ class MemberMetrics:
 
     ``last_rebalance_seconds_ago`` is -1 before the first round. ``missing_topics`` are the topics
     of the subscription that do not exist; Prometheus gets their number. ``waiting`` is what a
-    leader knows; other members have none.
+    leader knows; other members have none. ``resource_version`` is a worker's own, and
+    ``newest_resource_version`` the newest in the last round that it led; -1 for none.
     """
 
     group: str
@@ -72,6 +73,8 @@ class MemberMetrics:
     records_consumed_total: int
     last_rebalance_seconds_ago: float
     missing_topics: tuple[str, ...] = ()
+    resource_version: int = -1
+    newest_resource_version: int = -1
     waiting: tuple[Wait, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -196,6 +199,8 @@ _GAUGES = {
     "generation": "holdfast_member_generation",
     "is_leader": "holdfast_member_is_leader",
     "missing_topics": "holdfast_member_missing_topics",
+    "resource_version": "holdfast_member_resource_version",
+    "newest_resource_version": "holdfast_member_newest_resource_version",
 }
 _COUNTERS = {
     "rebalance_total": f"{_COORDINATOR}rebalance",

@@ -34,7 +34,7 @@ References: Incremental Cooperative Rebalancing, Designs I, II, III; KIP-429; KI
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -71,6 +71,7 @@ from holdfast.core.wire.layouts.sticky_user_data import (
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
+    from holdfast.core.machine.leader.counts import VersionedCounts
     from holdfast.core.machine.leader.leader import PlannedRound
     from holdfast.core.machine.leader.leader_turn import Member, ReadMembers
     from holdfast.core.machine.leader.subscriptions import SubscribedMember
@@ -99,6 +100,8 @@ class LeaderRound:
         Of this round.
     leader_id : str
         The leader, whose own subscription was written ``waited_ms`` ago.
+    newer : VersionedCounts, optional
+        Counts that a member reports and that this leader does not have yet.
     notes : list of str
         Takes what a person should know of the plan.
     waiting : list of RememberedMember
@@ -123,6 +126,7 @@ class LeaderRound:
     said: tuple[SubscribedMember, ...] | None = None
     unbroken: bool = True
     led: LedRound | None = None
+    newer: VersionedCounts | None = None
     notes: list[str] = field(default_factory=list)
     waiting: list[RememberedMember] = field(default_factory=list)
 
@@ -445,6 +449,10 @@ class CooperativeAssignor:
         }
 
 
+def _nothing() -> None:
+    """No data beside those of the protocol."""
+
+
 def why_no_target(policy: Policy) -> str | None:
     """Why the assignor of a policy cannot compute the targets of its design; None if it can.
 
@@ -473,10 +481,13 @@ class DesignAssignor:
     ----------
     policy : Policy
         The design and its settings.
+    report : callable, optional
+        Gives the assignor's data of a subscription: a worker's version of its resources.
     """
 
     policy: Policy
     modes: frozenset[RebalanceMode] = EAGER | COOPERATIVE
+    report: Callable[[], bytes | None] = _nothing
 
     def __post_init__(self) -> None:
         if reason := why_no_target(self.policy):
@@ -501,6 +512,7 @@ class DesignAssignor:
                 memory_age_ms=min(view.memory_age_ms, INT32_MAX) if timed else 0,
                 given_up=grouped(view.given_up),
                 memory=view.memory,
+                assignor_data=self.report(),
             )
         )
 
@@ -526,10 +538,12 @@ class DesignAssignor:
 
         members = turn.subscribed_members()
         led = turn.led
+        known, newer = turn.partitions, turn.newer
         done = plan_round(
             self.policy,
             members,
-            turn.partitions,
+            known if newer is None else newer.shared_with(known),
+            left_alone=known if newer is None else newer.joined_with(known),
             generation=turn.generation,
             leader_id=turn.leader_id,
             lags=turn.lags,
