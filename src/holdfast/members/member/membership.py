@@ -87,6 +87,8 @@ def policy_of(settings: Settings, listed: Sequence[Offered] = ()) -> Policy:
         interval_ms=settings["holdfast.incremental.interval.ms"],
         assignor=target,
         options=settings["holdfast.assignor.options"],
+        memory_limit_bytes=settings["holdfast.memory.limit.bytes"],
+        record_limit_bytes=settings["holdfast.record.limit.bytes"],
     )
 
 
