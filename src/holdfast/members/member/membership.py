@@ -53,7 +53,7 @@ from holdfast.errors import HoldfastError
 from holdfast.members.member.lag_source import AskedInTime, LagSource
 from holdfast.members.member.member_log import MemberLog
 from holdfast.members.member.missing_topics import MissingTopics
-from holdfast.members.member.waits import Waits
+from holdfast.members.member.waits import ToldWaits
 from holdfast.members.own_assignors import resolve, resolve_target
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ class Leadership:
         self.newest_version: int | None = None  # that the last round has reported
         self._missing = MissingTopics(self._log)
         self._wants_lags = any(map(uses_lags, assignors))
-        self.waits = Waits(self._log)
+        self.waits = ToldWaits(self._log)
 
     def compute(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
         """Plan a round; other members' topics are looked up, not guessed."""

@@ -31,7 +31,7 @@ class _Open:
     until_s: float  # by the monotonic clock
 
 
-class Waits:
+class ToldWaits:
     """The waits of the group that a member leads; planned on one thread, read on any.
 
     Parameters
