@@ -72,9 +72,6 @@ class Notes:
         self.notes.append("commit")
         done(27)
 
-    def settle(self, action):
-        self.notes.append("completed")
-
 
 class Link:
     """Notes requests."""
@@ -139,10 +136,10 @@ def test_actions_are_done_in_order_and_their_answers_come_back(run):
     assert script.next(events.ListenerReturned) == events.ListenerReturned(2, None)
     assert script.next(events.ListenerReturned) == events.ListenerReturned(3, "OSError: no")
     assert script.next(events.CommitAnswered) == events.CommitAnswered(4, 27)
-    words = ["drop, 1 told", "stop", "start term 7", "assigned", "lost", "commit", "completed"]
+    words = ["drop, 1 told", "stop", "start term 7", "assigned", "lost", "commit"]
     assert duties.notes == words  # what is lost is dropped first
     assert link.sent == [actions.FindCoordinator(7, 100)]
-    assert host.n_rounds == 1
+    assert (host.times.rounds.n, host.times.n_lost) == (1, 1)
     assert host.standing.owned == frozenset(A)
     assert len(script.threads) == 1
     assert threading.main_thread() not in script.threads

@@ -476,6 +476,7 @@ def test_a_failed_plan_of_the_user_ends_as_every_failed_plan_does():
     [
         ("nowhere.at.all", "no factory either: No module named 'nowhere'"),
         (f"{__name__}.absent", "no factory either"),
+        (f"{JAVA}StikyAssignor", rf"did you mean {JAVA}StickyAssignor"),
         (f"{__name__}.broken_factory", "its factory raised OSError"),
         (object(), "object has no name, modes, subscribe"),
         (len, "its factory raised TypeError"),
@@ -529,7 +530,7 @@ def test_a_worker_offers_its_own_design_first_and_a_list_as_it_stands():
 
 
 @pytest.mark.parametrize("make", [Consumer, partial(Worker, resources={"k": 1})])
-def test_every_wait_of_a_design_is_configured_by_a_setting_of_its_own(make):
+def test_every_option_of_a_design_is_configured_by_a_setting_of_its_own(make):
     waits = {
         "scheduled.rebalance.max.delay.ms": 60_000,
         "holdfast.first.member": "deferred",
@@ -537,8 +538,11 @@ def test_every_wait_of_a_design_is_configured_by_a_setting_of_its_own(make):
         "holdfast.clean.leave": "immediate",
         "holdfast.incremental.batch": 3,
         "holdfast.incremental.interval.ms": 9_000,
+        "holdfast.record.limit.bytes": 90_000,
+        "holdfast.memory.limit.bytes": 40_000,
     }
     made = make({**NEEDED, **waits, "holdfast.policy": "incremental"}).assignors[0].policy
     assert (made.delay_ms, made.first_member_delay_ms) == (60_000, 7_000)
     assert (made.first_member, made.clean_leave) == (When.DEFERRED, When.IMMEDIATE)
     assert (made.batch, made.interval_ms) == (3, 9_000)
+    assert (made.record_limit_bytes, made.memory_limit_bytes) == (90_000, 40_000)

@@ -54,12 +54,14 @@ DESIGNS = [
 
 
 @pytest.mark.parametrize("design", DESIGNS, ids=lambda d: d.name)
-def test_no_member_writes_partition_assignor_data_and_the_docs_say_so(design: DesignAssignor):
+def test_only_a_worker_writes_partition_assignor_data_and_the_docs_say_so(design: DesignAssignor):
     assert decode_member_subscription(design.subscribe(VIEW)).assignor_data is None
     for text in (incremental.__doc__, container.MemberSubscription.__doc__):
         assert "PartitionAssignorData" in (text or "")
     decision = (ROOT / "docs/adr/0010-designs-in-user-data.md").read_text(encoding="utf-8")
-    assert "`PartitionAssignorData` has a place in the frames, and nothing writes it" in decision
+    assert (
+        "`PartitionAssignorData` has a place in the frames, and only a worker writes it" in decision
+    )
 
 
 def test_a_worker_sends_kafkas_message_with_our_frame_and_the_docs_say_so():

@@ -15,7 +15,7 @@ from tests.suites import further
 from holdfast import Consumer
 from holdfast.errors import LocalProtocolError, RemoteProtocolError, SourceError
 from holdfast.members.consumer_hands import ConsumerHands
-from holdfast.members.member.metrics import PrometheusCollector
+from holdfast.metrics import prometheus_text
 
 pytestmark = pytest.mark.broker
 
@@ -179,8 +179,6 @@ def test_lags_decide_and_a_broken_source_does_not_stop_the_group(broker):
 
 
 def test_numbers_for_people_and_prometheus(broker):
-    from prometheus_client import CollectorRegistry, generate_latest
-
     topic, group = Topic(broker.bootstrap, 2), fresh("group")
     topic.produce(5)
     hand = Hand(broker.bootstrap, group, [topic.name]).start()
@@ -188,9 +186,9 @@ def test_numbers_for_people_and_prometheus(broker):
     until(lambda: hand.consumer.metrics().commit_total >= 1, "commits are counted")
     now = hand.consumer.metrics()
     assert (now.assigned_partitions, now.rebalance_total >= 1, now.is_leader) == (2, True, True)
-    registry = CollectorRegistry()
-    registry.register(PrometheusCollector(hand.consumer.metrics))
-    text = generate_latest(registry).decode()
+    assert now.rebalance_latency_max >= max(now.join_time_max, now.sync_time_max) > 0
+    assert (now.join_total, now.sync_total) >= (1, 1)
+    text = prometheus_text(hand.consumer)
     assert (
         f'kafka_consumer_coordinator_assigned_partitions{{client_id="holdfast",group="{group}"}}'
         in text

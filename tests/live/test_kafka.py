@@ -86,7 +86,9 @@ def test_its_questions_and_commits_have_kafka_pythons_answers(broker, kind):
         assert consumer.group_metadata().group_id == group
         assert consumer.group_metadata().generation_id > 0
         assert consumer.group_metadata().state is MemberState.STABLE
-        assert consumer.metrics()
+        told = consumer.metrics()["consumer-coordinator-metrics"]
+        assert told["assigned-partitions"] == 2
+        assert told["join-time-max"] > 0
 
 
 @both

@@ -10,6 +10,8 @@ from tests.live.crew import fresh
 from tests.live.diary import Diary
 from tests.live.seats import DROP_INS, sentence
 
+from holdfast.metrics import metrics_of
+
 pytestmark = pytest.mark.broker
 BOTH = [(p, at) for p in (0, 1) for at in range(5)]
 MANUAL = {"enable_auto_commit": False}
@@ -308,3 +310,14 @@ def test_heartbeats_go_on_while_the_application_asks_for_nothing(stage):
     for _ in range(2):
         seen = member.parts.host.answered_at
         stage.until(lambda: member.parts.host.answered_at > seen, "a heartbeat")  # noqa: B023
+
+
+@sentence()
+def test_every_client_tells_the_same_numbers(stage):
+    topic = stage.topic(1)
+    member = stage.member(topic)
+    stage.until(lambda: member.owns() == {0}, "its partition", member)
+    now = metrics_of(member.consumer)
+    assert (now.assigned_partitions, now.is_leader, now.waiting) == (1, True, ())
+    assert min(now.rebalance_total, now.join_total, now.sync_total) >= 1
+    assert 0 < now.join_time_max <= now.rebalance_latency_max

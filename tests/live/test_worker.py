@@ -30,7 +30,7 @@ LONG = {"scheduled.rebalance.max.delay.ms": 600_000}
 class Desk:
     """One worker, and a diary of its callbacks."""
 
-    def __init__(self, broker, group, resources, *, weights=None, **config):
+    def __init__(self, broker, group, resources, *, weights=None, version=None, **config):
         settings = {k.replace("_", "."): v for k, v in config.items()}
         self.diary: list[tuple[str, list[Resource]]] = []
         self.held: set[Resource] = set()
@@ -42,6 +42,7 @@ class Desk:
             resources,
             self,
             weights=weights,
+            version=version,
         )
 
     def start(self):
@@ -149,6 +150,23 @@ def test_a_change_in_one_kind_leaves_the_others_alone(broker):
     until(lambda: shared(desks, counts), "two workers share more shards")
     assert [desk.touched("connector") for desk in desks] == before
     close_all(desks)
+
+
+@pytest.mark.every
+def test_a_leader_that_is_behind_gives_nobody_what_it_does_not_know(broker, caplog):
+    group = fresh("workers")
+    old = Desk(broker, group, {"shard": 4}, version=1).start()
+    until(lambda: len(old.held) == 4, "one worker has all that it knows")
+    new = Desk(broker, group, {"shard": 6}, version=2).start()
+    until(lambda: shared([old, new], {"shard": 4}), "two workers share what both know")
+    assert "another worker version 2" in caplog.text
+    now = old.worker.metrics()
+    assert (now.is_leader, now.resource_version, now.newest_resource_version) == (True, 1, 2)
+    old.worker.update({"shard": 6}, version=2)
+    until(lambda: shared([old, new], {"shard": 6}), "two workers share all")
+    now = old.worker.metrics()
+    assert (now.resource_version, now.newest_resource_version) == (2, 2)
+    close_all([old, new])
 
 
 def test_weights_balance_kinds_against_each_other(broker):

@@ -21,7 +21,13 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 LEFT_OUT = ("holdfast.__main__", "holdfast.cli.commands")
 """Modules that the reference leaves out: ``holdfast --help`` describes the commands."""
-PUBLIC = ("holdfast.confluent", "holdfast.aiokafka", "holdfast.kafka", "holdfast.spark")
+PUBLIC = (
+    "holdfast.confluent",
+    "holdfast.aiokafka",
+    "holdfast.kafka",
+    "holdfast.metrics",
+    "holdfast.spark",
+)
 STYLE = """\
 .md-grid { max-width: 76rem; }
 .md-typeset table:not([class]) { display: block; overflow-x: auto; }

@@ -196,6 +196,8 @@ KEYS: dict[str, Key] = {
     "holdfast.first.member": Key(parse=_one_of(*When), default=DEFAULTS.first_member),
     "holdfast.first.member.delay.ms": Key(parse=_ms(0), default=DEFAULTS.first_member_delay_ms),
     "holdfast.clean.leave": Key(parse=_one_of(*When), default=DEFAULTS.clean_leave),
+    "holdfast.memory.limit.bytes": Key(parse=_integer(0), default=DEFAULTS.memory_limit_bytes),
+    "holdfast.record.limit.bytes": Key(parse=_integer(0), default=DEFAULTS.record_limit_bytes),
     "holdfast.lag.source": Key(parse=_lag_source, default="broker"),
     "holdfast.lag.timeout.ms": Key(parse=_ms(0), default=2_000),
     "holdfast.oauth.token.provider": Key(parse=_callable, secret=True),

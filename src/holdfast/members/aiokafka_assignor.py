@@ -80,6 +80,8 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
     ----------
     spoken : Assignor
         What writes, plans and reads.
+    ask : AskedInTime or None
+        What knows lags; a drop-in that gets this object asks the same.
 
     Raises
     ------
@@ -96,7 +98,7 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
         **options: Any,
     ):
         self.spoken: designs.Assignor = _eager(resolve(name), options)
-        self._ask = None if lags is None else AskedInTime(lags, lag_timeout_ms)
+        self.ask = None if lags is None else AskedInTime(lags, lag_timeout_ms)
         self._last: frozenset[Resource] = frozenset()
         self._written_at = time.monotonic()
 
@@ -151,7 +153,7 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
                 waited_ms=round((time.monotonic() - self._written_at) * 1000),
                 unbroken=False,
             ),
-            lags=None if self._ask is None else self._ask(counts),
+            lags=None if self.ask is None else self.ask(counts),
         )
         if computed.failure is not None:
             log.error("%s: no plan, partitions go by range: %s", self.name, computed.failure)

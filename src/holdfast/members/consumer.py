@@ -529,6 +529,9 @@ class Consumer(ConsumerQuestions):
         """Return what was counted so far, in Kafka's names where they exist."""
         return self._member().metrics()
 
+    def __holdfast_metrics__(self) -> MemberMetrics | None:
+        return None if self._seat is None else self._seat.membership.metrics()
+
     # Plumbing
 
     @property

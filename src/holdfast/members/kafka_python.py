@@ -91,6 +91,8 @@ class KafkaPythonAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # th
     ----------
     spoken : Assignor
         What writes, plans and reads.
+    ask : AskedInTime or None
+        What knows lags; a drop-in that gets this object asks the same.
 
     Raises
     ------
@@ -112,7 +114,7 @@ class KafkaPythonAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # th
             raise ConfigError(f"upgrading: {spoken.name} does not run eager")
         self.spoken = spoken
         self._rack = rack
-        self._ask = None if lags is None else AskedInTime(lags, lag_timeout_ms)
+        self.ask = None if lags is None else AskedInTime(lags, lag_timeout_ms)
         is_eager = upgrading or RebalanceMode.COOPERATIVE not in spoken.modes
         self._mode = RebalanceMode.EAGER if is_eager else RebalanceMode.COOPERATIVE
         self._nonce = 0
@@ -199,7 +201,7 @@ class KafkaPythonAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # th
                 waited_ms=0,
                 unbroken=False,
             ),
-            lags=None if self._ask is None else self._ask(counts),
+            lags=None if self.ask is None else self.ask(counts),
             racks=replica_racks(cluster, members),
         )
         if computed.failure is not None:

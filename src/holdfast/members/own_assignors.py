@@ -28,11 +28,18 @@ from dataclasses import replace
 from typing import cast
 
 from holdfast.core.assignors.own import OwnAssignor, assignor, form_of, required_of
-from holdfast.core.assignors.registry import ASSIGNORS, AssignorInfo, Named, canonical, find
+from holdfast.core.assignors.registry import (
+    ASSIGNORS,
+    JAVA_NAMES,
+    AssignorInfo,
+    Named,
+    canonical,
+    find,
+)
 from holdfast.core.machine.leader.designs import Assignor
 from holdfast.core.machine.offers import Offered, lacks_group
 from holdfast.core.machine.policies import DESIGNS
-from holdfast.errors import ConfigError, LocalProtocolError, PlanError, suggest
+from holdfast.errors import ConfigError, LocalProtocolError, PlanError, nearest, suggest
 from holdfast.members.member.in_time import InTime, LateError
 
 _PARTS = ("name", "modes", "subscribe", "read", "lead", "stay")
@@ -110,7 +117,7 @@ def _imported(name: str) -> object:
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"unknown assignor {name!r}: it is no name of the registry and no Java class that "
-            f"holdfast knows, and no factory either: {error}"
+            f"holdfast knows, and no factory either: {error}{nearest(name, JAVA_NAMES)}"
         ) from error
 
 

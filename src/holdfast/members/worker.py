@@ -1,13 +1,14 @@
 """``holdfast.Worker``: a group member for resources that are not topics.
 
 **Rules.** A resource is ``(kind, number)``. Every worker of a group is given the same kinds and
-counts; if they differ, those of the leader count. Work on a resource begins in ``on_assigned`` and
+counts; if they differ, those of the leader count. With a ``version`` a leader that is behind leaves
+alone what a newer version has more or less. Work on a resource begins in ``on_assigned`` and
 has ended when ``on_revoked`` returns; only then may another worker begin. Each kind is balanced by
 itself, so a change in one kind moves nothing of another. When workers come or go, totals are evened
 too. With weights, or without ``isolate``, all kinds are balanced together.
-A worker offers its own design first and the other designs behind it, as Connect's workers offer
-all built-in protocols: one rolling bounce changes the design of a group. A list of designs in
-``partition.assignment.strategy`` is offered as it stands.
+A worker offers its own design first and behind it the other designs that can run its assignor, as
+Connect's workers offer all built-in protocols: one rolling bounce changes the design of a group. A
+list of designs in ``partition.assignment.strategy`` is offered as it stands.
 Callbacks come one at a time, on a thread of their own. If ``on_assigned`` raises, nobody does the
 work: the worker leaves the group, so that another one does, and its calls raise the error. State
 that could not be saved in time, or a loss that no callback tells of, is an error in the log and at
@@ -35,10 +36,11 @@ from typing import Any, NamedTuple, Protocol, Self
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.lookup import FoundTopics
 from holdfast.cluster.settings import KEYS, Settings
+from holdfast.core.assignors.registry import find
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.machine.leader.designs import Assignor
+from holdfast.core.machine.leader.designs import Assignor, DesignAssignor, why_no_target
 from holdfast.core.machine.offers import assignors_for, computes, offered
 from holdfast.core.machine.policies import DESIGNS, POLICIES
 from holdfast.core.machine.policy import KindPolicy
@@ -53,9 +55,12 @@ from holdfast.errors import (
 from holdfast.members.member.closing import Closing
 from holdfast.members.member.end_signals import EndSignals
 from holdfast.members.member.host import MemberHost
+from holdfast.members.member.lag_source import LagSource
 from holdfast.members.member.link import GroupLink
 from holdfast.members.member.member_log import NAME, Log, MemberLog
 from holdfast.members.member.membership import Leadership, listed_in, make_member, policy_of
+from holdfast.members.member.metrics import Counters, MemberMetrics
+from holdfast.members.member.parts import metrics_of
 from holdfast.members.member.readiness import ready_file
 
 PROTOCOL_TYPE = "holdfast"
@@ -96,6 +101,10 @@ class Worker:
         Kind to count, such as ``{"connector-a": 3, "shard": 12}``; ``{"leader": 1}`` elects one.
     listener : WorkerListener, optional
         Begins and ends work.
+    version : int, optional
+        Of ``resources``, 0 or more: a later one is a larger number, as the revision of a deploy is.
+        If another worker has a newer version than the leader, the leader plans for what both have,
+        and leaves alone what one of them has not.
     weights : mapping of str to int, optional
         Load of one resource of a kind, 1 where not given.
     isolate : bool, optional
@@ -124,19 +133,28 @@ class Worker:
         resources: Mapping[str, int],
         listener: WorkerListener | None = None,
         *,
+        version: int | None = None,
         weights: Mapping[str, int] | None = None,
         isolate: bool | None = None,
         kinds: Mapping[str, Mapping[str, object]] | None = None,
     ):
         self._settings = settings = Settings.parse(config)
         self._resources = _checked(resources)
+        self._reported = _report(self._resources, version)
+        self._version = version
         own = _kind_policies(self._resources, kinds or {})
-        self.assignors = assignors = _assignors(
-            settings, self._resources, weights or {}, isolate, own
+        self.assignors = assignors = tuple(
+            replace(a, report=lambda: self._reported) if isinstance(a, DesignAssignor) else a
+            for a in _assignors(settings, self._resources, weights or {}, isolate, own)
         )
         log = MemberLog(settings)
         self._leadership = Leadership(
-            settings, assignors, lambda _: FoundTopics(counts=self._resources), log=log
+            settings,
+            assignors,
+            lambda _: FoundTopics(counts=self._resources),
+            lag_source=_lag_source(settings),
+            version=lambda: self._version,
+            log=log,
         )
         member = make_member(settings, assignors, protocol_type=PROTOCOL_TYPE, polls=False)
         self._duties = _WorkerDuties(listener, log)
@@ -184,9 +202,16 @@ class Worker:
         self._host.post(events.Started())
         self._is_started = True  # last: after an exception the next call goes on
 
-    def update(self, resources: Mapping[str, int]) -> None:
-        """Change kinds and counts; the leader's change moves what has to move."""
-        self._resources = _checked(resources)
+    def update(self, resources: Mapping[str, int], *, version: int | None = None) -> None:
+        """Change kinds and counts; the leader's change moves what has to move.
+
+        A worker with a version gives the new one.
+        """
+        self._resources, self._reported, self._version = (
+            checked := _checked(resources),
+            _report(checked, version),
+            version,
+        )
         self._announce()
 
     def _announce(self) -> None:
@@ -219,6 +244,18 @@ class Worker:
     def generation(self) -> int:
         """Generation of the group as this worker knows it, -1 for none."""
         return self._host.standing.identity.generation
+
+    def metrics(self) -> MemberMetrics:
+        """Return what was counted so far, in Kafka's names where they exist."""
+        own = -1 if self._version is None else self._version
+        newest = self._leadership.newest_version
+        return replace(
+            metrics_of(self._settings, self._host, self._leadership, Counters()),
+            resource_version=own,
+            newest_resource_version=max(own, -1 if newest is None else newest),
+        )
+
+    __holdfast_metrics__ = metrics
 
     def run(self, timeout: float | None = None) -> None:
         """Wait until the worker is over or stopped, or for ``timeout`` seconds.
@@ -404,9 +441,6 @@ class _WorkerDuties:
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         done(0)
 
-    def settle(self, action: actions.JoinCompleted) -> None:
-        """Nothing to note."""
-
     def close(self, *, wait: bool) -> None:
         self._callbacks.shutdown(wait=wait)
 
@@ -420,6 +454,17 @@ def _checked(resources: Mapping[Any, Any]) -> dict[str, int]:
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise ConfigError(f"resources[{kind!r}]: a count is expected, found {count!r}")
     return dict(resources)
+
+
+def _report(resources: Mapping[str, int], version: object) -> bytes | None:
+    """What the worker's subscriptions say of its version."""
+    if version is None:
+        return None
+    if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 2**63:
+        raise ConfigError(f"version: a number from 0 to 2^63 - 1 is expected, found {version!r}")
+    from holdfast.core.machine.leader.counts import report_of
+
+    return report_of(version, resources)
 
 
 _OF_KINDS = ("holdfast.policy", "scheduled.rebalance.max.delay.ms")
@@ -460,6 +505,12 @@ def _design_of(name: str) -> Design:
     return design
 
 
+def _lag_source(settings: Settings) -> LagSource | None:
+    """The function that knows loads; no broker does."""
+    given: LagSource | str = settings["holdfast.lag.source"]
+    return None if isinstance(given, str) else given
+
+
 def _assignors(
     settings: Settings,
     resources: Mapping[str, int],
@@ -482,6 +533,11 @@ def _assignors(
         omit_unchanged=True,  # only members read the assignments of this protocol type
     )
     own = POLICIES[POLICIES[name].worker]
+    if find(policy.assignor).uses_lags and (_lag_source(settings) is None or weights):
+        raise ConfigError(
+            f"holdfast.lag.source: under {find(policy.assignor).name} a worker takes a function "
+            "from kinds and counts to the load of each resource, and no weights beside it"
+        )
     if not isinstance(policy.assignor, str) and (isolate or weights):
         raise ConfigError(
             f"assignor {policy.assignor.name}: it decides alone who gets what: a worker takes no "
@@ -489,7 +545,11 @@ def _assignors(
         )
     named = [a for a in listed if isinstance(a, str)]
     if not listed or (len(listed) == 1 and computes(listed[0])):
-        others = [design for design in DESIGNS if design not in own.protocols]
+        others = [
+            name
+            for name, design in DESIGNS.items()
+            if name not in own.protocols and not why_no_target(replace(policy, design=design))
+        ]
         return offered((*own.protocols, *others), policy)
     if kafkas := [a for a in named if a not in DESIGNS]:
         raise ConfigError(

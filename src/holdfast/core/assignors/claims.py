@@ -30,7 +30,7 @@ from functools import cached_property
 
 import numpy as np
 
-from holdfast.core.model.columns import I32, NO_OWNER, frozen
+from holdfast.core.model.columns import I32, I64, NO_OWNER, frozen
 from holdfast.core.model.group import Group
 from holdfast.core.model.reported import MAX_EXAMPLES, DroppedClaims
 
@@ -111,6 +111,24 @@ class Claims:
         claim_member = self.claim_member[order][first]
         mine = (self.owner[tp] != NO_OWNER) & (self.owner[tp] != target[tp])
         return tp, np.where(mine, self.owner[tp], claim_member).astype(np.int32)
+
+    def without_owners_among(self, members: I64) -> Claims:
+        """The same claims, where these members are former owners of what they own."""
+        tp = np.flatnonzero(np.isin(self.owner, members)).astype(np.int32)
+        if not len(tp):
+            return self
+        owner = self.owner.copy()
+        owner[tp] = NO_OWNER
+        former_tp = np.concatenate((self.former_tp, tp))
+        former = np.concatenate((self.former_member, self.owner[tp]))
+        age = -self.group.generation[former].astype(np.int64)
+        order = np.lexsort((former, age, former_tp))
+        return replace(
+            self,
+            owner=frozen(owner),
+            former_tp=former_tp[order],
+            former_member=former[order],
+        )
 
     def without_owners(self) -> Claims:
         """The same group as if nobody had claimed anything."""

@@ -55,9 +55,12 @@ def constrained(claims: Claims) -> Solution:
     group = claims.group
     _require_equal_subscriptions(group)
     target = np.full(group.topics.n_tps, NO_OWNER, dtype=np.int32)
+    counted = claims
     if group.n_members:
-        _fill(group, claims.owner, target)
-    return Solution(target=target, prove=lambda: _prove(claims))
+        stale = np.flatnonzero(group.generation < group.generation.max())
+        counted = claims.without_owners_among(stale)
+        _fill(group, counted.owner, target)
+    return Solution(target=target, prove=lambda: _prove(claims), claims=counted)
 
 
 def _prove(claims: Claims) -> Certificate | None:
@@ -121,9 +124,8 @@ def _in_partition_order(group: Group) -> I64:
 
 def _owned_rows(group: Group, owned: I32, partitions: I64) -> tuple[I64, I32, I64]:
     """Valid claims by member and partition order: (tp, claimant) of each, and the count of each."""
-    current = group.generation == group.generation.max()
     claim_member = owned[partitions]
-    valid = (claim_member != NO_OWNER) & current[claim_member]
+    valid = claim_member != NO_OWNER
     by_member = np.argsort(claim_member[valid], kind="stable")
     claims, claim_member = partitions[valid][by_member], claim_member[valid][by_member]
     return (

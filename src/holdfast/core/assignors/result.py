@@ -28,10 +28,13 @@ class Solution:
     prove : callable, optional
         Returns prices that prove the target if no assignment is better, or None if the group is too
         large for them. Assignors with other goals leave it out.
+    claims : Claims, optional
+        The claims that the assignor counted, where it counts fewer than :func:`normalise` does.
     """
 
     target: I32
     prove: Callable[[], Certificate | None] | None = None
+    claims: Claims | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +108,9 @@ class Result:
     group : Group
         Input.
     claims : Claims
-        The group's claims as the assignor saw them.
+        The group's claims.
+    counted : Claims
+        Those that the assignor counted.
     target : int32[n_tps]
         Owner wanted for each topic-partition.
     owner : int32[n_tps]
@@ -119,6 +124,7 @@ class Result:
     name: str
     group: Group
     claims: Claims
+    counted: Claims
     target: I32
     owner: I32
     withheld_tp: I32
@@ -137,6 +143,7 @@ class Result:
             name=name,
             group=claims.group,
             claims=claims,
+            counted=plan.claims or claims,
             target=frozen(plan.target),
             owner=frozen(owner),
             withheld_tp=tp,
@@ -207,7 +214,7 @@ class Result:
             balance_score=measure.balance_score(loads),
             loads=dict(zip(ids, loads.tolist(), strict=True)),
             spread=measure.spread(loads),
-            kept=measure.count_kept(self.claims.owner, self.target),
+            kept=measure.count_kept(self.counted.owner, self.target),
             moved=moved,
             needed_moves=moved if "kept" in self.proven else None,
             withheld=len(self.withheld_tp),
@@ -216,7 +223,7 @@ class Result:
             rack_matches=measure.count_rack_matches(group, self.target),
             cross_rack=measure.count_cross_rack(group, self.target),
             topic_excess=self.topic_excess,
-            dropped_claims=dict(self.claims.dropped().counts),
+            dropped_claims=dict(self.counted.dropped().counts),
             lags=None if lags is None else dict(zip(ids, lags.tolist(), strict=True)),
             lag_spread=None if lags is None else measure.spread(lags),
         )

@@ -13,9 +13,12 @@ References: Kafka's ConsumerCoordinator; CLIENTS of the group protocol: KIP-62, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.core.model.limits import NO_GENERATION
+
+if TYPE_CHECKING:
+    from holdfast.core.wire.layouts.memory import RememberedMember
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,13 +138,15 @@ class AssignmentComputed:
     """The leader's assignments are computed: one message for each member.
 
     ``failure`` is None, or says why planning failed; then each member only keeps what it claims.
-    ``notes`` are for people: each says what is unusual about the plan.
+    ``notes`` are for people: each says what is unusual about the plan. ``waiting`` are the departed
+    members for which partitions wait, with these partitions and the time left.
     """
 
     token: int
     assignments: tuple[tuple[str, bytes], ...]
     failure: str | None = None
     notes: tuple[str, ...] = ()
+    waiting: tuple[RememberedMember, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

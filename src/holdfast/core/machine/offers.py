@@ -81,7 +81,8 @@ def assignors_for(
             name,
             made,
             f"lacks {info.protocols[0]}: holdfast.policy={name} takes one assignor that computes "
-            f"its targets, or a list with {info.protocols[0]} in it",
+            f"its targets (cooperative-sticky if none is named), or a list with "
+            f"{info.protocols[0]} in it",
         )
     return made
 

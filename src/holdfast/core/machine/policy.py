@@ -27,7 +27,7 @@ class When(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindPolicy:
-    """What is different for the resources of one kind, or for one topic; None: as for the others.
+    """What is different for the resources of one kind of a worker; None: as for the others.
 
     Parameters
     ----------
@@ -76,12 +76,12 @@ class Policy:
         lists all that a member shall hold, so that other tools and clients can read it from the
         broker's log.
     isolate : bool
-        Whether each topic or kind is balanced by itself. A change in one then moves nothing of
+        Whether each kind is balanced by itself. A change in one then moves nothing of
         another. When members come or go, totals are evened too, by moving what makes one more of a
         kind. Between two such rounds a change in one kind may leave totals uneven, because both
         cannot be had: A owns one of each of four kinds, B too, and B's kinds are deleted.
     kinds : mapping of str to KindPolicy
-        What is different for single topics or kinds.
+        What is different for single kinds.
     weights : mapping of str to int
         Load of one resource of a kind, 1 where not given. Each isolated kind is even by itself;
         weights then decide which members hold the one resource more of a kind.

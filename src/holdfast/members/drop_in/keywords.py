@@ -7,7 +7,7 @@ honour is refused (:data:`NOT_OURS`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.cluster.client_keys import RESETS
@@ -65,6 +65,30 @@ def our_keys(ours: Mapping[str, Any]) -> dict[str, Any]:
     for key in keys.keys() & NOT_OURS.keys():
         raise ConfigError(f"{key}: {NOT_OURS[key]}")
     return keys
+
+
+def lag_keys(strategies: Iterable[Any]) -> dict[str, Any]:
+    """The member's keys for the lag source of assignors that were made for the stock client.
+
+    Raises
+    ------
+    ConfigError
+        If they have several.
+    """
+    asked = [one.ask for one in strategies if getattr(one, "ask", None) is not None]
+    if any(ask.source is not asked[0].source for ask in asked):
+        raise ConfigError(
+            "partition_assignment_strategy: its assignors have several lag sources, and a member "
+            "asks one: give it as holdfast_lag_source"
+        )
+    return {
+        key: value
+        for ask in asked[:1]
+        for key, value in (
+            ("holdfast.lag.source", ask.source),
+            ("holdfast.lag.timeout.ms", ask.timeout_ms),
+        )
+    }
 
 
 def words(same: Mapping[str, str]) -> dict[str, str]:

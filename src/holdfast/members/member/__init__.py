@@ -7,7 +7,8 @@ application's thread does for it. ``link`` sends the machine's requests and retu
 ``parts`` opens and closes all of it, ``metadata_watch`` keeps partition counts up to date, and
 ``process`` refuses the calls of a fork. ``closing`` decides which call ends a member and when,
 ``end_signals`` what SIGTERM and SIGINT do. ``readiness`` keeps the file for a probe. ``metrics``
-counts, ``member_log`` logs, ``missing_topics`` warns of the topics that a leader leaves out.
+counts, ``waits`` tells what waits for whom, ``member_log`` logs, ``missing_topics`` warns of the
+topics that a leader leaves out.
 ``broker_lags`` and ``lag_source`` ask for lags, and ``in_time`` calls a function of the user with a
 deadline.
 """

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast.cluster.connections import Connections, TopicPartition
 from holdfast.cluster.lookup import EARLIEST, LATEST, Lookup
 from holdfast.cluster.settings import Settings
-from holdfast.members.member.lag_source import Lags
+from holdfast.members.member.lag_source import Lags, LagSource
 from holdfast.members.member.link import GroupLink
 
 if TYPE_CHECKING:
@@ -105,6 +105,14 @@ class BrokerLags:
         if self._connections is not None:
             self._connections.close()
             self._connections = None
+
+
+def lag_source_of(settings: Settings, link: GroupLink, lookup: Lookup) -> LagSource | None:
+    """The source that a configuration names, None for ``holdfast.lag.source=none``."""
+    given: LagSource | str = settings["holdfast.lag.source"]
+    if given == "broker":
+        return BrokerLags(link, lookup, settings["auto.offset.reset"])
+    return None if isinstance(given, str) else given
 
 
 def _column(tps: Collection[TopicPartition], found: Mapping[TopicPartition, int]) -> I64:

@@ -37,6 +37,7 @@ from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
 from holdfast.members.member.link import GroupLink
 from holdfast.members.member.mailbox import Flag, Mailbox
 from holdfast.members.member.member_log import NAME, Log, MemberLog
+from holdfast.members.member.metrics import RoundTimes
 from holdfast.members.member.readiness import ReadyFile
 
 _GOING = ENDED | {MemberState.LEAVING}
@@ -65,9 +66,6 @@ class Duties(Protocol):
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         """Commit what is processed of the resources; ``done`` takes a code, -1 for no answer."""
-
-    def settle(self, action: actions.JoinCompleted) -> None:
-        """Note that a round is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +136,7 @@ class MemberHost:
             log.identify = lambda: self.standing.identity
         self.failure: HoldfastError | None = None
         self.standing = _standing(member)
-        self.n_rounds = 0
+        self.times = RoundTimes()
         self.beat_at = 0.0  # when the last heartbeat was sent, by the monotonic clock
         self.answered_at = 0.0  # when the coordinator last acknowledged one
 
@@ -230,12 +228,14 @@ class MemberHost:
                     continue  # it was on its way when the application closed
                 if isinstance(event, events.HeartbeatAnswered) and event.error == 0:
                     self.answered_at = time.monotonic()
+                self.times.hear(event)
                 answer = self._member.step(_now_ms(), event)
                 # A commit on another thread looks at the standing first, then at the records. If
                 # the standing were changed first, that commit could find nothing owned and nothing
                 # lost, and would return as if there were nothing to commit.
                 drops = [action for action in answer if isinstance(action, actions.DropNow)]
                 for drop in drops:
+                    self.times.lose(drop)
                     self._duties.drop(drop.resources, drop.lost)
                 self.standing = _standing(self._member)  # before a callback can ask for it
                 if self._ready is not None:
@@ -302,6 +302,7 @@ class MemberHost:
                 assert self._link is not None
                 if isinstance(action, actions.SendHeartbeat):
                     self.beat_at = time.monotonic()
+                self.times.ask(action)
                 self._link.perform(action)
 
     def _plan(self, action: actions.ComputeAssignment) -> None:
@@ -317,7 +318,7 @@ class MemberHost:
             self.post(events.AssignmentFailed(action.token, reason))
 
     def _note_round(self, action: actions.JoinCompleted) -> None:
-        self.n_rounds += 1
+        self.times.complete(action)
         planned, self._planned = self._planned, None
         is_mine = planned is not None and planned.generation == action.generation
         self._led = planned if is_mine and action.is_leader else None
@@ -330,7 +331,6 @@ class MemberHost:
             f", next round in {action.delay_ms} ms" if action.delay_ms else "",
             extra={"generation": action.generation, "member_id": action.member_id},
         )
-        self._duties.settle(action)
 
 
 def _standing(member: Member) -> Standing:

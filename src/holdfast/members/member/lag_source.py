@@ -43,7 +43,8 @@ class AskedInTime:
     def __init__(
         self, source: LagSource | None, timeout_ms: int = TIMEOUT_MS, *, log: Log | None = None
     ):
-        self._source = source
+        self.source = source
+        self.timeout_ms = timeout_ms
         self._in_time: InTime[Lags] = InTime("holdfast-lags", timeout_ms)
         self._log = log or logging.getLogger(NAME)
 
@@ -57,7 +58,7 @@ class AskedInTime:
             return {topic: [0] * count for topic, count in partitions.items()}
 
     def _ask(self, partitions: Mapping[str, int]) -> Lags:
-        source = self._source
+        source = self.source
         if source is None:
             raise HoldfastError("no holdfast.lag.source")
         if self._in_time.is_busy:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from holdfast.cluster.lookup import FoundTopics
 from holdfast.cluster.settings import Settings
@@ -28,6 +29,7 @@ from holdfast.core.machine.leader.designs import (
     CooperativeAssignor,
     DesignAssignor,
     EagerAssignor,
+    LeaderRound,
     compute,
     named_in_round,
     read_round,
@@ -51,7 +53,11 @@ from holdfast.errors import HoldfastError
 from holdfast.members.member.lag_source import AskedInTime, LagSource
 from holdfast.members.member.member_log import MemberLog
 from holdfast.members.member.missing_topics import MissingTopics
+from holdfast.members.member.waits import ToldWaits
 from holdfast.members.own_assignors import resolve, resolve_target
+
+if TYPE_CHECKING:
+    from holdfast.core.machine.leader.counts import VersionedCounts
 
 _POLL, _DRAIN = "max.poll.interval.ms", "holdfast.drain.timeout.ms"
 Racks = Mapping[str, Sequence[Sequence[str]]]
@@ -81,6 +87,8 @@ def policy_of(settings: Settings, listed: Sequence[Offered] = ()) -> Policy:
         interval_ms=settings["holdfast.incremental.interval.ms"],
         assignor=target,
         options=settings["holdfast.assignor.options"],
+        memory_limit_bytes=settings["holdfast.memory.limit.bytes"],
+        record_limit_bytes=settings["holdfast.record.limit.bytes"],
     )
 
 
@@ -197,6 +205,8 @@ class Leadership:
     find_racks : callable, optional
         Takes topics; returns the racks with a replica of each of their partitions. Called when a
         member has a rack.
+    version : callable, optional
+        The version of a worker's own resources.
     log : MemberLog, optional
         The member's.
     """
@@ -209,6 +219,7 @@ class Leadership:
         *,
         lag_source: LagSource | None = None,
         find_racks: Callable[[frozenset[str]], Racks] | None = None,
+        version: Callable[[], int | None] | None = None,
         log: MemberLog | None = None,
     ):
         self._log = log or MemberLog(settings)
@@ -216,11 +227,19 @@ class Leadership:
         self._count = count_partitions
         self._ask = AskedInTime(lag_source, settings["holdfast.lag.timeout.ms"], log=self._log)
         self._find_racks = find_racks
+        self._version = version
+        self.newest_version: int | None = None  # that the last round has reported
         self._missing = MissingTopics(self._log)
         self._wants_lags = any(map(uses_lags, assignors))
+        self.waits = ToldWaits(self._log)
 
     def compute(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
         """Plan a round; other members' topics are looked up, not guessed."""
+        done = self._computed(request)
+        self.waits.note(request, done)
+        return done
+
+    def _computed(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
         known = {topic: count for topic, count in request.partitions if count}
         request = replace(request, partitions=tuple(known.items()))
         try:
@@ -246,8 +265,27 @@ class Leadership:
         fresh = replace(request, partitions=tuple(counts.items()))
         lags = self._ask(counts) if self._wants_lags else None
         turn = read_round(self._assignors, fresh)
+        if self._version is not None:
+            turn = replace(turn, newer=self._newer(turn, self._version()))
         racks = self._racks(counts) if turn.has_racks else None
         return compute(self._assignors, fresh, lags=lags, racks=racks, turn=turn)
+
+    def _newer(self, turn: LeaderRound, own: int | None) -> VersionedCounts | None:
+        """The newest version in a round, if this leader does not have it; told once."""
+        from holdfast.core.machine.leader.counts import newest_reported
+
+        newest = newest_reported(turn.subscribed_members())
+        before, self.newest_version = self.newest_version, newest.version if newest else None
+        if newest is None or newest.version <= (-1 if own is None else own):
+            return None
+        if newest.version != before:
+            self._log.warning(
+                "this leader has %s of the resources, and another worker version %d: what differs "
+                "stays where it is until this worker is told of it or leaves",
+                "no version" if own is None else f"version {own}",
+                newest.version,
+            )
+        return newest
 
     def _racks(self, counts: Mapping[str, int]) -> Racks | None:
         if self._find_racks is None:

@@ -18,9 +18,8 @@ from holdfast.cluster.settings import Settings
 from holdfast.core.machine import events
 from holdfast.core.machine.leader.designs import Assignor
 from holdfast.errors import RemoteProtocolError
-from holdfast.members.member.broker_lags import BrokerLags
+from holdfast.members.member.broker_lags import lag_source_of
 from holdfast.members.member.host import Duties, MemberHost
-from holdfast.members.member.lag_source import LagSource
 from holdfast.members.member.link import GroupLink
 from holdfast.members.member.member_log import MemberLog
 from holdfast.members.member.membership import Leadership, make_member
@@ -72,11 +71,11 @@ class MemberParts:
             connections.open()
             self.lookup = Lookup(connections)
             self.link = GroupLink(connections, self._post, self.fail)
-            leadership = Leadership(
+            self._leadership = leadership = Leadership(
                 settings,
                 assignors,
                 self._count_partitions,
-                lag_source=self._lag_source(),
+                lag_source=lag_source_of(settings, self.link, self.lookup),
                 find_racks=lambda topics: self.lookup.racks(topics).result(),
                 log=log,
             )
@@ -103,12 +102,6 @@ class MemberParts:
         """End the member with an error; safe from any thread."""
         self.host.fail(error)
 
-    def _lag_source(self) -> LagSource | None:
-        given: LagSource | str = self._settings["holdfast.lag.source"]
-        if given == "broker":
-            return BrokerLags(self.link, self.lookup, self._settings["auto.offset.reset"])
-        return None if isinstance(given, str) else given
-
     def _count_partitions(self, topics: frozenset[str]) -> FoundTopics:
         return self._watch.look(topics)
 
@@ -133,25 +126,8 @@ class MemberParts:
 
     def metrics(self) -> MemberMetrics:
         """Return what was counted so far."""
-        counts, ago_s = self.counters.read()
-        standing = self.host.standing
-        return MemberMetrics(
-            group=self._settings["group.id"],
-            client_id=self._settings["client.id"],
-            member_id=standing.identity.member_id,
-            generation=standing.identity.generation,
-            state=standing.state.value,
-            is_leader=standing.is_leader,
-            assigned_partitions=len(standing.owned),
-            rebalance_total=counts["rebalance"],
-            partitions_gained_total=counts["gained"],
-            partitions_revoked_total=counts["revoked"],
-            partitions_lost_total=counts["lost"],
-            commit_total=counts["commit"],
-            commit_failed_total=counts["commit_failed"],
-            records_consumed_total=counts["records"],
-            last_rebalance_seconds_ago=ago_s,
-            missing_topics=self._watch.missing,
+        return metrics_of(
+            self._settings, self.host, self._leadership, self.counters, self._watch.missing
         )
 
     def note_untold(self, error: RemoteProtocolError) -> None:
@@ -170,6 +146,45 @@ class MemberParts:
                 raise
             if closer in self._closers:  # a second thread may close beside this one
                 self._closers.remove(closer)
+
+
+def metrics_of(
+    settings: Settings,
+    host: MemberHost,
+    leadership: Leadership,
+    counters: Counters,
+    missing: tuple[str, ...] = (),
+) -> MemberMetrics:
+    """The numbers of a running member."""
+    standing, times, counts = host.standing, host.times, counters.read()
+    return MemberMetrics(
+        group=settings["group.id"],
+        client_id=settings["client.id"],
+        member_id=standing.identity.member_id,
+        generation=standing.identity.generation,
+        state=standing.state.value,
+        is_leader=standing.is_leader,
+        assigned_partitions=len(standing.owned),
+        commit_total=counts["commit"],
+        commit_failed_total=counts["commit_failed"],
+        records_consumed_total=counts["records"],
+        missing_topics=missing,
+        waiting=leadership.waits.read() if standing.is_leader else (),
+        rebalance_total=times.rounds.n,
+        failed_rebalance_total=times.n_failed,
+        rebalance_latency_avg=times.rounds.avg_ms,
+        rebalance_latency_max=times.rounds.max_ms,
+        join_total=times.joins.n,
+        join_time_avg=times.joins.avg_ms,
+        join_time_max=times.joins.max_ms,
+        sync_total=times.syncs.n,
+        sync_time_avg=times.syncs.avg_ms,
+        sync_time_max=times.syncs.max_ms,
+        partitions_gained_total=times.n_gained,
+        partitions_revoked_total=times.n_revoked,
+        partitions_lost_total=times.n_lost,
+        last_rebalance_seconds_ago=times.ago_s,
+    )
 
 
 def _name(settings: Settings) -> str:

@@ -176,7 +176,6 @@ class InPoll(Seat):
         done: Callable[[str | None], None],
     ) -> None:
         """Have a callback run, and what goes with it."""
-        self.count(call, resources)
         work = partial(self._call, Callback(call, resources))
         if self.hands.hears(call):
             self.errands.put(Errand(work, lambda error: done(self.answer_of(error))))

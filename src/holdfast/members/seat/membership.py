@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.core.machine.leader.designs import Assignor
     from holdfast.members.member.host import MemberHost, Standing
     from holdfast.members.member.metadata_watch import Matches
+    from holdfast.members.member.metrics import MemberMetrics
     from holdfast.members.member.parts import ClientDuties, MemberParts
 
 
@@ -122,6 +123,10 @@ class Membership:
     def standing(self) -> Standing | None:
         """The member's, None before a broker has answered."""
         return None if self.parts is None else self.parts.host.standing
+
+    def metrics(self) -> MemberMetrics | None:
+        """The member's numbers, None before a broker has answered."""
+        return None if self.parts is None else self.parts.metrics()
 
     @property
     def is_member(self) -> bool:

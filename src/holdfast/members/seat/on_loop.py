@@ -302,7 +302,6 @@ class OnLoop(Seat):
         done: Callable[[str | None], None],
     ) -> None:
         """Have a callback run, and what goes with it."""
-        self.count(call, resources)
         told = _Told(callback=Callback(call, resources), done=done)
         if not self._later(partial(self._call, told)):
             done(None)

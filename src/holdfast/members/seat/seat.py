@@ -15,7 +15,7 @@
 :class:`PartitionProgress`. None is held while a broker, a client's call that may wait, or the
 application is called.
 
-**Threads.** The member's thread calls the six duties of
+**Threads.** The member's thread calls the five duties of
 :class:`~holdfast.members.member.host.Duties`. They put errands where the client works:
 :class:`~holdfast.members.seat.in_poll.InPoll` on the thread of the application's calls,
 :class:`~holdfast.members.seat.on_loop.OnLoop` on its event loop.
@@ -28,7 +28,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.modes import RebalanceMode, choose_mode
@@ -38,9 +37,6 @@ from holdfast.members.seat.commits import CommitAsker, Commits, HeardOfLast, los
 from holdfast.members.seat.hands import Callback, Fetching, Wishes
 from holdfast.members.seat.membership import Membership
 from holdfast.members.seat.progress import PartitionProgress
-
-if TYPE_CHECKING:
-    from holdfast.core.machine.actions import JoinCompleted
 
 CATCH_UP_S = 0.25
 """How long a call of the application waits for the member's thread."""
@@ -214,17 +210,5 @@ class Seat:
             self._polled_at = now
             host.note_polled()
 
-    def count(self, call: ListenerCall, resources: Collection[Resource]) -> None:
-        """Count what was lost, with a callback or without."""
-        if call is ListenerCall.LOST and (parts := self.membership.parts) is not None:
-            parts.counters.add("lost", len(resources))
-
     def take_over(self, resources: tuple[Resource, ...], term: int) -> None:
         """Nothing is left to do: :meth:`Hands.assigned` has begun the resources."""
-
-    def settle(self, action: JoinCompleted) -> None:
-        """Count a round that is over."""
-        if (parts := self.membership.parts) is not None:
-            parts.counters.add("rebalance")
-            parts.counters.add("gained", len(action.gained))
-            parts.counters.add("revoked", len(action.revoked))

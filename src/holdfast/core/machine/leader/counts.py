@@ -1,15 +1,23 @@
-"""The partition counts that a static leader planned with, for its next process.
+"""Partition counts in messages: those a static leader planned with, and those of a version.
 
-**Rules.** Only a static leader is sent the counts: KIP-814 asks the process that takes its place to
-skip the assignment, and that process does not know what was planned. Topics stand as hashes of four
-bytes.
+**Rules.** Topics stand as hashes of four bytes.
 
-References: KIP-814.
+- Only a static leader is sent the counts that it planned with: KIP-814 asks the process that takes
+  its place to skip the assignment, and that process does not know what was planned.
+- A worker that has a version of its resources reports the version and the counts, as the assignor's
+  data of its subscription. If a member reports a newer version than the leader has, the leader
+  plans for what both versions have, and leaves alone what one of them has not. Example: the leader
+  knows 10 shards, a member with a newer version 12. Whoever has shard 10 or 11 keeps it, and nobody
+  is given it. If the newer version has 8 shards, nobody is given shard 8 or 9.
+
+References: KIP-814; KIP-415 (the leader's configuration offset).
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from holdfast.core.machine.leader.ring import hash_of_topic
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
@@ -19,6 +27,7 @@ from holdfast.errors import WireError
 
 HASH_BYTES = 4
 SCHEMA = "HoldfastPlannedCounts"
+_VERSION = struct.Struct(">q")
 
 
 def planned_counts(
@@ -27,11 +36,15 @@ def planned_counts(
     """The counts of all topics that somebody subscribes to; None if the leader is not static."""
     if not any(m.member_id == leader_id and m.instance_id is not None for m in members):
         return None
+    named = {t for m in members for t in m.subscription.topics}
+    return _written({t: count for t, count in partitions.items() if t in named})
+
+
+def _written(counts: Mapping[str, int]) -> bytes:
     writer = Writer(SCHEMA)
-    for topic in sorted({t for m in members for t in m.subscription.topics}):
-        if topic in partitions:
-            writer.raw(hash_of_topic(topic)[:HASH_BYTES])
-            writer.uvarint(partitions[topic], "count")
+    for topic in sorted(counts):
+        writer.raw(hash_of_topic(topic)[:HASH_BYTES])
+        writer.uvarint(counts[topic], "count")
     return writer.done()
 
 
@@ -72,3 +85,40 @@ def handed_out(
     """
     names = {hash_of_topic(topic)[:HASH_BYTES]: topic for topic, _ in known}
     return tuple(sorted((names.get(found, found.hex()), count) for found, count in planned))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionedCounts:
+    """The counts of one version of a worker's resources, by hash of the kind."""
+
+    version: int
+    counts: Mapping[bytes, int]
+
+    def shared_with(self, own: Mapping[str, int]) -> dict[str, int]:
+        """Counts of what is in these and in ``own``."""
+        counts = {kind: min(n, self._of(kind)) for kind, n in own.items()}
+        return {kind: n for kind, n in counts.items() if n}
+
+    def joined_with(self, own: Mapping[str, int]) -> dict[str, int]:
+        """Counts of what is in these or in ``own``, of the kinds in ``own``."""
+        return {kind: max(n, self._of(kind)) for kind, n in own.items()}
+
+    def _of(self, kind: str) -> int:
+        return self.counts.get(hash_of_topic(kind)[:HASH_BYTES], 0)
+
+
+def report_of(version: int, counts: Mapping[str, int]) -> bytes:
+    """A version with its counts, for a subscription."""
+    return _VERSION.pack(version) + _written(counts)
+
+
+def newest_reported(members: Sequence[SubscribedMember]) -> VersionedCounts | None:
+    """The newest version that a member reports; None if nobody reports one."""
+    said = [m.subscription.assignor_data or b"" for m in members]
+    reports = [
+        (_VERSION.unpack_from(d)[0], d[_VERSION.size :]) for d in said if len(d) >= _VERSION.size
+    ]
+    if not reports:
+        return None
+    version, counts = max(reports)
+    return VersionedCounts(version=version, counts=dict(read_counts(counts)))

@@ -150,11 +150,15 @@ class Deferral:
 
     def entries(self, topics: Topics) -> tuple[RememberedMember, ...]:
         """What the next leader must know of it, as it stands in the memory."""
-        waits = (
+        return (*self.written(topics, (*self.waiting, *self.held_back)), *self.arrived)
+
+    @staticmethod
+    def written(topics: Topics, waits: Sequence[DepartedMember]) -> tuple[RememberedMember, ...]:
+        """Departed members as the memory has them, with topics by name."""
+        return tuple(
             replace(w.who, delay_ms=w.remaining_ms, owned=partitions_of(topics, w.tps))
-            for w in (*self.waiting, *self.held_back)
+            for w in waits
         )
-        return (*waits, *self.arrived)
 
 
 def defer(

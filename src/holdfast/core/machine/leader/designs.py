@@ -34,7 +34,7 @@ References: Incremental Cooperative Rebalancing, Designs I, II, III; KIP-429; KI
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -44,7 +44,7 @@ from holdfast.core.machine.events import AssignmentComputed, JoinedMember
 from holdfast.core.machine.leader.embedded import Embedded, Instruction, MemberView
 from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.policy import Policy
-from holdfast.core.model.designs import NAMES, Design
+from holdfast.core.model.designs import NAMES
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.model.partitions import grouped, resources_of
 from holdfast.core.wire.layouts.consumer_protocol import (
@@ -62,7 +62,7 @@ from holdfast.core.wire.layouts.container import (
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.core.wire.layouts.memory import holds_times
+from holdfast.core.wire.layouts.memory import RememberedMember, holds_times
 from holdfast.core.wire.layouts.sticky_user_data import (
     StickyUserData,
     encode_cooperative_user_data,
@@ -71,6 +71,7 @@ from holdfast.core.wire.layouts.sticky_user_data import (
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
+    from holdfast.core.machine.leader.counts import VersionedCounts
     from holdfast.core.machine.leader.leader import PlannedRound
     from holdfast.core.machine.leader.leader_turn import Member, ReadMembers
     from holdfast.core.machine.leader.subscriptions import SubscribedMember
@@ -99,8 +100,12 @@ class LeaderRound:
         Of this round.
     leader_id : str
         The leader, whose own subscription was written ``waited_ms`` ago.
+    newer : VersionedCounts, optional
+        Counts that a member reports and that this leader does not have yet.
     notes : list of str
         Takes what a person should know of the plan.
+    waiting : list of RememberedMember
+        Takes the departed members for which partitions wait.
     unbroken, led
         As in :class:`~holdfast.core.machine.actions.ComputeAssignment`; ``led`` only where it is
         the round just before.
@@ -121,7 +126,9 @@ class LeaderRound:
     said: tuple[SubscribedMember, ...] | None = None
     unbroken: bool = True
     led: LedRound | None = None
+    newer: VersionedCounts | None = None
     notes: list[str] = field(default_factory=list)
+    waiting: list[RememberedMember] = field(default_factory=list)
 
     def subscribed_members(self) -> tuple[SubscribedMember, ...]:
         """The members with their subscriptions, one by one."""
@@ -216,7 +223,12 @@ def compute(
         plan = _chosen(assignors, request).lead(ready)
     except Exception as error:  # whatever is wrong with the plan, the group must not hang
         return stay(assignors, request, error)
-    return AssignmentComputed(request.token, tuple(sorted(plan.items())), notes=tuple(ready.notes))
+    return AssignmentComputed(
+        request.token,
+        tuple(sorted(plan.items())),
+        notes=tuple(ready.notes),
+        waiting=tuple(ready.waiting),
+    )
 
 
 def stay(
@@ -437,6 +449,30 @@ class CooperativeAssignor:
         }
 
 
+def _nothing() -> None:
+    """No data beside those of the protocol."""
+
+
+def why_no_target(policy: Policy) -> str | None:
+    """Why the assignor of a policy cannot compute the targets of its design; None if it can.
+
+    References: Incremental Cooperative Rebalancing, Design II ("the same assignment back").
+    """
+    info, design = find(policy.assignor), NAMES[policy.design]
+    if info.uses_lags and not info.uses_claims:
+        return (
+            f"under {design}, {info.name} would move partitions in every round, because lags are "
+            "different in every round; take lag-sticky, which moves nothing without a reason, or "
+            "holdfast.policy=eager"
+        )
+    if policy.remembers and not info.uses_claims:
+        return (
+            f"under {design}, {info.name} ignores what members claim, so a member that comes back "
+            "would not get its own partitions; take cooperative-sticky, or name no assignor"
+        )
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class DesignAssignor:
     """Designs I, II and III in holdfast's container.
@@ -445,25 +481,17 @@ class DesignAssignor:
     ----------
     policy : Policy
         The design and its settings.
+    report : callable, optional
+        Gives the assignor's data of a subscription: a worker's version of its resources.
     """
 
     policy: Policy
     modes: frozenset[RebalanceMode] = EAGER | COOPERATIVE
+    report: Callable[[], bytes | None] = _nothing
 
     def __post_init__(self) -> None:
-        info = find(self.policy.assignor)
-        if info.uses_lags and not info.uses_claims:
-            raise ConfigError(
-                f"partition.assignment.strategy: under {self.name}, {info.name} would move "
-                "partitions in every round, because lags are different in every round; take "
-                f"lag-sticky, which moves nothing without a reason, or holdfast.policy=eager"
-            )
-        if not info.uses_claims and self.policy.design is not Design.SIMPLE:
-            raise ConfigError(
-                f"partition.assignment.strategy: under {self.name}, {info.name} ignores what "
-                "members claim, so a member that comes back would not get its own partitions; "
-                "take cooperative-sticky, or leave the strategy out"
-            )
+        if reason := why_no_target(self.policy):
+            raise ConfigError(reason)
 
     @property
     def name(self) -> str:
@@ -484,6 +512,7 @@ class DesignAssignor:
                 memory_age_ms=min(view.memory_age_ms, INT32_MAX) if timed else 0,
                 given_up=grouped(view.given_up),
                 memory=view.memory,
+                assignor_data=self.report(),
             )
         )
 
@@ -509,10 +538,12 @@ class DesignAssignor:
 
         members = turn.subscribed_members()
         led = turn.led
+        known, newer = turn.partitions, turn.newer
         done = plan_round(
             self.policy,
             members,
-            turn.partitions,
+            known if newer is None else newer.shared_with(known),
+            left_alone=known if newer is None else newer.joined_with(known),
             generation=turn.generation,
             leader_id=turn.leader_id,
             lags=turn.lags,
@@ -528,6 +559,7 @@ class DesignAssignor:
             ),
         )
         turn.notes.extend(done.notes)
+        turn.waiting.extend(done.waiting)
         return self._written(turn, members, done)
 
     def _written(

@@ -75,6 +75,7 @@ from holdfast.core.model.partitions import (
 )
 from holdfast.core.model.reported import ReportedClaims, Subscriptions
 from holdfast.core.model.topics import Topics
+from holdfast.core.wire.layouts.memory import RememberedMember
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +113,8 @@ class PlannedRound:
         Moves that a later batch makes (Design III).
     notes : tuple of str
         What a person should know of the plan.
+    waiting : tuple of RememberedMember
+        The departed members for which partitions wait.
     """
 
     assignments: dict[str, PlannedAssignment]
@@ -120,6 +123,7 @@ class PlannedRound:
     memory: RoundMemory | None
     moves_left: int = 0
     notes: tuple[str, ...] = ()
+    waiting: tuple[RememberedMember, ...] = ()
 
 
 def plan_round(
@@ -133,6 +137,7 @@ def plan_round(
     racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
     unbroken: bool = True,
     same_members: bool = False,
+    left_alone: Mapping[str, int] | None = None,
     believe: Callable[[Group], Group] = lambda group: group,
 ) -> PlannedRound:
     """Plan one round of Design I, II or III.
@@ -157,6 +162,8 @@ def plan_round(
     same_members : bool
         Whether a round with exactly these members has left nothing to do, and this leader has led
         all rounds since. Isolated kinds are then left alone unless they have changed themselves.
+    left_alone : mapping of str to int, optional
+        Counts up to which a claim stays where it is, although it is beyond ``partitions``.
     believe : callable, optional
         Takes claims away that the leader knows to be false.
 
@@ -182,7 +189,8 @@ def plan_round(
     lies |= np.diff(reported.claim_start) > np.diff(group.claim_start)
     lies[reported.foreign_member] |= len(reported.foreign_tp) > len(group.foreign_tp)
     disbelieved = frozenset(group.member_ids[i] for i in np.flatnonzero(lies).tolist())
-    return _with_what_is_taken_back(done, reported_by, partitions, disbelieved)
+    exist = {**partitions, **(left_alone or {})}
+    return _with_what_is_taken_back(done, reported_by, exist, disbelieved)
 
 
 def keep_round(
@@ -430,6 +438,7 @@ class _RoundPlanner:
             memory=memory,
             moves_left=self.moves_left,
             notes=tuple(dict.fromkeys(self.notes)),
+            waiting=self.deferral.written(self.group.topics, self.deferral.waiting),
         )
 
     def _exchanged(self, handed: I32, exact: Mask) -> I32:

@@ -112,8 +112,7 @@ class MemberSubscription:
     memory : bytes or None
         This member's share of the leader's memory as it came, unread.
     assignor_data : bytes or None
-        The document's ``PartitionAssignorData``: read where another program wrote it; no assignor
-        of ours has such state, so no member writes it.
+        The document's ``PartitionAssignorData``; a worker reports the version of its resources.
     """
 
     topics: tuple[str, ...]

@@ -24,7 +24,7 @@ version  Subscription                                  Assignment
 
 **Strategy.** These messages are the document's reference, for ``holdfast decode`` and ``encode``.
 No member speaks them: in every group, of :class:`holdfast.Worker` too, the same content stands in
-:mod:`holdfast.core.wire.layouts.container`. Nothing of ours writes ``PartitionAssignorData``.
+:mod:`holdfast.core.wire.layouts.container`. Only a worker writes ``PartitionAssignorData``.
 
 References: Incremental Cooperative Rebalancing: Support and Policies, Designs I, II and III.
 """

@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiokafka
 from aiokafka.errors import ConsumerStoppedError, IllegalStateError
@@ -33,6 +33,9 @@ from holdfast.members.drop_in.aiokafka.settings import settings_of
 from holdfast.members.drop_in.in_place import InPlace
 from holdfast.members.drop_in.keywords import DELAY, is_ours
 from holdfast.members.member.readiness import clear_ready_file
+
+if TYPE_CHECKING:
+    from holdfast.members.member.metrics import MemberMetrics
 
 _THEIRS = inspect.signature(aiokafka.AIOKafkaConsumer.__init__)
 _ORIGINAL: Any = aiokafka.AIOKafkaConsumer
@@ -172,6 +175,10 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
             self._closed = False
         await super().stop()
         self._is_stopped = True
+
+    def __holdfast_metrics__(self) -> MemberMetrics | None:
+        seat = getattr(self._coordinator, "seat", None)
+        return None if seat is None else seat.membership.metrics()
 
     def _make_fetcher(self) -> Any:
         rack = {"client_rack": self._client_rack} if hasattr(self, "_client_rack") else {}

@@ -25,7 +25,14 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 
 from holdfast.cluster.settings import Settings
 from holdfast.errors import ConfigError
-from holdfast.members.drop_in.keywords import SAME, client_keys, our_keys, servers, words
+from holdfast.members.drop_in.keywords import (
+    SAME,
+    client_keys,
+    lag_keys,
+    our_keys,
+    servers,
+    words,
+)
 
 _SAME = {
     **SAME,
@@ -74,14 +81,15 @@ def settings_of(
         **client_keys(options, _SAME),
         **_login(options, loop),
     }
-    if strategies is not None:
-        config["partition.assignment.strategy"] = [_assignor(one, cluster) for one in strategies]
+    listed = None if strategies is None else list(strategies)
+    if listed is not None:
+        config["partition.assignment.strategy"] = [_assignor(one, cluster) for one in listed]
     # aiokafka itself never waits for records in hand. So a hand-over waits no longer than aiokafka
     # tells the group that a member may take.
     waits = "session_timeout_ms" if options[_REBALANCE] is None else _REBALANCE
     named = words(_SAME)
     try:
-        given = our_keys(ours)
+        given = lag_keys(listed or ()) | our_keys(ours)
         if _DRAIN not in given:
             config[_DRAIN], named[_DRAIN] = options[waits], waits
         return replace(Settings.parse(config | given), words=named)

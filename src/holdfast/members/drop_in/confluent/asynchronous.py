@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from types import GenericAlias
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 from confluent_kafka import KafkaException, Message, TopicPartition
@@ -33,6 +33,9 @@ from holdfast.members.drop_in.confluent.consumer import (
     turn_of,
     until_given_up,
 )
+
+if TYPE_CHECKING:
+    from holdfast.members.member.metrics import MemberMetrics
 
 __all__ = ["ConfluentAIOConsumer", "OriginalAIOConsumer"]
 
@@ -150,6 +153,10 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
             if reading.give_up():
                 self._undelivered.append(reading)
             raise
+
+    def __holdfast_metrics__(self) -> MemberMetrics | None:
+        made = self._consumer
+        return made.__holdfast_metrics__() if isinstance(made, ConfluentConsumer) else None
 
 
 try:

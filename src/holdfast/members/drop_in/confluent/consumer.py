@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 
@@ -35,6 +35,9 @@ from holdfast.members.member.errands import to_the_end
 from holdfast.members.member.group_metadata import group_metadata
 from holdfast.members.member.readiness import clear_ready_file
 from holdfast.members.seat.in_hand import NOTHING
+
+if TYPE_CHECKING:
+    from holdfast.members.member.metrics import MemberMetrics
 
 _Original: Any = confluent_kafka.Consumer
 _poll = _Original.poll
@@ -324,6 +327,10 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         if calls is None or calls.standing is None:
             return found
         return group_metadata(calls.settings, calls.standing.identity)
+
+    def __holdfast_metrics__(self) -> MemberMetrics | None:
+        seat = None if self._holdfast is None else self._holdfast.seat
+        return None if seat is None else seat.membership.metrics()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Log in with these from the next connection on, to fetch and as a member."""

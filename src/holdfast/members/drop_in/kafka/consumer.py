@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import kafka
 from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -31,6 +31,9 @@ from holdfast.members.drop_in.keywords import is_ours
 from holdfast.members.member.errands import to_the_end
 from holdfast.members.member.readiness import clear_ready_file
 from holdfast.members.seat.in_hand import NOTHING, InHand
+
+if TYPE_CHECKING:
+    from holdfast.members.member.metrics import MemberMetrics
 
 _ORIGINAL: Any = kafka.KafkaConsumer
 _STRATEGY = "partition_assignment_strategy"
@@ -181,6 +184,20 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
             self._has_ended = True
 
         to_the_end(end)
+
+    def metrics(self, raw: bool = False) -> Any:
+        """kafka-python's numbers, with our member's in ``consumer-coordinator-metrics``."""
+        found, ours = super().metrics(raw), self.__holdfast_metrics__()
+        if found and ours is not None and not raw:
+            found["consumer-coordinator-metrics"] = {
+                **found.get("consumer-coordinator-metrics", {}),
+                **ours.to_kafka(),
+            }
+        return found
+
+    def __holdfast_metrics__(self) -> MemberMetrics | None:
+        seat = None if self._group is None else self._group.seat
+        return None if seat is None else seat.membership.metrics()
 
     def commit(
         self, offsets: Mapping[TopicPartition, Any] | None = None, timeout_ms: float | None = None

@@ -28,7 +28,14 @@ from kafka.errors import KafkaConfigurationError
 
 from holdfast.cluster.settings import Settings
 from holdfast.errors import ConfigError
-from holdfast.members.drop_in.keywords import SAME, client_keys, our_keys, servers, words
+from holdfast.members.drop_in.keywords import (
+    SAME,
+    client_keys,
+    lag_keys,
+    our_keys,
+    servers,
+    words,
+)
 
 _KEEP = {
     RangePartitionAssignor: "range",
@@ -62,10 +69,12 @@ def settings_of(
         "bootstrap.servers": servers(options["bootstrap_servers"]),
         **client_keys(options, SAME),
     }
-    if strategies is not None:
-        config["partition.assignment.strategy"] = list(map(_assignor, strategies))
+    listed = None if strategies is None else list(strategies)
+    if listed is not None:
+        config["partition.assignment.strategy"] = list(map(_assignor, listed))
     try:
-        return replace(Settings.parse(config | our_keys(ours)), words=words(SAME))
+        given = lag_keys(listed or ()) | our_keys(ours)
+        return replace(Settings.parse(config | given), words=words(SAME))
     except ConfigError as error:
         raise KafkaConfigurationError(str(error)) from error
 

@@ -1,0 +1,23 @@
+"""What members count, whichever client runs them: ``Consumer``, ``Worker`` and the drop-ins.
+
+``prometheus_text(consumer)`` is a text to scrape; ``PrometheusCollector(consumer)`` goes into a
+registry of ``prometheus_client``; ``metrics_of(consumer)`` is a snapshot. ``docs/members.md`` lists
+the names.
+"""
+
+from __future__ import annotations
+
+from holdfast.members.member.metrics import (
+    MemberMetrics,
+    Metered,
+    PrometheusCollector,
+    Wait,
+    prometheus_text,
+)
+
+__all__ = ["MemberMetrics", "PrometheusCollector", "Wait", "metrics_of", "prometheus_text"]
+
+
+def metrics_of(consumer: Metered) -> MemberMetrics | None:
+    """The numbers of a member, None while a consumer has none."""
+    return consumer.__holdfast_metrics__()

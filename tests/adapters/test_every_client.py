@@ -1,0 +1,212 @@
+"""What one configuration means, in the spelling of every client; without a broker."""
+
+import asyncio
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import kafka
+import pytest
+
+import holdfast.aiokafka
+from holdfast import Consumer, Worker
+from holdfast.cluster.lookup import LATEST
+from holdfast.cluster.settings import Settings
+from holdfast.core.machine.actions import ComputeAssignment
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader.embedded import MemberView
+from holdfast.core.machine.modes import RebalanceMode
+from holdfast.members import aiokafka_assignor, kafka_python
+from holdfast.members.drop_in.confluent.settings import route
+from holdfast.members.drop_in.kafka import settings as of_kafka
+from holdfast.members.member.broker_lags import BrokerLags, lag_source_of
+from holdfast.members.member.membership import assignors_of
+
+NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
+STRATEGY, POLICY = "partition.assignment.strategy", "holdfast.policy"
+
+
+def keywords(config):
+    """The configuration as a client of keywords spells it; a strategy is a list there."""
+    spelled = {key.replace(".", "_"): value for key, value in config.items()}
+    if STRATEGY in config:
+        spelled["partition_assignment_strategy"] = [config[STRATEGY]]
+    return spelled
+
+
+def of_confluent(config):
+    return route(config).settings()
+
+
+def of_aiokafka(config):
+    async def made():
+        consumer = holdfast.aiokafka.AIOKafkaConsumer(**keywords(config))
+        await consumer.stop()
+        return consumer._member_settings
+
+    return asyncio.run(made())
+
+
+def of_kafka_python(config):
+    """As the constructor does it, which would already ask a broker."""
+    spelled = keywords(config)
+    ours = {word: spelled.pop(word) for word in list(spelled) if word.startswith("holdfast")}
+    strategies = spelled.get("partition_assignment_strategy", None if ours else ["range"])
+    whole = {**kafka.KafkaConsumer.DEFAULT_CONFIG, **spelled}
+    return of_kafka.settings_of(whole, ours, strategies=strategies)
+
+
+CLIENTS = {
+    "holdfast": Settings.parse,
+    "confluent": of_confluent,
+    "aiokafka": of_aiokafka,
+    "kafka": of_kafka_python,
+}
+every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
+
+
+def offered(client, **more):
+    given = {key.replace("_", "."): value for key, value in more.items()}
+    return assignors_of(client({**NEEDED, **given}))
+
+
+@every_client
+@pytest.mark.parametrize("policy", ["deferred", "incremental"])
+def test_a_policy_alone_gives_everybody_its_own_partitions_back(client, policy):
+    (design,) = offered(client, holdfast_policy=policy)
+    assert (design.name, design.policy.assignor) == (f"holdfast-{policy}", "cooperative-sticky")
+
+
+@every_client
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "fair", "lag"])
+def test_a_target_that_ignores_claims_is_refused_with_the_one_to_take(client, strategy):
+    with pytest.raises(Exception, match=r"; take (cooperative|lag)-sticky"):
+        offered(client, holdfast_policy="deferred", partition_assignment_strategy=strategy)
+
+
+@pytest.mark.parametrize("make", [Consumer, lambda config: Worker(config, {"shard": 2})])
+def test_a_constructor_refuses_it_however_it_is_configured(make):
+    for key in (STRATEGY, "holdfast.target.assignor"):
+        with pytest.raises(Exception, match="take cooperative-sticky"):
+            make({**NEEDED, POLICY: "incremental", key: "range"})
+
+
+def test_a_worker_offers_no_design_that_cannot_run_its_assignor():
+    def names(**more):
+        given = {key.replace("_", "."): value for key, value in more.items()}
+        return [a.name for a in Worker({**NEEDED, **given}, {"shard": 2}).assignors]
+
+    assert names(partition_assignment_strategy="range") == ["holdfast-simple"]
+    assert len(names(partition_assignment_strategy="sticky")) == 3
+    with pytest.raises(Exception, match="take cooperative-sticky"):
+        Worker({**NEEDED, STRATEGY: "range"}, {"shard": 2}, kinds={"shard": {POLICY: "deferred"}})
+
+
+@pytest.mark.parametrize("plugin", [aiokafka_assignor, kafka_python])
+def test_assignors_of_stock_clients_run_no_design(plugin):
+    with pytest.raises(Exception, match=r"use ('sticky'|holdfast\.kafka)"):
+        plugin.assignor("holdfast-deferred")
+
+
+def answered(value):
+    future = Future()
+    future.set_result(value)
+    return future
+
+
+def cluster():
+    """100 records in each partition, and no commit of the group."""
+    lookup = SimpleNamespace(
+        list_offsets=lambda tps, at: answered(dict.fromkeys(tps, 100 if at == LATEST else 0))
+    )
+    return SimpleNamespace(committed=lambda tps, stable: answered({})), lookup
+
+
+@every_client
+@pytest.mark.parametrize(("reset", "lag"), [("latest", 0), ("earliest", 100), (None, 0)])
+def test_a_partition_without_a_commit_lags_as_auto_offset_reset_says(client, reset, lag):
+    """KAFKA-5337: with ``latest`` it has no lag. That is the default of every client."""
+    given = {} if reset is None else {"auto.offset.reset": reset}
+    source = lag_source_of(client({**NEEDED, **given}), *cluster())
+    assert source({"orders": 2}) == {"orders": [lag, lag]}
+
+
+@every_client
+def test_a_source_of_the_program_is_asked_by_a_design(client):
+    def source(counts):
+        return {topic: [7] * n for topic, n in counts.items()}
+
+    given = {
+        **NEEDED,
+        POLICY: "deferred",
+        "holdfast.target.assignor": "lag-sticky",
+        "holdfast.lag.source": source,
+    }
+    assert lag_source_of(client(given), *cluster()) is source
+    assert lag_source_of(client({**given, "holdfast.lag.source": "none"}), *cluster()) is None
+    by_itself = {key: value for key, value in given.items() if key != "holdfast.lag.source"}
+    assert isinstance(lag_source_of(client(by_itself), *cluster()), BrokerLags)
+
+
+@pytest.mark.parametrize(
+    ("client", "plugin"),
+    [(of_aiokafka, aiokafka_assignor), (of_kafka_python, kafka_python)],
+)
+def test_the_source_of_a_stock_clients_assignor_stays_with_it_in_a_drop_in(client, plugin):
+    def source(counts):
+        return {}
+
+    given = plugin.assignor("lag", group_id="g", lags=source)
+    made = client({**NEEDED, STRATEGY: given})
+    assert lag_source_of(made, *cluster()) is source
+    other = client({**NEEDED, STRATEGY: given, "holdfast.lag.source": "none"})
+    assert other["holdfast.lag.source"] == "none"
+
+
+def test_two_sources_in_one_list_are_refused():
+    both = [kafka_python.assignor(name, lags=lambda _, n=name: {}) for name in ("lag-sticky",) * 2]
+    whole = {**kafka.KafkaConsumer.DEFAULT_CONFIG, "bootstrap_servers": "x:1", "group_id": "g"}
+    with pytest.raises(Exception, match="several lag sources"):
+        of_kafka.settings_of(whole, {}, strategies=both)
+
+
+def led_by(worker, *names):
+    """Shares of the first member, which leads a new group."""
+    (assignor, *_) = worker.assignors
+    view = MemberView(
+        topics=("shard",), owned=(), previous=(), generation=-1, mode=RebalanceMode.COOPERATIVE
+    )
+    answer = worker._leadership.compute(
+        ComputeAssignment(
+            token=1,
+            generation=1,
+            protocol_name=assignor.name,
+            members=tuple(
+                JoinedMember(member_id=name, metadata=assignor.subscribe(view)) for name in names
+            ),
+            partitions=(("shard", 4),),
+            member_id=names[0],
+            waited_ms=0,
+        )
+    )
+    assert answer.failure is None
+    return [sorted(n for _, n in assignor.read(data).assigned) for _, data in answer.assignments]
+
+
+def test_a_worker_takes_loads_from_its_source():
+    """One shard of four weighs as much as the three others."""
+    config = {**NEEDED, "holdfast.target.assignor": "lag-sticky"}
+    asked = []
+
+    def loads(counts):
+        asked.append(dict(counts))
+        return {"shard": [30, 10, 10, 10]}
+
+    options = {"holdfast.assignor.options": {"max_skew": 4}}
+    worker = Worker({**config, **options, "holdfast.lag.source": loads}, {"shard": 4})
+    assert sorted(led_by(worker, "A", "B")) == [[0], [1, 2, 3]]
+    assert asked == [{"shard": 4}]
+    for refused in ({}, {"holdfast.lag.source": "none"}):
+        with pytest.raises(Exception, match="a worker takes a function"):
+            Worker({**config, **refused}, {"shard": 4})
+    with pytest.raises(Exception, match="no weights beside it"):
+        Worker({**config, "holdfast.lag.source": loads}, {"shard": 4}, weights={"shard": 2})

@@ -1,0 +1,93 @@
+"""A leader of workers that does not know the newest version of their resources."""
+
+import pytest
+from tests.adapters.worker_group import KIND, WorkerGroup
+
+from holdfast import Worker
+from holdfast.errors import ConfigError
+
+CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
+OLD, NEW = 1, 2
+
+
+def worker(count, version, **more):
+    return Worker({**CONFIG, **more}, {KIND: count}, version=version)
+
+
+def group(policy, old, new):
+    """A and B have the old count, C and D the new one."""
+    more = {"holdfast.policy": policy, "scheduled.rebalance.max.delay.ms": 0}
+    return WorkerGroup(
+        {name: worker(old, OLD, **more) for name in "AB"}
+        | {name: worker(new, NEW, **more) for name in "CD"}
+    )
+
+
+every_design = pytest.mark.parametrize("policy", ["simple", "deferred", "incremental"])
+
+
+@every_design
+def test_new_resources_stay_with_whoever_knows_them(policy, caplog):
+    played = group(policy, 4, 6)
+    played.settle("C", "D")  # all six are theirs
+    before = {name: set(played.owned(name)) & {4, 5} for name in "CD"}
+    for _ in range(4):
+        played.settle("A", "C", "D")  # the leader knows four
+    assert {name: set(played.owned(name)) & {4, 5} for name in "CD"} == before
+    assert sorted(played.owned("A") + played.owned("C") + played.owned("D")) == [*range(6)]
+    assert not {4, 5} & set(played.owned("A"))
+    told = [r.getMessage() for r in caplog.records if "another worker version 2" in r.getMessage()]
+    assert len(told) == 1
+    leader = played.workers["A"].metrics()
+    assert (leader.resource_version, leader.newest_resource_version) == (1, 2)
+
+
+@every_design
+def test_new_resources_that_nobody_has_are_given_by_a_leader_that_knows_them(policy):
+    played = group(policy, 4, 6)
+    played.settle("A", "B", "C")
+    assert sorted(n for name in "ABC" for n in played.owned(name)) == [*range(4)]
+    played.workers["A"].update({KIND: 6}, version=NEW)
+    played.settle("A", "C")
+    assert sorted(n for name in "AC" for n in played.owned(name)) == [*range(6)]
+
+
+@every_design
+def test_resources_that_are_gone_are_given_to_nobody(policy):
+    played = group(policy, 6, 4)
+    played.settle("A", "B")
+    gone = {name: set(played.owned(name)) & {4, 5} for name in "AB"}
+    played.settle("A", "B", "C")
+    assert {name: set(played.owned(name)) & {4, 5} for name in "AB"} == gone
+    played.stop("B")
+    for _ in range(3):
+        played.settle("A", "C")
+    assert not {4, 5} & set(played.owned("C"))
+    assert set(played.owned("A")) & {4, 5} == gone["A"]
+    assert {0, 1, 2, 3} == set(played.owned("A") + played.owned("C")) - {4, 5}
+    played.settle("C", "A")  # one that knows leads
+    assert sorted(played.owned("A") + played.owned("C")) == [*range(4)]
+
+
+@every_design
+def test_without_versions_the_leaders_count_is_the_count(policy):
+    more = {"holdfast.policy": policy, "scheduled.rebalance.max.delay.ms": 0}
+    played = WorkerGroup({"A": worker(4, None, **more), "C": worker(6, None, **more)})
+    played.settle("C")
+    played.settle("A", "C")
+    assert sorted(played.owned("A") + played.owned("C")) == [*range(4)]
+
+
+def test_a_leader_without_a_version_is_behind_whoever_has_one():
+    played = WorkerGroup({"A": worker(4, None), "C": worker(6, 0)})
+    played.settle("C")
+    played.settle("A", "C")
+    assert {4, 5} <= set(played.owned("C"))
+
+
+@pytest.mark.parametrize("version", [-1, True, 1.5, "7", 2**63])
+def test_a_version_is_a_number(version):
+    with pytest.raises(ConfigError, match="version: a number from 0"):
+        worker(1, version)
+    with pytest.raises(ConfigError, match="version: a number from 0"):
+        worker(1, 1).update({KIND: 1}, version=version)

@@ -1,0 +1,77 @@
+"""A group of workers without a broker: rounds that one of them plans, and what all own then."""
+
+from holdfast.core.machine import actions
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader.designs import led_round
+from holdfast.core.machine.leader.embedded import MemberView
+from holdfast.core.machine.modes import RebalanceMode
+
+KIND = "shard"
+
+
+class WorkerGroup:
+    """Workers by name; whoever is named in a round joins, and the first name leads."""
+
+    def __init__(self, workers):
+        self.workers = workers
+        self.said = {}
+        self.led, self.generation = None, 0
+        self.last = None  # leader of the last round
+
+    def view(self, name):
+        new = MemberView(
+            topics=(KIND,), owned=(), previous=(), generation=-1, mode=RebalanceMode.COOPERATIVE
+        )
+        return self.said.get(name, new)
+
+    def play(self, leader, *others):
+        """One round; it returns whether all join again at once."""
+        self.generation += 1
+        names = (leader, *others)
+        spoken = {name: self.workers[name].assignors[0] for name in names}
+        known = self.workers[leader]._resources
+        request = actions.ComputeAssignment(
+            token=1,
+            generation=self.generation,
+            protocol_name=spoken[leader].name,
+            members=tuple(
+                JoinedMember(member_id=name, metadata=spoken[name].subscribe(self.view(name)))
+                for name in names
+            ),
+            partitions=tuple(sorted(known.items())),
+            member_id=leader,
+            waited_ms=0,
+            led=self.led if leader == self.last else None,
+        )
+        done = self.workers[leader]._leadership.compute(request)
+        self.led, self.last = led_round(request, done), leader
+        again = False
+        for name, data in done.assignments:
+            told = spoken[name].read(data)
+            again |= told.again
+            self.said[name] = MemberView(
+                topics=(KIND,),
+                owned=tuple(sorted(set(self.view(name).owned) - told.revoked | told.assigned)),
+                previous=(),
+                generation=self.generation,
+                mode=RebalanceMode.COOPERATIVE,
+                memory=told.memory,
+            )
+        return again
+
+    def settle(self, *names):
+        for _ in range(20):
+            if not self.play(*names):
+                return
+        raise AssertionError("it does not settle")
+
+    def stop(self, *names):
+        for name in names:
+            self.said.pop(name)
+
+    def owned(self, name):
+        return tuple(number for _, number in self.said[name].owned)
+
+    @property
+    def waiting(self):
+        return self.workers["A"]._leadership.waits.read()
