@@ -93,10 +93,7 @@ FACES: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "spark,connect": ((("env", "SPARK_REMOTE=local[1]", "SPARK_TESTING=1", *HISTORY), "{group}"),),
     "spark,hdfs": ((("holdfast", "history", "--input", "{hdfs}/dump", *HISTORY[4:]), "{group}"),),
     "spark,stores": ((("python", "-c", "import obstore.store"), ""), (HISTORY, "{group}")),
-    "metrics": (
-        (("python", "-c", "import prometheus_client"), ""),
-        (("holdfast", "serve", "--dashboard"), "kafka_consumergroup"),
-    ),
+    "metrics": ((("python", "-c", "import prometheus_client"), ""),),
     "serve": (
         (("holdfast", "serve", "--input", "{tables}", "--listen", "127.0.0.1:0"), "{group}"),
     ),
