@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 from tests.cli.running import run, write_tables
 from tests.report.fleet import Script, rolling_bounce, tables
 from tests.report.served import PATIENCE_S, bounced, following, is_examined, quiet, serving
-from werkzeug.test import Client
+from werkzeug.test import Client, EnvironBuilder, run_wsgi_app
 
 from holdfast.cli.commands.watch import write_metrics
 from holdfast.fleet.report.findings.doctor import examine_fleet, summary
@@ -250,6 +251,29 @@ def test_a_foreign_host_header_reads_nothing(client: Client, host: str, status: 
         assert ("etl" in answer.text) <= (status == 200)
 
 
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1%00.evil.com", "[::1", "localhost:x", "a b", "u@localhost", "localhost/", "a,b", ""],
+)
+def test_a_host_header_that_is_no_host_is_a_400(fleet: ServedFleet, host: str) -> None:
+    for pages in (
+        ServedPages(fleet, is_local=True),
+        ServedPages(fleet, is_local=False, token="t" * 20),
+    ):
+        answer = Client(pages).get("/?token=" + "t" * 20, headers={"Host": host})
+        assert (answer.status_code, "evil" in answer.text) == (400, False)
+
+
+@pytest.mark.parametrize("path", ["/%0d%0aSet-Cookie:a", "/a%00b", "/%ff", "/\u202e"])
+def test_an_odd_path_is_a_400(fleet: ServedFleet, path: str) -> None:
+    pages = ServedPages(fleet, is_local=False, token="t" * 20)
+    given = {"PATH_INFO": unquote_to_bytes(path).decode("latin-1"), "QUERY_STRING": ""}
+    for query in ("", "token=" + "t" * 20):
+        environ = EnvironBuilder(headers={"Host": "fleet.example"}).get_environ()
+        _, status, headers = run_wsgi_app(pages, {**environ, **given, "QUERY_STRING": query})
+        assert (status, "Location" in headers) == ("400 BAD REQUEST", False)
+
+
 def test_a_page_of_another_site_may_link_here_and_fetch_nothing(client: Client) -> None:
     foreign = {**LOCAL, "Sec-Fetch-Site": "cross-site"}
     assert client.get("/", headers={**foreign, "Sec-Fetch-Mode": "navigate"}).status_code == 200
@@ -341,6 +365,7 @@ def test_what_is_written_meanwhile_is_shown_and_what_is_broken_leaves_the_last_s
         (("--input", "{t}/good", "--listen", "192.0.2.1:9"), 3, "cannot listen"),
         (("--input", "{t}/good", "--token-file", "{t}/short"), 2, "16 characters or more"),
         (("--input", "{t}/good", "--token-file", "{t}/nothing"), 3, "nothing"),
+        (("--input", "{t}/good", "--token-file", "{t}/read"), 2, "other users may read"),
     ],
 )
 def test_bad_use_is_one_line(
@@ -349,7 +374,9 @@ def test_bad_use_is_one_line(
     for name in ("empty", "dump", "good"):
         (tmp_path / name).mkdir()
     (tmp_path / "dump" / "dump.json").write_text("{}", encoding="utf-8")
-    (tmp_path / "short").write_text("abc\n", encoding="utf-8")
+    for name, said, mode in (("short", "abc\n", 0o600), ("read", "t" * 20, 0o644)):
+        (tmp_path / name).write_text(said, encoding="utf-8")
+        (tmp_path / name).chmod(mode)
     write_tables(tables(quiet("etl")), tmp_path / "good")
     done = run("serve", *(a.replace("{t}", str(tmp_path)) for a in arguments), width=300)
     assert done.code == code
@@ -370,7 +397,7 @@ def test_the_command_serves_asks_strangers_for_a_token_and_ends_well(
         said = process.stderr.readline()
         try:
             (url,) = re.findall(r"http://\S+", said)
-            assert ("token=" in url) == needs
+            assert ("token=" in url, "every user of this computer" in said) == (needs, not needs)
             base, _, token = url.partition("?token=")
             base = base.replace("0.0.0.0", "127.0.0.1")
             headers = {"Authorization": f"Bearer {token}"} if needs else {}
