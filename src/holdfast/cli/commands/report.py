@@ -68,7 +68,7 @@ def run(
         write(
             tables,
             output,
-            title="Consumer group report",
+            title=f"Consumer groups of {bootstrap or source}",
             groups=groups,
             policies=policies,
             track=lambda names: track(names, len(names), "groups", quiet=quiet),

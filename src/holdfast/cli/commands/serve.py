@@ -158,7 +158,9 @@ def own_tables(told: Watching, *, has_answered: bool, quiet: bool) -> tuple[Serv
         from holdfast.fleet.report.serving.served_fleet import ServedFleet
 
         ask = partial(lags_now, told)
-        return ServedFleet(told.output, print_error, lambda: keeper.keeping, ask), keeper
+        return ServedFleet(
+            told.output, print_error, lambda: keeper.keeping, ask, told.bootstrap
+        ), keeper
     except BaseException:
         keeper.close()
         raise
