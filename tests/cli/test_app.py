@@ -24,7 +24,7 @@ from tests.report.fleet import rolling_bounce, tables
 
 from holdfast.cli import app as cli_app
 from holdfast.cli import output
-from holdfast.cli.app import COMMANDS, exit_code
+from holdfast.cli.app import COMMANDS, WISHES, exit_code
 from holdfast.cli.commands.lag import check_topics
 from holdfast.cli.histories import check_groups
 from holdfast.cli.output import Format, print_error, print_note, printable, write_rows
@@ -361,7 +361,7 @@ def test_a_reader_that_has_seen_enough_is_no_finding(fmt: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("closed", "code", "words"), [(">&-", 0, ""), ("<&-", 3, "is not JSON"), ("2>&-", 3, "")]
+    ("closed", "code", "words"), [(">&-", 0, ""), ("<&-", 3, "stdin is empty"), ("2>&-", 3, "")]
 )
 def test_streams_that_the_caller_closed(closed: str, code: int, words: str) -> None:
     command = f"exec {sys.executable} -m holdfast"
@@ -424,9 +424,14 @@ def test_the_help_of_all_has_the_first_sentence_of_each(name: str) -> None:
 def test_every_file_of_commands_is_a_command() -> None:
     files = Path(cli_app.__file__).parent.joinpath("commands").glob("[!_]*.py")
     assert {file.stem for file in files} == set(COMMANDS)
-    listed = run("--help", width=100).out.split("Commands:")[1]
-    names = [name.replace("_", "-") for name in COMMANDS]
-    assert re.findall(r"^  ([a-z-]+)", listed, re.M) == names
+
+
+def test_the_help_lists_commands_below_what_people_want_first_things_first() -> None:
+    listed = run("--help", width=100).out.split("Look at a cluster:")
+    names = re.findall(r"^  ([a-z-]+)", listed[1], re.M)
+    assert names == [name.replace("_", "-") for name in COMMANDS]
+    assert names[:3] == ["serve", "doctor", "lag"]
+    assert all(f"\n{wish}:\n" in run("--help").out for wish in WISHES)
 
 
 def test_a_table_that_is_piped_holds_every_column(capsys: pytest.CaptureFixture[str]) -> None:

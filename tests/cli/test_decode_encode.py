@@ -232,8 +232,8 @@ def test_records_on_stdin(holdfast) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("decode", "subscription", "xyz"), "no hex"),
-        (("decode", "record", "--key", "xyz"), "no hex"),
+        (("decode", "subscription", "xyz"), "hex digits"),
+        (("decode", "record", "--key", "xyz"), "hex digits"),
         (("decode", "subscriptoin", "00"), "did you mean subscription"),
         (("decode", "zzz", "00"), "known are"),
         (("encode", "zzz", "-"), "known are"),

@@ -16,7 +16,6 @@ from holdfast.cli import settings
 from holdfast.cli.options import shared_options
 from holdfast.cli.settings import check_environment
 from holdfast.errors import ConfigError
-from holdfast.fleet.report.findings.doctor import schema_text
 
 
 @pytest.fixture
@@ -160,22 +159,13 @@ def test_a_named_file_that_is_not_there_is_told(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_CONFIG", "/nowhere/holdfast.toml")
-    done = run("doctor", "--schema")
+    done = run("explain")
     assert (done.code, done.out) == (2, "")
     assert "HOLDFAST_CONFIG" in done.err
 
 
-def test_changed_shows_only_what_differs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = json.loads(run("config", "show", "--changed", "--format", "json").out)["rows"]
-    assert rows == []
-    monkeypatch.setenv("HOLDFAST_REPORT_TITLE", "Ours")
-    rows = json.loads(run("config", "show", "--changed", "--format", "json").out)["rows"]
-    assert [(r["command"], r["option"], r["value"]) for r in rows] == [("report", "title", "Ours")]
-
-
 def test_show_refuses_an_unknown_command(folder: Path) -> None:
     assert run("config", "show", "--command", "nothing").code == 2
-    assert schema_text()
 
 
 def test_help_shows_the_sections_of_a_settings_file() -> None:

@@ -136,7 +136,7 @@ def test_steps_that_cannot_be_taken(tmp_path, text, code, words):
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--members", 0), ("--partitions", 0), ("--steps", 0), ("--seed", -1)],
+    [("--members", 0), ("--partitions", 0), ("--seed", -1)],
 )
 def test_numbers_too_small_are_refused(option, value):
     done = run("simulate", option, value)
@@ -162,14 +162,6 @@ def test_a_broken_rule_is_exit_code_1(monkeypatch):
     done = run("simulate", *SMALL)
     assert done.code == 1
     assert json.loads(done.out)["violations"][0]["rule"] == "S1"
-
-
-@pytest.mark.parametrize(("delay", "told"), [("30", True), ("30ms", False), ("30s", False)])
-def test_a_duration_without_a_unit_is_told_to_be_in_milliseconds(delay: str, *, told: bool) -> None:
-    done = run("simulate", "--members", "2", "--partitions", "4", "--delay", delay)
-    assert done.code == 0
-    line = "--delay 30 has no unit and is taken as 30 ms; seconds are 30s"
-    assert (line in " ".join(done.err.split())) is told
 
 
 OWN = "tests.live.own_policy:cooperative"

@@ -50,7 +50,7 @@ TOOLS = {
 
 def of_tables(folder: Path) -> list[str]:
     """Commands of every finding, by the tables of odd names."""
-    done = run("doctor", "--input", folder, "--all-groups", "--format", "json")
+    done = run("doctor", "--input", folder, "--format", "json")
     document = json.loads(done.out)
     return [f["command"] for group in document["groups"] for f in group["findings"]]
 

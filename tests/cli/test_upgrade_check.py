@@ -52,8 +52,21 @@ def test_a_plan_leads_to_each_design_and_back(goal):
     for start, end in (("range", goal), (goal, "range")):
         done = run("upgrade-check", "--from", start, "--to", end, "--plan", "--format", "json")
         assert (done.code, json.loads(done.out)["safe"]) == (0, True)
-        assert "bounce 2, after: holdfast: partition.assignment.strategy=" in done.err
+        told = run("upgrade-check", "--from", start, "--to", end, "--plan").out
+        assert "bounce 2, after: holdfast: partition.assignment.strategy=" in told
         assert checked("--from", start, "--to", end)[0] == 1
+
+
+def test_the_plan_and_its_verdict_are_on_stdout_in_every_format(tmp_path):
+    way = ("upgrade-check", "--from", "range", "--to", "cooperative-sticky", "--plan")
+    for fmt in ("table", "jsonl", "csv"):
+        done = run(*way, "--format", fmt)
+        assert (done.code, done.err) == (0, "")
+        assert "bounce 2, after" in done.out and "mixed-modes" in done.out
+        run(*way, "--format", fmt, "-o", tmp_path / fmt)
+        assert (tmp_path / fmt).read_text() == done.out
+    assert "\nsafe\n" in run(*way).out
+    assert run(*way[:-1]).out.startswith("unsafe\nunsafe no-common-assignor: ")
 
 
 def members(*rows: dict) -> str:
@@ -125,9 +138,9 @@ def test_a_plan_names_the_bounces_of_every_client(tmp_path):
         "d": [],
     }
     done = run("upgrade-check", file, "--plan")
-    assert f"bounce 1 of c, before: java: partition.assignment.strategy={java}Range" in done.err
-    assert f"bounce 1 of c, after: java: partition.assignment.strategy={both}" in done.err
-    assert "bounces of d: none needed" in done.err
+    assert f"bounce 1 of c, before: java: partition.assignment.strategy={java}Range" in done.out
+    assert f"bounce 1 of c, after: java: partition.assignment.strategy={both}" in done.out
+    assert "bounces of d: none needed" in done.out
 
 
 def test_kafka_python_takes_the_first_bounce_with_holdfasts_assignors():

@@ -31,7 +31,7 @@ OF_ITS_OWN: dict[str, tuple[str, ...]] = {
     "lag": (),
     "plan": ("--assignor", "sticky"),
     "replay": (),
-    "watch": ("-o", "{out}/watch", "--every", "1", "--metrics", "{out}/metrics"),
+    "watch": ("-o", "{out}/watch", "--every", "1s", "--metrics", "{out}/metrics"),
     "report": ("-o", "{out}/report.html"),
     "doctor": (),
     "serve": ("-o", "{out}/serve", "--listen", "{listen}"),

@@ -18,10 +18,8 @@ MUST = (
     "holdfast/py.typed",
     "holdfast/jvm/jars.sha256",
     "holdfast/fleet/pipeline/log4j2.properties",
-    "holdfast/fleet/report/grafana.json",
     "holdfast/fleet/report/drawing/page/main.js",
     "holdfast/fleet/report/drawing/page/style.css",
-    "holdfast/fleet/report/findings/doctor.schema.json",
     "holdfast/fleet/report/serving/page/live.js",
 )
 """Data files that code opens by name, one at least of every folder that has some."""

@@ -87,7 +87,7 @@ FACES: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
         (("holdfast", "lag", "-b", "{broker}", "--group", "{group}", "-q"), "{topic}"),
         ((DELTA,), "rows "),
         (("python", "-c", "import obstore.store"), ""),
-        (("holdfast", "serve", "--dashboard"), "kafka_consumergroup"),
+        (("python", "-c", "import prometheus_client"), ""),
         (("holdfast", "serve", "--input", "{tables}", "--listen", "127.0.0.1:0"), "{group}"),
     ),
     "all": (

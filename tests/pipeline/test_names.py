@@ -31,7 +31,7 @@ COMMANDS = (
     ("plan", "--assignor", "sticky"),
     ("plan", "--assignor", "lag-sticky"),
     ("replay", "--policy", "eager"),
-    ("doctor", "--all-groups"),
+    ("doctor", "--group", "*"),
 )
 
 

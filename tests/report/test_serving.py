@@ -8,10 +8,12 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +24,7 @@ from hypothesis import strategies as st
 from tests.cli.running import run, write_tables
 from tests.report.fleet import Script, rolling_bounce, tables
 from tests.report.served import PATIENCE_S, bounced, following, is_examined, quiet, serving
-from werkzeug.test import Client
+from werkzeug.test import Client, EnvironBuilder, run_wsgi_app
 
 from holdfast.cli.commands.watch import write_metrics
 from holdfast.fleet.report.findings.doctor import examine_fleet, summary
@@ -31,14 +33,16 @@ from holdfast.fleet.report.serving.application import ALWAYS, ServedPages
 from holdfast.fleet.report.serving.group_index import (
     NO_LAG,
     PAGE_ROWS,
+    SLICES,
     GroupIndex,
     GroupVerdict,
     IndexView,
     cut,
+    followed,
     read_index,
     select,
 )
-from holdfast.fleet.report.serving.index_page import group_address
+from holdfast.fleet.report.serving.index_page import SHOWN_OF_ONE, group_address
 from holdfast.fleet.report.serving.served_fleet import ServedFleet
 from holdfast.fleet.tables.reading import Tables, read_tables
 
@@ -122,6 +126,11 @@ def test_a_view_is_what_a_plain_reading_of_it_says(
         cost_lower_s=np.zeros(len(rows)),
         cost_s=np.zeros(len(rows)),
         lag=np.asarray([row[2] for row in rows], np.int64),
+        covered_ms=(0, 0),
+        lately=np.zeros((len(rows), SLICES), np.int64),
+        cause=("",) * len(rows),
+        cause_s=np.zeros(len(rows)),
+        lags=np.asarray([[row[2]] for row in rows], np.int64).reshape(len(rows), 1),
     )
     verdicts = {
         name: GroupVerdict(
@@ -174,6 +183,55 @@ def test_a_page_behind_the_last_one_is_the_last_one(
 ) -> None:
     found, number, count = cut(np.arange(n), page)
     assert (len(found), number, count) == (rows, shown, pages)
+
+
+def test_the_costliest_group_stands_first_what_is_known_before_what_may_be() -> None:
+    scripts = (quiet("calm"), rolling_bounce("small", members=2), rolling_bounce("large"))
+    index = read_index(held(*scripts))
+    assert [index.names[i] for i in select(index, {}, IndexView())] == ["large", "small", "calm"]
+    vague = replace(index, cost_lower_s=np.asarray([0.0, 5.0, 1.0]), cost_s=np.full(3, 9e9))
+    assert [index.names[i] for i in select(vague, {}, IndexView())] == ["large", "small", "calm"]
+
+
+def test_a_row_knows_when_its_rebalances_were_and_how_its_lag_went() -> None:
+    index = read_index(held(quiet("calm"), bounced("etl", lag=7)))
+    assert index.lately.sum(axis=1).tolist() == index.n_rebalances.tolist()
+    assert index.covered_ms[0] < index.covered_ms[1]
+    assert index.cause[1] and 0 < index.cause_s[1] <= index.cost_lower_s[1]
+    later = read_index(held(bounced("etl", lag=2), quiet("new")))
+    both = followed(index, later)
+    assert both.lags.tolist() == [[4 * 7, 4 * 2], [NO_LAG, NO_LAG]]
+    for _ in range(SLICES + 5):
+        both = followed(both, later)
+    assert both.lags.shape == (2, SLICES)
+
+
+def test_the_first_words_say_where_when_and_what_is_wrong(client: Client) -> None:
+    text = client.get("/", headers=LOCAL).text
+    assert re.search(
+        r"<title>Consumer groups of \S+, 2025-11-21 08:00:00 to [^<]* UTC</title>", text
+    )
+    first = re.search(r'<p class="first">(.*?)</p>', text)
+    assert first is not None
+    words = re.sub(r"<[^>]*>", "", first[1])
+    assert re.match(r"Partitions of etl stood still for [\d.]+ s together in \d+ min, ", words)
+    page = client.get(group_address("etl"), headers=LOCAL).text
+    assert first[0] in page
+    assert re.search(r"<title>Group etl of \S+, 2025-11-21 ", page)
+
+
+def test_one_finding_of_many_groups_is_one_line_that_opens(tmp_path: Path) -> None:
+    many = [bounced(f"etl-{i:02}") for i in range(20)]
+    with following(write_tables(tables(*many), tmp_path)) as found:
+        text = Client(ServedPages(found, is_local=True)).get("/", headers=LOCAL).text
+    wrong = text.split("What is wrong")[1].split("</section>")[0]
+    lines = re.findall(r"<summary>(.*?)</summary>", wrong)
+    assert [re.sub(r"<[^>]*>", "", line) for line in lines] == [
+        "HF102 deploy churn: 20 groups",
+        "HF111 delay too short for restarts: 20 groups",
+    ]
+    assert wrong.count("/group?") == 2 * SHOWN_OF_ONE
+    assert "deploy churn</span>" in text.split("<tbody>")[1]
 
 
 @pytest.fixture(scope="module")
@@ -248,6 +306,29 @@ def test_a_foreign_host_header_reads_nothing(client: Client, host: str, status: 
         answer = client.get(path, headers={"Host": host})
         assert answer.status_code == status
         assert ("etl" in answer.text) <= (status == 200)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1%00.evil.com", "[::1", "localhost:x", "a b", "u@localhost", "localhost/", "a,b", ""],
+)
+def test_a_host_header_that_is_no_host_is_a_400(fleet: ServedFleet, host: str) -> None:
+    for pages in (
+        ServedPages(fleet, is_local=True),
+        ServedPages(fleet, is_local=False, token="t" * 20),
+    ):
+        answer = Client(pages).get("/?token=" + "t" * 20, headers={"Host": host})
+        assert (answer.status_code, "evil" in answer.text) == (400, False)
+
+
+@pytest.mark.parametrize("path", ["/%0d%0aSet-Cookie:a", "/a%00b", "/%ff", "/\u202e"])
+def test_an_odd_path_is_a_400(fleet: ServedFleet, path: str) -> None:
+    pages = ServedPages(fleet, is_local=False, token="t" * 20)
+    given = {"PATH_INFO": unquote_to_bytes(path).decode("latin-1"), "QUERY_STRING": ""}
+    for query in ("", "token=" + "t" * 20):
+        environ = EnvironBuilder(headers={"Host": "fleet.example"}).get_environ()
+        _, status, headers = run_wsgi_app(pages, {**environ, **given, "QUERY_STRING": query})
+        assert (status, "Location" in headers) == ("400 BAD REQUEST", False)
 
 
 def test_a_page_of_another_site_may_link_here_and_fetch_nothing(client: Client) -> None:
@@ -341,6 +422,7 @@ def test_what_is_written_meanwhile_is_shown_and_what_is_broken_leaves_the_last_s
         (("--input", "{t}/good", "--listen", "192.0.2.1:9"), 3, "cannot listen"),
         (("--input", "{t}/good", "--token-file", "{t}/short"), 2, "16 characters or more"),
         (("--input", "{t}/good", "--token-file", "{t}/nothing"), 3, "nothing"),
+        (("--input", "{t}/good", "--token-file", "{t}/read"), 2, "other users may read"),
     ],
 )
 def test_bad_use_is_one_line(
@@ -349,7 +431,9 @@ def test_bad_use_is_one_line(
     for name in ("empty", "dump", "good"):
         (tmp_path / name).mkdir()
     (tmp_path / "dump" / "dump.json").write_text("{}", encoding="utf-8")
-    (tmp_path / "short").write_text("abc\n", encoding="utf-8")
+    for name, said, mode in (("short", "abc\n", 0o600), ("read", "t" * 20, 0o644)):
+        (tmp_path / name).write_text(said, encoding="utf-8")
+        (tmp_path / name).chmod(mode)
     write_tables(tables(quiet("etl")), tmp_path / "good")
     done = run("serve", *(a.replace("{t}", str(tmp_path)) for a in arguments), width=300)
     assert done.code == code
@@ -370,7 +454,7 @@ def test_the_command_serves_asks_strangers_for_a_token_and_ends_well(
         said = process.stderr.readline()
         try:
             (url,) = re.findall(r"http://\S+", said)
-            assert ("token=" in url) == needs
+            assert ("token=" in url, "every user of this computer" in said) == (needs, not needs)
             base, _, token = url.partition("?token=")
             base = base.replace("0.0.0.0", "127.0.0.1")
             headers = {"Authorization": f"Bearer {token}"} if needs else {}

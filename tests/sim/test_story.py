@@ -120,12 +120,6 @@ def test_random_runs_of_one_policy_and_what_happened_in_them():
     assert "eager" in POLICIES
 
 
-def test_options_that_would_mean_nothing_are_refused():
-    done = run("simulate", "--lost", "sync")
-    assert done.code == 2
-    assert "--lost" in done.err
-
-
 def test_a_clock_goes_backwards_and_nothing_else(tmp_path):
     def code(**step) -> int:
         file = tmp_path / "story.json"

@@ -68,7 +68,7 @@ def designs_page() -> str:
         *paragraph(
             "KIP-54's old listener rebuilds every partition at every assignment. The new listener "
             "rebuilds only the partitions that the member did not hold. Eager members have the old "
-            "listener by default (`--listener`)."
+            "listener."
         ),
         "",
     ]

@@ -45,30 +45,41 @@ from holdfast.errors import (
     WireError,
 )
 
-COMMANDS: Final[Mapping[str, str]] = {
-    "assign": "Assign the partitions of a group as one of the assignors would.",
-    "simulate": "Simulate a group under a rebalance policy and measure what stops.",
-    "upgrade_check": "Check whether one rolling bounce to other assignors is safe, or why not.",
-    "broker": "Start a real Apache Kafka on this machine and keep it until Ctrl-C.",
-    "demo": "Bounce a group of real members on a real Kafka, and report what it cost.",
-    "dump": "Write records, topics with ids, begin and end offsets of a cluster to a folder.",
-    "merge": "Write one dump with all records of several: history that compaction has taken since.",
-    "history": "Rebuild what every group went through from the offsets topic.",
-    "lag": "Show how far groups are behind, the most first, and who owns it.",
-    "plan": "Plan a new assignment for every group that has members.",
-    "replay": "Replay every group's real history under other settings, by the same machines.",
-    "watch": "Keep the history of every group, batch after batch; stop and start it as you like.",
-    "decode": "Read messages of group rebalancing, and records of the offsets topic, as JSON.",
-    "encode": "Write messages and records as hex, from the JSON that decode prints.",
-    "report": "Write one HTML file that shows who owned what, when, and what every rebalance cost.",
-    "doctor": "Look at groups, the worst first: what is wrong, what it cost, what helps.",
-    "explain": "Explain a code that doctor prints, or list them all.",
-    "serve": "Look at a cluster in the browser: a list of groups, a page for each, and /metrics.",
-    "tables": "Upkeep of a folder of tables that `history` or `watch` has written.",
-    "config": "Settings: holdfast.toml, environment, flags.",
+WISHES: Final[Mapping[str, Mapping[str, str]]] = {
+    "Look at a cluster": {
+        "serve": "Look at a cluster in the browser: a list of groups, a page for each, /metrics.",
+        "doctor": "Look at groups, the worst first: what is wrong, what it cost, what helps.",
+        "lag": "Show how far groups are behind, the most first, and who owns it.",
+        "report": "Write one HTML file that shows who owned what, when, and what rebalances cost.",
+        "history": "Rebuild what every group went through from the offsets topic.",
+        "watch": "Keep the history of every group, batch after batch; stop and start it at will.",
+        "replay": "Replay every group's real history under other settings.",
+        "plan": "Plan a new assignment for every group that has members.",
+    },
+    "Try without a cluster": {
+        "demo": "Bounce a group of real members on a real Kafka, and report what it cost.",
+        "broker": "Start a real Apache Kafka on this machine and keep it until Ctrl-C.",
+        "simulate": "Simulate a group under a rebalance policy and measure what stops.",
+    },
+    "Decide for members": {
+        "upgrade_check": "Check whether one rolling bounce to other assignors is safe, or why not.",
+        "assign": "Assign the partitions of a group as one of the assignors would.",
+    },
+    "Files and formats": {
+        "dump": "Write records, topics with ids, begin and end offsets of a cluster to a folder.",
+        "merge": "Write one dump with all records of several: history that compaction has taken.",
+        "tables": "Upkeep of a folder of tables that `history` or `watch` has written.",
+        "decode": "Read messages of group rebalancing, and records of the offsets topic, as JSON.",
+        "encode": "Write messages and records as hex, from the JSON that decode prints.",
+    },
+    "More": {
+        "explain": "Explain a code that doctor prints, or list them all.",
+        "config": "Settings: holdfast.toml, environment, flags.",
+    },
 }
-"""Module of each command, in the order of ``--help``, and its line there: the command's own first
-sentence, which ``--help`` would have to import the module for."""
+"""What people want -> module of each command for it, and its line in ``--help``: the command's own
+first sentence, which ``--help`` would have to import the module for."""
+COMMANDS: Final = {module: line for below in WISHES.values() for module, line in below.items()}
 
 EXIT_FINDINGS, EXIT_USAGE, EXIT_SOURCE, EXIT_INFEASIBLE = 1, 2, 3, 4
 EXIT_BUG, EXIT_INTERRUPT = 70, 130
@@ -102,9 +113,10 @@ class _Commands(click.Group):
         return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a line about each command."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(_name(module), line) for module, line in COMMANDS.items()])
+        """Write a line about each command, below what people want."""
+        for wish, below in WISHES.items():
+            with formatter.section(wish):
+                formatter.write_dl([(_name(module), line) for module, line in below.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names that begin as what has been typed, and options."""
@@ -147,7 +159,7 @@ def _start_logging(context: click.Context, option: click.Parameter, verbose: boo
 
 app = _Commands(
     "holdfast",
-    help="Kafka consumer-group rebalancing: assign, simulate, look at real groups, explain.",
+    help="Kafka consumer groups: look at them, try a policy, keep their members calm.",
     no_args_is_help=True,
     context_settings=CONTEXT,
     params=[
@@ -169,7 +181,7 @@ app = _Commands(
     ],
 )
 """The options of it may stand behind the command too."""
-click.version_option(__version__, message="holdfast %(version)s")(app)
+click.version_option(__version__, "--version", "-V", message="holdfast %(version)s")(app)
 
 
 def exit_code(error: BaseException) -> int:
@@ -251,10 +263,21 @@ def _invoke(arguments: Sequence[str], name: str, path: Path | None) -> None:
         app.invoke(context)
 
 
+def _tell_wrong_use(error: click.ClickException, path: Path | None) -> None:
+    """One line; the whole help where nothing was said."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return
+    print_error(error.format_message())
+    if told := where_from(error, path):
+        print_note(told)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     open_streams()
     arguments = sys.argv[1:] if argv is None else argv
+    arguments = [*arguments[1:], "--help"] if arguments[:1] == ["help"] else arguments
     debug = "--debug" in arguments
     path: Path | None = None
     code: str | int | None = 0
@@ -267,9 +290,7 @@ def main(argv: list[str] | None = None) -> None:
     except click.Abort:
         code = EXIT_INTERRUPT
     except click.ClickException as error:
-        error.show()
-        if told := where_from(error, path):
-            print_note(told)
+        _tell_wrong_use(error, path)
         code = EXIT_USAGE
     except BrokenPipeError:
         sys.stderr.close()

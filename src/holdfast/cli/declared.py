@@ -83,7 +83,7 @@ class Argument(Declared):
 class _LocalPath(click.ParamType[Path]):
     """A path on this machine; a URL of a store is refused."""
 
-    name = "path"
+    name = "file"
     envvar_list_splitter = os.path.pathsep
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Path:
@@ -100,6 +100,16 @@ class _Parsed(click.ParamType[Any]):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         return self._parser(str(value))
+
+
+class _AtLeast(click.IntRange):
+    """A whole number that is not too small."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"found {value}, expected {self.min} or more", param, ctx)
 
 
 class _ChoiceOf(click.Choice[str]):
@@ -192,7 +202,7 @@ def _type(kind: Any, declared: Declared) -> Any:
     if declared.parser is not None:
         return _Parsed(declared.parser)
     if declared.min is not None:
-        return click.IntRange(min=declared.min)
+        return _AtLeast(min=declared.min)
     if issubclass(kind, StrEnum):
         return _ChoiceOf(kind)
     return _LocalPath() if issubclass(kind, Path) else kind

@@ -1,31 +1,27 @@
-"""Durations as people write them: ``30s``, ``5m``, ``PT5M``, or plain milliseconds."""
+"""Durations as people write them, with their unit: ``30s``, ``5m``, ``PT5M``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from holdfast.errors import ConfigError
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_PLAIN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
-_BARE = re.compile(r"\d+(?:\.\d+)?")
+_PLAIN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _ISO = re.compile(
     r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", flags=re.IGNORECASE
 )
 
 
-def parse_duration_ms(text: str, name: str = "duration", bare: str = "ms") -> int:
+def parse_duration_ms(text: str, name: str = "duration") -> int:
     """Milliseconds of a duration.
 
     Parameters
     ----------
     text : str
-        ``1500``, ``1500ms``, ``1.5s``, ``5m``, ``2h``, ``1d`` or ISO 8601 (``PT5M``).
+        ``0``, ``1500ms``, ``1.5s``, ``5m``, ``2h``, ``1d`` or ISO 8601 (``PT5M``).
     name : str
         What to call it in an error.
-    bare : str
-        Unit of a number without one, which the option's help names.
 
     Raises
     ------
@@ -35,31 +31,28 @@ def parse_duration_ms(text: str, name: str = "duration", bare: str = "ms") -> in
     stripped = text.strip()
     plain = _PLAIN.fullmatch(stripped)
     if plain is not None:
-        return round(float(plain[1]) * _UNITS_MS[plain[2] or bare])
+        return round(float(plain[1]) * _UNITS_MS[plain[2]])
     iso = _ISO.fullmatch(stripped)
     if iso is not None and any(iso.groups()):
         days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
         return round(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1_000)
-    raise ConfigError(f"{name}: found {text!r}, expected such as 30s, 5m, PT5M or 1500 ({bare})")
+    if stripped == "0":
+        return 0
+    raise ConfigError(f"{name}: found {text!r}, expected a number and its unit: 30s, 5m or 1500ms")
 
 
-def seconds(text: str, name: str) -> float:
-    """Seconds of a duration, for an option whose plain numbers are seconds.
+def above_zero_s(text: str, name: str) -> float:
+    """Seconds of a duration that is not 0.
 
     Raises
     ------
     ConfigError
-        If it is no duration.
+        If it is no duration, or 0.
     """
-    return parse_duration_ms(text, name, bare="s") / 1000
-
-
-def asked_duration_ms(text: str, name: str, note: Callable[[str], None]) -> int:
-    """As :func:`parse_duration_ms`, for an option; a number without a unit is told to be in ms."""
     ms = parse_duration_ms(text, name)
-    if ms and _BARE.fullmatch(text.strip()):
-        note(f"{name} {text.strip()} has no unit and is taken as {ms} ms; seconds are {ms}s")
-    return ms
+    if not ms:
+        raise ConfigError(f"{name}: found {text!r}, expected more than 0: 30s or 5m")
+    return ms / 1000
 
 
 def format_duration(ms: int) -> str:

@@ -32,6 +32,8 @@ def open_kept(source: Place) -> Tables:
     if not source.exists():
         line = holdfast_line("history", "-b", SERVERS, "-o", str(source))
         raise SourceError(f"{source}: no such folder; expected tables (`{line}`) or a dump")
+    if not source.is_dir():
+        raise SourceError(f"{source} is a file; a folder of tables or a dump is expected")
     return tables_in(source.absolute())
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, get_args, get_origin
 
 from holdfast.cli.declared import Argument, Option
 from holdfast.cli.output import Format
+from holdfast.errors import ConfigError
 from holdfast.fleet.tables.storage.places import place_of
 
 if TYPE_CHECKING:
@@ -54,13 +55,32 @@ class Reset(StrEnum):
 PrintFormat = Annotated[Format, Option("--format", help="How to print it.")]
 PrintOrParquet = Annotated[ReplayFormat, Option("--format", help="How to print it.")]
 OutputFile = Annotated[
-    Path | None, Option("--output", "-o", help="Where the result goes: a file, or stdout.")
+    Path | None,
+    Option("--output", "-o", metavar="FILE", help="Where the result goes: a file, or stdout."),
 ]
+
+
+def folder_of(text: str) -> Place:
+    """The folder or store that ``-o`` names.
+
+    Raises
+    ------
+    ConfigError
+        The name is that of a file.
+    """
+    if (ending := PurePath(text).suffix.lower()) in _FILES and not Path(text).is_dir():
+        raise ConfigError(
+            f"-o {text}: a folder of tables goes here; `> {text}` keeps {ending[1:]} in a file"
+        )
+    return place_of(text)
+
+
+_FILES = frozenset({".csv", ".html", ".json", ".jsonl", ".parquet"})
 _FOLDER = Option(
     "--output",
     "-o",
-    parser=place_of,
-    metavar="PATH",
+    parser=folder_of,
+    metavar="FOLDER",
     help="Where the result goes: a folder for tables, or a store.",
 )
 TablesFolder = Annotated[Place | None, _FOLDER]
@@ -85,19 +105,42 @@ Overwrite = Annotated[
 ]
 OffsetReset = Annotated[
     Reset,
-    Option("--auto-offset-reset", help="What a partition without a commit lags behind."),
+    Option("--auto-offset-reset", help="Where a partition without a commit starts: lag to there."),
 ]
-Bootstrap = Annotated[
-    str | None,
-    Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A live cluster."),
-]
-NeededBootstrap = Annotated[
-    str, Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="The cluster.")
-]
+
+
+def servers_of(text: str) -> str:
+    """``HOST:PORT,...`` with Kafka's port where none is given.
+
+    Raises
+    ------
+    ConfigError
+        A port is too large.
+    """
+    return ",".join(_server_of(one.strip()) for one in text.split(","))
+
+
+def _server_of(text: str) -> str:
+    has_port = text.count(":") == 1 or "]:" in text
+    port = text.rpartition(":")[2] if has_port else "9092"
+    if port.isdecimal() and not 0 < int(port) < 65_536:
+        raise ConfigError(f"{text!r}: a port is 1 to 65535")
+    return text if has_port else f"{text}:{port}"
+
+
+_SERVERS = Option(
+    "--bootstrap-server", "-b", parser=servers_of, metavar="HOST:PORT", help="A live cluster."
+)
+Bootstrap = Annotated[str | None, _SERVERS]
+NeededBootstrap = Annotated[str, _SERVERS]
 DumpFolder = Annotated[
     Place,
     Option(
-        "--output", "-o", parser=place_of, metavar="PATH", help="Where the result goes: a folder."
+        "--output",
+        "-o",
+        parser=folder_of,
+        metavar="FOLDER",
+        help="Where the result goes: a folder for the dump.",
     ),
 ]
 FleetInput = Annotated[
@@ -109,16 +152,19 @@ FleetInput = Annotated[
         help="What to read: tables (holdfast history -o) or a dump (holdfast dump).",
     ),
 ]
-Groups = Annotated[list[str] | None, Option("--group", help="A group or a pattern; repeatable.")]
+Groups = Annotated[
+    list[str] | None,
+    Option("--group", metavar="GROUP", help="A group or a pattern; repeatable."),
+]
 SparkGroups = Annotated[
     bool,
-    Option("--all-groups", help="Leave no group out: not those of Spark's own connector."),
+    Option("--all-groups", help="Include groups of Spark's own connector."),
 ]
 BrokerLogs = Annotated[
     list[Path] | None,
     Option(
         "--broker-log",
-        help="A broker's server.log (.gz too), oldest first; repeatable: states causes.",
+        help="A broker's server.log (.gz too), oldest first; repeatable: takes causes from it.",
     ),
 ]
 CommandConfig = Annotated[

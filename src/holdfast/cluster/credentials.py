@@ -52,7 +52,7 @@ SPELLINGS = (
 _SECRET = frozenset({"sasl.password", "ssl.key.password", "ssl.key.pem"})
 
 _NOT_HERE = {
-    "sasl.kerberos.": "Kerberos (GSSAPI) is not available here",
+    "sasl.kerberos.": "holdfast has no Kerberos (GSSAPI): use SCRAM or TLS",
     "sasl.login.callback.handler.class": "a class of Java cannot be called here",
     "sasl.client.callback.handler.class": "a class of Java cannot be called here",
     "sasl.login.class": "a class of Java cannot be called here",
@@ -65,7 +65,7 @@ _NOT_HERE = {
     "ssl.trustmanager.algorithm": "only PEM is read here",
 }
 MECHANISMS = {
-    "GSSAPI": "Kerberos is not available here",
+    "GSSAPI": "holdfast has no Kerberos (GSSAPI): use SCRAM or TLS",
     "AWS_MSK_IAM": (
         "a member uses OAUTHBEARER, with a function that signs the token as "
         "holdfast.oauth.token.provider; the command line has no way to get a token"

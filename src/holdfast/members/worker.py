@@ -446,6 +446,8 @@ class _WorkerDuties:
 
 
 def _checked(resources: Mapping[Any, Any]) -> dict[str, int]:
+    if not isinstance(resources, Mapping):
+        raise ConfigError(f"resources: a mapping of kind to count is expected, found {resources!r}")
     if not resources:
         raise ConfigError("resources: at least one kind is expected")
     for kind, count in resources.items():

@@ -62,11 +62,14 @@ def run(
     *,
     snapshot: Annotated[str, Argument(metavar="SNAPSHOT.json|-", help="- reads stdin.")],
     assignor: Annotated[
-        str,
+        str | None,
         Option(
-            "--assignor", "-a", help=f"One of {', '.join(ASSIGNORS)}; or yours, as module:function."
+            "--assignor",
+            "-a",
+            help=f"One of {', '.join(ASSIGNORS)} (sticky, if not given); or yours, as "
+            "module:function.",
         ),
-    ] = "sticky",
+    ] = None,
     compare: Annotated[
         str | None, Option("--compare", help="Several, side by side: sticky,lag,...")
     ] = None,
@@ -87,7 +90,9 @@ def run(
     Exit codes: 0 done; 2 a wrong option or snapshot; 3 the snapshot cannot be read; 4 the
     assignor refuses this group.
     """
-    asked = [assignor] if compare is None else _names(compare)
+    if assignor is not None and compare is not None:
+        raise ConfigError("--assignor and --compare exclude each other: name all in --compare")
+    asked = [assignor or "sticky"] if compare is None else _names(compare)
     rows = list(dict.fromkeys(find(asked_assignor(name)) for name in asked))
     options = dict(parse_option(text) for text in option or ())
     group = read_group(snapshot)
@@ -113,6 +118,9 @@ def read_group(path: str) -> Group:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"{path}: {_why(error)}; expected a JSON snapshot of a group") from error
+    if not text.strip():
+        where = "stdin" if path == "-" else path
+        raise SourceError(f"{where} is empty: a JSON snapshot of a group is expected")
     try:
         value = json.loads(text, object_pairs_hook=_once)
     except (json.JSONDecodeError, RecursionError) as error:

@@ -38,7 +38,6 @@ def run(  # noqa: PLR0917 - every option is passed by name
         list[str] | None,
         Option("--property", metavar="KEY=VALUE", help="A broker setting; repeatable."),
     ] = None,
-    heap_mb: Annotated[int, Option("--heap-mb", help="Java heap of each node, MiB.")] = 512,
     keep: Annotated[bool, Option("--keep", help="Leave the data folder in place.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -55,7 +54,6 @@ def run(  # noqa: PLR0917 - every option is passed by name
         kafka=kafka or KAFKA_VERSION,
         port=port,
         properties=dict(_split(item) for item in properties or ()),
-        heap_mb=heap_mb,
         keep=keep,
     )
     # SIGTERM ends like Ctrl-C, so that the folder is gone before we are.

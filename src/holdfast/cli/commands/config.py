@@ -19,7 +19,7 @@ EXAMPLES = """\b
 Examples:
   holdfast config show
   holdfast config show --command doctor --format json
-  HOLDFAST_DOCTOR_FAIL_ON=warn holdfast config show --changed
+  HOLDFAST_DOCTOR_FAIL_ON=warn holdfast config show
 \b
 A settings file is holdfast.toml here, else in ~/.config/holdfast;
 HOLDFAST_CONFIG names another one. Flags win over the environment,
@@ -37,9 +37,6 @@ def show(
     command: Annotated[
         str | None, Option("--command", help="Only the options of this command.")
     ] = None,
-    changed: Annotated[
-        bool, Option("--changed", help="Only what differs from the defaults.")
-    ] = False,
     fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,
 ) -> None:
@@ -58,7 +55,7 @@ def show(
         rows += [
             {**asdict(setting), "value": _plain(setting.value)}
             for setting in effective(name, one, values, path)
-            if command in {None, name} and not (changed and setting.source == "default")
+            if command in {None, name}
         ]
     write_rows(rows, _COLUMNS, fmt, output, title="Settings")
     print_note(f"settings file: {path or 'none'}")

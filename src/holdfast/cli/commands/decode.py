@@ -150,5 +150,5 @@ def _argument(answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return answer()
     except WireError as error:
         if error.reason == BAD_HEX:
-            raise ConfigError(f"{error.field}: this is no hex: {error.detail}") from error
+            raise ConfigError(f"{error.field}: pairs of hex digits are expected") from error
         return error_json(error)

@@ -78,7 +78,10 @@ def run(  # noqa: PLR0917 - every option is passed by name
     out: Annotated[
         Path | None,
         Option(
-            "--output", "-o", help="Where the result goes: a folder for report, tables, journals."
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Where the result goes: a folder for report, tables, journals.",
         ),
     ] = None,
     keep: Annotated[

@@ -16,11 +16,9 @@ from holdfast.cli.output import (
     track,
     write_json,
     write_rows,
-    write_text,
 )
 from holdfast.cli.screen import print_screens
 from holdfast.cli.sources import open_source
-from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +52,7 @@ EXAMPLES = """\b
 Examples:
   holdfast doctor --input tables
   holdfast doctor -b localhost:9092 --group etl --fail-on warn
-  holdfast doctor --input dump --all-groups --format json -o findings.json
+  holdfast doctor --input dump --format json -o findings.json
 """
 
 
@@ -64,20 +62,11 @@ def run(
     bootstrap: options.Bootstrap = None,
     command_config: options.CommandConfig = None,
     group: options.Groups = None,
-    all_groups: Annotated[
-        bool,
-        Option("--all-groups", help=f"Leave no group out: print all, not the {SHOWN} worst."),
-    ] = False,
     fail_on: Annotated[
         FailOn, Option("--fail-on", help="Exit 1 on findings this bad or worse.")
     ] = FailOn.NEVER,
-    fmt: Annotated[
-        Format, Option("--format", help="json follows the published schema (--schema).")
-    ] = Format.TABLE,
+    fmt: options.PrintFormat = Format.TABLE,
     output: options.OutputFile = None,
-    schema: Annotated[
-        bool, Option("--schema", help="Print the JSON schema of --format json and stop.")
-    ] = False,
     broker_log: options.BrokerLogs = None,
     since: options.Since = None,
     until: options.Until = None,
@@ -86,15 +75,11 @@ def run(
 ) -> None:
     """Look at groups, the worst first: what is wrong, what it cost, what helps.
 
-    Every finding has a stable code; ``holdfast explain HF104`` tells more about one.
+    The ten worst are printed; --group '*' prints all. JSON has all, by the schema in the docs.
+    Every finding has a stable code; `holdfast explain HF104` tells more about one.
     """
     from holdfast.fleet.report.findings import doctor
 
-    if schema:
-        write_text(doctor.schema_text(), output)
-        return
-    if group and all_groups:
-        raise ConfigError("--group and --all-groups exclude each other")
     with open_source(
         source,
         bootstrap,
@@ -115,7 +100,7 @@ def run(
             source=opened.given,
             now_ms=time.time_ns() // 1_000_000,
         )
-    _print(found, fmt, output, every=bool(all_groups or group), quiet=quiet)
+    _print(found, fmt, output, every=bool(group), quiet=quiet)
     _fail(found, fail_on)
 
 
@@ -136,7 +121,7 @@ def _print(
     elif fmt is Format.TABLE:
         print_screens(found if every else found[:SHOWN], output)
         if len(found) > SHOWN and not (every or quiet):
-            print_note(f"{len(found) - SHOWN} more groups: --all-groups shows them")
+            print_note(f"{len(found) - SHOWN} more groups: --group '*' shows all")
     else:
         write_rows(_rows(found), _COLUMNS, fmt, output)
 

@@ -56,7 +56,8 @@ def run(
     wanted = code.upper() if code.upper().startswith("HF") else f"HF{code}"
     if wanted not in rules:
         named = [f"{rule.code} {rule.name}" for rule in rules.values()]
-        hint = nearest(wanted, rules, 3) or nearest(wanted, named, 2)
+        held = [name for name in named if code.casefold() in name.casefold()]
+        hint = f"; did you mean {' or '.join(held)}?" if held else nearest(wanted, rules, 3)
         listed = f"; `{holdfast_line('explain')}` lists them all"
         raise ConfigError(f"no code {code!r}{hint or listed}")
     if fmt is ExplainFormat.JSON:

@@ -12,7 +12,7 @@ from holdfast.fleet.tables.storage.places import place_of
 
 if TYPE_CHECKING:
     from holdfast.fleet.tables.storage.places import Place
-else:  # Typer takes no union of types; ``place_of`` makes the value
+else:  # an option has one type; ``place_of`` makes the value
     Place = object
 
 EXAMPLES = """\b
@@ -29,7 +29,7 @@ def run(
     output: DumpFolder,
     quiet: Quiet = False,
 ) -> None:
-    """Write one dump with all records of several: history that compaction has taken since.
+    """Write one dump with all records of several: history that compaction has taken.
 
     A record that several dumps hold counts once. Topics and offsets are those of the dump that was
     taken last. Dumps of different clusters are refused. Every command takes the result as --input.

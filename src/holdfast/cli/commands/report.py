@@ -25,10 +25,9 @@ def run(
     bootstrap: options.Bootstrap = None,
     command_config: options.CommandConfig = None,
     output: Annotated[
-        Path, Option("-o", "--output", help="Where the result goes: an HTML file.")
+        Path, Option("--output", "-o", metavar="FILE", help="Where the result goes: an HTML file.")
     ] = Path("report.html"),
     group: options.Groups = None,
-    title: Annotated[str, Option("--title", help="Heading.")] = "Consumer group report",
     trace: Annotated[
         Path | None,
         Option("--trace", help="Also write a trace for ui.perfetto.dev or chrome://tracing."),
@@ -43,7 +42,7 @@ def run(
     timeout: options.Timeout = options.TIMEOUT,
     quiet: options.Quiet = False,
 ) -> None:
-    """Write one HTML file that shows who owned what, when, and what every rebalance cost.
+    """Write one HTML file that shows who owned what, when, and what rebalances cost.
 
     The file is complete: it asks for nothing from the network.
     """
@@ -69,7 +68,7 @@ def run(
         write(
             tables,
             output,
-            title=title,
+            title=f"Consumer groups of {bootstrap or source}",
             groups=groups,
             policies=policies,
             track=lambda names: track(names, len(names), "groups", quiet=quiet),

@@ -6,19 +6,19 @@ import os
 import re
 import secrets
 import signal
+import stat
 import sys
 from contextlib import ExitStack
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from holdfast.cli import options
 from holdfast.cli.arrow import load_arrow
 from holdfast.cli.declared import Option
-from holdfast.cli.durations import seconds
+from holdfast.cli.durations import above_zero_s
 from holdfast.cli.kept_tables import is_dump
-from holdfast.cli.output import print_error, print_note, write_text
+from holdfast.cli.output import print_error, print_note
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError
 from holdfast.fleet.report.serving.hosts import listen_address
@@ -34,6 +34,7 @@ EVERY = "10s"
 BATCH_RECORDS = 2_000_000
 """Of the first read, so many are shown at a time."""
 LEAST_TOKEN = 16
+_OPEN = "; every user of this computer may read it: --token-file keeps others out"
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 EXAMPLES = """\b
@@ -41,7 +42,6 @@ Examples:
   holdfast serve -b localhost:9092
   holdfast serve -b localhost:9092 -o tables --listen 127.0.0.1:8080
   holdfast serve --input tables --listen 0.0.0.0:9318 --token-file token
-  holdfast serve --dashboard > holdfast.json
 """
 
 
@@ -70,21 +70,15 @@ def run(
     broker_log: options.BrokerLogs = None,
     command_config: options.CommandConfig = None,
     timeout: options.Timeout = options.TIMEOUT,
-    dashboard: Annotated[
-        bool, Option("--dashboard", help="Print the Grafana dashboard and stop.")
-    ] = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Look at a cluster in the browser: a list of groups, a page for each, and /metrics.
+    """Look at a cluster in the browser: a list of groups, a page for each, /metrics.
 
     With -b it keeps the history of every group, as `holdfast watch` does, in a folder (-o, or one
     for each cluster in your state directory), and pages follow the newest batch. With --input it
     follows tables that another process keeps. No group is joined. Other computers may ask only
     with a token.
     """
-    if dashboard:
-        write_text(dashboard_text(), None)
-        return
     host, port = listen_address(listen, LISTEN)
     token = read_token(token_file)
     if bootstrap is None:
@@ -97,7 +91,7 @@ def run(
         told = Watching(
             bootstrap=bootstrap,
             output=output or state_folder(bootstrap, command_config, timeout),
-            every_seconds=seconds(every, "--every"),
+            every_seconds=above_zero_s(every, "--every"),
             groups=tuple(group or ()),
             all_groups=all_groups,
             max_records=BATCH_RECORDS,
@@ -164,7 +158,9 @@ def own_tables(told: Watching, *, has_answered: bool, quiet: bool) -> tuple[Serv
         from holdfast.fleet.report.serving.served_fleet import ServedFleet
 
         ask = partial(lags_now, told)
-        return ServedFleet(told.output, print_error, lambda: keeper.keeping, ask), keeper
+        return ServedFleet(
+            told.output, print_error, lambda: keeper.keeping, ask, told.bootstrap
+        ), keeper
     except BaseException:
         keeper.close()
         raise
@@ -238,15 +234,10 @@ def serve(
         if needed and not token:
             print_note(f"serving http://{server.address}/?token={needed} until Ctrl-C")
         elif not quiet:
-            print_note(f"serving http://{server.address}/ until Ctrl-C")
+            print_note(f"serving http://{server.address}/ until Ctrl-C{'' if token else _OPEN}")
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # a service that is stopped is well
         fleet.start()
         server.serve_forever()
-
-
-def dashboard_text() -> str:
-    """The Grafana dashboard."""
-    return files("holdfast.fleet.report").joinpath("grafana.json").read_text(encoding="utf-8")
 
 
 def read_token(file: Path | None) -> str:
@@ -255,10 +246,12 @@ def read_token(file: Path | None) -> str:
     Raises
     ------
     ConfigError
-        It is too short, or is none that a header can carry.
+        It is too short, or is none that a header can carry; or others may read the file.
     """
     if file is None:
         return ""
+    if file.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP):
+        raise ConfigError(f"{file}: other users may read or write it: chmod 600 {file}")
     token = file.read_text(encoding="utf-8", errors="replace").strip()
     if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigError(

@@ -17,19 +17,19 @@ from click.exceptions import Exit
 
 from holdfast.cli.asked_assignor import asked_assignor
 from holdfast.cli.declared import Option
-from holdfast.cli.durations import asked_duration_ms, format_duration, parse_duration_ms
+from holdfast.cli.durations import format_duration, parse_duration_ms
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
-from holdfast.cli.output import Format, notes, print_note, track, write_json, write_rows
+from holdfast.cli.output import Format, print_note, track, write_json, write_rows
 from holdfast.cli.scenario_files import read_scenario
 from holdfast.cli.simulation_dump import write_simulation
 from holdfast.core.assignors.own import OwnAssignor
 from holdfast.core.assignors.registry import ASSIGNORS, Named, canonical, find, in_mode
 from holdfast.core.machine.policies import DEFAULTS, find_policy
-from holdfast.core.machine.policy import Policy, When
+from holdfast.core.machine.policy import Policy
 from holdfast.errors import ConfigError, suggest
 from holdfast.sim.baselines import BASELINES
 from holdfast.sim.scenarios import SCENARIOS, SIMULATED, Report, Setup, simulate
-from holdfast.sim.world.costs import Costs, Listener
+from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.world import World
 
 _COLUMNS = ("measure", "value")
@@ -65,14 +65,8 @@ Partitions = Annotated[int, Option("--partitions", min=1, help="Of one topic.")]
 Delay = Annotated[str, Option("--delay", help="How long lost partitions wait (Designs II, III).")]
 Batch = Annotated[int, Option("--batch", help="Design III: moves per round.")]
 Interval = Annotated[str, Option("--interval", help="Design III: between batches.")]
-FirstMember = Annotated[When, Option("--first-member", help="A new group assigns now or waits.")]
-Steps = Annotated[int, Option("--steps", min=1, help="How many members scale or die.")]
 Static = Annotated[bool, Option("--static", help="Members have instance ids.")]
-Crash = Annotated[bool, Option("--crash", help="Who bounces or scales down crashes.")]
-ListenerKind = Annotated[
-    Listener | None,
-    Option("--listener", help="KIP-54's; default: old for eager, new for the others."),
-]
+Crash = Annotated[bool, Option("--crash", help="Members crash in place of leaving.")]
 CostChanges = Annotated[
     list[str] | None,
     Option("--cost", help="NAME=DURATION of the cost model; repeatable. See -v."),
@@ -96,11 +90,8 @@ def run(
     delay: Delay = DELAY,
     batch: Batch = DEFAULTS.batch,
     interval: Interval = INTERVAL,
-    first_member: FirstMember = DEFAULTS.first_member,
-    steps: Steps = 1,
     static: Static = False,
     crash: Crash = False,
-    listener: ListenerKind = None,
     cost: CostChanges = None,
     seed: Seed = 0,
     trace: Traced = False,
@@ -116,12 +107,10 @@ def run(
     cannot be read.
     """
     policy = _known_policy(policy)
-    note = notes(quiet)
     settings = Policy(
-        delay_ms=asked_duration_ms(delay, "--delay", note),
+        delay_ms=parse_duration_ms(delay, "--delay"),
         batch=batch,
-        interval_ms=asked_duration_ms(interval, "--interval", note),
-        first_member=first_member,
+        interval_ms=parse_duration_ms(interval, "--interval"),
     )
     setup = Setup(
         scenario=scenario,
@@ -131,10 +120,9 @@ def run(
         seed=seed,
         settings=settings,
         assignor=None if assignor is None else _in_mode_of(policy, asked_assignor(assignor)),
-        costs=replace(read_costs(cost or ()), listener=listener),
+        costs=read_costs(cost or ()),
         static=static,
         crash=crash,
-        steps=steps,
         script=() if scenario in SCENARIOS else read_scenario(scenario, members),
         trace=trace,
     )

@@ -20,9 +20,10 @@ from click.exceptions import Exit
 
 from holdfast.cli.declared import Argument, Option
 from holdfast.cli.options import OutputFile, PrintFormat
-from holdfast.cli.output import Format, print_note, write_json, write_rows
-from holdfast.core.assignors.registry import canonical
+from holdfast.cli.output import Format, write_json, write_rows, write_text
+from holdfast.core.assignors.registry import ASSIGNORS, canonical
 from holdfast.core.command_lines import holdfast_line
+from holdfast.core.machine.policies import POLICIES
 from holdfast.core.machine.upgrade import (
     Client,
     Config,
@@ -30,7 +31,8 @@ from holdfast.core.machine.upgrade import (
     check_step,
     plan_group,
 )
-from holdfast.errors import ConfigError, SourceError
+from holdfast.core.names import visible
+from holdfast.errors import ConfigError, SourceError, suggest
 
 _SIDE = ("assignors", "client", "version", "protocol_type")
 _WORDS = ("id", "next", *_SIDE)
@@ -73,13 +75,14 @@ def run(
     if members is not None:
         if start is not None:
             raise ConfigError("--from: the file says what its members have now; leave one of both")
-        bounces = _read(members, None if goal is None else _names(goal))
+        bounces = _read(members, None if goal is None else _names(goal, "--to"))
     elif start is not None and goal is not None:
-        before = Config(assignors=_names(start), client=client)
-        after = replace(before, assignors=_names(goal))
+        before = Config(assignors=_names(start, "--from"), client=client)
+        after = replace(before, assignors=_names(goal, "--to"))
         bounces = [Bounce(member="all", before=before, after=after)]
     else:
-        raise ConfigError("found neither a file nor --from and --to")
+        what = "a file, or --from and --to" if start is goal is None else _other(goal)
+        raise ConfigError(f"{what} is missing: what members offer now, and after the bounce")
     now, then = [b.before for b in bounces], [b.after for b in bounces]
     stages = plan_group(now, then) if plan else [now, then]
     rows = [
@@ -89,16 +92,16 @@ def run(
     ]
     safe = not any(row["verdict"] == "unsafe" for row in rows)
     shown = _grouped([b.member for b in bounces], stages) if safe else []
-    if plan:
-        for line in (text for entry in shown for text in _way_text(entry, len(shown) > 1)):
-            print_note(line)
     if fmt is Format.JSON:
         found = {"schema_version": 1, "safe": safe, "findings": rows}
         write_json(found | ({"bounces": shown} if plan else {}), output)
     else:
-        if safe:
-            print_note("safe")
-        write_rows(rows, _COLUMNS, fmt, output)
+        told = [row for entry in shown for row in _way_rows(entry, len(shown) > 1)] if plan else []
+        told += [_said("safe" if safe else "unsafe", "" if safe else "a reason follows"), *rows]
+        if fmt is Format.TABLE:
+            write_text("".join(f"{_line(row)}\n" for row in told), output)
+        else:
+            write_rows(told, _COLUMNS, fmt, output)
     if not safe:
         raise Exit(1)
 
@@ -149,21 +152,48 @@ def _shown(config: Config) -> dict[str, Any]:
     }
 
 
-def _way_text(entry: dict[str, Any], several: bool) -> list[str]:
-    """What the client is configured with before and after, two lines a bounce."""
+def _way_rows(entry: dict[str, Any], several: bool) -> list[dict[str, Any]]:
+    """What the client is configured with before and after, two rows a bounce."""
     who = f" of {', '.join(entry['members'])}" if several else ""
     if not entry["steps"]:
-        return [f"bounces{who}: none needed"]
+        return [_said("bounce", f"bounces{who}: none needed")]
     return [
-        f"bounce {step['bounce']}{who}, {when}: {side['client']}: {side['setting']}"
+        _said(
+            "bounce",
+            f"bounce {step['bounce']}{who}, {when}: {side['client']}: {side['setting']}",
+            step["bounce"],
+        )
         for step in entry["steps"]
         for when, side in (("before", step["before"]), ("after", step))
     ]
 
 
-def _names(text: str) -> tuple[str, ...]:
-    names = [canonical(part.strip()) for part in text.split(",")]
-    return tuple(name for name in names if name)
+def _said(verdict: str, text: str, step: int | None = None) -> dict[str, Any]:
+    """A row that is no finding: a bounce of the plan, or the verdict on all."""
+    return {"step": step, "verdict": verdict, "rule": "", "text": text, "advice": ""}
+
+
+def _line(row: dict[str, Any]) -> str:
+    """A row for people."""
+    if row["verdict"] == "bounce":
+        return visible(row["text"])
+    if not row["rule"]:
+        return str(row["verdict"])
+    return visible(f"{row['verdict']} {row['rule']}: {row['text']}: {row['advice']}")
+
+
+def _other(goal: str | None) -> str:
+    """Which of two options is missing."""
+    return "--to" if goal is None else "--from"
+
+
+def _names(text: str, flag: str) -> tuple[str, ...]:
+    names = [canonical(part.strip()) for part in text.split(",") if part.strip()]
+    for name in names:
+        if name in POLICIES and name not in ASSIGNORS and name not in POLICIES[name].protocols:
+            offered = ",".join(POLICIES[name].protocols)
+            raise ConfigError(f"{flag}: {name!r} is a policy; its members offer {offered}")
+    return tuple(names)
 
 
 def _read(name: str, goal: tuple[str, ...] | None) -> list[Bounce]:
@@ -180,7 +210,15 @@ def _read(name: str, goal: tuple[str, ...] | None) -> list[Bounce]:
 def _bounces(rows: list[dict[str, Any]], goal: tuple[str, ...] | None) -> list[Bounce]:
     if not rows:
         raise ValueError("it is empty")
-    return [_bounce(row, number, goal) for number, row in enumerate(rows, start=1)]
+    return [_bounce_at(i, row, goal) for i, row in enumerate(rows)]
+
+
+def _bounce_at(index: int, row: dict[str, Any], goal: tuple[str, ...] | None) -> Bounce:
+    """One member; what is wrong in it is told with its place."""
+    try:
+        return _bounce(row, index + 1, goal)
+    except ValueError as error:
+        raise ValueError(f"members[{index}]: {error}") from None
 
 
 def _bounce(row: dict[str, Any], number: int, goal: tuple[str, ...] | None) -> Bounce:
@@ -202,6 +240,12 @@ def _check_words(row: dict[str, Any], known: tuple[str, ...]) -> None:
         raise ValueError(f"unknown key {unknown[0]!r}, expected some of {', '.join(known)}")
 
 
+def _client(name: str) -> Client:
+    if name not in list(Client):
+        raise ValueError(f"client {name!r}; {suggest(name, list(Client))}")
+    return Client(name)
+
+
 def _config(row: dict[str, Any]) -> Config:
     """One side of a member."""
     assignors = row["assignors"]
@@ -213,7 +257,7 @@ def _config(row: dict[str, Any]) -> Config:
         raise ValueError(f"version {version!r}, expected one such as 2.3")
     return Config(
         assignors=tuple(canonical(a) for a in assignors),
-        client=Client(row.get("client", "holdfast")),
+        client=_client(str(row.get("client", "holdfast"))),
         version=tuple(map(int, numbers[0].split("."))) if numbers else (),
         protocol_type=str(row.get("protocol_type", "consumer")),
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from holdfast.cli import options
 from holdfast.cli.declared import Option
-from holdfast.cli.durations import seconds
+from holdfast.cli.durations import above_zero_s
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.cli.watching import Watching, follow_cluster, tell_batch
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   holdfast watch -b localhost:9092 -o tables
-  holdfast watch -b localhost:9092 -o tables --every 30 --metrics h.prom
-  holdfast watch -b localhost:9092 -o tables --every 30 &
+  holdfast watch -b localhost:9092 -o tables --every 30s --metrics h.prom
+  holdfast watch -b localhost:9092 -o tables --every 30s &
   holdfast serve --input tables
 """
 
@@ -37,13 +37,13 @@ def run(  # noqa: PLR0917 (every option is passed by name)
         Option(
             "--every",
             metavar="DURATION",
-            help="Between looks: 30s, 5m, or seconds; without it: what is there, once.",
+            help="Between looks; without it: what is there, once.",
         ),
     ] = None,
     group: options.Groups = None,
     all_groups: options.SparkGroups = False,
     max_records: Annotated[
-        int | None, Option("--max-records", help="At most so many records in a batch.")
+        int | None, Option("--max-records", min=1, help="At most so many records in a batch.")
     ] = None,
     metrics: Annotated[
         Path | None,
@@ -56,17 +56,17 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     timeout: options.Timeout = options.TIMEOUT,
     quiet: options.Quiet = False,
 ) -> None:
-    """Keep the history of every group, batch after batch; stop and start it as you like.
+    """Keep the history of every group, batch after batch; stop and start it at will.
 
-    The tables equal those of one `holdfast history` over all of it, but what is older than --keep
-    and does not stand any more. Small files are merged on the way. With --every it runs until
+    The tables equal those of one `holdfast history` over all of it, without rows older
+    than --keep. Small files are merged on the way. With --every it runs until
     Ctrl-C; without, it takes what is there since the last time and ends. `holdfast serve -b` does
     the same, and shows it.
     """
     told = Watching(
         bootstrap=bootstrap,
         output=output,
-        every_seconds=None if every is None else seconds(every, "--every"),
+        every_seconds=None if every is None else above_zero_s(every, "--every"),
         groups=tuple(group or ()),
         all_groups=all_groups,
         max_records=max_records,

@@ -16,9 +16,7 @@ from holdfast.fleet.report.drawing.lag_section import lag_section
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.readers_section import readers_section
 from holdfast.fleet.report.drawing.sections import (
-    NONE,
     amount,
-    bounds,
     codes_of,
     codes_section,
     figures,
@@ -26,11 +24,11 @@ from holdfast.fleet.report.drawing.sections import (
     group_figures,
     idle_words,
     matrix_section,
-    number,
     rebalance_section,
     table,
     when,
 )
+from holdfast.fleet.report.drawing.words import NONE, bounds, headline, number, stood_still
 from holdfast.fleet.report.findings.examination import Examination
 from holdfast.fleet.tables.reading import Tables
 
@@ -108,12 +106,16 @@ def page_body(
     return join([*head, main, footer, *blobs[3:], script])
 
 
-def _header(title: str, groups: Sequence[Examination]) -> Markup:
+def window_of(groups: Sequence[Examination]) -> str:
+    """The time that the generations of these groups cover."""
     known = [g.facts.timeline for g in groups if g.facts.timeline.first_ms]
-    window = "no generation was found"
-    if known:
-        first, last = min(t.first_ms for t in known), max(t.last_ms for t in known)
-        window = f"{when(first, 'seconds')} to {when(last, 'seconds')} UTC"
+    if not known:
+        return "no generation was found"
+    first, last = min(t.first_ms for t in known), max(t.last_ms for t in known)
+    return f"{when(first, 'seconds')} to {when(last, 'seconds')} UTC"
+
+
+def _header(title: str, groups: Sequence[Examination]) -> Markup:
     what = f"{number(len(groups))} consumer group{'s' if len(groups) != 1 else ''}"
     buttons = tag(
         "div",
@@ -122,8 +124,26 @@ def _header(title: str, groups: Sequence[Examination]) -> Markup:
         tag("button", "Print", type="button", id="print"),
         class_="needs-js screen-only",
     )
-    words = tag("div", tag("h1", title), tag("p", f"{what}, {window}", id="window"))
+    covered = tag("p", f"{what}, {window_of(groups)}", id="window")
+    words = tag("div", tag("h1", title), covered, tag("div", _first_words(groups), id="first"))
     return tag("header", words, buttons)
+
+
+def _first_words(groups: Sequence[Examination]) -> Markup | None:
+    """What is wrong, in a sentence, of the group that stood still longest."""
+    if not groups:
+        return None
+    worst = max(
+        groups, key=lambda g: (float(np.nansum(g.facts.rebalances.pause_lower_s)), g.facts.cost)
+    )
+    told, timeline = worst.facts.rebalances, worst.facts.timeline
+    low, high = float(np.nansum(told.pause_lower_s)), float(np.nansum(told.pause_upper_s))
+    by_cause = {
+        cause: float(np.nansum(told.pause_lower_s[told.caused_by(cause)]))
+        for cause in dict.fromkeys(told.cause)
+    }
+    covered_s = (timeline.last_ms - timeline.first_ms) / 1000
+    return stood_still(timeline.group, low, high, by_cause, covered_s)
 
 
 def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
@@ -133,6 +153,7 @@ def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
     pause = sum(group.facts.cost[0] for group in groups)
     rebalances = sum(group.facts.n_rebalances for group in groups)
     moved = [g.facts.rebalances.total("n_moved") for g in groups]
+    still, remark = headline(low, pause)
     lag = np.concatenate([np.zeros(0, np.int64), *(g.facts.lag.lag for g in groups)])
     items = [
         ("Groups", number(len(groups)), ""),
@@ -141,9 +162,8 @@ def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
         ("Partitions moved", number(sum(m or 0 for m in moved)), ""),
         (
             "Stood still",
-            f"{bounds(low, pause)} s",
-            "partition-seconds, at least to at most, inferred"
-            + idle_words(*(g.facts.rebalances for g in groups)),
+            still,
+            remark + idle_words(*(g.facts.rebalances for g in groups)),
         ),
         ("Lag", number(int(lag[lag >= 0].sum())) if len(lag) else NONE, "records behind"),
     ]

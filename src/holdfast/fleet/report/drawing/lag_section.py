@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from holdfast.fleet.report.columns.timeline import Timeline
 from holdfast.fleet.report.drawing.markup import Markup, name_of, tag
-from holdfast.fleet.report.drawing.sections import NONE, amount, number, table
+from holdfast.fleet.report.drawing.sections import amount, table
+from holdfast.fleet.report.drawing.words import NONE, number
 from holdfast.fleet.tables.columns.stored import LAG
 from holdfast.fleet.tables.columns.values import ArrowTable, codes, ints
 from holdfast.fleet.tables.reading import Tables

@@ -23,7 +23,8 @@ from holdfast.core.command_lines import NOT_KNOWN, holdfast_line
 from holdfast.core.model.fidelity import LOW_FIDELITY
 from holdfast.errors import SourceError
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
-from holdfast.fleet.report.drawing.sections import NONE, amount, amount_s, table
+from holdfast.fleet.report.drawing.sections import amount, amount_s, table
+from holdfast.fleet.report.drawing.words import NONE
 from holdfast.fleet.tables.columns.answers import REPLAY
 
 _CAUTION = "how near these numbers are to the records is not known, or not near: trust none"

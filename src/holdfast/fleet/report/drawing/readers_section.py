@@ -13,7 +13,8 @@ import numpy as np
 from holdfast.fleet.report.columns.given import Readers, read_readers
 from holdfast.fleet.report.columns.timeline import Timeline
 from holdfast.fleet.report.drawing.markup import Markup, name_of, tag
-from holdfast.fleet.report.drawing.sections import MAX_ROWS, amount, number, table
+from holdfast.fleet.report.drawing.sections import MAX_ROWS, amount, table
+from holdfast.fleet.report.drawing.words import number
 from holdfast.fleet.report.findings.finding import few
 from holdfast.fleet.tables.columns.values import codes, ints
 from holdfast.fleet.tables.reading import Tables

@@ -17,6 +17,15 @@ from holdfast.core.names import harmless
 from holdfast.fleet.report.columns.history import Rebalances, movement_matrix
 from holdfast.fleet.report.columns.timeline import Timeline
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
+from holdfast.fleet.report.drawing.words import (
+    NONE,
+    bounds,
+    cost_bar,
+    headline,
+    number,
+    seconds,
+    span,
+)
 from holdfast.fleet.report.findings.examination import all_rules
 from holdfast.fleet.report.findings.facts import Facts
 from holdfast.fleet.report.findings.finding import Finding, Rule, generations_of
@@ -26,27 +35,12 @@ from holdfast.fleet.tables.reading import Tables
 
 MAX_ROWS = 100
 _NARROW = [head for head, _ in REBALANCES.headings("timestamp", "cause", "pause_upper_seconds")]
-NONE = "–"
 
 
 def when(ms: int, timespec: str = "milliseconds") -> str:
     """UTC time for people."""
     stamp = datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec=timespec)
     return stamp.removesuffix("+00:00")
-
-
-def number(value: float | None, digits: int = 0) -> str:
-    """Count or amount for people; a dash where it is not known."""
-    if value is None or math.isnan(value):
-        return NONE
-    return f"{value:,.{digits}f}"
-
-
-def seconds(value: float | None) -> str:
-    """Seconds with three significant places or so."""
-    if value is None or math.isnan(value):
-        return NONE
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 1 else f"{value:.1f}"
 
 
 def amount(value: float | None, digits: int = 0) -> tuple[str, object]:
@@ -57,14 +51,6 @@ def amount(value: float | None, digits: int = 0) -> tuple[str, object]:
 def amount_s(value: float | None) -> tuple[str, object]:
     """As :func:`amount`, of seconds."""
     return seconds(value), "" if value is None else value
-
-
-def bounds(lower: float, upper: float) -> str:
-    """A lower and an upper bound in one cell."""
-    if math.isnan(upper):
-        return NONE
-    low, high = seconds(lower), seconds(upper)
-    return high if low == high else f"{low} to {high}"
 
 
 def figures(items: Iterable[tuple[str, str, str]]) -> Markup:
@@ -141,12 +127,12 @@ def group_figures(facts: Facts) -> Markup:
     timeline, rebalances, generations = facts.timeline, facts.rebalances, facts.generations
     pause = rebalances.pause_upper_s
     known = ~np.isnan(pause)
-    total = float(pause[known].sum()) if known.any() else None
+    total = float(pause[known].sum()) if known.any() else math.nan
     low = float(np.nansum(rebalances.pause_lower_s)) if known.any() else 0.0
     idle = idle_words(rebalances)
     moved = [rebalances.total(n) for n in ("n_moved", "n_moved_through_gap")]
     avoidable = rebalances.total("n_avoidable_moves")
-    span = (timeline.last_ms - timeline.first_ms) / 1000
+    still, remark = headline(low, total)
     members = int(generations.n_members[-1]) if len(generations.n_members) else 0
     words = facts.kind.words
     rows = words.things
@@ -158,17 +144,17 @@ def group_figures(facts: Facts) -> Markup:
                 counted(len(timeline.topics), words.place, words.places) if timeline.topics else "",
             ),
             ("Members now", number(members), f"{number(len(timeline.members))} ids were seen"),
-            ("Generations", number(len(generations.number)), f"in {_span(span)}"),
+            (
+                "Generations",
+                number(len(generations.number)),
+                f"in {span((timeline.last_ms - timeline.first_ms) / 1000)}",
+            ),
             (
                 f"{rows.capitalize()} moved",
                 number(None if moved[0] is None else sum(m or 0 for m in moved)),
                 "" if avoidable is None else f"{number(avoidable)} of them avoidable",
             ),
-            (
-                "Stood still",
-                NONE if total is None else f"{bounds(low, total)} s",
-                f"partition-seconds, at least to at most, inferred{idle}",
-            ),
+            ("Stood still", still, f"{remark}{idle}"),
         ]
     )
 
@@ -180,14 +166,6 @@ def idle_words(*told: Rebalances) -> str:
         for bounds_of in ([r.idle_lower_s for r in told], [r.idle_upper_s for r in told])
     )
     return f"; {bounds(low, high)} more in which no record waited" if high > 0 else ""
-
-
-def _span(span_s: float) -> str:
-    if span_s < 120:
-        return f"{span_s:.0f} s"
-    if span_s < 7200:
-        return f"{span_s / 60:.0f} min"
-    return f"{span_s / 3600:.1f} h" if span_s < 172800 else f"{span_s / 86400:.1f} days"
 
 
 def rebalance_section(rebalances: Rebalances) -> Markup:
@@ -203,7 +181,8 @@ def rebalance_section(rebalances: Rebalances) -> Markup:
     counts = [column.name for column in REBALANCES.headed_counts]
     names = [name for name in counts if (rebalances.counts[name] >= 0).any()]
     heads = REBALANCES.headings("timestamp", "cause", "generation", *names, "pause_upper_seconds")
-    rows = (_rebalance_row(rebalances, int(i), names) for i in shown)
+    most = float(np.nanmax(rebalances.pause_upper_s, initial=0.0))
+    rows = (_rebalance_row(rebalances, int(i), names, most) for i in shown)
     note = f"The {MAX_ROWS} costliest of {n:,} are shown. " if n > MAX_ROWS else ""
     lead = (
         "One row per generation. Stood still is partition-seconds without an owner, at least to "
@@ -221,7 +200,7 @@ def rebalance_section(rebalances: Rebalances) -> Markup:
     )
 
 
-def _rebalance_row(r: Rebalances, i: int, names: Sequence[str]) -> list[object]:
+def _rebalance_row(r: Rebalances, i: int, names: Sequence[str], most: float) -> list[object]:
     """Cells of one rebalance; the script makes its "show" button from the first and the last."""
 
     def count(name: str) -> object:
@@ -240,7 +219,12 @@ def _rebalance_row(r: Rebalances, i: int, names: Sequence[str]) -> list[object]:
         join([r.cause[i].replace("_", " ") or NONE, sure]),
         int(r.generation[i]),
         *map(count, names),
-        (_stood_still(r, i), "" if math.isnan(upper) else upper),
+        tag(
+            "td",
+            _stood_still(r, i),
+            cost_bar(float(r.pause_lower_s[i]), upper, most),
+            data_v="" if math.isnan(upper) else upper,
+        ),
     ]
 
 
@@ -297,6 +281,11 @@ def code_link(code: str, severity: str) -> Markup:
     rule = _rules()[code]
     told = f"{rule.name}: {rule.what} ({severity})"
     return tag("a", code, class_=f"lozenge s-{severity}", title=told, href=f"#{code}")
+
+
+def rule_name(code: str) -> str:
+    """A finding's name."""
+    return _rules()[code].name
 
 
 @cache

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.core.model.columns import I64
 from holdfast.fleet.report.columns.timeline import Timeline, last_time
-from holdfast.fleet.report.drawing.body import page_body
+from holdfast.fleet.report.drawing.body import page_body, window_of
 from holdfast.fleet.report.drawing.document import (
     ServedFrame,
     asset,
@@ -138,7 +138,9 @@ def render(
         loader=shown_script(_loader()),
         frame=frame,
     )
-    return document(title, body, style=_style(frame), policy=report_policy(frame))
+    return document(
+        f"{title}, {window_of(examined)}", body, style=_style(frame), policy=report_policy(frame)
+    )
 
 
 def group_payload(facts: Facts, tables: Tables) -> str:

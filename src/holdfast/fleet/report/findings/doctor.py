@@ -1,14 +1,13 @@
 """Examine a fleet: findings of every group, worst group first, and the same as JSON.
 
-**Rules.** The JSON follows ``doctor.schema.json``, which ships with the package and is published in
-``docs/``. Group names are raw there (JSON quotes them); texts are visible text.
+**Rules.** The JSON follows ``doctor.schema.json``, which is published in ``docs/``. Group
+names are raw there (JSON quotes them); texts are visible text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from importlib.resources import files
 from textwrap import fill
 from typing import Any
 
@@ -152,15 +151,6 @@ def moment(ms: int) -> str:
     """UTC time as ISO 8601."""
     stamp = datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
     return stamp.replace("+00:00", "Z")
-
-
-def schema_text() -> str:
-    """The published JSON schema."""
-    return (
-        files("holdfast.fleet.report.findings")
-        .joinpath("doctor.schema.json")
-        .read_text(encoding="utf-8")
-    )
 
 
 def _rounded(value: float) -> float:

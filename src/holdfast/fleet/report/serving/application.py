@@ -1,11 +1,12 @@
 """The WSGI application of ``holdfast serve``: index, page of a group, metrics, state, probes.
 
-**Rules.** It only reads: GET and HEAD. On a loopback address the ``Host`` header must name this
-computer. ``/health`` and ``/ready`` are for probes: they say nothing of the tables, and need no
-token. With a token, every other request needs it: as ``Authorization: Bearer``, or as the cookie
-that the address with the token sets; the token does not stay in the address. An answer may be kept
-by nobody, framed by nobody, and read by no page of another origin. A page has a strict policy of
-its own (:mod:`holdfast.fleet.report.drawing.document`).
+**Rules.** It only reads: GET and HEAD. A ``Host`` header or a path that is odd is a 400. On a
+loopback address the header must name this computer. ``/health`` and ``/ready`` are for probes: they
+say nothing of the tables, and need no token. With a token, every other request needs it: as
+``Authorization: Bearer``, or as the cookie that the address with the token sets; the token does not
+stay in the address. An answer may be kept by nobody, framed by nobody, and read by no page of
+another origin. A page has a strict policy of its own
+(:mod:`holdfast.fleet.report.drawing.document`).
 
 **Strategy.** Werkzeug parses requests, routes them and writes headers; pages come from the code of
 the report. What is served was read before (:mod:`holdfast.fleet.report.serving.served_fleet`), so a
@@ -23,14 +24,21 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
-from werkzeug.exceptions import Forbidden, HTTPException, NotFound, ServiceUnavailable, Unauthorized
+from werkzeug.exceptions import (
+    BadRequest,
+    Forbidden,
+    HTTPException,
+    NotFound,
+    ServiceUnavailable,
+    Unauthorized,
+)
 from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
 from holdfast.core.names import visible
 from holdfast.fleet.report.drawing.writing import report_policy
 from holdfast.fleet.report.serving.group_index import SEVERITIES, SORTS, IndexView
-from holdfast.fleet.report.serving.hosts import names_this_computer
+from holdfast.fleet.report.serving.hosts import is_host, names_this_computer
 from holdfast.fleet.report.serving.index_page import (
     frame_of,
     index_page,
@@ -98,6 +106,7 @@ class ServedPages:
         return answer(environ, start_response)
 
     def _answer(self, request: Request) -> Response:
+        _check_form(request)
         self._check_host(request)
         if request.path not in PROBES and (entered := self._enter(request)):
             return entered
@@ -176,6 +185,15 @@ class ServedPages:
     def _wait_words(self) -> str:
         examined = self._fleet.served.number > 0
         return "the groups are being examined" if examined else "the first read is under way"
+
+
+def _check_form(request: Request) -> None:
+    """Refuse a Host header that is none, and a path that no page of ours has."""
+    path = str(request.environ["PATH_INFO"]).encode("latin-1").decode(errors="replace")
+    if not is_host(request.environ.get("HTTP_HOST")):
+        raise BadRequest("the Host header is not one host")
+    if not path.isprintable() or "\ufffd" in path:
+        raise BadRequest("the path is not one of this server")
 
 
 def view_of(words: Mapping[str, str]) -> IndexView:

@@ -12,7 +12,7 @@ group; findings need a group's whole story and come later, one group after the o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from holdfast.fleet.tables.reading import Tables
 
 PAGE_ROWS = 100
 NO_LAG = -1
+SLICES = 24
+"""Parts of the covered time that a small picture shows."""
 NOT_EXAMINED = (-2, 0.0, 0)
 SEVERITIES: tuple[str, ...] = tuple(Severity)
 
@@ -71,6 +73,14 @@ class GroupIndex:
         Partition-seconds that stood still, at least and at most.
     lag : int64[n]
         Records behind, over all partitions whose lag is known; NO_LAG where none is.
+    covered_ms : (int, int)
+        UTC milliseconds of the first and the last record; 0 where there is none.
+    lately : int64[n, SLICES]
+        Rebalances in each of as many parts of the covered time.
+    cause, cause_s : tuple of str, float64[n]
+        The cause whose rebalances cost most for certain, and how many partition-seconds at least.
+    lags : int64[n, m]
+        ``lag`` of the last readings by this server, the newest last (:func:`followed`).
     has_history : bool
         False where only lags are known: what is 0 in the other columns is not known.
     """
@@ -82,6 +92,11 @@ class GroupIndex:
     cost_lower_s: F64
     cost_s: F64
     lag: I64
+    covered_ms: tuple[int, int]
+    lately: I64
+    cause: tuple[str, ...]
+    cause_s: F64
+    lags: I64
     has_history: bool = True
 
     @property
@@ -114,8 +129,15 @@ def read_index(tables: Tables) -> GroupIndex:
     total = np.zeros(len(names), np.int64)
     np.add.at(total, behind, lag[lag >= 0])
     total[np.bincount(behind, minlength=len(names)) == 0] = NO_LAG
+    cause, cause_s = _costliest(rebalances, of, len(names))
+    covered, lately = _lately(tables, rebalances["cause"].to_pylist(), of, len(names))
     return GroupIndex(
         names=names,
+        covered_ms=covered,
+        lately=lately,
+        cause=cause,
+        cause_s=cause_s,
+        lags=total[:, None],
         state=tuple(states[i] if i >= 0 else "unknown" for i in last),
         n_members=np.where(last >= 0, members[last], 0) if len(members) else last * 0,
         n_rebalances=np.where(n_told > 0, n_real, n_settled),
@@ -123,6 +145,41 @@ def read_index(tables: Tables) -> GroupIndex:
         cost_s=high_s,
         lag=total,
     )
+
+
+def _costliest(rebalances: ArrowTable, of: I64, n: int) -> tuple[tuple[str, ...], F64]:
+    """Of each group the cause whose rebalances cost most, at least, and what they cost."""
+    rank, causes = codes(rebalances, "cause")
+    k = max(len(causes), 1)
+    low_s = np.nan_to_num(stood_still_s(rebalances)[0])
+    cost_s = np.bincount(of * k + rank % k, weights=low_s, minlength=n * k).reshape(n, k)
+    top = cost_s.argmax(axis=1)
+    return tuple((*causes, "")[i] for i in top), cost_s.max(axis=1, initial=0.0)
+
+
+def _lately(
+    tables: Tables, causes: Sequence[str | None], of: I64, n: int
+) -> tuple[tuple[int, int], I64]:
+    """The covered time, and the rebalances of each group in each part of it."""
+    settled = times_ms(tables.stored("generations"), "timestamp")
+    at = times_ms(tables.stored("rebalances"), "timestamp")
+    known = np.concatenate([settled[settled > 0], at[at > 0]])
+    if not len(known):
+        return (0, 0), np.zeros((n, SLICES), np.int64)
+    first, last = int(known.min()), int(known.max())
+    part = np.clip((at - first) * SLICES // max(last - first, 1), 0, SLICES - 1)
+    real = np.asarray([cause != "first_seen" for cause in causes], bool)
+    counted = np.bincount((of * SLICES + part)[real], minlength=n * SLICES)
+    return (first, last), counted.reshape(n, SLICES).astype(np.int64)
+
+
+def followed(old: GroupIndex, new: GroupIndex) -> GroupIndex:
+    """The new index with the lags of the readings before it."""
+    place = {name: i for i, name in enumerate(old.names)}
+    at = np.asarray([place.get(name, -1) for name in new.names], np.int64)
+    before = np.full((len(at), old.lags.shape[1]), NO_LAG, np.int64)
+    before[at >= 0] = old.lags[at[at >= 0]]
+    return replace(new, lags=np.column_stack([before, new.lag])[:, -SLICES:])
 
 
 def _group_of(rows: ArrowTable, place: Mapping[str, int]) -> I64:
@@ -179,7 +236,7 @@ class IndexView:
     find: str = ""
     state: str = ""
     least: str = ""
-    sort: str = "findings"
+    sort: str = "cost"
     falls: bool = True
     page: int = 1
 
@@ -237,13 +294,14 @@ def _sort_keys(index: GroupIndex, badness: F64, sort: str) -> list[F64]:
     """What rows are sorted by, first the most important one."""
     if sort == "findings":
         return [badness[:, 0], badness[:, 1], badness[:, 2], index.cost_s]
+    if sort == "cost":  # what is known before what may be
+        return [index.cost_lower_s, index.cost_s, badness[:, 0], badness[:, 1]]
     rank = {state: i for i, state in enumerate(index.states)}
     columns = {
         "group": np.arange(len(index.names)),
         "state": np.asarray([rank[state] for state in index.state], np.int64),
         "members": index.n_members,
         "rebalances": index.n_rebalances,
-        "cost": index.cost_s,
         "lag": index.lag,
     }
     return [columns[sort].astype(np.float64)]

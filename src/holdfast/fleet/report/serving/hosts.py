@@ -3,17 +3,19 @@
 **Rules.** Who listens on a loopback address answers only where the ``Host`` header names this
 computer: so no page of a browser can read the answer through a name of its own (DNS rebinding).
 
-References: RFC 9110, 7.2 "Host".
+References: RFC 9110, 7.2 "Host"; RFC 3986, 3.2.2 "Host".
 """
 
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from typing import Any, Final
 
 from holdfast.errors import AdapterError, ConfigError
 
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{0,5})?")
 _LOCAL_NAMES: Final = frozenset({"localhost", "localhost."})
 
 
@@ -74,12 +76,15 @@ def is_loopback(host: str) -> bool:
     return (mapped or address).is_loopback
 
 
+def is_host(header: str | None) -> bool:
+    """Whether a Host header is one host and perhaps a port; HTTP/1.0 may send none."""
+    return header is None or _HOST.fullmatch(header.strip()) is not None
+
+
 def names_this_computer(header: str | None) -> bool:
     """Whether a Host header is one that a local client sends; HTTP/1.0 may send none."""
-    if header is None:
-        return True
-    if "%" in header:  # a zone, which no client of this computer needs
-        return False
+    if header is None or not is_host(header):
+        return header is None
     host = header.strip().lower()
     if host.startswith("["):
         host = host[1:].partition("]")[0]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from urllib.parse import urlencode
 
+import numpy as np
+
 from holdfast.core.model.columns import I64
 from holdfast.fleet.report.drawing.body import page_footer
 from holdfast.fleet.report.drawing.document import (
@@ -22,15 +24,21 @@ from holdfast.fleet.report.drawing.document import (
 )
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.sections import (
-    NONE,
     all_columns,
-    bounds,
     code_link,
     codes_section,
     figures,
     narrow_classes,
-    number,
+    rule_name,
     when,
+)
+from holdfast.fleet.report.drawing.words import (
+    NONE,
+    bounds,
+    headline,
+    number,
+    spark,
+    stood_still,
 )
 from holdfast.fleet.report.findings.examination import all_rules
 from holdfast.fleet.report.serving.group_index import (
@@ -46,7 +54,8 @@ from holdfast.fleet.report.serving.keeping import Keeping
 from holdfast.fleet.report.serving.served_fleet import ServedState, ServedTables
 
 SERVING = "holdfast.fleet.report.serving"
-TITLE = "Consumer groups"
+SHOWN_OF_ONE = 12
+"""Groups that are named below a finding; the rest are in the list."""
 EVERY_MS = 1000
 """A page asks so often whether there is something newer."""
 
@@ -61,7 +70,7 @@ _HEADS = {
     "lag": "Lag",
     "findings": "Findings",
 }
-_NARROW = ("group", "lag", "findings")
+_NARROW = ("group", "cost", "findings")
 _NUMBERS = frozenset({"members", "rebalances", "cost", "lag"})
 
 
@@ -152,9 +161,12 @@ def index_page(
     frame = frame_of(served, state, group=False)
     index = served.index
     rows = select(index, verdicts, view)
+    title = f"Consumer groups of {state.where}"
     main = tag(
         "main",
-        tag("div", _fleet_figures(index), id="fleet"),
+        tag(
+            "div", _fleet_words(index), _fleet_figures(index), _wrongs(index, verdicts), id="fleet"
+        ),
         tag(
             "section",
             _form(index, view),
@@ -169,9 +181,70 @@ def index_page(
         ),
         codes_section(rule.code for rule in all_rules()),
     )
-    header = tag("header", tag("h1", TITLE))
+    header = tag("header", tag("h1", title))
     body = join([frame.bar, header, main, page_footer(served=True), shown_script(frame.script)])
-    return document(TITLE, body, style=_style(), policy=index_policy())
+    return document(
+        ", ".join([title, *_covered(index)]), body, style=_style(), policy=index_policy()
+    )
+
+
+def _covered(index: GroupIndex) -> list[str]:
+    """The time that the records cover; nothing where there is none."""
+    first, last = index.covered_ms
+    return [f"{when(first, 'seconds')} to {when(last, 'seconds')} UTC"] if last else []
+
+
+def _fleet_words(index: GroupIndex) -> Markup | None:
+    """The covered time, and what is wrong in a sentence."""
+    if not (index.has_history and len(index.names)):
+        return None
+    first, last = index.covered_ms
+    i = int(np.lexsort((-index.cost_s, -index.cost_lower_s))[0])
+    words = stood_still(
+        index.names[i],
+        float(index.cost_lower_s[i]),
+        float(index.cost_s[i]),
+        {index.cause[i]: float(index.cause_s[i])},
+        (last - first) / 1000,
+    )
+    return join([*(tag("p", text, class_="lead") for text in _covered(index)), words])
+
+
+def _wrongs(index: GroupIndex, verdicts: Verdicts) -> Markup | None:
+    """A line for each finding, however many groups have it; it opens to the groups it cost most."""
+    cost = dict(zip(index.names, index.cost_s.tolist(), strict=True))
+    having: dict[str, list[str]] = {}
+    worst: dict[str, str] = {}
+    for name in index.names:  # verdicts grow meanwhile
+        for code, severity in verdicts[name].codes if name in verdicts else ():
+            having.setdefault(code, []).append(name)
+            worst[code] = max(severity, worst.get(code, severity), key=SEVERITIES.index)
+    if not having:
+        return None
+    worst_first = sorted(
+        having.items(), key=lambda one: (-SEVERITIES.index(worst[one[0]]), -len(one[1]), one[0])
+    )
+    lines = (
+        tag(
+            "details",
+            tag(
+                "summary",
+                tag("span", code, class_=f"lozenge s-{worst[code]}"),
+                f" {rule_name(code)}: {number(len(names))} group{'' if len(names) == 1 else 's'}",
+            ),
+            tag(
+                "p",
+                join(
+                    part
+                    for name in sorted(names, key=lambda n: -cost[n])[:SHOWN_OF_ONE]
+                    for part in (tag("a", name_of(name), href=group_address(name)), " ")
+                ),
+                tag("a", "all of them in the list", href="/?" + urlencode({"find": code})),
+            ),
+        )
+        for code, names in worst_first
+    )
+    return tag("section", tag("h2", "What is wrong"), *lines, class_="card wrongs")
 
 
 def _fleet_figures(index: GroupIndex) -> Markup:
@@ -179,11 +252,7 @@ def _fleet_figures(index: GroupIndex) -> Markup:
     history = [
         ("Members", number(int(index.n_members.sum())), ""),
         ("Rebalances", number(int(index.n_rebalances.sum())), ""),
-        (
-            "Stood still",
-            f"{bounds(float(index.cost_lower_s.sum()), float(index.cost_s.sum()))} s",
-            "partition-seconds, at least to at most",
-        ),
+        ("Stood still", *headline(float(index.cost_lower_s.sum()), float(index.cost_s.sum()))),
     ]
     lag = ("Lag", number(int(behind.sum())) if len(behind) else NONE, "records behind")
     known = history if index.has_history else []
@@ -276,16 +345,34 @@ def _row(index: GroupIndex, verdicts: Verdicts, i: int) -> Markup:
     lag = int(index.lag[i])
     history = (
         number(int(index.n_members[i])),
-        number(int(index.n_rebalances[i])),
+        join([number(int(index.n_rebalances[i])), _bars(index, i)]),
         bounds(float(index.cost_lower_s[i]), float(index.cost_s[i])),
     )
+    behind = join([number(lag), _lag_line(index, i)]) if lag >= 0 else NONE
     known = history if index.has_history else (NONE,) * len(history)
     return tag(
         "tr",
         tag("td", tag("a", name_of(name), href=group_address(name))),
         tag("td", index.state[i], class_="t"),
-        *(tag("td", text, class_="n") for text in (*known, number(lag) if lag >= 0 else NONE)),
+        *(tag("td", text, class_="n") for text in (*known, behind)),
         tag("td", _lozenges(verdicts, name), class_="t"),
+    )
+
+
+def _bars(index: GroupIndex, i: int) -> Markup:
+    if not index.lately[i].any():
+        return Markup("")
+    return spark(index.lately[i], f"{number(int(index.n_rebalances[i]))} rebalances over the time")
+
+
+def _lag_line(index: GroupIndex, i: int) -> Markup:
+    """The lag of the last readings; nothing where it stood at 0, or there was one."""
+    lags = index.lags[i]
+    if len(lags) < 2 or lags.max() <= 0:
+        return Markup("")
+    first = int(lags[lags >= 0][0])
+    return spark(
+        lags, f"lag of the last readings: {number(first)} to {number(int(lags[-1]))}", line=True
     )
 
 
@@ -293,4 +380,7 @@ def _lozenges(verdicts: Verdicts, name: str) -> Markup:
     if name not in verdicts:
         return tag("span", "not examined yet", class_="place")
     found = verdicts[name].codes
-    return join(part for code, severity in found for part in (code_link(code, severity), " "))
+    return join(
+        tag("span", code_link(code, severity), f" {rule_name(code)}", class_="found")
+        for code, severity in found
+    )

@@ -33,7 +33,13 @@ from holdfast.fleet.report.findings.examination import Examination
 from holdfast.fleet.report.findings.facts import NOT_KEPT, Age, read_age
 from holdfast.fleet.report.findings.finding import Limits
 from holdfast.fleet.report.metrics import exposition
-from holdfast.fleet.report.serving.group_index import GroupIndex, GroupVerdict, Verdicts, read_index
+from holdfast.fleet.report.serving.group_index import (
+    GroupIndex,
+    GroupVerdict,
+    Verdicts,
+    followed,
+    read_index,
+)
 from holdfast.fleet.report.serving.keeping import Keeping
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 from holdfast.fleet.tables.folder.manifest import has_manifest, stamp
@@ -107,6 +113,8 @@ class ServedState:
         A keeper of this server commits to the folder, and not another process or nobody.
     keeping : Keeping
         How the keeper is; as if all were well where there is none.
+    where : str
+        The cluster as its addresses name it; the folder's name where they are not known.
     """
 
     version: str
@@ -116,6 +124,7 @@ class ServedState:
     is_stale: bool
     is_kept_here: bool
     keeping: Keeping
+    where: str
 
 
 @dataclass(slots=True)
@@ -147,6 +156,8 @@ class ServedFleet:
     ask : callable, optional
         Asks the cluster for rows of the table ``lag``, to show before the first batch is there;
         None where there are too many groups. It is called beside the requests.
+    servers : str
+        Addresses of the cluster; empty where only the tables may know.
 
     Raises
     ------
@@ -160,7 +171,9 @@ class ServedFleet:
         tell: Callable[[str], None],
         keeping: Callable[[], Keeping] | None = None,
         ask: Callable[[], Sequence[dict[str, Any]] | None] | None = None,
+        servers: str = "",
     ):
+        self._servers = servers
         self.folder, self._tell, self._keeping, self._ask = folder, tell, keeping, ask
         self._look_s = STORE_LOOK_S if isinstance(folder, StorePath) else LOOK_S
         self._given = GivenSource(path=str(folder))
@@ -233,6 +246,7 @@ class ServedFleet:
                 is_stale=is_stale,
                 is_kept_here=self._keeping is not None,
                 keeping=self._keeping() if self._keeping is not None else Keeping(),
+                where=self._where(served),
             )
 
     @property
@@ -250,11 +264,19 @@ class ServedFleet:
         """The report of one group."""
         return render(
             served.tables,
-            f"Consumer group {group}",
+            f"Group {group} of {self._where(served)}",
             [group],
             last_ms=served.last_ms,
             given=self._given,
             frame=frame,
+        )
+
+    def _where(self, served: ServedTables) -> str:
+        """Addresses of the cluster, from the command or the tables; else the folder's name."""
+        words = served.age.started_with
+        told = [words[i + 1] for i, word in enumerate(words[:-1]) if word == "-b"]
+        return self._servers or (
+            told[0] if told else str(self.folder).rstrip("/").rpartition("/")[2]
         )
 
     def _read(self, number: int) -> ServedTables:
@@ -311,7 +333,8 @@ class ServedFleet:
             begun = self._has_begun()
             seen = stamp(self.folder) if begun else seen
             if begun and (seen != self._now.seen or self._now.complaint):
-                read = self._read(self._now.served.number + 1)
+                before, read = self._now.served, self._read(self._now.served.number + 1)
+                read = replace(read, index=followed(before.index, read.index))
         except Exception as error:  # whatever it is, the last state stays and the next look may do
             complaint = f"{self.folder} cannot be read at the moment: {error}"
         if complaint and complaint != self._now.complaint:

@@ -1,4 +1,5 @@
 // Hands on the timeline: pointer, wheel, keyboard. Every change goes through moveTo, which draws.
+const HOUR_MS = 3_600_000;
 class Hands {
   constructor(timeline, { tip, readout, onPin }) {
     Object.assign(this, { timeline, tip, readout, onPin, pinned: false, drag: null, frame: 0 });
@@ -48,6 +49,11 @@ class Hands {
   pan(share) {
     const t = this.timeline, by = (t.b - t.a) * share;
     this.moveTo(t.a + by, t.b + by);
+  }
+  // What somebody who has just opened the page asks about; all of it where that is not much more.
+  lastHour() {
+    const { span } = this.timeline.data;
+    if (span <= 2 * HOUR_MS) this.all(); else this.moveTo(span - HOUR_MS, span);
   }
   all() { this.moveTo(0, Math.max(this.timeline.data.span, 1)); }
   taller(factor) {

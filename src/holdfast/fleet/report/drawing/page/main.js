@@ -106,7 +106,7 @@ const start = async () => {
     for (const part of document.querySelectorAll("section.group")) part.hidden = part.dataset.group !== String(index);
     timeline.show(data, page.colours);
     hands.pinned = false; timeline.cursor = null; timeline.scroller.scrollTop = 0;
-    hands.all();
+    hands.lastHour();
     // A task later, the rest of the page is laid out: the heat map is as wide as its place.
     afterPaint(() => setTimeout(() => { if (current === index) { legend(); light(); drawLag(index); } }));
     if (byId("intervals-box").open) fillIntervals();

@@ -17,7 +17,11 @@ const renew = async () => {
     const draw = globalThis.holdfast?.renew;
     if (!draw || !page.getElementById("page")) return location.reload(); // there was no picture, or is none
     await draw(page);
-  } else for (const id of ["fleet", "groups"]) byId(id).replaceWith(page.getElementById(id));
+  } else for (const id of ["fleet", "groups"]) {
+    const open = new Set([...byId(id).querySelectorAll("details[open] .lozenge")].map((code) => code.textContent));
+    for (const code of page.getElementById(id).querySelectorAll("details .lozenge")) code.closest("details").open = open.has(code.textContent);
+    byId(id).replaceWith(page.getElementById(id));
+  }
   for (const id of ["live-said", "live-keeper"]) byId(id).replaceWith(page.getElementById(id));
   Object.assign(bar.dataset, page.getElementById("live").dataset);
 };

@@ -1,0 +1,81 @@
+"""What people type wrong, and the sentence that answers it."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.running import run
+
+GROUP = {"partitions": {"orders": 3}, "members": [{"id": "C0", "topics": ["orders"]}]}
+MEMBERS = {"members": [{"id": "a", "assignors": ["range"], "client": "golang"}]}
+KERBEROS = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=GSSAPI\n"
+NO_TABLES = "no tables here, and not a dump; expected folders such as generations/"
+
+TYPED = [
+    ("doctor --input group.json", 3, "group.json is a file; a folder of tables or a dump is"),
+    ("doctor --input .", 3, NO_TABLES),
+    ("tables compact .", 3, NO_TABLES),
+    ("upgrade-check", 2, "a file, or --from and --to is missing"),
+    ("upgrade-check --from range", 2, "--to is missing"),
+    ("upgrade-check --to range", 2, "--from is missing"),
+    ("upgrade-check members.json --to range", 3, "members[0]: client 'golang'; known: "),
+    (
+        "upgrade-check --from range --to deferred",
+        2,
+        "--to: 'deferred' is a policy; its members offer holdfast-deferred",
+    ),
+    ("replay --input . --policy kip484", 2, "did you mean kip848?"),
+    ("assign group.json --compare sticky --assignor range", 2, "exclude each other"),
+    ("assign -", 3, "stdin is empty: a JSON snapshot of a group is expected"),
+    ("lag -b localhost:99999", 2, "'localhost:99999': a port is 1 to 65535"),
+    ("lag -b localhost:1 -o lag.csv --format csv", 2, "`> lag.csv` keeps csv in a file"),
+    ("watch -b localhost:1 -o tables --every 0", 2, "--every: found '0', expected more than 0"),
+    ("watch -b localhost:1 -o tables --every 30", 2, "expected a number and its unit: 30s, 5m"),
+    ("watch -b localhost:1 -o tables --max-records 0", 2, "found 0, expected 1 or more"),
+    ("simulate --members 0", 2, "'--members': found 0, expected 1 or more"),
+    ("simulate --delay 30", 2, "--delay: found '30', expected a number and its unit"),
+    ("decode subscription zz", 2, "pairs of hex digits are expected"),
+    (
+        "doctor -b localhost:1 --command-config kerberos.properties",
+        2,
+        "holdfast has no Kerberos (GSSAPI): use SCRAM or TLS",
+    ),
+    ("explain storm", 2, "did you mean HF101 "),
+    ("lag --nope", 2, "No such option '--nope'"),
+    ("lgo", 2, "Did you mean 'lag'?"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("typed")
+    (made / "group.json").write_text(json.dumps(GROUP))
+    (made / "members.json").write_text(json.dumps(MEMBERS))
+    (made / "kerberos.properties").write_text(KERBEROS)
+    return made
+
+
+@pytest.mark.parametrize(("typed", "code", "words"), TYPED)
+def test_wrong_use_is_answered_in_one_line(
+    typed: str, code: int, words: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    done = run(*typed.split(), width=300)
+    assert (done.code, done.out) == (code, ""), done.err
+    assert done.err.startswith("error: ") and done.err.count("\n") == 1
+    assert words in done.err
+
+
+def test_help_of_a_command_and_the_version_as_other_tools_have_them() -> None:
+    assert run("help", "lag").out == run("lag", "--help").out
+    assert run("-V").out == run("--version").out
+
+
+def test_a_cluster_without_a_port_is_asked_at_kafkas() -> None:
+    from holdfast.cli.options import servers_of
+
+    assert servers_of("a, b:1,[::1]:2,[::1]") == "a:9092,b:1,[::1]:2,[::1]:9092"
