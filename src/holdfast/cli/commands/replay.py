@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from click.exceptions import Exit
 
 from holdfast.cli import options
-from holdfast.cli.commands.simulate import DELAY, INTERVAL, Batch, Interval
 from holdfast.cli.declared import Option
+from holdfast.cli.design_options import DELAY, INTERVAL, Batch, Interval
 from holdfast.cli.durations import asked_duration_ms, parse_duration_ms
 from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.sources import OpenedTables, open_source
