@@ -45,7 +45,7 @@ from holdfast.fleet.pipeline.session import get_session
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.reading import open_tables as _open_tables
-from holdfast.fleet.tables.storage.places import writable
+from holdfast.fleet.tables.storage.places import store_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -432,7 +432,7 @@ def save(rows: DataFrame, file: str | Path) -> None:
     SourceError
         It cannot be written.
     """
-    with writable(file) as sink:
+    with store_of(file).writable() as sink:
         pq.write_table(rows.toArrow(), sink)
 
 

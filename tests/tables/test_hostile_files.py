@@ -26,7 +26,7 @@ from holdfast.fleet.tables.folder.delta_log import (
 from holdfast.fleet.tables.folder.manifest import MANIFEST, read_manifest, stamp
 from holdfast.fleet.tables.reading import Tables, read_tables
 from holdfast.fleet.tables.storage import parquet
-from holdfast.fleet.tables.storage.parquet import open_parquet
+from holdfast.fleet.tables.storage.parquet import BoundedParquet
 from holdfast.fleet.tables.storage.places import store_of
 from holdfast.fleet.tables.storage.store import MOST_BYTES
 
@@ -182,7 +182,7 @@ def test_values_made_of_earlier_ones_are_refused(tmp_path):
     pq.write_table(rows, file, use_dictionary=False, column_encoding=encoding, compression="zstd")
     assert file.stat().st_size < 10_000
     with pytest.raises(SourceError, match="made of earlier ones"):
-        open_parquet(file).read()
+        BoundedParquet(file).read()
 
 
 def test_a_footer_that_hides_its_pages_is_not_believed(tmp_path):
@@ -190,7 +190,7 @@ def test_a_footer_that_hides_its_pages_is_not_believed(tmp_path):
     rows = lag_of_one_name(3_000, 300_000).select(["group"])
     file = tmp_path / "x.parquet"
     pq.write_table(rows, file, compression="zstd", dictionary_pagesize_limit=1 << 30)
-    opened = open_parquet(file)
+    opened = BoundedParquet(file)
     assert opened.metadata.row_group(0).total_byte_size < 1_000_000
     found = opened._looked_at([0], None)
     assert found.most_bytes > 900_000_000

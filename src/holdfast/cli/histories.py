@@ -14,6 +14,7 @@ from holdfast.core.kinds.rows import is_read
 from holdfast.core.names import visible
 from holdfast.errors import ConfigError, SourceError, nearest
 from holdfast.fleet.pipeline.command_session import open_session
+from holdfast.fleet.tables.columns.chosen import means
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
@@ -134,8 +135,6 @@ def check_groups(
     known : callable
         Names of every group of the source, asked for when one was not found.
     """
-    from fnmatch import fnmatchcase
-
     if not groups:
         return
     there = {
@@ -144,7 +143,7 @@ def check_groups(
         for name in made.table(table)["group"].unique().to_pylist()
     }
     for wanted in groups:
-        if not any(name == wanted or fnmatchcase(name, wanted) for name in there):
+        if not any(means(wanted, name) for name in there):
             hint = nearest(wanted, sorted({*there, *known()}), 3, before=": ")
             note(f"no record of a group {wanted!r}{hint}")
 

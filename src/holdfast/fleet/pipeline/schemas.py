@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from holdfast.fleet.tables.columns.definition import DType
-from holdfast.fleet.tables.columns.schemas import ARROW, arrow_schema
+from holdfast.fleet.tables.columns.schemas import ARROW
 
 _WORDS: Final[Mapping[DType, str]] = {
     DType.STRING: "string",
@@ -26,11 +26,6 @@ _WORDS: Final[Mapping[DType, str]] = {
     DType.STRING_LIST: "array<string>",
 }
 _SPARK: Final[Mapping[pa.DataType, str]] = {ARROW[dtype]: word for dtype, word in _WORDS.items()}
-
-
-def spark_ddl(name: str) -> str:
-    """Schema of a definition as Spark DDL."""
-    return ddl_of(arrow_schema(name))
 
 
 def ddl_of(schema: pa.Schema) -> str:

@@ -13,8 +13,6 @@ reading one :class:`~holdfast.fleet.tables.folder.version.FolderVersion`. :meth:
 
 from __future__ import annotations
 
-import fnmatch
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +23,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError, SourceError, suggest
+from holdfast.fleet.tables.columns.chosen import is_pattern, means
 from holdfast.fleet.tables.columns.definition import Table
 from holdfast.fleet.tables.columns.groups import GroupedTable
 from holdfast.fleet.tables.columns.rows import flatten, from_memory, sort_rows
@@ -39,7 +38,6 @@ Source = str | Place | Mapping[str, Any]
 T = TypeVar("T")
 
 _WITH_GROUPS: Final = ("generations", "lag", "members", "rebalances")
-_PATTERN: Final = re.compile(r"[*?\[]")
 
 
 class Tables:
@@ -115,10 +113,10 @@ class Tables:
         """
         chosen: dict[str, None] = {}
         for name in groups or ():
-            if not _PATTERN.search(name) and self._has_group(name):
+            if not is_pattern(name) and self._has_group(name):
                 chosen[name] = None
                 continue
-            hits = [g for g in self.groups if g == name or fnmatch.fnmatchcase(g, name)]
+            hits = [g for g in self.groups if means(name, g)]
             chosen |= dict.fromkeys(hits)
             if not hits:
                 hint = suggest(name, self.groups, 3)

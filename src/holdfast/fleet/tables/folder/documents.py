@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _MOST: Final = 2**63 - 1
+_MOST_SECONDS: Final = 10**9
 
 
 def parsed(text: bytes) -> Any:
@@ -22,6 +23,15 @@ def whole(value: object, least: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
         raise ValueError(f"{_shown(value)}, expected a whole number from {least} to 2**63 - 1")
     return value
+
+
+def seconds(value: object) -> float:
+    """Seconds, whole or not; at most 30 years of them, so none that a float calls infinite."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{_shown(value)}, expected seconds")
+    if not 0 <= value <= _MOST_SECONDS:
+        raise ValueError(f"{_shown(value)}, expected seconds from 0 to {_MOST_SECONDS}")
+    return float(value)
 
 
 def text_of(value: object) -> str:

@@ -10,7 +10,8 @@ and in the footer, admit one of them. States of logs and footers are read once (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -31,9 +32,8 @@ from holdfast.fleet.tables.folder.delta_log import (
     read_checkpoint,
     read_on,
 )
-from holdfast.fleet.tables.folder.files import opened_parquet, read_files, reading, row_groups
 from holdfast.fleet.tables.folder.manifest import Manifest, nothing_committed
-from holdfast.fleet.tables.storage.parquet import open_parquet
+from holdfast.fleet.tables.storage.parquet import BoundedParquet, row_groups_of
 from holdfast.fleet.tables.storage.places import Place, store_of
 
 T = TypeVar("T")
@@ -124,8 +124,15 @@ class FolderVersion:
 
     def stored(self, name: str, groups: Sequence[str] | None = None) -> pa.Table:
         """Rows of a table as they are stored; of these groups alone where some are named."""
-        files = self.files(name, groups)
-        return read_files(self.known.root, files, TABLES[name], groups, self.known.footers)
+
+        def read(file: Place) -> pa.Table:
+            with reading(file):
+                rows = read_parquet(file, groups, self.known.footers)
+                rows.validate(full=True)
+            return conform(rows, TABLES[name], str(file))
+
+        parts = store_of(self.known.root).each(read, self.files(name, groups))
+        return pa.concat_tables([arrow_schema(name).empty_table(), *parts])
 
     def group_names(self, name: str, groups: Sequence[str] | None = None) -> pa.ChunkedArray:
         """Groups in a table, as often as they stand there: those that may be one of ``groups``."""
@@ -149,7 +156,7 @@ class FolderVersion:
         rest = [file.name for file in files if "timestamp" not in file.highest]
         for path in checked_files(self.known.root, rest):
             with reading(path):
-                rows = open_parquet(path).read(columns=["timestamp"])
+                rows = BoundedParquet(path).read(columns=["timestamp"])
             definition = Table(name=name, doc="", columns=TABLES[name].pick("timestamp"))
             latest = latest_ms(conform(rows, definition, str(path))["timestamp"])
             found += [] if latest is None else [latest]
@@ -209,6 +216,55 @@ class Held(FolderVersion):
         """The same with these rows in place of theirs."""
         newest = {name: time for name, time in self.newest.items() if name not in rows}
         return Held(self.known, self.manifest, self.plain, {**self.rows, **rows}, newest)
+
+
+def read_parquet(
+    path: Place, groups: Sequence[str] | None = None, footers: dict[Place, Any] | None = None
+) -> pa.Table:
+    """Read one of our files as it is; ``groups`` keeps rows of these groups only.
+
+    Parameters
+    ----------
+    footers : dict of Path to FileMetaData, optional
+        Footers of files that were read already; where groups are named, others are added.
+
+    Raises
+    ------
+    OSError, ArrowException
+        It cannot be read; a store's error is a SourceError.
+    """
+    with store_of(path).telling("read"):
+        if groups is None:
+            return BoundedParquet(path).read()
+        opened = opened_parquet(path, {} if footers is None else footers)
+        return of_groups(opened.read_row_groups(row_groups(opened, groups)), groups)
+
+
+def opened_parquet(path: Place, footers: dict[Place, Any]) -> Any:
+    """A file of ours, open; its footer, which is not small, is read once."""
+    opened = BoundedParquet(path, metadata=footers.get(path))
+    footers[path] = opened.metadata
+    return opened
+
+
+def row_groups(opened: Any, groups: Sequence[str] | None) -> list[int]:
+    """Row groups of an open file that may hold one of these groups; all without them."""
+    if groups is None:
+        return list(range(opened.num_row_groups))
+    return row_groups_of(opened.metadata, "group", sorted(set(groups)))
+
+
+@contextmanager
+def reading(file: Place) -> Iterator[None]:
+    """Say in one sentence that a file is no Parquet; FileNotFoundError stays what it is."""
+    try:
+        with store_of(file).telling("read"):
+            yield
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        reason = next(iter(str(error).splitlines()), "")
+        raise SourceError(f"{file}: not readable as Parquet: {reason}") from error
 
 
 def plain_files(root: Place) -> FolderVersion:
