@@ -198,7 +198,7 @@ def test_a_stream_of_another_machine_has_died_when_it_is_silent():
     assert not goes_on(far(again_seconds=0.0), after=timedelta(seconds=61))
 
 
-@pytest.mark.parametrize("again", ["1e999", "-1", "true", '"30"', "1e10"])
+@pytest.mark.parametrize("again", ["1e999", "-1", "true", '"30"', "1e19"])
 def test_a_writer_says_how_soon_it_commits_again(again):
     text = f'{{"host": "far", "pid": 7, "began": "5", "at": "", "again_seconds": {again}}}'
     with pytest.raises(ValueError, match="expected seconds"):

@@ -50,13 +50,9 @@ def tell_age(source: Place, note: Callable[[str], None]) -> None:
 
 def holds_tables(source: Place | None) -> bool:
     """Whether a folder has tables in it, so that it need not be a dump."""
-    from holdfast.fleet.tables.columns.stored import TABLES
     from holdfast.fleet.tables.folder.manifest import has_manifest
 
-    if source is None or not source.is_dir() or is_dump(source):
-        return False
-    parts = (name for table in TABLES for name in (table, f"{table}.parquet"))
-    return has_manifest(source.absolute()) or any((source / name).exists() for name in parts)
+    return source is not None and not is_dump(source) and has_manifest(source.absolute())
 
 
 def is_dump(source: Place) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _MOST: Final = 2**63 - 1
-_MOST_SECONDS: Final = 10**9
 
 
 def parsed(text: bytes) -> Any:
@@ -26,11 +25,9 @@ def whole(value: object, least: int = 0) -> int:
 
 
 def seconds(value: object) -> float:
-    """Seconds, whole or not; at most 30 years of them, so none that a float calls infinite."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{_shown(value)}, expected seconds")
-    if not 0 <= value <= _MOST_SECONDS:
-        raise ValueError(f"{_shown(value)}, expected seconds from 0 to {_MOST_SECONDS}")
+    """Seconds, whole or not, and not without end."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST:
+        raise ValueError(f"{_shown(value)}, expected seconds from 0 to 2**63 - 1")
     return float(value)
 
 

@@ -26,7 +26,7 @@ from holdfast.errors import SourceError
 from holdfast.fleet.tables.columns.names import is_file_name
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.delta_log import log_folder
-from holdfast.fleet.tables.folder.documents import fields_of, parsed, text_of, whole
+from holdfast.fleet.tables.folder.documents import fields_of, parsed, seconds, text_of, whole
 from holdfast.fleet.tables.folder.last_writer import LastWriter, from_json
 from holdfast.fleet.tables.storage.places import Place, store_of
 from holdfast.fleet.tables.storage.store import Store, is_draft
@@ -213,12 +213,9 @@ def commit_time_ns(root: Place, manifest: Manifest) -> int:
 
 
 def stamp(root: Place) -> object:
-    """What differs once the folder holds something else; without a manifest, all Parquet files."""
+    """What differs once the folder holds something else."""
     store = store_of(root)
-    newest, manifest = max(_versions(store), default=0), store.stamp(MANIFEST)
-    if newest or manifest is not None:
-        return newest, manifest
-    return tuple(sorted(file for file in store.files_below() if file[0].endswith(".parquet")))
+    return max(_versions(store), default=0), store.stamp(MANIFEST)
 
 
 def overtaken(root: Place) -> SourceError:
@@ -316,11 +313,6 @@ def _batch(entry: dict[str, Any]) -> Batch:
     return Batch(id=whole(entry["id"]), notes=notes, rows=rows)
 
 
-def _number(value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 2**63:
-        raise ValueError(f"{value!r}, expected a number from 0")
-
-
 def _texts(value: object) -> None:
     if not isinstance(value, list):
         raise ValueError("expected a list of texts")
@@ -345,7 +337,7 @@ _NOTES: Final[Mapping[str, Callable[[object], object]]] = {
     "query": text_of,
     "taken_at": text_of,
     "cluster_id": text_of,
-    "every_seconds": _number,
+    "every_seconds": seconds,
     "started_with": _texts,
     "offsets": _ends,
     "dropped_before": whole,

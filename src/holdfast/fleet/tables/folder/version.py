@@ -1,7 +1,7 @@
 """The tables of one version of a folder, read from its files, or their rows held in memory.
 
-**Rules.** What is read of one version belongs together. If there is a manifest, only the files that
-it names are read, and none of them through a link. A file that is gone was swept after the manifest
+**Rules.** What is read of one version belongs together. Only the files that its manifest names are
+read, and none of them through a link. A file that is gone was swept after the manifest
 was read: that is a FileNotFoundError, and :func:`once_more` asks a newer version.
 
 **Strategy.** Where groups are named, only files and row groups are read whose bounds, in the log
@@ -25,7 +25,6 @@ from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.columns.values import to_us
 from holdfast.fleet.tables.folder.contents import checked_files
 from holdfast.fleet.tables.folder.delta_log import (
-    LOG,
     DataFile,
     TableState,
     log_folder,
@@ -92,17 +91,14 @@ class FolderVersion:
     ----------
     known : Known
     manifest : Manifest
-        The version; the empty one where there is no manifest.
-    plain : dict of str to sequence of Path
-        Files of each table where there is no manifest.
+        The version; the empty one where nothing was committed.
     """
 
     known: Known
     manifest: Manifest = field(default_factory=Manifest)
-    plain: Mapping[str, Sequence[Place]] = field(default_factory=dict)
 
     def __contains__(self, name: str) -> bool:
-        return bool(self.plain[name] if name in self.plain else self._committed(name))
+        return bool(self._committed(name))
 
     def data_files(self, name: str) -> list[DataFile]:
         """Committed files of a table, with the bounds of their columns."""
@@ -110,8 +106,6 @@ class FolderVersion:
 
     def files(self, name: str, groups: Sequence[str] | None = None) -> list[Place]:
         """Files of a table, without those that hold none of these groups."""
-        if name in self.plain:
-            return list(self.plain[name])
         wanted = None if groups is None else sorted(set(groups))
         listed = self._committed(name)
         names = [f.name for f in listed if wanted is None or f.may_hold("group", wanted)]
@@ -177,7 +171,7 @@ class FolderVersion:
         is_part = groups is not None or without
         timed = [name for name in there if is_part and "timestamp" in TABLES[name].names]
         newest = {name: self.newest_ms(name) for name in timed}
-        return Held(self.known, self.manifest, self.plain, rows, newest)
+        return Held(self.known, self.manifest, rows, newest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,6 +191,9 @@ class Held(FolderVersion):
     def __contains__(self, name: str) -> bool:
         return name in self.rows
 
+    def _committed(self, name: str) -> list[DataFile]:
+        return self.data_files(name)  # none where the rows never were in a folder
+
     def stored(self, name: str, groups: Sequence[str] | None = None) -> pa.Table:
         """Rows of a table; of these groups alone where some are named."""
         rows = self.rows.get(name)
@@ -215,7 +212,7 @@ class Held(FolderVersion):
     def with_rows(self, rows: Mapping[str, pa.Table]) -> Held:
         """The same with these rows in place of theirs."""
         newest = {name: time for name, time in self.newest.items() if name not in rows}
-        return Held(self.known, self.manifest, self.plain, {**self.rows, **rows}, newest)
+        return Held(self.known, self.manifest, {**self.rows, **rows}, newest)
 
 
 def read_parquet(
@@ -265,34 +262,6 @@ def reading(file: Place) -> Iterator[None]:
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         reason = next(iter(str(error).splitlines()), "")
         raise SourceError(f"{file}: not readable as Parquet: {reason}") from error
-
-
-def plain_files(root: Place) -> FolderVersion:
-    """A folder without a manifest: Parquet files in ``<table>/``, or ``<table>.parquet``.
-
-    Raises
-    ------
-    SourceError
-        A file is a link, or a table is a Delta table of somebody else.
-    """
-    plain = {name: checked_files(root, _plain_names(root, name)) for name in TABLES}
-    return FolderVersion(Known(root), plain=plain)
-
-
-def _plain_names(root: Place, name: str) -> list[str]:
-    if (root / name / LOG).is_dir():
-        raise SourceError(
-            f"{root / name} is a Delta table, and no manifest in {root} says which of its versions "
-            "counts: holdfast did not write it, or has not committed a batch yet"
-        )
-    if (root / f"{name}.parquet").is_file():
-        return [f"{name}.parquet"]
-    below = sorted(file for file, _ in store_of(root).files_below(name))
-    return [file for file in below if file.endswith(".parquet") and not _is_hidden(file)]
-
-
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith((".", "_")) for part in name.split("/"))
 
 
 def once_more(read: Callable[[], T]) -> T:
