@@ -46,8 +46,8 @@ from holdfast.fleet.pipeline.ingest.generations import assignment_table
 from holdfast.fleet.pipeline.ingest.pieces import Pieces, named, numbers, pieces, read_pieces
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
-from holdfast.fleet.pipeline.schemas import ddl_of
 from holdfast.fleet.pipeline.session import get_session
+from holdfast.fleet.tables.columns.schemas import ddl_of
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter
 from holdfast.fleet.tables.reading import Tables

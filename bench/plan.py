@@ -31,9 +31,8 @@ import pyarrow as pa
 from holdfast.core.assignors.registry import assign
 from holdfast.fleet.pipeline.plan.rows import FLEET
 from holdfast.fleet.pipeline.plan.run import Fleet, group_of, plan_rows, plan_task
-from holdfast.fleet.pipeline.schemas import ddl_of
 from holdfast.fleet.pipeline.session import get_session
-from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of
 from pipeline import commit_id
 from pipeline_cpu import Usage
 

@@ -40,8 +40,8 @@ from holdfast.fleet.pipeline.replay.run import Request
 from holdfast.fleet.pipeline.replay.run import replay as _replay
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings, offered
 from holdfast.fleet.pipeline.replay.story import stories
-from holdfast.fleet.pipeline.schemas import ddl_of
 from holdfast.fleet.pipeline.session import get_session
+from holdfast.fleet.tables.columns.schemas import ddl_of
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.reading import open_tables as _open_tables

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from holdfast.cli.output import Format, write_rows
 from holdfast.cli.people import for_people
-from holdfast.fleet.pipeline.schemas import ddl_of
+from holdfast.fleet.tables.columns.schemas import ddl_of
 from holdfast.fleet.report.columns.history import read_rebalances
 from holdfast.fleet.report.drawing.sections import rebalance_section
 from holdfast.fleet.tables.columns.schemas import arrow_schema

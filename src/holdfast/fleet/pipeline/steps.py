@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
-from holdfast.fleet.pipeline.schemas import ddl_of
 from holdfast.fleet.pipeline.spark_errors import reading
+from holdfast.fleet.tables.columns.schemas import ddl_of
 from holdfast.fleet.tables.storage.parquet import BATCH_ROWS
 
 if TYPE_CHECKING:

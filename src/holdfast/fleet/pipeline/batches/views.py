@@ -16,9 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from holdfast.fleet.pipeline.ingest.pieces import rows_of_files
 from holdfast.fleet.pipeline.ingest.source import plain_reader
-from holdfast.fleet.pipeline.schemas import ddl_of
 from holdfast.fleet.pipeline.steps import unchanged
-from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.places import store_of

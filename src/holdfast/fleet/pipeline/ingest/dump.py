@@ -36,10 +36,9 @@ from holdfast.fleet.pipeline.ingest.source import (
     SourceSnapshot,
     kafka_records,
 )
-from holdfast.fleet.pipeline.schemas import ddl_of
 from holdfast.fleet.pipeline.spark_errors import reading
 from holdfast.fleet.pipeline.steps import collected, runs_here
-from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
+from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of, from_columns
 from holdfast.fleet.tables.folder.contents import held_in
 from holdfast.fleet.tables.storage.clients import telling
 from holdfast.fleet.tables.storage.parquet import BATCH_BYTES

@@ -23,8 +23,7 @@ import pyarrow as pa
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
 from holdfast.fleet.pipeline.ingest.arrow_columns import filled_table
-from holdfast.fleet.pipeline.schemas import ddl_of
-from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of
 from holdfast.fleet.tables.storage.clients import telling
 from holdfast.fleet.tables.storage.parquet import BoundedParquet, batches_of
 from holdfast.fleet.tables.storage.places import Place, store_of
