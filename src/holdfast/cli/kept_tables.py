@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
-from holdfast.errors import ConfigError, SourceError
+from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     from holdfast.fleet.tables.reading import Tables
@@ -29,9 +29,6 @@ def open_kept(source: Place) -> Tables:
     """
     from holdfast.fleet.tables.reading import tables_in
 
-    if not source.exists():
-        line = holdfast_line("history", "-b", SERVERS, "-o", str(source))
-        raise SourceError(f"{source}: no such folder; expected tables (`{line}`) or a dump")
     return tables_in(source.absolute())
 
 

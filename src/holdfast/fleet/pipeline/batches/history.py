@@ -49,24 +49,10 @@ class History:
         ``tables.table(name)`` is an Arrow table.
     dump : Dump
         What they were made from.
-    n_records : int
-        Records read.
-    unknown : dict of int to int
-        Records of types that are not known, by type; they are in no table.
-    n_bad_share : int
-        Records of ``__share_group_state`` that do not parse; they are in no table either.
     """
 
     tables: Tables
     dump: Dump
-    n_records: int
-    unknown: dict[int, int]
-    n_bad_share: int = 0
-
-    @property
-    def n_unknown(self) -> int:
-        """Records of types that are not known."""
-        return sum(self.unknown.values())
 
     def table(
         self, name: str, *, flat: bool = True, groups: Sequence[str] | None = None
@@ -177,11 +163,10 @@ def history_of(
     job = Job(spark=spark, tables=tables, batch=tables.next_batch())
     names = topic_names(dump)
     job.tables_of(dump.rows(), selection, names, ends, times=times, logs=broker_logs)
-    n_records = dump.n_records()
     notes = {
         "cluster_id": dump.cluster_id,
         "taken_at": dump.taken_at,
-        "n_records": n_records,
+        "n_records": dump.n_records(),
         **job.notes,
     }
     done = Batch(id=job.batch, files=job.files, notes=notes)
@@ -189,13 +174,7 @@ def history_of(
     remove_staged(tables.root)
     _remove_stream(tables.root)
     _remove_dumps(tables.root, dump.path)
-    return History(
-        tables=tables,
-        dump=dump,
-        n_records=n_records,
-        unknown=dict(job.unknown),
-        n_bad_share=job.n_bad_share,
-    )
+    return History(tables=tables, dump=dump)
 
 
 def _remove_stream(root: Place) -> None:
