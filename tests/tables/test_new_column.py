@@ -75,6 +75,6 @@ def test_a_row_and_a_line_show_a_column_everywhere(tmp_path):
     assert [str(row["n_swaps"]) for row in printed["rows"]] == [row["n_swaps"] for row in rows]
     assert "n_swaps" in (out / "rebalances.txt").read_text(encoding="utf-8")
     assert ">Swaps<" in (out / "report.html").read_text(encoding="utf-8")
-    assert "`n_swaps` bigint" in (out / "spark.ddl").read_text(encoding="utf-8")
+    assert "`n_swaps` long" in (out / "spark.ddl").read_text(encoding="utf-8")
     page = (out / "columns.md").read_text(encoding="utf-8")
     assert "| `n_swaps` | int64 | swaps | partitions counted anew | Swaps |" in page
