@@ -64,7 +64,7 @@ def files_of_table(root, table="generations"):
 
 def test_batches_are_read_as_they_were_written(root):
     tables = Tables(root)
-    assert tables.committed() == [] and stamp(root) == ()
+    assert tables.committed() == [] and stamp(root) == (0, None)
     tables.commit(written(root, 0, "a", "b"))
     seen = stamp(root)
     tables.commit(written(root, 1, "c"))
