@@ -46,10 +46,10 @@ from holdfast.fleet.pipeline.ingest.generations import assignment_table
 from holdfast.fleet.pipeline.ingest.pieces import Pieces, named, numbers, pieces, read_pieces
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
-from holdfast.fleet.pipeline.schemas import spark_ddl
 from holdfast.fleet.pipeline.session import get_session
+from holdfast.fleet.tables.columns.schemas import ddl_of
 from holdfast.fleet.tables.folder.manifest import Batch
-from holdfast.fleet.tables.folder.writing import BatchWriter
+from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter
 from holdfast.fleet.tables.reading import Tables
 from pipeline_cpu import Usage, Watcher
 from pipeline_kinds import KINDS
@@ -96,9 +96,9 @@ def run_stage(name: str, spark: Any, dump: Dump, out: Path) -> None:
         size = sum(file.stat().st_size for file in dump.record_files())
         parts = pieces([str(file) for file in dump.record_files()], max(1, size >> 24))
         task = assignments_task(str(out), job.batch, parts)
-        job.collect(numbers(spark, len(parts)).mapInArrow(task, spark_ddl("files")).toArrow())
+        job.collect(numbers(spark, len(parts)).mapInArrow(task, ddl_of(FILES_SCHEMA)).toArrow())
     else:
-        job.read_dump(dump, Selection(), topic_names(dump))
+        job.read(dump.rows(), Selection(), topic_names(dump))
     files = {table: found for table, found in job.files.items() if not table.startswith("_")}
     tables.commit(Batch(id=job.batch, files=files), replace=True)
     remove_staged(out)
@@ -109,8 +109,9 @@ def assignments_task(root: str, batch: int, parts: list[Pieces]) -> Any:
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writer = BatchWriter(root, batch)
-        for gens in decode.generations(read_pieces(named(batches, parts)), subscriptions=False):
-            writer.write("assignments", assignment_table(gens))
+        for rows in read_pieces(named(batches, parts)):
+            for gens in decode.generations(rows, subscriptions=False):
+                writer.write("assignments", assignment_table(gens))
         yield from writer.close().to_batches()
 
     return task
@@ -154,7 +155,8 @@ def main() -> None:
     runs = [(name, size) for name in args.stages for size in data_for(name, args)]
     dumps = [made(work, size) for _, size in runs]
     usage = Usage(os.getsid(0))
-    os.environ["PYTHONPATH"] = str(HERE)  # workers find the peers there
+    paths = [str(HERE), os.environ.get("PYTHONPATH", "")]  # workers find the peers there
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     spark = get_session(master=args.master)
     for (name, size), dump in zip(runs, dumps, strict=True):
         out = work / f"out-{name}"

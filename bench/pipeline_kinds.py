@@ -83,7 +83,7 @@ def read_here(kind: str, n_groups: int) -> None:
     )
     for _ in range(2):
         started = time.process_time()
-        n_members = sum(one.members.num_rows for one in generations(iter([batch])))
+        n_members = sum(one.members.num_rows for one in generations(batch))
         seconds = time.process_time() - started
     line = {
         "kind": kind,

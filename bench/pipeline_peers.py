@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.fleet.pipeline.ingest.source import Dump, plain_reader
-from holdfast.fleet.pipeline.schemas import ddl_of
+from holdfast.fleet.tables.columns.schemas import ddl_of
 
 COMMITS = pa.schema(
     [

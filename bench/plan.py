@@ -31,8 +31,8 @@ import pyarrow as pa
 from holdfast.core.assignors.registry import assign
 from holdfast.fleet.pipeline.plan.rows import FLEET
 from holdfast.fleet.pipeline.plan.run import Fleet, group_of, plan_rows, plan_task
-from holdfast.fleet.pipeline.schemas import spark_ddl
 from holdfast.fleet.pipeline.session import get_session
+from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of
 from pipeline import commit_id
 from pipeline_cpu import Usage
 
@@ -110,7 +110,9 @@ def by_spark(rows: pa.Table, assignor: str, args: argparse.Namespace) -> dict[st
     usage, cpu, wall = Usage(os.getsid(0)), [], []
     for _ in range(args.repeat):
         before, own, began = usage.total(), time.process_time(), time.monotonic()
-        frame = spark.createDataFrame(rows).mapInArrow(plan_task(assignor, {}), spark_ddl("plan"))
+        frame = spark.createDataFrame(rows).mapInArrow(
+            plan_task(assignor, {}), ddl_of(arrow_schema("plan"))
+        )
         assert frame.toArrow().num_rows == rows.num_rows
         cpu.append(usage.total() - before - (time.process_time() - own))
         wall.append(time.monotonic() - began)

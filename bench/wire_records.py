@@ -18,6 +18,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -230,7 +231,7 @@ def commit_cases(version: int, repeats: int, *, peers: bool) -> None:
         f"{form} +arrow",
         "records",
         n_records,
-        lambda: decode.offset_commits(batches),
+        lambda: chain.from_iterable(map(decode.offset_commits, batches)),
         repeats,
     )
     if peers:
@@ -250,7 +251,7 @@ def group_cases(version: int, n_topics: int, repeats: int, *, peers: bool) -> No
     form = f"{name}, batch"
     runs: dict[str, Callable[[], Iterator[Any]]] = {
         form: lambda: decode_groups(*columns),
-        f"{form} +arrow": lambda: decode.generations(batches),
+        f"{form} +arrow": lambda: chain.from_iterable(map(decode.generations, batches)),
     }
     for case, run in runs.items():
         measure(case, "rows", n_rows, run, repeats)

@@ -40,12 +40,12 @@ from holdfast.fleet.pipeline.replay.run import Request
 from holdfast.fleet.pipeline.replay.run import replay as _replay
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings, offered
 from holdfast.fleet.pipeline.replay.story import stories
-from holdfast.fleet.pipeline.schemas import ddl_of
 from holdfast.fleet.pipeline.session import get_session
+from holdfast.fleet.tables.columns.schemas import ddl_of
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.reading import open_tables as _open_tables
-from holdfast.fleet.tables.storage.places import writable
+from holdfast.fleet.tables.storage.places import store_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -432,7 +432,7 @@ def save(rows: DataFrame, file: str | Path) -> None:
     SourceError
         It cannot be written.
     """
-    with writable(file) as sink:
+    with store_of(file).writable() as sink:
         pq.write_table(rows.toArrow(), sink)
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from holdfast.cli import app as cli_app
-from holdfast.fleet.tables.reading import read_tables
+from holdfast.fleet.tables.folder.manifest import Batch
+from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
+from holdfast.fleet.tables.reading import Tables, read_tables
 
 
 class _Kept(io.StringIO):
@@ -49,9 +49,10 @@ def run(*arguments: Any, width: int = 100, stdin: str = "") -> Done:
 
 
 def write_tables(tables: dict[str, Any], folder: Path) -> Path:
-    """Tables in memory as a folder of Parquet."""
-    arrow = read_tables(tables)
+    """Tables in memory as a folder of tables, in one more batch of it."""
+    arrow, kept = read_tables(tables), Tables(folder)
+    writer = BatchWriter(str(folder), kept.next_batch())
     for name in tables:
-        (folder / name).mkdir()
-        pq.write_table(arrow.stored(name), folder / name / "part.parquet")
+        writer.write(name, arrow.stored(name))
+    kept.commit(Batch(id=writer.batch, files=files_of(writer.close())))
     return folder

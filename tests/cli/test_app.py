@@ -314,6 +314,20 @@ class _Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_shows_some_rows_and_says_how_many_are_left(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = _Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr(output, "MAX_ROWS", 2)
+    monkeypatch.setattr(sys, "stdout", file)
+    write_rows([{"group": f"g{i}"} for i in range(5)], ["group"], Format.TABLE)
+    shown = ["g0", "g1", *([] if terminal else ["g2", "g3", "g4"])]
+    assert re.findall(r"g\d", file.getvalue()) == shown
+    left = "3 of 5 rows are not shown (--format csv has every row)\n"
+    assert capsys.readouterr().err == (left if terminal else "")
+
+
 @pytest.mark.parametrize(
     ("terminal", "quiet", "after_s", "shown"),
     [

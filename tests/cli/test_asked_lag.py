@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from holdfast.cli import asked_lag
 from holdfast.cli.asked_lag import chosen_groups, lag_rows
 from holdfast.cluster.groups import GroupReader, Position
-from holdfast.cluster.groups_now import MOST_ASKED, GroupsNow
-from holdfast.fleet.pipeline.history import ages
-from holdfast.fleet.pipeline.history.ages import with_record_ages
-from holdfast.fleet.pipeline.history.lag import INPUT, Ends, lag_table
+from holdfast.cluster.groups_now import GroupsNow
+from holdfast.fleet.pipeline.history.lag import INPUT, Ends, lag_table, with_record_ages
 from holdfast.fleet.tables.columns.schemas import from_columns
 
 NOW_US = 1_700_000_000_000_000
@@ -130,10 +128,6 @@ def test_the_rows_are_those_of_the_pipeline(found: GroupsNow, reset: str) -> Non
         {n: v for n, v in row.items() if n not in NOT_SAID} for row in expected
     ]
     assert all(row[name] is None for row in got for name in NOT_SAID)
-
-
-def test_as_many_records_are_asked_for_as_by_the_pipeline() -> None:
-    assert MOST_ASKED == ages.MOST_ASKED
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import csv
 import io
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.cli.running import run
 from tests.pipeline import fleet, local, worlds
@@ -111,6 +113,10 @@ def test_what_is_no_replay_is_refused(tmp_path):
         path.write_bytes(content)
         with pytest.raises(SourceError, match=str(path)):
             read_policies(path)
+    large = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0), 20_000), ["a" * 1_000_000])
+    pq.write_table(pa.table({"policy": large}), path, compression="zstd", store_schema=False)
+    with pytest.raises(SourceError, match="unpacks to"):
+        read_policies(path)
 
 
 def test_numbers_that_are_none_are_shown_as_unknown():

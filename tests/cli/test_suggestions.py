@@ -334,8 +334,8 @@ def test_every_call_that_suggests_a_command_is_among_the_cases(
             )
         )
         to_cooperative(as_kind(fleet, "HF110", CLASSIC), ["cooperative-sticky"])
-        read_reads(tmp_path)
-        thrown_out(tmp_path)
+        read_reads(tmp_path / "reads")
+        thrown_out(tmp_path / "out")
         runpy.run_path(codes.__file__, run_name=codes.__name__)
     assert sites()
     assert [site for site in sorted(sites()) if not made.passed(site)] == []

@@ -15,7 +15,7 @@ from tests.stores.conftest import forget, new_bucket
 from tests.stores.test_dumps import copied
 
 from holdfast.fleet.tables.reading import Tables
-from holdfast.fleet.tables.storage.places import place_of, readable
+from holdfast.fleet.tables.storage.places import place_of, store_of
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,7 @@ def answers(out):
     tables, lag = (Tables(place_of(str(name))) for name in (out, f"{out}.lag"))
     found = {"history": everything(tables), "lag": everything(lag)}
     for name in ("plan", "replay"):
-        rows = pq.read_table(readable(f"{out}.{name}.parquet")).to_pylist()
+        rows = pq.read_table(store_of(f"{out}.{name}.parquet").readable()).to_pylist()
         for row in rows:
             row.pop("seconds", None)
         found[name] = sorted(map(repr, rows))

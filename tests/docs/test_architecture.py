@@ -66,6 +66,26 @@ def test_an_errand_touches_few_files_that_exist(row: list[str]) -> None:
     assert all((SOURCE / file).exists() for file in files)
 
 
+@pytest.mark.parametrize(
+    ("page", "heading", "most"),
+    [
+        ("architecture.md", "A commit on its way to the page", 28),
+        ("houses/fleet.md", "A position on its way to the terminal", 8),
+    ],
+)
+def test_a_walk_passes_as_many_files_as_it_says(page: str, heading: str, most: int) -> None:
+    """A file stands once in a walk; a line may name more files of its folder."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    section = text.split(f"## {heading}\n")[1].split("\n## ")[0]
+    (number,) = re.findall(r"(\d+) files[.:]", section)
+    folder, files = "", []
+    for name in re.findall(r"[\w/]+\.py", section.split("```")[1]):
+        folder = name.rpartition("/")[0] or folder
+        files.append(f"{folder}/{name.rpartition('/')[2]}")
+    assert [file for file in files if not (SOURCE / file).is_file()] == []
+    assert len(set(files)) == len(files) == int(number) <= most
+
+
 def test_every_house_has_a_page_and_pages_are_short() -> None:
     packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
     assert {page.stem for page in HOUSES} == packages - {"jvm"}  # it stands beside the cluster

@@ -27,9 +27,10 @@ class LocalJob(Job):
     def _run(self, step, on_spark=None):
         self.collect(steps.run_here(step, batch_rows=self.batch_rows))
 
-    def take(self, rows, names, selection):
+    def make(self, dump, rows, selection, reset, logs):
         held = steps.HeldRows(rows=rows, cost_rows=None, here_rows=self.batch_rows)
-        self.read_rows(held, selection, names)
+        ends = ends_of(dump, selection, reset)
+        self.tables_of(held, selection, topic_names(dump), ends, logs=logs)
 
 
 def records_of(dump):
@@ -41,13 +42,8 @@ def run(path, out_dir, *, batch_rows=7, reset="latest", selection=None, logs=())
     """Tables of a dump."""
     dump, tables = Dump.open(path), Tables(out_dir.absolute())
     job = LocalJob(spark=None, tables=tables, batch=tables.next_batch(), batch_rows=batch_rows)
-    selection = selection or Selection(all_groups=True)
-    job.take(records_of(dump), topic_names(dump), selection)
-    job.lag(ends_of(dump, selection, reset))
-    job.pauses()
-    job.restate(logs)
-    notes = job.notes
-    tables.commit(Batch(id=job.batch, files=job.files, notes=notes), replace=True)
+    job.make(dump, records_of(dump), selection or Selection(all_groups=True), reset, logs)
+    tables.commit(Batch(id=job.batch, files=job.files, notes=job.notes), replace=True)
     remove_staged(tables.root)
     return tables
 
@@ -57,16 +53,12 @@ def stream(path, out_dir, cuts, *, batch_rows=7, reset="latest", logs=()):
     dump, tables = Dump.open(path), Tables(out_dir.absolute())
     rows = records_of(dump)
     times = rows["timestamp"].cast(pa.int64()).to_numpy()
-    ends = ends_of(dump, Selection(all_groups=True), reset)
     past = {}
     for batch, (low, high) in enumerate(pairwise([-(2**62), *sorted(cuts), 2**62])):
         job = LocalJob(spark=None, tables=tables, batch=batch, keep_state=True, past=past)
         job.batch_rows = batch_rows
         fresh = rows.filter(pa.array((times >= low) & (times < high), pa.bool_()))
-        job.take(fresh, topic_names(dump), Selection(all_groups=True))
-        job.lag(ends)
-        job.pauses()
-        job.restate(logs)
+        job.make(dump, fresh, Selection(all_groups=True), reset, logs)
         past = {name: job.files.pop(name, []) for name in STATE_TABLES}
         job.amend()
         tables.commit(Batch(id=batch, files=job.files), anew=["lag"], without=job.amended)

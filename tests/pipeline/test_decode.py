@@ -57,10 +57,10 @@ def rows_of(batches) -> list[dict]:
     return sorted(out, key=lambda row: row["log_offset"])
 
 
-def nested(batches) -> list[dict]:
+def nested(batch) -> list[dict]:
     """Rows of generations, each with its members, and they with what they own."""
     out = []
-    for gens in decode.generations(batches):
+    for gens in decode.generations(batch):
         for table in (gens.head, gens.members, gens.owned):
             table.validate(full=True)
         members = [row | {"owned": []} for row in gens.members.to_pylist()]
@@ -110,9 +110,9 @@ def member(name, subscription=b"", assignment=b"", **fields) -> dict:
 @given(st.lists(records((0, 1)), max_size=8))
 def test_offset_commits_say_what_the_scalar_form_says(some):
     batch = batch_of([encode_record(r) for r in some])
-    rows = rows_of(decode.offset_commits([batch]))
+    rows = rows_of(decode.offset_commits(batch))
     good = [i for i, record in enumerate(some) if record.key["partition"] >= 0]
-    bad = [row["log_offset"] for row in rows_of(decode.bad_records([batch]))]
+    bad = [row["log_offset"] for row in rows_of(decode.unread(batch)[0])]
     assert sorted(bad) == [100 + i for i in range(len(some)) if i not in good]
     for index, row in zip(good, rows, strict=True):
         record = some[index]
@@ -190,8 +190,8 @@ def test_group_records_say_what_the_scalar_forms_say(groups):
         for kind, pairs in groups
     ]
     batch = batch_of([encode_record(record) for record in some])
-    rows = nested([batch])
-    found = concat([Generations.empty(), *decode.generations([batch])])
+    rows = nested(batch)
+    found = concat([Generations.empty(), *decode.generations(batch)])
     tables = {name: table.to_pylist() for name, table in generation_tables(found).items()}
     flat, members = [], iter(tables["members"])
     for row, counted, record in zip(rows, tables["generations"], some, strict=True):
@@ -212,7 +212,7 @@ def test_group_records_say_what_the_scalar_forms_say(groups):
         (r["member_id"], {"topic": r["topic"], "partitions": r["partitions"], "reader": None})
         for r in tables["assignments"]
     ] == flat
-    quick = concat([Generations.empty(), *decode.generations([batch], subscriptions=False)])
+    quick = concat([Generations.empty(), *decode.generations(batch, subscriptions=False)])
     assert assignment_table(quick).to_pylist() == tables["assignments"]
     assert quick.members["subscribed_topics"].null_count == len(quick.members)
 
@@ -245,7 +245,7 @@ def check_assignment(found, blob):
 
 def test_group_tombstone_is_a_dead_group():
     key, value = encode_record(group_record([member("m0")]))
-    rows = nested([batch_of([(key, None), (key, value)])])
+    rows = nested(batch_of([(key, None), (key, value)]))
     assert [row["state"] for row in rows] == ["Dead", "Stable"]
     assert (rows[0]["generation"], rows[0]["members"], rows[0]["leader"]) == (-1, [], None)
 
@@ -254,7 +254,7 @@ def test_a_generation_says_how_large_its_record_is():
     sizes = [0, 60, 8_100, 1_050_000]
     some = [encode_record(group_record([member("m", b"s" * size)])) for size in sizes]
     batch = batch_of([*some, (some[0][0], None)])
-    found = concat([Generations.empty(), *decode.generations([batch])])
+    found = concat([Generations.empty(), *decode.generations(batch)])
     heads = sorted(found.head.to_pylist(), key=lambda row: row["log_offset"])
     expected = [batch_bytes(len(key), len(value)) for key, value in some]
     assert [row["record_bytes"] for row in heads] == [*expected, None]  # a tombstone has none
@@ -269,7 +269,7 @@ def test_generations_number_their_rows():
         group_record([member("a"), member("b", assignment=told)]),
         group_record([member("c", assignment=told)]),
     ]
-    (gens,) = decode.generations([batch_of([encode_record(record) for record in some])])
+    (gens,) = decode.generations(batch_of([encode_record(record) for record in some]))
     for part in (gens, gens.take([1, 2])):
         shift = 3 - part.n_rows
         assert part.members.column("row").to_pylist() == [1 - shift, 1 - shift, 2 - shift]
@@ -303,7 +303,7 @@ SINGLE = [number for number, t in RECORD_SCHEMAS.items() if not t.value.max_vers
 @given(data=st.data())
 def test_typed_records_say_what_the_scalar_form_says(number, data):
     some = data.draw(st.lists(records((number,)), max_size=6))
-    rows = rows_of(decode.typed_records([batch_of([encode_record(r) for r in some])], number))
+    rows = rows_of(decode.typed_records(batch_of([encode_record(r) for r in some]), number))
     assert [row["key"] for row in rows] == [plain(record.key) for record in some]
     assert [row["value"] for row in rows] == [plain(record.value) for record in some]
     assert [row["is_tombstone"] for row in rows] == [record.value is None for record in some]
@@ -326,7 +326,7 @@ def test_absent_tagged_struct_is_null_in_arrow():
             "serverAssignor": None,
         },
     )
-    (row,) = rows_of(decode.typed_records([batch_of([encode_record(record)])], 5))
+    (row,) = rows_of(decode.typed_records(batch_of([encode_record(record)]), 5))
     assert row["value"]["classicMemberMetadata"] is None
 
 
@@ -338,7 +338,7 @@ def test_several_versions_have_no_typed_schema():
 def test_bad_records_come_whole():
     pairs = [(b"\x00\x01", b""), (None, b"\x00"), (b"\x00", None), (b"\x00\x09", b"")]
     pairs.append((b"\x00\x02\x00\x01g", b"\x00\x05"))
-    rows = rows_of(decode.bad_records([batch_of(pairs)]))
+    rows = rows_of(decode.unread(batch_of(pairs))[0])
     assert [(r["log_offset"], r["record_type"], r["reason"], r["position"]) for r in rows] == [
         (100, 1, "truncated", 2),
         (101, None, "unexpected-null", 0),
@@ -351,26 +351,13 @@ def test_bad_records_come_whole():
         ("00", None),
         ("0002000167", "0005"),
     ]
-    assert list(decode.bad_records([batch_of([])])) == []
+    assert decode.unread(batch_of([])) == ([], {})
 
 
-def test_counts_name_unknown_types_and_tags():
+def test_records_of_unknown_types_are_counted():
     commit = b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00"
-    tagged = b"\x00\x04" + bytes(12) + b"\x01" + bytes(8) + b"\x01\x05\x02xy"
-    pairs = [
-        (commit, tagged),
-        (commit, tagged),
-        (commit, None),
-        (b"\x00\x09", b""),
-        (b"\x7f\xff", None),
-    ]
-    (counts,) = decode.count_records([batch_of(pairs)])
-    assert [tuple(row.values()) for row in counts.to_pylist()] == [
-        (1, 4, True, 2, 2),
-        (1, None, True, 1, 0),
-        (9, None, False, 1, 0),
-        (0x7FFF, None, False, 1, 0),
-    ]
+    pairs = [(commit, None), (b"\x00\x09", b""), (b"\x7f\xff", None), (b"\x00\x09", None)]
+    assert decode.unread(batch_of(pairs)) == ([], {9: 2, 0x7FFF: 1})
 
 
 @pytest.mark.parametrize("dtype", [pa.large_binary(), pa.binary_view()])
@@ -378,13 +365,13 @@ def test_other_binary_types_and_slices(dtype):
     pairs = [encode_record(group_record([member("a")], group=f"g{i}")) for i in range(6)]
     whole = batch_of(pairs)
     other = whole.set_column(0, "key", whole.column("key").cast(dtype))
-    assert nested([other.slice(2, 3)]) == nested([whole])[2:5]
-    assert list(decode.generations([whole.slice(0, 0)])) == []
+    assert nested(other.slice(2, 3)) == nested(whole)[2:5]
+    assert list(decode.generations(whole.slice(0, 0))) == []
 
 
 def test_columns_of_the_log_are_optional():
     batch = batch_of([encode_record(group_record([]))]).select(["key", "value"])
-    (row,) = nested([batch])
+    (row,) = nested(batch)
     assert row["log_partition"] is row["log_offset"] is row["timestamp"] is None
 
 
@@ -392,5 +379,5 @@ def test_scattered_rows_keep_their_place():
     commit = b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00"
     key, value = encode_record(group_record([]))
     pairs = [(commit, None), (key, value), (commit, None), (key, value)]
-    assert [r["log_offset"] for r in nested([batch_of(pairs)])] == [101, 103]
+    assert [r["log_offset"] for r in nested(batch_of(pairs))] == [101, 103]
     assert decode_record(key, value).value["members"] == ()

@@ -23,7 +23,7 @@ READ = {row.name: row for row in KINDS if row.read is not None}
 
 def decoded(pairs) -> list[list[dict]]:
     tables = []
-    for gens in decode.generations(iter([batch_of(pairs)])):
+    for gens in decode.generations(batch_of(pairs)):
         for table in (gens.head, gens.members, gens.owned):
             table.validate(full=True)
             tables.append(table.to_pylist())

@@ -9,8 +9,8 @@ import pytest
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 
-from holdfast.fleet.pipeline.history import ages
-from holdfast.fleet.pipeline.history.ages import with_record_ages
+from holdfast.fleet.pipeline.history import lag as lags
+from holdfast.fleet.pipeline.history.lag import with_record_ages
 from holdfast.fleet.pipeline.history.pauses import idle_rows
 from holdfast.fleet.report.columns.history import read_rebalances
 from holdfast.fleet.tables.columns.stored import TABLES
@@ -79,17 +79,17 @@ def test_the_time_of_the_next_record_says_until_when_nothing_waited(tmp_path):
 
 def test_tasks_are_given_the_times_of_the_records_that_are_furthest_behind(tmp_path, monkeypatch):
     lag = local.run(dump(tmp_path / "dump"), tmp_path / "tables").table("lag")
-    parts = [ages.oldest_unread(lag, 1_000_000_000), ages.OLDEST_UNREAD.empty_table()]
+    parts = [lags.oldest_unread(lag, 1_000_000_000), lags.OLDEST_UNREAD.empty_table()]
     (record,) = parts[0].to_pylist()
-    nearer = pa.Table.from_pylist([{**record, "topic": "s", "lag": 2}], ages.OLDEST_UNREAD)
-    monkeypatch.setattr(ages, "MOST_ASKED", 1)
+    nearer = pa.Table.from_pylist([{**record, "topic": "s", "lag": 2}], lags.OLDEST_UNREAD)
+    monkeypatch.setattr(lags, "MOST_ASKED", 1)
     asked = []
 
     def times(wanted):
         asked.extend(wanted)
         return [120_000 for _ in wanted]
 
-    known = ages.times_in_advance(pa.concat_tables([nearer, *parts]), times)
+    known = lags.times_in_advance(pa.concat_tables([nearer, *parts]), times)
     assert [topic for topic, *_ in asked] == ["t"]
     sent = pickle.loads(pickle.dumps(known))  # as Spark sends it to its tasks
     assert with_record_ages(lag, sent, 1_000_000_000).equals(
@@ -102,7 +102,7 @@ def test_nobody_is_asked_where_nothing_is_unread():
     def times(wanted):
         raise AssertionError(wanted)
 
-    assert ages.times_in_advance(ages.OLDEST_UNREAD.empty_table(), times)([]) == []
+    assert lags.times_in_advance(lags.OLDEST_UNREAD.empty_table(), times)([]) == []
 
 
 def test_tables_of_before_say_nothing_of_idle_traffic(tmp_path):

@@ -28,9 +28,11 @@ from holdfast.core.wire.layouts.container import (
 )
 from holdfast.core.wire.layouts.frames import Leaving
 from holdfast.core.wire.layouts.offsets_records import decode_record, encode_record
+from holdfast.fleet.pipeline.batches.history import History
 from holdfast.fleet.pipeline.batches.watch import Stream
 from holdfast.fleet.pipeline.ingest.dump import share_table
 from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables
 
@@ -453,12 +455,12 @@ def test_watch_names_what_a_batch_did_not_read(tmp_path):
 def test_what_is_not_read_is_named():
     said = []
     generations = pa.table({"group": ["a", "b", "c"], "protocol_type": ["sr", "sr", "consumer"]})
+    notes = {"unknown_types": {"99": 2, "24": 1}, "n_bad_share": 2}
+    batch = Batch(id=0, rows={"bad_records": 3}, notes=notes)
     made = SimpleNamespace(
-        n_records=9,
-        unknown={99: 2, 24: 1},
-        n_bad_share=2,
+        dump=SimpleNamespace(n_records=lambda: 9),
         table=lambda _: generations,
-        tables=SimpleNamespace(rows={"bad_records": 3}.__getitem__),
+        tables=SimpleNamespace(batches=lambda: [batch]),
     )
     tell_unread(made, said.append)
     assert said == [
@@ -531,15 +533,9 @@ def test_a_version_that_nobody_knows_is_counted_in_every_type_of_every_kind(tmp_
     for table in ("generations", "assignments", "offset_commits"):
         assert tables.rows(table) == known.rows(table)  # and nothing else is made of it
     said = []
-    made = SimpleNamespace(
-        n_records=len(captured.records),
-        unknown={},
-        n_bad_share=0,
-        table=tables.table,
-        tables=tables,
-    )
-    tell_unread(made, said.append)
-    n, total = len(strangers), len(captured.records)
+    dump = Dump.open(tmp_path / "dump")
+    tell_unread(History(tables=tables, dump=dump), said.append)
+    n, total = len(strangers), dump.n_records()
     assert f"{n} of {total} records do not parse" in said[0]
     batch, told = tables.batches()[0].id, []
     tell_batch(tables, batch, {0}, told.append)

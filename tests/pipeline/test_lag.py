@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 
+from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.ingest.positions import POSITION, reduced
-from holdfast.fleet.tables.columns import groups
 
 TAKEN_AT = 1_000
 ISO = "1970-01-01T00:16:40+00:00"
@@ -181,6 +181,6 @@ def test_the_last_generation_says_who_owns_what(tmp_path):
 def test_groups_that_are_cut_are_put_together_again(tmp_path, monkeypatch):
     commits = [(g, "t", p, p, 1) for g in ("a", "b", "c") for p in range(9)]
     whole = lag(tmp_path / "1", commits, offsets=[("t", p, 0, 9) for p in range(9)])
-    monkeypatch.setattr(groups, "WHOLE_GROUPS_ROWS", 2)
+    monkeypatch.setattr(steps, "WHOLE_GROUPS_ROWS", 2)
     cut = lag(tmp_path / "2", commits, offsets=[("t", p, 0, 9) for p in range(9)], batch_rows=2)
     assert cut == whole and len(whole) == 27

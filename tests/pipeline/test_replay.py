@@ -11,8 +11,7 @@ from tests.pipeline.test_replay_story import told
 
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.replay.costs import ReplayCosts
-from holdfast.fleet.pipeline.replay.play import replay as replay_story
-from holdfast.fleet.pipeline.replay.run import REPLAY, Request, replay
+from holdfast.fleet.pipeline.replay.run import REPLAY, Request, played, replay
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings, actual_setting
 from holdfast.fleet.pipeline.replay.story import stories
 
@@ -141,7 +140,7 @@ def test_quiet_time_costs_nothing_and_changes_nothing(fleet):
         late = tuple(replace(h, at_ms=h.at_ms + 36_000_000) for h in session.happenings)
         slow = replace(story, sessions=(replace(session, happenings=late),))
         setting, _ = actual_setting(story, 30_000)
-        first, second = (replay_story(s, setting, COSTS, seed=1) for s in (story, slow))
+        first, second = (played(s, setting, COSTS, seed=1) for s in (story, slow))
         assert first == second
 
 
@@ -179,7 +178,7 @@ def test_lags_reach_the_leader():
     story = told([generation("g", 1, two, at=10), generation("g", 2, three, at=100)])
     behind = replace(story, lags={"t": (10_000, 1, 1, 1)})
     setting = ReplaySettings(policy="eager", assignor="lag", actual=True)
-    plain, by_lag = (replay_story(s, setting, COSTS) for s in (story, behind))
+    plain, by_lag = (played(s, setting, COSTS) for s in (story, behind))
     assert plain.rebalances == by_lag.rebalances == 1
     assert plain.moved != by_lag.moved
 

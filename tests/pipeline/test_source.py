@@ -49,7 +49,16 @@ def test_a_folder_that_is_something_else(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"schema_version": 2}', "\x00", pytest.param("[" * 100_000, id="deep")]
+    "text",
+    [
+        "",
+        "[]",
+        "{",
+        '{"schema_version": 2}',
+        '{"schema_version": 1, "groups": [NaN]}',
+        "\x00",
+        pytest.param("[" * 100_000, id="deep"),
+    ],
 )
 def test_a_document_that_says_nothing(dump, text):
     (dump / "dump.json").write_text(text)
@@ -118,7 +127,8 @@ def test_a_dump_is_on_the_disk_before_it_says_that_it_is_whole(tmp_path, monkeyp
     said = SimpleNamespace(cluster_id="c", taken_at="", topics=[], offsets=[], share_state=[])
     dump_module.write_log(tmp_path / "d", columns, said)
     parts = ["part-0.parquet"] * 3 + ["records", "topics", "offsets"]
-    assert done[:6] == parts and done[7:] == ["dump.json", "d"]
+    assert done[:7] == [*parts, "d"] and done[-2:] == ["dump.json", "d"]
+    assert done.count("dump.json") == 1
 
 
 def test_the_newest_record(dump):

@@ -26,7 +26,7 @@ def some():
         for n, (key, value) in enumerate(records)
     ]
     batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema("records"))
-    (found,) = generations([batch])
+    (found,) = generations(batch)
     return found
 
 

@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 from tests.pipeline import fleet
 
-from holdfast.fleet.pipeline.ingest.decode import placed
-from holdfast.fleet.pipeline.ingest.records import Decoded, bad_table, read_commits
+from holdfast.fleet.pipeline.ingest.decode import Decoded, bad_table, placed, read_commits
 from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 

@@ -24,7 +24,7 @@ from tests.report.captured import capture
 
 from holdfast.core.wire.layouts.consumer_protocol import decode_assignment
 from holdfast.core.wire.layouts.offsets_records import decode_record
-from holdfast.fleet.pipeline.history.ages import with_record_ages
+from holdfast.fleet.pipeline.history.lag import with_record_ages
 from holdfast.fleet.report.findings.doctor import examine_fleet
 from holdfast.fleet.report.findings.examination import Examination
 from holdfast.fleet.tables.columns.stored import TABLES

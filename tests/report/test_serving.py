@@ -17,7 +17,6 @@ from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +43,7 @@ from holdfast.fleet.report.serving.group_index import (
 )
 from holdfast.fleet.report.serving.index_page import SHOWN_OF_ONE, group_address
 from holdfast.fleet.report.serving.served_fleet import ServedFleet
+from holdfast.fleet.tables.folder.manifest import MANIFEST
 from holdfast.fleet.tables.reading import Tables, read_tables
 
 EVIL = ["a&b=c#d?e/../f", '"><script>alert(1)</script>', "a\nb\x1b[31m\u202e", "名前 😀+%41", " "]
@@ -373,13 +373,6 @@ def test_before_the_first_examination_metrics_are_asked_for_again(tmp_path: Path
     assert "not examined yet" in client.get("/", headers=LOCAL).text
 
 
-def add_group(folder: Path, script: Script) -> None:
-    """What a writer adds, file by file."""
-    more = held(script)
-    for name in script.rows:
-        pq.write_table(more.stored(name), folder / name / f"{script.group}.parquet")
-
-
 def test_what_is_written_meanwhile_is_shown_and_what_is_broken_leaves_the_last_state(
     tmp_path: Path,
 ) -> None:
@@ -387,21 +380,22 @@ def test_what_is_written_meanwhile_is_shown_and_what_is_broken_leaves_the_last_s
     with following(folder, said) as fleet:
         client = Client(ServedPages(fleet, is_local=True))
         before = client.get("/state", headers=LOCAL).json
-        add_group(folder, bounced("second"))
+        write_tables(tables(bounced("second")), folder)
         assert fleet.wait(lambda s: s.n_groups == 2 and is_examined(s), PATIENCE_S)
         assert client.get("/state", headers=LOCAL).json != before
         assert "second" in client.get("/?least=warn", headers=LOCAL).text
         assert client.get(group_address("second"), headers=LOCAL).status_code == 200
         assert said == []
 
-        broken = folder / "lag" / "broken.parquet"
-        broken.write_bytes(b"not parquet")
+        manifest = folder / MANIFEST
+        whole = manifest.read_bytes()
+        manifest.write_bytes(b"not JSON")
         assert fleet.wait(lambda s: s.failed, PATIENCE_S)
         page = client.get("/", headers=LOCAL).text
         assert "second" in page
         assert "cannot be read" in page
         assert len(said) == 1
-        broken.unlink()
+        manifest.write_bytes(whole)
         assert fleet.wait(lambda s: not s.failed, PATIENCE_S)
         assert "cannot be read" not in client.get("/", headers=LOCAL).text
 
@@ -493,7 +487,7 @@ def test_a_browser_finds_a_group_sees_its_story_and_follows_what_is_written(
         page.locator("#find").fill("QUIET-11")
         page.locator("#groups .place", has_text="10 groups").wait_for()
 
-        add_group(folder, bounced("quiet-11-new"))
+        write_tables(tables(bounced("quiet-11-new")), folder)
         page.locator("#groups .place", has_text="11 groups").wait_for()
         page.get_by_role("link", name="quiet-11-new").click()
         page.locator("h1", has_text="quiet-11-new").wait_for()
@@ -510,7 +504,7 @@ def test_a_browser_finds_a_group_sees_its_story_and_follows_what_is_written(
 @pytest.mark.slow
 @pytest.mark.browser
 def test_ten_thousand_groups_are_drawn_at_once(chromium: Any, tmp_path: Path) -> None:
-    one = held(bounced("x"))
+    one, many = held(bounced("x")), dict[str, pa.Table]()
     for name in rolling_bounce().rows | {"lag": None}:
         rows = one.stored(name)
         at = rows.schema.get_field_index("group")
@@ -518,9 +512,8 @@ def test_ten_thousand_groups_are_drawn_at_once(chromium: Any, tmp_path: Path) ->
             rows.set_column(at, rows.schema.field(at), pa.repeat(f"group-{i:05d}", rows.num_rows))
             for i in range(10_000)
         ]
-        (tmp_path / name).mkdir()
-        whole = pa.concat_tables(parts).combine_chunks()
-        pq.write_table(whole, tmp_path / name / "part.parquet")
+        many[name] = pa.concat_tables(parts).combine_chunks()
+    write_tables(many, tmp_path)
     with following(tmp_path, examined=False) as fleet, serving(fleet) as address:
         context = chromium.new_context()
         page = context.new_page()

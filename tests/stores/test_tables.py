@@ -21,7 +21,7 @@ from holdfast.fleet.tables.folder.delta_log import entry_name
 from holdfast.fleet.tables.folder.manifest import MANIFEST, Batch, stamp
 from holdfast.fleet.tables.folder.upkeep import drop_before, merge
 from holdfast.fleet.tables.reading import Tables, read_tables
-from holdfast.fleet.tables.storage.places import place_of, readable, store_of
+from holdfast.fleet.tables.storage.places import place_of, store_of
 from holdfast.fleet.tables.storage.remote import Remote
 
 SCRIPT = Path(__file__).parents[1] / "tables" / "writer_process.py"
@@ -64,7 +64,7 @@ def files_of_table(root, table="generations"):
 
 def test_batches_are_read_as_they_were_written(root):
     tables = Tables(root)
-    assert tables.committed() == [] and stamp(root) == ()
+    assert tables.committed() == [] and stamp(root) == (0, None)
     tables.commit(written(root, 0, "a", "b"))
     seen = stamp(root)
     tables.commit(written(root, 1, "c"))
@@ -284,6 +284,6 @@ def test_commands_on_tables_of_a_store(root, tmp_path):
         assert ended.code in (0, 1), (words, ended.err)
     assert len(files_of_table(root)) >= 1
     (file,) = Tables(root).files("generations")
-    assert pq.read_table(readable(file)).num_rows == 2
+    assert pq.read_table(store_of(file).readable()).num_rows == 2
     ended = run("doctor", "--input", f"{root.parent}/none", width=1000)
     assert ended.code == 3 and ended.err.count("\n") == 1 and "no such folder" in ended.err

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from tests.tables.test_reading import generations
 
@@ -347,17 +346,6 @@ def test_a_draft_that_was_deleted_is_no_success(tmp_path, monkeypatch):
     )
     assert not Disk(tmp_path).create("name", b"text")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("name", ["generations.parquet", "generations/x.parquet"])
-def test_a_folder_without_a_manifest_is_not_read_through_links(tmp_path, name):
-    home, root = tmp_path / "home", tmp_path / "plain"
-    home.mkdir()
-    pq.write_table(generations("secret"), home / "x.parquet")
-    (root / name).parent.mkdir(parents=True)
-    (root / name).symlink_to(home / "x.parquet")
-    with pytest.raises(SourceError, match="is a link"):
-        read_tables(root)
 
 
 @pytest.mark.parametrize("link", ["table", "batch", "file"])

@@ -23,10 +23,11 @@ from holdfast.fleet.tables.folder.delta_log import (
     read_checkpoint,
     read_on,
 )
-from holdfast.fleet.tables.folder.manifest import MANIFEST, read_manifest, stamp
+from holdfast.fleet.tables.folder.manifest import MANIFEST, Batch, read_manifest, stamp
+from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables, read_tables
 from holdfast.fleet.tables.storage import parquet
-from holdfast.fleet.tables.storage.parquet import open_parquet
+from holdfast.fleet.tables.storage.parquet import BoundedParquet
 from holdfast.fleet.tables.storage.places import store_of
 from holdfast.fleet.tables.storage.store import MOST_BYTES
 
@@ -164,7 +165,10 @@ BOMBS = {
 @pytest.mark.parametrize("what", BOMBS)
 def test_a_table_that_unpacks_to_far_more_than_its_size_is_refused(tmp_path, what):
     table, rows = BOMBS[what]
-    file = tmp_path / f"{table}.parquet"
+    schema, writer = arrow_schema(table), BatchWriter(str(tmp_path), 0)
+    writer.write(table, pa.table([pa.nulls(1, one.type) for one in schema], schema=schema))
+    Tables(tmp_path).commit(Batch(id=0, files=files_of(writer.close())))
+    (file,) = Tables(tmp_path).files(table)
     options = {"compression": "zstd", "dictionary_pagesize_limit": 1 << 30, "store_schema": False}
     pq.write_table(rows(), file, **options)
     assert file.stat().st_size < 200_000
@@ -182,7 +186,7 @@ def test_values_made_of_earlier_ones_are_refused(tmp_path):
     pq.write_table(rows, file, use_dictionary=False, column_encoding=encoding, compression="zstd")
     assert file.stat().st_size < 10_000
     with pytest.raises(SourceError, match="made of earlier ones"):
-        open_parquet(file).read()
+        BoundedParquet(file).read()
 
 
 def test_a_footer_that_hides_its_pages_is_not_believed(tmp_path):
@@ -190,7 +194,7 @@ def test_a_footer_that_hides_its_pages_is_not_believed(tmp_path):
     rows = lag_of_one_name(3_000, 300_000).select(["group"])
     file = tmp_path / "x.parquet"
     pq.write_table(rows, file, compression="zstd", dictionary_pagesize_limit=1 << 30)
-    opened = open_parquet(file)
+    opened = BoundedParquet(file)
     assert opened.metadata.row_group(0).total_byte_size < 1_000_000
     found = opened._looked_at([0], None)
     assert found.most_bytes > 900_000_000
@@ -223,10 +227,9 @@ def test_a_checkpoint_is_read_within_the_same_bounds(tmp_path, how):
     ],
 )
 def test_what_a_column_cannot_hold_is_told_by_its_name(tmp_path, column, value, words):
-    file = tmp_path / "generations.parquet"
-    root = tmp_path / "tables"
-    Tables(root).commit(written(root, 0, "a"))
-    rows = Tables(root).stored("generations")
+    Tables(tmp_path).commit(written(tmp_path, 0, "a"))
+    (file,) = Tables(tmp_path).files("generations")
+    rows = Tables(tmp_path).stored("generations")
     at = rows.schema.get_field_index(column)
     kind = pa.int64() if isinstance(value, int) else rows.schema.field(at).type
     new = pa.array([value], kind)

@@ -24,9 +24,10 @@ from pathlib import Path
 
 from holdfast.cli.output import Format, write_rows
 from holdfast.cli.people import for_people
-from holdfast.fleet.pipeline.schemas import spark_ddl
+from holdfast.fleet.tables.columns.schemas import ddl_of
 from holdfast.fleet.report.columns.history import read_rebalances
 from holdfast.fleet.report.drawing.sections import rebalance_section
+from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.stored import TABLES
 from tests.pipeline import local
 from tools.pages.columns import columns_part
@@ -42,7 +43,7 @@ shown = (read_rebalances(tables, group) for group in tables.groups)
 short = [{**row, "timestamp": str(row["timestamp"])} for row in rows]
 write_rows(*for_people(TABLES["rebalances"], short), Format.TABLE, out / "rebalances.txt")
 (out / "columns.md").write_text(columns_part())
-(out / "spark.ddl").write_text(spark_ddl("rebalances"))
+(out / "spark.ddl").write_text(ddl_of(arrow_schema("rebalances")))
 """
 
 
@@ -74,6 +75,6 @@ def test_a_row_and_a_line_show_a_column_everywhere(tmp_path):
     assert [str(row["n_swaps"]) for row in printed["rows"]] == [row["n_swaps"] for row in rows]
     assert "n_swaps" in (out / "rebalances.txt").read_text(encoding="utf-8")
     assert ">Swaps<" in (out / "report.html").read_text(encoding="utf-8")
-    assert "`n_swaps` bigint" in (out / "spark.ddl").read_text(encoding="utf-8")
+    assert "`n_swaps` long" in (out / "spark.ddl").read_text(encoding="utf-8")
     page = (out / "columns.md").read_text(encoding="utf-8")
     assert "| `n_swaps` | int64 | swaps | partitions counted anew | Swaps |" in page

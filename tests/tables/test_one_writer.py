@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import socket
@@ -17,7 +18,12 @@ from tests.tables.test_pinned import two_tables
 
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.folder import commits, last_writer
-from holdfast.fleet.tables.folder.last_writer import LastWriter, refuse_second, this_process
+from holdfast.fleet.tables.folder.last_writer import (
+    LastWriter,
+    from_json,
+    refuse_second,
+    this_process,
+)
 from holdfast.fleet.tables.folder.manifest import Batch, read_manifest
 from holdfast.fleet.tables.reading import Tables
 
@@ -190,6 +196,14 @@ def test_a_stream_of_another_machine_has_died_when_it_is_silent():
     assert not goes_on(far(), after=timedelta(seconds=121))
     assert goes_on(far(again_seconds=0.0), after=timedelta(seconds=59))
     assert not goes_on(far(again_seconds=0.0), after=timedelta(seconds=61))
+
+
+@pytest.mark.parametrize("again", ["1e999", "-1", "true", '"30"', "1e19"])
+def test_a_writer_says_how_soon_it_commits_again(again):
+    text = f'{{"host": "far", "pid": 7, "began": "5", "at": "", "again_seconds": {again}}}'
+    with pytest.raises(ValueError, match="expected seconds"):
+        from_json(json.loads(text))
+    assert from_json(json.loads(text.replace(again, "30"))).again_seconds == 30.0
 
 
 @pytest.mark.parametrize(

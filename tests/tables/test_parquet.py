@@ -15,8 +15,8 @@ from holdfast.fleet.tables.storage import parquet
 from holdfast.fleet.tables.storage.parquet import (
     BATCH_BYTES,
     MOST_VALUE_BYTES,
+    BoundedParquet,
     batches_of,
-    open_parquet,
 )
 
 RECORDS = arrow_schema("records")
@@ -68,7 +68,7 @@ def test_values_in_a_dictionary_are_read_whole_and_in_pieces(tmp_path):
     assert pa.Table.from_batches(found)["value"].to_pylist() == values
     assert pa.Table.from_batches(found)["offset"].to_pylist() == list(range(400))
     assert len(found) > 1 and max(rows.nbytes for rows in found) <= BATCH_BYTES + 200_000
-    assert open_parquet(file).read(RECORDS.names).equals(pa.Table.from_batches(found))
+    assert BoundedParquet(file).read(RECORDS.names).equals(pa.Table.from_batches(found))
 
 
 def test_what_a_footer_says_is_enough_to_refuse(tmp_path):
@@ -76,7 +76,7 @@ def test_what_a_footer_says_is_enough_to_refuse(tmp_path):
     file = tmp_path / "zeros.parquet"
     pq.write_table(records(values), file, use_dictionary=False, compression="zstd")
     assert 1_000 * file.stat().st_size < 200_000_000
-    for attempt in (lambda: open_parquet(file), lambda: next(read(file))):
+    for attempt in (lambda: BoundedParquet(file), lambda: next(read(file))):
         with pytest.raises(SourceError, match=r"unpacks to 200\d+ or more: refused"):
             attempt()
 

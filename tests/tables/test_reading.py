@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from holdfast.errors import ConfigError, SourceError
@@ -65,15 +64,10 @@ def test_a_folder_is_read_anew_and_held_tables_are_not(tmp_path):
     assert live.stored("lag").num_rows == held.stored("lag").num_rows == 0
 
 
-def test_batches_and_plain_files_and_memory_say_the_same(tmp_path):
+def test_batches_and_memory_say_the_same(tmp_path):
     rows = generations("b", "a", "b")
-    commit(tmp_path / "batches", 0, rows)
-    (tmp_path / "plain" / "generations").mkdir(parents=True)
-    pq.write_table(rows, tmp_path / "plain" / "generations" / "x.parquet")
-    (tmp_path / "single").mkdir()
-    pq.write_table(rows, tmp_path / "single" / "generations.parquet")
-    places = [tmp_path / "batches", tmp_path / "plain", tmp_path / "single", {"generations": rows}]
-    for source in places:
+    commit(tmp_path, 0, rows)
+    for source in (tmp_path, {"generations": rows}):
         tables = read_tables(source)
         assert tables.stored("generations").equals(rows)
         assert tables.of_group("b", "generations")["generation"].to_pylist() == [0, 2]

@@ -1,4 +1,4 @@
-"""The assignor that a command is asked for: a name, or ``module:function`` of the user.
+"""The assignor that a command is asked for, by name or ``module:function``, and its options.
 
 **Rules.** ``module:function`` is imported as ``python -m`` would, from the current folder first. It
 names what :func:`holdfast.assignor` made, or a function of members, topics and claims.
@@ -6,10 +6,13 @@ names what :func:`holdfast.assignor` made, or a function of members, topics and 
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from holdfast.core.assignors.registry import Named, find
+from holdfast.errors import ConfigError
 
 
 def asked_assignor(text: str) -> Named:
@@ -29,3 +32,14 @@ def asked_assignor(text: str) -> Named:
     from holdfast.members.own_assignors import computing
 
     return computing(text)
+
+
+def parse_option(text: str) -> tuple[str, Any]:
+    """``NAME=VALUE`` of ``--option``; ConfigError where it is none."""
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise ConfigError(f"--option {text!r}: expected NAME=VALUE, such as max_skew=1")
+    try:
+        return name.strip().replace("-", "_"), json.loads(value)
+    except (ValueError, RecursionError):  # a text, or no value that any option takes
+        return name.strip().replace("-", "_"), value

@@ -12,11 +12,12 @@ Of more than :data:`MOST_GROUPS` groups the pipeline reads the offsets topic by 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cluster.groups_now import GroupsNow, groups_now
+from holdfast.cluster.record_times import age_seconds
 from holdfast.errors import nearest
+from holdfast.fleet.tables.columns.chosen import SPARK_GROUPS, means
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
@@ -62,7 +63,7 @@ def asked_lag(
         if len(chosen) > MOST_GROUPS:
             return None
         for name in groups:
-            if not any(_matches(group, name) for group in chosen):
+            if not any(means(name, group) for group in chosen):
                 note(f"no group {name!r}{nearest(name, sorted(known), 3, before=': ')}")
         return chosen
 
@@ -73,16 +74,10 @@ def asked_lag(
 def chosen_groups(known: Collection[str], wanted: Sequence[str], *, all_groups: bool) -> list[str]:
     """Names that are wanted, by name or pattern; without ``wanted`` all but those of Spark."""
     if wanted:
-        return [group for group in known if any(_matches(group, name) for name in wanted)]
+        return [group for group in known if any(means(name, group) for name in wanted)]
     if all_groups:
         return [*known]
-    from holdfast.fleet.pipeline.ingest.selection import SPARK_GROUPS
-
     return [group for group in known if not group.startswith(SPARK_GROUPS)]
-
-
-def _matches(group: str, name: str) -> bool:
-    return group == name or fnmatchcase(group, name)
 
 
 def lag_rows(found: GroupsNow, reset: str) -> Iterator[dict[str, Any]]:
@@ -159,5 +154,7 @@ def _seconds(row: dict[str, Any], found: GroupsNow) -> dict[str, Any]:
     time_ms = found.times_ms.get((row["topic"], row["partition"], first))
     if row["lag"] is None or time_ms is None:
         return {}
-    age_s = max(found.taken_at_us / 1000 - time_ms, 0.0) / 1000
-    return {"lag_seconds": age_s, "lag_seconds_basis": "record"}
+    return {
+        "lag_seconds": age_seconds(time_ms, found.taken_at_us),
+        "lag_seconds_basis": "record",
+    }

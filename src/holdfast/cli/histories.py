@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,13 @@ from holdfast.core.kinds.rows import is_read
 from holdfast.core.names import visible
 from holdfast.errors import ConfigError, SourceError, nearest
 from holdfast.fleet.pipeline.command_session import open_session
+from holdfast.fleet.tables.columns.chosen import means
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.fleet.pipeline.batches.history import History
     from holdfast.fleet.pipeline.ingest.selection import Selection
+    from holdfast.fleet.tables.folder.manifest import Batch
     from holdfast.fleet.tables.storage.places import Place
 
 SMALL_RECORDS = 500_000
@@ -26,9 +28,7 @@ SMALL_RECORDS = 500_000
 
 def tell_unread(made: History, note: Any) -> None:
     """Say what the records hold that no table shows."""
-    among = f"of {made.n_records}"
-    tell_bad(made.tables.rows("bad_records"), among, note)
-    tell_counts(made.unknown, made.n_bad_share, among, note)
+    tell_notes(made.tables.batches()[-1], f"of {made.dump.n_records()}", note)
     table = made.table("generations")
     named = zip(table["group"].to_pylist(), table["protocol_type"].to_pylist(), strict=True)
     others: dict[str, set[str]] = {}
@@ -43,33 +43,27 @@ def tell_unread(made: History, note: Any) -> None:
         )
 
 
-def tell_bad(n_bad: int, among: str, note: Any) -> None:
-    """Say how many records do not parse, since their value's version is not known or is damaged.
-
-    ``among`` is as in :func:`tell_counts`.
-    """
-    if n_bad:
-        note(f"{n_bad} {among} records do not parse: `history --table bad_records` lists them")
-
-
-def tell_counts(unknown: Mapping[int, int], n_bad_share: int, among: str, note: Any) -> None:
-    """Say how many records are in no table, since their type is not known or they do not parse.
+def tell_notes(batch: Batch, among: str, note: Any, *, share: bool = True) -> None:
+    """Say how many records of a batch do not parse, or are of a type that is not known.
 
     Parameters
     ----------
-    unknown : mapping
-        Records of types that are not known, by type.
-    n_bad_share : int
-        Records of ``__share_group_state`` that do not parse.
     among : str
         What stands before "records": "of 9", "of the batch's".
     note : callable
         Prints a line.
+    share : bool
+        Say it of the records of ``__share_group_state`` too.
     """
+    n_bad = batch.rows.get("bad_records", 0)
+    if n_bad:
+        note(f"{n_bad} {among} records do not parse: `history --table bad_records` lists them")
+    unknown = {int(number): n for number, n in batch.notes.get("unknown_types", {}).items()}
     if unknown:
         types = ", ".join(f"{n} of type {number}" for number, n in sorted(unknown.items()))
         note(f"{sum(unknown.values())} {among} records have a type that is not known: {types}")
-    if n_bad_share:
+    n_bad_share = batch.notes.get("n_bad_share", 0)
+    if n_bad_share and share:
         note(
             f"{n_bad_share} of the records of __share_group_state do not parse: the lag of their "
             "share groups may be old, or not known"
@@ -134,8 +128,6 @@ def check_groups(
     known : callable
         Names of every group of the source, asked for when one was not found.
     """
-    from fnmatch import fnmatchcase
-
     if not groups:
         return
     there = {
@@ -144,7 +136,7 @@ def check_groups(
         for name in made.table(table)["group"].unique().to_pylist()
     }
     for wanted in groups:
-        if not any(name == wanted or fnmatchcase(name, wanted) for name in there):
+        if not any(means(wanted, name) for name in there):
             hint = nearest(wanted, sorted({*there, *known()}), 3, before=": ")
             note(f"no record of a group {wanted!r}{hint}")
 

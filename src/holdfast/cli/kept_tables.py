@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
-from holdfast.errors import ConfigError, SourceError
+from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     from holdfast.fleet.tables.reading import Tables
@@ -29,11 +29,6 @@ def open_kept(source: Place) -> Tables:
     """
     from holdfast.fleet.tables.reading import tables_in
 
-    if not source.exists():
-        line = holdfast_line("history", "-b", SERVERS, "-o", str(source))
-        raise SourceError(f"{source}: no such folder; expected tables (`{line}`) or a dump")
-    if not source.is_dir():
-        raise SourceError(f"{source} is a file; a folder of tables or a dump is expected")
     return tables_in(source.absolute())
 
 
@@ -52,13 +47,9 @@ def tell_age(source: Place, note: Callable[[str], None]) -> None:
 
 def holds_tables(source: Place | None) -> bool:
     """Whether a folder has tables in it, so that it need not be a dump."""
-    from holdfast.fleet.tables.columns.stored import TABLES
     from holdfast.fleet.tables.folder.manifest import has_manifest
 
-    if source is None or not source.is_dir() or is_dump(source):
-        return False
-    parts = (name for table in TABLES for name in (table, f"{table}.parquet"))
-    return has_manifest(source.absolute()) or any((source / name).exists() for name in parts)
+    return source is not None and not is_dump(source) and has_manifest(source.absolute())
 
 
 def is_dump(source: Place) -> bool:

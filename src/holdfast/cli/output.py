@@ -33,6 +33,8 @@ T = TypeVar("T")
 BAR_AFTER_S = 2.0
 REDRAW_S = 0.1
 MAX_CELL = 60
+MAX_ROWS = 1_000
+"""Of a table on a terminal: nobody reads more there, and each of them takes 3 ms to lay out."""
 _NUMBER = re.compile(r"(-?[\d,]+(\.\d+)?)?\Z")
 
 
@@ -188,6 +190,10 @@ def _write_table(
     from rich.console import Console
 
     cells = [[_cell(row[c]) for c in columns] for row in rows]
+    n_rows = len(cells)
+    console = Console(highlight=False)
+    if target is None and console.is_terminal:
+        cells = cells[:MAX_ROWS]
     held = [max(map(cell_len, column)) for column in zip(*cells, strict=True)] or [0] * len(columns)
     whole = sum(min(MAX_CELL, max(n, len(c))) + 3 for n, c in zip(held, columns, strict=True)) + 1
     if target is not None:
@@ -195,7 +201,6 @@ def _write_table(
             console = Console(file=file, highlight=False, width=whole)
             console.print(_people_table(columns, cells, title))
         return
-    console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=max(whole, len(title)))
     heads = [_heading(c, n) for n, c in zip(held, columns, strict=True)]
@@ -208,6 +213,10 @@ def _write_table(
     if n_shown < len(columns):
         hidden = ", ".join(columns[n_shown:])
         print_note(f"too wide for this terminal: {hidden} (--format csv has every column)")
+    if len(cells) < n_rows:
+        print_note(
+            f"{n_rows - len(cells):,} of {n_rows:,} rows are not shown (--format csv has every row)"
+        )
 
 
 def _cell(value: object) -> str:

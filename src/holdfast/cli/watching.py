@@ -14,8 +14,7 @@ from holdfast.cli.histories import (
     SMALL_RECORDS,
     check_logs,
     live_cluster,
-    tell_bad,
-    tell_counts,
+    tell_notes,
 )
 from holdfast.core.command_lines import option
 from holdfast.errors import ConfigError
@@ -189,12 +188,9 @@ def tell_batch(tables: Tables, batch: int, told: set[int], note: Callable[[str],
     told : set of int
         The number of bad records of that topic that was said last; changed here.
     """
-    found = [one for one in tables.batches() if one.id == batch]
-    notes_of = found[0].notes if found else {}
-    n_bad = sum(one.rows.get("bad_records", 0) for one in found)
-    tell_bad(n_bad, "of the batch's", note)
-    unknown = {int(number): n for number, n in notes_of.get("unknown_types", {}).items()}
-    n_bad_share = int(notes_of.get("n_bad_share", 0))
-    tell_counts(unknown, 0 if n_bad_share in told else n_bad_share, "of the batch's", note)
-    told.clear()
-    told.add(n_bad_share)
+    for one in tables.batches():
+        if one.id == batch:
+            n_bad_share = int(one.notes.get("n_bad_share", 0))
+            tell_notes(one, "of the batch's", note, share=n_bad_share not in told)
+            told.clear()
+            told.add(n_bad_share)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
 
 from holdfast.cluster.cluster import Asked, LiveCluster, led, offsets_of, times_of
 from holdfast.cluster.groups import (
@@ -21,10 +20,8 @@ from holdfast.cluster.groups import (
     GroupReader,
     Position,
 )
+from holdfast.cluster.record_times import MOST_ASKED
 from holdfast.core.kinds.kind import GroupType
-
-MOST_ASKED: Final = 5_000
-"""Records whose time is asked for: a cluster answers a few thousand of them in a second."""
 
 Choose = Callable[[Collection[str]], Collection[str] | None]
 """Takes the names of all groups, and returns those to ask for; None for not to ask at all."""

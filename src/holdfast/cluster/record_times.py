@@ -18,6 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+MOST_ASKED: Final = 5_000
+"""Records whose time is asked for at once: a cluster answers a few thousand of them in a second."""
+
 STEPS: Final = 20
 NEAR_MS: Final = 100
 NEAR_SHARE: Final = 0.01
@@ -25,6 +28,11 @@ NEAR_SHARE: Final = 0.01
 Place = tuple[str, int]
 Ask = Callable[[Mapping[Place, int]], Mapping[Place, tuple[int, int] | None]]
 """Times in milliseconds to (offset, time) of the first record at or after each, or None."""
+
+
+def age_seconds(time_ms: int, now_us: int) -> float:
+    """How old a record is; one from the future is 0 seconds old."""
+    return max(now_us / 1000 - time_ms, 0.0) / 1000
 
 
 @dataclass(slots=True)

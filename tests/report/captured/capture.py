@@ -43,7 +43,7 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.fleet.pipeline.history.ages import with_record_ages
+from holdfast.fleet.pipeline.history.lag import with_record_ages
 from holdfast.fleet.pipeline.ingest.dump import write_log
 
 HERE = Path(__file__).parent

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from holdfast.cli.asked_assignor import asked_assignor
+from holdfast.cli.asked_assignor import asked_assignor, parse_option
 from holdfast.cli.declared import Argument, Option
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, write_json, write_rows
@@ -164,17 +164,6 @@ def _names(text: str) -> list[str]:
     if not names:
         raise ConfigError(f"--compare {text!r}: expected names of assignors, such as sticky,lag")
     return names
-
-
-def parse_option(text: str) -> tuple[str, Any]:
-    """``NAME=VALUE`` of ``--option``; ConfigError where it is none."""
-    name, sign, value = text.partition("=")
-    if not sign:
-        raise ConfigError(f"--option {text!r}: expected NAME=VALUE, such as max_skew=1")
-    try:
-        return name.strip().replace("-", "_"), json.loads(value)
-    except (ValueError, RecursionError):  # a text, or no value that any option takes
-        return name.strip().replace("-", "_"), value
 
 
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

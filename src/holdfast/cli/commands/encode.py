@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from holdfast.cli.commands.decode import NAMES, check_name, stdin_lines, write_lines
 from holdfast.cli.declared import Argument, Option
+from holdfast.cli.message_lines import NAMES, check_name, stdin_lines, write_lines
 from holdfast.cli.options import OutputFile, Quiet
 from holdfast.cli.wire_json import encode_line, error_json
 from holdfast.errors import SourceError, WireError

@@ -6,8 +6,7 @@ import json
 from typing import Annotated
 
 from holdfast.cli import options
-from holdfast.cli.asked_assignor import asked_assignor
-from holdfast.cli.commands.assign import parse_option
+from holdfast.cli.asked_assignor import asked_assignor, parse_option
 from holdfast.cli.declared import Option
 from holdfast.cli.output import Format, write_rows
 from holdfast.cli.sources import open_source

@@ -17,7 +17,8 @@ from click.exceptions import Exit
 
 from holdfast.cli.asked_assignor import asked_assignor
 from holdfast.cli.declared import Option
-from holdfast.cli.durations import format_duration, parse_duration_ms
+from holdfast.cli.design_options import DELAY, INTERVAL, Batch, Interval
+from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows
 from holdfast.cli.scenario_files import read_scenario
@@ -33,8 +34,6 @@ from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.world import World
 
 _COLUMNS = ("measure", "value")
-DELAY, INTERVAL = format_duration(DEFAULTS.delay_ms), format_duration(DEFAULTS.interval_ms)
-"""Of the designs, where none is named: what members have."""
 
 EXAMPLES = """\b
 Examples:
@@ -63,8 +62,6 @@ AssignorName = Annotated[
 Members = Annotated[int, Option("--members", min=1, help="Processes in the group.")]
 Partitions = Annotated[int, Option("--partitions", min=1, help="Of one topic.")]
 Delay = Annotated[str, Option("--delay", help="How long lost partitions wait (Designs II, III).")]
-Batch = Annotated[int, Option("--batch", help="Design III: moves per round.")]
-Interval = Annotated[str, Option("--interval", help="Design III: between batches.")]
 Static = Annotated[bool, Option("--static", help="Members have instance ids.")]
 Crash = Annotated[bool, Option("--crash", help="Members crash in place of leaving.")]
 CostChanges = Annotated[

@@ -10,16 +10,17 @@ it is a shuffle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
-from holdfast.fleet.pipeline.schemas import ddl_of
 from holdfast.fleet.pipeline.spark_errors import reading
+from holdfast.fleet.tables.columns.schemas import ddl_of
 from holdfast.fleet.tables.storage.parquet import BATCH_ROWS
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 HERE_ROWS = 200_000
 """A step that costs as much as so many rows, or less, runs in this process: a job costs more."""
+
+WHOLE_GROUPS_ROWS: Final = 500_000
+"""Rows that :func:`whole_groups` waits for."""
 
 RESULT_LIMIT: Final = "spark.driver.maxResultSize"
 """Stands in the error of a job whose result is larger than the driver takes."""
@@ -190,6 +194,27 @@ def run_on_spark(spark: SparkSession, step: Step) -> pa.Table:
         frame = given.mapInArrow(grouped.task, ddl_of(out))
     with reading(step.what):
         return frame.toArrow().cast(out)
+
+
+def whole_groups(batches: Batches, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Batches that are sorted by ``group``, joined into tables that hold whole groups.
+
+    Yields
+    ------
+    Table of schema
+        Of about WHOLE_GROUPS_ROWS rows, or more where one group has more.
+    """
+    waiting: list[pa.Table] = []
+    for batch in batches:
+        waiting.append(pa.Table.from_batches([batch]).cast(schema))
+        if sum(part.num_rows for part in waiting) >= WHOLE_GROUPS_ROWS:
+            rows = pa.concat_tables(waiting)
+            # The next batch may go on with the last group, so that group waits.
+            is_last = pc.equal(rows["group"], rows["group"][rows.num_rows - 1])
+            yield rows.filter(pc.invert(is_last))
+            waiting = [rows.filter(is_last)]
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

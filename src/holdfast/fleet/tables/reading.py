@@ -13,8 +13,6 @@ reading one :class:`~holdfast.fleet.tables.folder.version.FolderVersion`. :meth:
 
 from __future__ import annotations
 
-import fnmatch
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -25,21 +23,27 @@ import pyarrow.compute as pc
 
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError, SourceError, suggest
+from holdfast.fleet.tables.columns.chosen import is_pattern, means
 from holdfast.fleet.tables.columns.definition import Table
 from holdfast.fleet.tables.columns.groups import GroupedTable
 from holdfast.fleet.tables.columns.rows import flatten, from_memory, sort_rows
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.commits import Folder
 from holdfast.fleet.tables.folder.delta_log import DataFile
-from holdfast.fleet.tables.folder.manifest import Batch, Manifest, has_manifest, nothing_committed
-from holdfast.fleet.tables.folder.version import FolderVersion, Held, Known, once_more, plain_files
+from holdfast.fleet.tables.folder.manifest import (
+    MANIFEST,
+    Batch,
+    Manifest,
+    has_manifest,
+    nothing_committed,
+)
+from holdfast.fleet.tables.folder.version import FolderVersion, Held, Known, once_more
 from holdfast.fleet.tables.storage.places import Place, place_of
 
 Source = str | Place | Mapping[str, Any]
 T = TypeVar("T")
 
 _WITH_GROUPS: Final = ("generations", "lag", "members", "rebalances")
-_PATTERN: Final = re.compile(r"[*?\[]")
 
 
 class Tables:
@@ -115,10 +119,10 @@ class Tables:
         """
         chosen: dict[str, None] = {}
         for name in groups or ():
-            if not _PATTERN.search(name) and self._has_group(name):
+            if not is_pattern(name) and self._has_group(name):
                 chosen[name] = None
                 continue
-            hits = [g for g in self.groups if g == name or fnmatch.fnmatchcase(g, name)]
+            hits = [g for g in self.groups if means(name, g)]
             chosen |= dict.fromkeys(hits)
             if not hits:
                 hint = suggest(name, self.groups, 3)
@@ -210,7 +214,7 @@ class Tables:
         return self._ask(lambda now: now.data_files(name))
 
     def files(self, name: str, groups: Sequence[str] | None = None) -> list[Place]:
-        """Committed files of a table; without a manifest, those that :func:`read_tables` read.
+        """Committed files of a table.
 
         Parameters
         ----------
@@ -240,53 +244,35 @@ class Tables:
 
 
 def tables_in(root: Place) -> Tables:
-    """Tables of a folder: pinned where it has a manifest, else all of them read now.
+    """Tables of a folder as they are now; a table is read when it is used.
 
     Raises
     ------
     SourceError
-        As :func:`read_tables`.
+        There is no such folder, or no batch was committed to it.
     """
-    return Tables(root).pinned() if has_manifest(root) else read_tables(root)
+    return _committed_to(root).pinned()
 
 
 def read_tables(source: Source) -> Tables:
-    """Tables from a folder of Parquet or from a mapping, all read now.
+    """Tables from a folder or from a mapping, all read now.
 
     Parameters
     ----------
     source : path or mapping
-        A folder as the pipeline writes it, or one with the Parquet files of each table in
-        ``<table>/`` or ``<table>.parquet``; or table name -> Arrow table, mapping of columns
+        A folder as the pipeline writes it; or table name -> Arrow table, mapping of columns
         (sequences or arrays; times as UTC milliseconds or datetimes) or list of row mappings.
 
     Raises
     ------
     SourceError
-        If there is no such folder, it holds none of the tables, a file is unreadable or a column
+        If there is no such folder, nothing was committed to it, a file is unreadable or a column
         is missing.
     """
     if isinstance(source, Mapping):
         rows = {name: from_memory(name, source[name]) for name in TABLES if name in source}
-        nowhere = dict.fromkeys(TABLES, ())
-        return Tables(Path(), Held(Known(Path()), plain=nowhere, rows=rows))
-    root = place_of(source)
-    if not root.is_dir():
-        line = holdfast_line("history", "-b", SERVERS, "-o", str(root))
-        raise SourceError(f"{root}: no such folder; expected one with tables (`{line}`)")
-
-    def read() -> Held:
-        now = Folder(root).newest() if has_manifest(root) else plain_files(root)
-        return now.hold()
-
-    found = once_more(read)
-    if not any(name in found for name in ("generations", "lag", "rebalances", "assignments")):
-        line = holdfast_line("history", "-b", SERVERS, "-o", FOLDER)
-        raise SourceError(
-            f"{root}: no tables here, and not a dump; expected folders such as generations/ and "
-            f"assignments/ (write them with `{line}`)"
-        )
-    return Tables(root, found)
+        return Tables(Path(), Held(Known(Path()), rows=rows))
+    return _committed_to(place_of(source)).hold()
 
 
 def open_tables(path: Place | str) -> Tables:
@@ -301,6 +287,21 @@ def open_tables(path: Place | str) -> Tables:
     if not tables.batches():
         raise SourceError(f"{path} holds no committed batch")
     return tables
+
+
+def _committed_to(root: Place) -> Tables:
+    if not root.is_dir():
+        if root.exists():
+            raise SourceError(f"{root} is a file; a folder of tables or a dump is expected")
+        line = holdfast_line("history", "-b", SERVERS, "-o", str(root))
+        raise SourceError(f"{root}: no such folder; expected one with tables (`{line}`)")
+    if not has_manifest(root):
+        line = holdfast_line("history", "-b", SERVERS, "-o", FOLDER)
+        raise SourceError(
+            f"{root}: no tables here, and not a dump; expected a folder with {MANIFEST} (write one "
+            f"with `{line}`)"
+        )
+    return Tables(root)
 
 
 def _known(name: str) -> Table:

@@ -20,17 +20,15 @@ from holdfast.core.command_lines import SERVERS, holdfast_line
 from holdfast.core.wire.one.topic_ids import names_by_id
 from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
-from holdfast.fleet.pipeline.history.ages import Times
-from holdfast.fleet.pipeline.history.lag import Ends
+from holdfast.fleet.pipeline.history.lag import Ends, Times
 from holdfast.fleet.pipeline.ingest.dump import write_dump
 from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.share_positions import share_positions
 from holdfast.fleet.pipeline.ingest.source import Cluster, Dump
 from holdfast.fleet.tables.columns.values import to_us
 from holdfast.fleet.tables.folder.contents import check_folder, remove_table, remove_tree
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables
-from holdfast.fleet.tables.storage.places import Place, StorePath, place_of
+from holdfast.fleet.tables.storage.places import Place, place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,24 +49,10 @@ class History:
         ``tables.table(name)`` is an Arrow table.
     dump : Dump
         What they were made from.
-    n_records : int
-        Records read.
-    unknown : dict of int to int
-        Records of types that are not known, by type; they are in no table.
-    n_bad_share : int
-        Records of ``__share_group_state`` that do not parse; they are in no table either.
     """
 
     tables: Tables
     dump: Dump
-    n_records: int
-    unknown: dict[int, int]
-    n_bad_share: int = 0
-
-    @property
-    def n_unknown(self) -> int:
-        """Records of types that are not known."""
-        return sum(self.unknown.values())
 
     def table(
         self, name: str, *, flat: bool = True, groups: Sequence[str] | None = None
@@ -157,14 +141,8 @@ def check_target(root: Place, *, overwrite: bool = False) -> None:
 
 def ends_of(dump: Dump, selection: Selection, reset: str) -> Ends:
     """Where the partitions of a dump begin and end, and where its share groups are."""
-    share, n_bad = share_positions(dump.share_state(), topic_names(dump), selection)
-    return Ends(
-        offsets=dump.offsets(),
-        taken_at_us=taken_at_us(dump),
-        reset=reset,
-        share=share,
-        n_bad_share=n_bad,
-    )
+    said = dump.offsets(), dump.share_state()
+    return Ends.of(*said, topic_names(dump), selection, taken_at_us=taken_at_us(dump), reset=reset)
 
 
 def history_of(
@@ -179,19 +157,16 @@ def history_of(
 ) -> History:
     """Write the tables of one dump as one new batch that replaces all others.
 
-    ``times`` asks a cluster for times of records, for :mod:`holdfast.fleet.pipeline.history.ages`.
+    ``times`` asks a cluster for times of records, for :mod:`holdfast.fleet.pipeline.history.lag`.
     """
     before = tables.manifest()
     job = Job(spark=spark, tables=tables, batch=tables.next_batch())
-    job.read_dump(dump, selection, topic_names(dump))
-    job.lag(ends, times)
-    job.pauses()
-    job.restate(broker_logs)
-    n_records = dump.n_records()
+    names = topic_names(dump)
+    job.tables_of(dump.rows(), selection, names, ends, times=times, logs=broker_logs)
     notes = {
         "cluster_id": dump.cluster_id,
         "taken_at": dump.taken_at,
-        "n_records": n_records,
+        "n_records": dump.n_records(),
         **job.notes,
     }
     done = Batch(id=job.batch, files=job.files, notes=notes)
@@ -199,13 +174,7 @@ def history_of(
     remove_staged(tables.root)
     _remove_stream(tables.root)
     _remove_dumps(tables.root, dump.path)
-    return History(
-        tables=tables,
-        dump=dump,
-        n_records=n_records,
-        unknown=dict(job.unknown),
-        n_bad_share=job.n_bad_share,
-    )
+    return History(tables=tables, dump=dump)
 
 
 def _remove_stream(root: Place) -> None:
@@ -232,7 +201,7 @@ def _open(
     """The dump to be read; a cluster is dumped, and can be asked for times of records."""
     if isinstance(source, Dump):
         return source, None
-    if isinstance(source, (str, Path, StorePath)):
+    if isinstance(source, str | Place):
         return Dump.open(source), None
     own = root / f"{DUMP_FOLDER}-{uuid4().hex}"  # another run on this folder leaves it alone
     return write_dump(spark, source, own, groups=selection.groups, note=note), source.times_at

@@ -37,14 +37,18 @@ from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
 from holdfast.fleet.pipeline.batches.split import SPLIT, SPLIT_ORDER, split_task
 from holdfast.fleet.pipeline.batches.state import STATE, state_task
 from holdfast.fleet.pipeline.batches.tasks import groups_task
-from holdfast.fleet.pipeline.history.ages import (
+from holdfast.fleet.pipeline.history.broker_log import read_files, restated, unmistakable
+from holdfast.fleet.pipeline.history.lag import (
+    INPUT,
     OLDEST_UNREAD,
+    OWNERS,
+    Ends,
     Times,
+    lag_of_groups,
     oldest_unread,
+    positions_input,
     times_in_advance,
 )
-from holdfast.fleet.pipeline.history.broker_log import read_files, restated, unmistakable
-from holdfast.fleet.pipeline.history.lag import INPUT, OWNERS, Ends, lag_of_groups, positions_input
 from holdfast.fleet.pipeline.history.pauses import (
     PAUSES,
     SEEN,
@@ -54,12 +58,10 @@ from holdfast.fleet.pipeline.history.pauses import (
     pauses_of_groups,
 )
 from holdfast.fleet.pipeline.history.signs import DEPARTURES, with_departures
-from holdfast.fleet.pipeline.ingest.pieces import RECORDS, rows_of_files
+from holdfast.fleet.pipeline.ingest.pieces import rows_of_files
 from holdfast.fleet.pipeline.ingest.positions import LATEST, POSITIONS, from_commits
 from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.steps import (
-    FrameRows,
     Grouping,
     Input,
     Rows,
@@ -68,20 +70,20 @@ from holdfast.fleet.pipeline.steps import (
     run,
     run_on_spark,
     unchanged,
+    whole_groups,
 )
-from holdfast.fleet.tables.columns.groups import whole_groups
 from holdfast.fleet.tables.columns.pause_sums import add_pauses, late_pauses
 from holdfast.fleet.tables.columns.rows import of_groups
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.folder.contents import checked_files, remove_table
-from holdfast.fleet.tables.folder.files import read_parquet
+from holdfast.fleet.tables.folder.version import read_parquet
 from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables
-from holdfast.fleet.tables.storage.parquet import open_parquet
+from holdfast.fleet.tables.storage.parquet import BoundedParquet
 from holdfast.fleet.tables.storage.places import Place
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 OfGroups = Callable[[pa.Table], Mapping[str, pa.Table]]
 """Makes rows of some tables, by name, of the rows of whole groups."""
@@ -120,23 +122,33 @@ class Job:
     taken_at_us: int = 0
     amended: list[str] = field(default_factory=list)
 
-    def read_dump(self, dump: Dump, selection: Selection, names: Mapping[str, str]) -> None:
-        """Split and group the records of a dump."""
-        self.read_rows(dump.rows(), selection, names)
-
-    def read(
+    def tables_of(
         self,
-        records: DataFrame,
+        records: Rows,
         selection: Selection,
         names: Mapping[str, str],
+        ends: Ends,
         *,
-        n_rows: int | None = None,
+        times: Times | None = None,
+        logs: Sequence[Path] = (),
     ) -> None:
-        """Split and group the records of a frame, ``n_rows`` of them at most if that is known."""
-        rows = FrameRows(frame=records, schema=RECORDS, cost_rows=n_rows)
-        self.read_rows(rows, selection, names)
+        """Make every table of some records, step by step.
 
-    def read_rows(self, records: Rows, selection: Selection, names: Mapping[str, str]) -> None:
+        Parameters
+        ----------
+        names : mapping
+            Topic id, in either form, to name.
+        times : callable, optional
+            As in :meth:`lag`.
+        logs : sequence of Path
+            As in :meth:`restate`.
+        """
+        self.read(records, selection, names)
+        self.lag(ends, times)
+        self.pauses()
+        self.restate(logs)
+
+    def read(self, records: Rows, selection: Selection, names: Mapping[str, str]) -> None:
         """Split and group records, with the state of their groups."""
         root = str(self.tables.root)
         inputs = [Input(rows=records, into=split_task(root, self.batch, selection))]
@@ -151,7 +163,7 @@ class Job:
         """Make the lag, of the owners that the groups step wrote or that ``files`` names.
 
         ``times`` asks a cluster for times of records, for
-        :mod:`holdfast.fleet.pipeline.history.ages`.
+        :mod:`holdfast.fleet.pipeline.history.lag`.
         """
         self.n_bad_share, self.taken_at_us = ends.n_bad_share, ends.taken_at_us
         owners, positions = self.files.pop(OWNERS, []), self.files.pop(POSITIONS, [])
@@ -200,7 +212,7 @@ class Job:
 
     def _pause_inputs(self, staged: Files) -> list[Input]:
         """Pauses, and what tells of the same groups: commits, log ends, what a stream kept."""
-        columns = [open_parquet(file).read(columns=["group"]) for file in self._paths(staged)]
+        columns = [BoundedParquet(file).read(columns=["group"]) for file in self._paths(staged)]
         groups = pc.unique(pa.concat_tables(columns)["group"])
         asked = partial(of_groups, groups=groups.to_pylist())
 

@@ -25,10 +25,16 @@ import pyarrow as pa
 from holdfast.core.model.columns import Mask
 from holdfast.fleet.pipeline.arrow_types import Arrays, Batches, BatchTask
 from holdfast.fleet.pipeline.ingest.arrow_columns import binary_column, constant, filled_batch
-from holdfast.fleet.pipeline.ingest.decode import COMMIT_TYPES, placed
+from holdfast.fleet.pipeline.ingest.decode import (
+    COMMIT_TYPES,
+    Decoded,
+    bad_table,
+    key_types,
+    placed,
+    read_commits,
+)
 from holdfast.fleet.pipeline.ingest.pieces import RECORDS
 from holdfast.fleet.pipeline.ingest.positions import POSITIONS, from_commits, reduced
-from holdfast.fleet.pipeline.ingest.records import Decoded, bad_table, key_types, read_commits
 from holdfast.fleet.pipeline.ingest.selection import Selection, group_names
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.folder.writing import BatchWriter

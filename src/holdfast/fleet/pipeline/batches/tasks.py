@@ -45,18 +45,18 @@ from holdfast.fleet.pipeline.history.movements import (
 from holdfast.fleet.pipeline.history.pauses import PAUSES
 from holdfast.fleet.pipeline.history.rebalances import anomaly_table, rebalance_table
 from holdfast.fleet.pipeline.history.reconciled import Reconciled, reconcile, unknown_topics
+from holdfast.fleet.pipeline.ingest.decode import (
+    ConsumerGroupEvent,
+    Decoded,
+    bad_table,
+    read_groups,
+)
 from holdfast.fleet.pipeline.ingest.generations import (
     DEAD,
     Generations,
     concat,
     generation_tables,
     list_parts,
-)
-from holdfast.fleet.pipeline.ingest.records import (
-    ConsumerGroupEvent,
-    Decoded,
-    bad_table,
-    read_groups,
 )
 from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter
 

@@ -16,12 +16,11 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from holdfast.fleet.pipeline.ingest.pieces import rows_of_files
 from holdfast.fleet.pipeline.ingest.source import plain_reader
-from holdfast.fleet.pipeline.schemas import ddl_of
 from holdfast.fleet.pipeline.steps import unchanged
-from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import Tables
-from holdfast.fleet.tables.storage.places import StorePath
+from holdfast.fleet.tables.storage.places import store_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +36,7 @@ def frame(spark: SparkSession, tables: Tables, name: str) -> DataFrame:
     """
     definition, schema = TABLES[name], arrow_schema(name)
     files = tables.files(name)
-    if files and not isinstance(tables.root, StorePath):
+    if files and store_of(tables.root).spark_reads:
         names = [str(file) for file in files]
         rows = plain_reader(spark).schema(ddl_of(schema)).parquet(*names)
     else:

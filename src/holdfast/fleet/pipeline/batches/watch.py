@@ -42,14 +42,14 @@ from holdfast.fleet.pipeline.batches.spans import (
     n_offsets,
     next_span,
 )
-from holdfast.fleet.pipeline.history.ages import Times
-from holdfast.fleet.pipeline.history.lag import OWNERS, Ends
+from holdfast.fleet.pipeline.history.lag import OWNERS, Ends, Times
 from holdfast.fleet.pipeline.ingest.dump import offsets_table, share_table
+from holdfast.fleet.pipeline.ingest.pieces import RECORDS
 from holdfast.fleet.pipeline.ingest.positions import LATEST
 from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.share_positions import share_positions
 from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC, Cluster, SourceSnapshot
 from holdfast.fleet.pipeline.spark_errors import reading
+from holdfast.fleet.pipeline.steps import FrameRows
 from holdfast.fleet.tables.columns.names import batch_folder
 from holdfast.fleet.tables.columns.values import to_us
 from holdfast.fleet.tables.folder.contents import check_folder, remove_table
@@ -153,11 +153,14 @@ class Stream:
             past=before.notes["state"] if before else {},
         )
         cluster = self.snapshot()
-        names = names_by_id((topic_id, topic) for topic_id, topic, _ in cluster.topics)
-        job.read(records, self.selection, names, n_rows=n_rows)
-        self._lag(job, cluster)
-        job.pauses()
-        job.restate([log for log in self.broker_logs if log.is_file()])
+        job.tables_of(
+            FrameRows(frame=records, schema=RECORDS, cost_rows=n_rows),
+            self.selection,
+            _names(cluster),
+            self._ends(cluster),
+            times=self.times,
+            logs=[log for log in self.broker_logs if log.is_file()],
+        )
         job.amend()
         state = {name: job.files.pop(name, []) for name in STATE_TABLES}
         notes = {"query": self.query, "state": state, OFFSETS: as_note(upto)}
@@ -192,15 +195,12 @@ class Stream:
         owners = {OWNERS: [(str(name), int(rows)) for name, rows in state[OWNERS]]}
         past = {LATEST: state.get(LATEST, [])}
         job = Job(spark=spark, tables=self.tables, batch=last.id, past=past, files=owners)
-        self._lag(job, cluster)
+        job.lag(self._ends(cluster), self.times)
         files = {"lag": job.files.get("lag", [])}
         done = replace(last, files=files, notes={**last.notes, **self._looked(cluster)})
         self.tables.commit(done, anew=["lag"], made_from=kept, operation="UPDATE")
         remove_staged(self.tables.root)
         return True
-
-    def _lag(self, job: Job, cluster: SourceSnapshot) -> None:
-        job.lag(self._ends(cluster), self.times)
 
     def _looked(self, cluster: SourceSnapshot) -> dict[str, Any]:
         """When log ends were read, and how often they are, as notes of a batch."""
@@ -211,16 +211,13 @@ class Stream:
         }
 
     def _ends(self, cluster: SourceSnapshot) -> Ends:
-        taken_at = to_us(cluster.taken_at) or 0
-        offsets = offsets_table(cluster)
-        names = names_by_id((topic_id, topic) for topic_id, topic, _ in cluster.topics)
-        share, n_bad = share_positions(share_table(cluster), names, self.selection)
-        return Ends(
-            offsets=offsets,
-            taken_at_us=taken_at,
+        return Ends.of(
+            offsets_table(cluster),
+            share_table(cluster),
+            _names(cluster),
+            self.selection,
+            taken_at_us=to_us(cluster.taken_at) or 0,
             reset=self.auto_offset_reset,
-            share=share,
-            n_bad_share=n_bad,
         )
 
     def _before(self, kept: Manifest, batch_id: int) -> Batch | None:
@@ -241,6 +238,10 @@ class Stream:
         remove_staged(self.tables.root)
         for name in STATE_TABLES:
             remove_table(self.tables.root, name, but=batch_folder(batch_id))
+
+
+def _names(cluster: SourceSnapshot) -> dict[str, str]:
+    return names_by_id((topic_id, topic) for topic_id, topic, _ in cluster.topics)
 
 
 def check_watched(tables: Tables) -> None:

@@ -3,8 +3,7 @@
 ``consumer_groups`` and ``reconciled`` read records of groups whose assignments the broker computes
 (:mod:`holdfast.core.kinds.rows` lists them); ``readers`` counts what members share, ``dense`` lays
 out owners. ``movements`` finds what moved, ``needed`` how much had to move, ``rebalances`` the
-causes,
-``departures`` who went and ``signs`` how, ``broker_log`` causes that a broker states in the texts
-of ``broker_texts``, ``pauses`` what had no owner, ``lag`` how far groups are behind,
-``ages`` for how long.
+causes, ``departures`` who went and ``signs`` how, ``broker_log`` causes that a broker states in the
+texts of ``broker_texts``, ``pauses`` what had no owner, ``lag`` how far groups are behind, and for
+how long.
 """

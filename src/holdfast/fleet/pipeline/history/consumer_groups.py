@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from holdfast.core.kinds.kind import ACTIVE, SOURCE, EpochRecords, GroupKind
 from holdfast.core.kinds.rows import BY_RECORD
+from holdfast.fleet.pipeline.ingest.decode import ConsumerGroupEvent
 from holdfast.fleet.pipeline.ingest.generations import (
     DEAD,
     EMPTY,
@@ -32,7 +33,6 @@ from holdfast.fleet.pipeline.ingest.generations import (
     STABLE,
     Generations,
 )
-from holdfast.fleet.pipeline.ingest.records import ConsumerGroupEvent
 
 Given = list[tuple[int, str, list[int]]]
 """What a member is given: role, topic or subtopology, partitions."""

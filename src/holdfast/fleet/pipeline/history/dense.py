@@ -21,12 +21,11 @@ from holdfast.core.model.columns import I32, I64, NO_OWNER
 from holdfast.fleet.pipeline.arrow_types import ArrowColumn
 from holdfast.fleet.pipeline.ingest.generations import (
     Generations,
-    codes,
     list_parts,
     marked,
     new_runs,
 )
-from holdfast.fleet.tables.columns.values import ints
+from holdfast.fleet.tables.columns.values import ints, numbered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,7 +82,7 @@ def identities(members: pa.Table) -> I32:
     """Number the members, int32: rows with the same instance id are the same member."""
     static = pc.binary_join_element_wise("i", members["group_instance_id"], "")
     dynamic = pc.binary_join_element_wise("m", members["member_id"], "")
-    return codes(pc.coalesce(static, dynamic)).astype(np.int32)
+    return numbered(pc.coalesce(static, dynamic)).astype(np.int32)
 
 
 def cells_needed(gens: Generations) -> I64:

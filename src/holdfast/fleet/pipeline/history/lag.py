@@ -8,7 +8,11 @@ the whole log for any other value. A commit
 beyond the end or before the beginning of the log is clamped, and ``clamped`` says so. If the
 cluster does not have the topic, the lag is unknown. A share group has a start offset in place of a
 commit; records behind it that are done already do not count, and where that is not known, neither
-is the lag. Of its several readers of a partition one is named.
+is the lag. Of its several readers of a partition one is named. ``lag_seconds_basis`` says what
+``lag_seconds`` is: the age of the oldest unread record (``record``), where a cluster can be asked,
+or how long the group has stood at its position (``position``). Only partitions with lag and a
+commit are asked for: those furthest behind, and no more than one question may name
+(:mod:`holdfast.cluster.record_times`).
 
 **Strategy.** Positions (:mod:`holdfast.fleet.pipeline.ingest.positions`) and owners of a group come
 to one task, as rows of one table; one sort by partition brings each position and its owner
@@ -21,35 +25,46 @@ KAFKA-5337 (what the lag of an unknown commit is); KIP-496 (tombstones of delete
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.cluster.record_times import MOST_ASKED, age_seconds
 from holdfast.core.kinds.kind import ACTIVE, SHARED, SOURCE
 from holdfast.core.model.columns import I32, I64, Mask
 from holdfast.fleet.pipeline.arrow_types import Arrays
-from holdfast.fleet.pipeline.history.ages import Times, with_record_ages
 from holdfast.fleet.pipeline.history.movements import take
 from holdfast.fleet.pipeline.ingest.arrow_columns import filled_table
 from holdfast.fleet.pipeline.ingest.generations import (
     Generations,
-    codes,
     list_parts,
     marked,
     new_runs,
 )
 from holdfast.fleet.pipeline.ingest.positions import LATEST, POSITION, reduced
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.share_positions import share_positions
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, from_columns
-from holdfast.fleet.tables.columns.values import ints
+from holdfast.fleet.tables.columns.values import ints, numbered
 
 INPUT: Final = arrow_schema("lag_input")
 """A position, which has a ``partition``; or ``partitions`` that a member owns."""
 
 OWNERS: Final = "_owners"
 """Staged by the groups job: what the members of each group own now, in the shape of INPUT."""
+
+OLDEST_UNREAD: Final = arrow_schema("oldest_unread")
+"""Records to be asked for, and how far behind their groups are."""
+
+Wanted = tuple[str, int, int, int]
+"""Topic, partition, the offset of a record, and a time near the record's own in milliseconds."""
+Times = Callable[[Sequence[Wanted]], Sequence[int | None]]
+"""Times of records in milliseconds since 1970; None where one is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +88,27 @@ class Ends:
     reset: str
     share: pa.Table = field(default_factory=POSITION.empty_table)
     n_bad_share: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        offsets: pa.Table,
+        share_state: pa.Table,
+        names: Mapping[str, str],
+        selection: Selection,
+        *,
+        taken_at_us: int,
+        reset: str,
+    ) -> Ends:
+        """The ends by ``offsets``, and share groups by the records of their topic."""
+        share, n_bad = share_positions(share_state, names, selection)
+        return cls(
+            offsets=offsets,
+            taken_at_us=taken_at_us,
+            reset=reset,
+            share=share,
+            n_bad_share=n_bad,
+        )
 
 
 def lag_of_groups(rows: pa.Table, ends: Ends, times: Times | None = None) -> dict[str, pa.Table]:
@@ -139,7 +175,7 @@ def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
     row, partition, is_owner = _partitions(rows)
     if len(row) == 0:
         return arrow_schema("lag").empty_table()
-    group, topic = codes(rows["group"])[row], codes(rows["topic"])[row]
+    group, topic = numbered(rows["group"])[row], numbered(rows["topic"])[row]
     place = ints(rows, "log_offset")[row], ints(rows, "log_partition")[row]
     # Inside a partition: commits in the order of the log, then its owner, smallest id last.
     order = np.lexsort((-_ranks(rows)[row], *place, is_owner, partition, topic, group))
@@ -190,7 +226,7 @@ def _places(rows: pa.Table, ends: Ends, at: I64, partition: I32 | I64) -> I64:
         return np.full(n, -1, np.int64)
     wanted = take(rows["topic"], at)
     chunks = [wanted] if isinstance(wanted, pa.Array) else wanted.chunks
-    topic = codes(pa.chunked_array([*chunks, *ends.offsets["topic"].chunks], pa.string()))
+    topic = numbered(pa.chunked_array([*chunks, *ends.offsets["topic"].chunks], pa.string()))
     key = topic << 32 | np.concatenate([partition, ints(ends.offsets, "partition")])
     order = np.argsort(key[n:], kind="stable")
     known = key[n:][order]
@@ -253,3 +289,81 @@ def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64
         ),
         "is_idle": known & (begin == end),
     }
+
+
+def with_record_ages(rows: pa.Table, times: Times, taken_at_us: int) -> pa.Table:
+    """The table ``lag`` with ages of records in place of times at positions, where they are known.
+
+    Parameters
+    ----------
+    rows : Table
+        The table ``lag``, whole or in part.
+    times : callable
+        Asks the cluster, or knows what it said.
+    taken_at_us : int
+        When the log ends were read, in microseconds since 1970.
+    """
+    at = _furthest_behind(rows)
+    if not len(at):
+        return rows
+    found = times(_wanted(_records(rows, at, taken_at_us)))
+    known = [(i, time) for i, time in zip(at.tolist(), found, strict=True) if time is not None]
+    seconds = rows["lag_seconds"].to_pylist()
+    basis = rows["lag_seconds_basis"].to_pylist()
+    for i, time in known:
+        seconds[i] = age_seconds(time, taken_at_us)
+        basis[i] = "record"
+    for name, values in (("lag_seconds", seconds), ("lag_seconds_basis", basis)):
+        place = rows.schema.get_field_index(name)
+        rows = rows.set_column(place, rows.schema.field(place), pa.array(values, rows[name].type))
+    return rows
+
+
+def oldest_unread(rows: pa.Table, taken_at_us: int) -> pa.Table:
+    """The records of the table ``lag`` that :func:`with_record_ages` asks for, in its order."""
+    return _records(rows, _furthest_behind(rows), taken_at_us)
+
+
+def times_in_advance(records: pa.Table, times: Times) -> Times:
+    """Ask for the times of the records furthest behind; the answers can be sent to tasks.
+
+    Parameters
+    ----------
+    records : Table of OLDEST_UNREAD
+        Of all parts of the table ``lag``.
+    """
+    order = np.argsort(-ints(records, "lag"), kind="stable")[:MOST_ASKED]
+    wanted = _wanted(records.take(pa.array(order)))
+    return partial(_said, dict(zip(wanted, times(wanted) if wanted else (), strict=True)))
+
+
+def _said(known: Mapping[Wanted, int | None], wanted: Sequence[Wanted]) -> list[int | None]:
+    return [known.get(record) for record in wanted]
+
+
+def _furthest_behind(rows: pa.Table) -> I64:
+    """Rows of ``lag`` whose oldest unread record is asked for, the largest lag first."""
+    lag = ints(rows, "lag")
+    asked = pc.equal(rows["status"], "committed").to_numpy(zero_copy_only=False) & (lag > 0)
+    at = np.flatnonzero(asked)
+    return at[np.argsort(-lag[at], kind="stable")[:MOST_ASKED]]
+
+
+def _records(rows: pa.Table, at: I64, taken_at_us: int) -> pa.Table:
+    """The oldest unread record of each of these rows of ``lag``."""
+    stood = np.nan_to_num(rows["lag_seconds"].to_numpy(zero_copy_only=False)[at])
+    first = np.maximum(ints(rows, "current_offset")[at], ints(rows, "log_start_offset")[at])
+    picked = rows.select(["topic", "partition", "lag"]).take(pa.array(at))
+    columns = {
+        "topic": picked["topic"],
+        "partition": picked["partition"],
+        "offset": pa.array(first),
+        "near_ms": pa.array(taken_at_us // 1000 - (stood * 1000).astype(np.int64)),
+        "lag": picked["lag"],
+    }
+    return pa.table(columns, schema=OLDEST_UNREAD)
+
+
+def _wanted(records: pa.Table) -> list[Wanted]:
+    names = ("topic", "partition", "offset", "near_ms")
+    return list(zip(*(records[name].to_pylist() for name in names), strict=True))

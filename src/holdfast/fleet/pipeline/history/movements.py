@@ -32,14 +32,13 @@ from holdfast.fleet.pipeline.ingest.generations import (
     OWNED_ROWS,
     Generations,
     TaskTopics,
-    codes,
     concat,
     make_lists,
     marked,
     new_runs,
 )
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, from_columns
-from holdfast.fleet.tables.columns.values import ints
+from holdfast.fleet.tables.columns.values import ints, numbered
 
 MOVED, MOVED_THROUGH_GAP, GAINED, LOST = range(4)
 KINDS = ("moved", "moved_through_gap", "gained", "lost")
@@ -111,7 +110,7 @@ def conversions(gens: Generations, layout: Dense) -> Mask:
 
     Nobody joins for it, and nobody stops; but the members that are not taken along have left.
     """
-    kind, generation = codes(gens.head["group_type"]), ints(gens.head, "generation")
+    kind, generation = numbered(gens.head["group_type"]), ints(gens.head, "generation")
     found = np.zeros(gens.n_rows, np.bool_)
     found[1:] = (kind[1:] != kind[:-1]) & (generation[1:] == generation[:-1])
     return found & (layout.ordinal > 0)

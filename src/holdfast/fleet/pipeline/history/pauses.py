@@ -31,9 +31,9 @@ from holdfast.core.model.columns import F64, I64, Mask
 from holdfast.fleet.pipeline.arrow_types import Arrays
 from holdfast.fleet.pipeline.history.signs import DEPARTURES, LEFT, LIVELY_MS, how_they_went
 from holdfast.fleet.pipeline.ingest.arrow_columns import filled_table
-from holdfast.fleet.pipeline.ingest.generations import codes, list_parts, make_lists, new_runs
+from holdfast.fleet.pipeline.ingest.generations import list_parts, make_lists, new_runs
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, from_columns
-from holdfast.fleet.tables.columns.values import floats, ints
+from holdfast.fleet.tables.columns.values import floats, ints, numbered
 
 PAUSES: Final = "_pauses"
 """Staged by the groups job: rows of :data:`STAGED`."""
@@ -266,7 +266,7 @@ def _pairs(pauses: pa.Table, read: _Read, others: pa.Table) -> list[I64]:
     """Codes of group and topic of what is asked for, and behind them of other rows."""
     group = pauses["group"].take(pa.array(read.row))
     return [
-        codes(pa.chunked_array([*own, *others[name].chunks], pa.string()))
+        numbered(pa.chunked_array([*own, *others[name].chunks], pa.string()))
         for name, own in (("group", group.chunks), ("topic", [read.topic]))
     ]
 

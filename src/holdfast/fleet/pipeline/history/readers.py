@@ -19,11 +19,10 @@ from holdfast.core.model.measure_history import balance_scores
 from holdfast.fleet.pipeline.history.dense import identities
 from holdfast.fleet.pipeline.ingest.generations import (
     Generations,
-    codes,
     list_parts,
     shared_partitions,
 )
-from holdfast.fleet.tables.columns.values import ints
+from holdfast.fleet.tables.columns.values import ints, numbered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,7 +78,7 @@ def _pairs(gens: Generations) -> tuple[I64, I64, I64]:
     at, partition = at[shared[at]], partition[shared[at]]
     member = ints(gens.owned, "member")
     who = identities(gens.members)[member[at]]
-    topic = codes(gens.owned["topic"])[at]
+    topic = numbered(gens.owned["topic"])[at]
     found = np.stack([who.astype(np.int64), topic, partition.astype(np.int64)])
     _, pair = np.unique(found, axis=1, return_inverse=True)
     load = np.bincount(member, size, gens.members.num_rows).astype(np.int64)

@@ -66,13 +66,12 @@ from holdfast.fleet.pipeline.history.readers import reader_numbers
 from holdfast.fleet.pipeline.history.signs import TOLD, UNTOLD
 from holdfast.fleet.pipeline.ingest.generations import (
     Generations,
-    codes,
     list_parts,
     marked,
     new_runs,
 )
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
-from holdfast.fleet.tables.columns.values import ints
+from holdfast.fleet.tables.columns.values import ints, numbered
 
 CAUSES: Final = (
     ("first_seen", 1.0),
@@ -142,7 +141,7 @@ def _restarts(gens: Generations, layout: Dense, came: I64, went: I64) -> I64:
         pc.fill_null(gens.members["client_host"], ""),
         "\0",
     )
-    who = codes(client)
+    who = numbered(client)
     time = ints(gens.head, "timestamp")
     restarted = np.zeros(gens.n_rows, np.int64)
     gone: dict[tuple[int, int], list[int]] = {}
@@ -161,7 +160,7 @@ def _restarts(gens: Generations, layout: Dense, came: I64, went: I64) -> I64:
 def _asked_codes(gens: Generations) -> I64:
     """Number the member rows: rows with the same subscription have the same number."""
     lists = pc.fill_null(gens.members["subscribed_topics"], pa.scalar([], pa.list_(pa.string())))
-    return codes(pc.binary_join(lists, "\0"))
+    return numbered(pc.binary_join(lists, "\0"))
 
 
 def _subscriptions(gens: Generations) -> I64:
@@ -262,7 +261,7 @@ def numbers(gens: Generations, layout: Dense, events: Events) -> RebalanceNumber
     load = _loads(gens, layout)
     owned = np.bincount(row, load, n).astype(np.int64)
     kept = np.where(fresh, 0, owned - moved - through_gap - gained)
-    leader = codes(pc.fill_null(gens.head["leader"], ""))
+    leader = numbered(pc.fill_null(gens.head["leader"], ""))
     before = _loads_before(gens, layout, events, load)
     same = _same_topics(gens)
     needed = needed_moves(load, before, row, kept + moved + through_gap)

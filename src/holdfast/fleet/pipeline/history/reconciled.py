@@ -30,8 +30,8 @@ from holdfast.core.kinds.rows import BY_RECORD
 from holdfast.core.model.columns import Mask
 from holdfast.fleet.pipeline.history.consumer_groups import topics_read
 from holdfast.fleet.pipeline.history.pauses import OPEN, STAGED
+from holdfast.fleet.pipeline.ingest.decode import ConsumerGroupEvent
 from holdfast.fleet.pipeline.ingest.generations import Generations, marked
-from holdfast.fleet.pipeline.ingest.records import ConsumerGroupEvent
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.values import ints
 
@@ -116,7 +116,7 @@ def reconcile(events: Iterable[ConsumerGroupEvent]) -> Reconciled:
     Parameters
     ----------
     events : iterable of ConsumerGroupEvent
-        Records of :mod:`holdfast.fleet.pipeline.ingest.records`, of any groups and types, in any
+        Records of :mod:`holdfast.fleet.pipeline.ingest.decode`, of any groups and types, in any
         order; events marked ``old`` were reported in an earlier batch.
     """
     out = Reconciled()

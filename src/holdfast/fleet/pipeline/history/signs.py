@@ -38,9 +38,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.model.columns import F64, I64
-from holdfast.fleet.pipeline.ingest.generations import codes
 from holdfast.fleet.tables.columns.schemas import from_columns
-from holdfast.fleet.tables.columns.values import ints
+from holdfast.fleet.tables.columns.values import ints, numbered
 
 LEFT: Final = "left"
 """Basis of staged rows about members that went."""
@@ -77,7 +76,7 @@ def how_they_went(rows: pa.Table, row: I64, seen: I64, lively: F64) -> pa.Table:
     """
     commit = np.zeros(rows.num_rows, np.int64)
     np.maximum.at(commit, row, seen)
-    rebalance = codes(
+    rebalance = numbered(
         pc.binary_join_element_wise(
             rows["group"], *(rows[name].cast(pa.int64()).cast(pa.string()) for name in _PLACE), "\0"
         )

@@ -1,42 +1,48 @@
 """Records of ``__consumer_offsets`` in Arrow, decoded to Arrow: no Spark, no loop per record.
 
-Every function takes an iterable of record batches and returns an iterator. A batch has the columns
-``key`` and ``value`` (binary). It may have ``partition`` (int32), ``offset`` (int64) and
-``timestamp``, as Spark's Kafka source and a dump do. These three come out as ``log_partition``,
-``log_offset`` and ``timestamp``.
+A record batch has the columns ``key`` and ``value`` (binary). It may have ``partition`` (int32),
+``offset`` (int64) and ``timestamp``, as Spark's Kafka source and a dump do. These three come out as
+``log_partition``, ``log_offset`` and ``timestamp``.
 
 =========================  =====================================================================
+``read_commits(b, out)``   a batch of commits, whole: commits, and what does not parse
+``read_groups(b, out)``    a batch of other records, whole: generations, events, and the rest
 ``offset_commits(b)``      types 0 and 1: the table ``offset_commits``, schema COMMITS
 ``generations(b)``         type 2: :class:`~holdfast.fleet.pipeline.ingest.generations.Generations`
 ``typed_records(b, n)``    type n, any: ``key`` and ``value`` as structs, schema typed_schema(n)
-``bad_records(b)``         records that do not parse: the table ``bad_records``, schema BAD
-``count_records(b)``       one row per (record_type, value_version): n_records, n_unknown_tags,
-                           is_known; schema COUNTS
+``unread(b)``              records that do not parse, schema BAD, and numbers of unknown types
 =========================  =====================================================================
 
-**Rules.** A record that does not parse appears in ``bad_records`` and nowhere else. Unknown types
-appear in ``count_records`` and nowhere else. Rows come out in no particular order within a batch;
+**Rules.** A record that does not parse becomes a row of ``bad_records`` with its bytes, and nothing
+else. A record of an unknown type is counted. Rows come out in no particular order within a batch;
 ``log_partition`` and ``log_offset`` say where each stood.
+
+**Strategy.** Good records are decoded in one pass. If fewer rows come out than went in, the batch
+is read once more for records that are bad or of an unknown type; clean data do not pay for that.
 
 References: KIP-429, KIP-848, KIP-915.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
-from typing import Final
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.core.kinds.rows import BY_RECORD
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType, schema_layout
 from holdfast.core.wire.layouts.record_size import batch_bytes
 from holdfast.core.wire.many.columns import Columns, Ids
 from holdfast.core.wire.many.offsets_batch import BadRows, Chunk, Family, decode_batch
 from holdfast.core.wire.one.reasons import REASONS, Reason
-from holdfast.fleet.pipeline.arrow_types import Arrays, Batches
+from holdfast.fleet.pipeline.arrow_types import Arrays
 from holdfast.fleet.pipeline.ingest.arrow_columns import (
     binary_column,
     constant,
@@ -62,10 +68,106 @@ LOG: Final = (
 COMMITS: Final[pa.Schema] = arrow_schema("offset_commits")
 COMMIT_TYPES: Final = (RecordType.LEGACY_OFFSET_COMMIT, RecordType.OFFSET_COMMIT)
 BAD: Final[pa.Schema] = arrow_schema("bad_records")
-COUNTS: Final = arrow_schema("record_counts")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_BYTES: Final = "classicMemberMetadata"
 
 
-def offset_commits(batches: Batches) -> Iterator[pa.RecordBatch]:
+class ConsumerGroupEvent(TypedDict):
+    """One record of a KIP-848, share or streams group, fit for JSON.
+
+    A stream keeps those that still count.
+    """
+
+    type: int
+    """A RecordType, or RELEASED of :mod:`holdfast.fleet.pipeline.history.reconciled`."""
+    group: str
+    member_id: str
+    """Empty in a record about the whole group."""
+    value: Any
+    """Fields by Kafka's names; None in a tombstone."""
+    timestamp: int
+    """Microseconds since 1970."""
+    log_partition: int
+    log_offset: int
+    old: NotRequired[bool]
+    """An earlier batch has reported it."""
+
+
+@dataclass(slots=True)
+class Decoded:
+    """What batches of records hold."""
+
+    commits: list[pa.RecordBatch] = field(default_factory=list)
+    generations: list[Generations] = field(default_factory=list)
+    consumer: list[ConsumerGroupEvent] = field(default_factory=list)
+    bad: list[pa.RecordBatch] = field(default_factory=list)
+    unknown: Counter[int] = field(default_factory=Counter)
+    """Records of types that are not known, by type."""
+
+
+def read_commits(batch: pa.RecordBatch, out: Decoded) -> None:
+    """Decode a batch that holds commits and what looked like them; anything else is bad."""
+    decoded = list(offset_commits(batch))
+    out.commits += decoded
+    if sum(rows.num_rows for rows in decoded) < batch.num_rows:
+        _read_rest(batch, out)
+
+
+def read_groups(batch: pa.RecordBatch, out: Decoded) -> None:
+    """Decode a batch without commits: classic generations and KIP-848 events."""
+    types = np.unique(key_types(batch["key"])[1])
+    n_good = 0
+    if RecordType.GROUP_METADATA in types:
+        for gens in generations(batch):
+            out.generations.append(gens)
+            n_good += gens.n_rows
+    for one in BY_RECORD:
+        if one in types:
+            for rows in typed_records(batch, RecordType(one)):
+                out.consumer += [_event(RecordType(one), row) for row in rows.to_pylist()]
+                n_good += rows.num_rows
+    if n_good < batch.num_rows:
+        _read_rest(batch, out)
+
+
+def _read_rest(batch: pa.RecordBatch, out: Decoded) -> None:
+    """Find records that are bad or of an unknown type."""
+    bad, unknown = unread(batch)
+    out.bad += bad
+    out.unknown += unknown
+
+
+def key_types(keys: pa.Array) -> tuple[Mask, I64]:
+    """Which keys are long enough to have a record type, bool[n], and the types of those."""
+    column = binary_column(keys)
+    start = column.start.astype(np.int64)
+    has_type = np.diff(start) >= 2
+    if column.valid is not None:
+        has_type &= column.valid
+    at = start[:-1][has_type]
+    return has_type, column.data[at].astype(np.int64) << 8 | column.data[at + 1]
+
+
+def _event(record_type: RecordType, row: dict[str, Any]) -> ConsumerGroupEvent:
+    """One KIP-848 record as an event, without the bytes of a member's classic protocols."""
+    value = row["value"] and {k: v for k, v in row["value"].items() if k != _BYTES}
+    return {
+        "type": record_type,
+        "group": row["key"]["groupId"],
+        "member_id": row["key"].get("memberId", ""),
+        "value": value,
+        "timestamp": (row["timestamp"] - _EPOCH) // timedelta(microseconds=1),
+        "log_partition": row["log_partition"],
+        "log_offset": row["log_offset"],
+    }
+
+
+def bad_table(out: Decoded) -> pa.Table:
+    """The table ``bad_records``."""
+    return pa.Table.from_batches(out.bad, BAD)
+
+
+def offset_commits(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Offset commits and their tombstones.
 
     Yields
@@ -76,7 +178,7 @@ def offset_commits(batches: Batches) -> Iterator[pa.RecordBatch]:
 
     References: KAFKA-19141 (version 4).
     """
-    for batch, family in _families(batches, COMMIT_TYPES):
+    for family in _families(batch, COMMIT_TYPES):
         key, value, n_rows = family.key, family.value, len(family)
         columns: Arrays = {
             "group": text(key["group"]),
@@ -115,7 +217,7 @@ def _commit_values(value: Columns) -> Arrays:
     return columns
 
 
-def generations(batches: Batches, *, subscriptions: bool = True) -> Iterator[Generations]:
+def generations(batch: pa.RecordBatch, *, subscriptions: bool = True) -> Iterator[Generations]:
     """Records of classic groups: generations, their members, and each member's partitions.
 
     Parameters
@@ -134,7 +236,7 @@ def generations(batches: Batches, *, subscriptions: bool = True) -> Iterator[Gen
 
     References: KIP-429, KIP-345.
     """
-    for batch, family in _families(batches, (RecordType.GROUP_METADATA,)):
+    for family in _families(batch, (RecordType.GROUP_METADATA,)):
         place = {"group": text(family.key["group"]), **_log(batch, family.rows)}
         if family.value:
             place["record_bytes"] = numbers(_sizes(batch, family.rows))
@@ -156,12 +258,12 @@ def typed_schema(record_type: RecordType) -> pa.Schema:
     )
 
 
-def typed_records(batches: Batches, record_type: RecordType) -> Iterator[pa.RecordBatch]:
+def typed_records(batch: pa.RecordBatch, record_type: RecordType) -> Iterator[pa.RecordBatch]:
     """Records of one type, fields by Kafka's names.
 
     Parameters
     ----------
-    batches : iterable of RecordBatch
+    batch : RecordBatch
         With ``key`` and ``value``.
     record_type : RecordType
         Of KIP-848 (3 to 8, 16), share groups (10 to 15) or streams groups (17 to 23).
@@ -174,7 +276,7 @@ def typed_records(batches: Batches, record_type: RecordType) -> Iterator[pa.Reco
     References: KIP-848, KIP-932, KIP-1071.
     """
     schema = typed_schema(record_type)
-    for batch, family in _families(batches, (record_type,)):
+    for family in _families(batch, (record_type,)):
         columns: Arrays = {
             "is_tombstone": constant(not family.value, pa.bool_(), len(family)),
             "key": struct_array(family.key),
@@ -185,24 +287,29 @@ def typed_records(batches: Batches, record_type: RecordType) -> Iterator[pa.Reco
         yield filled_batch(columns, schema, len(family))
 
 
-def bad_records(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Records that do not parse, whole, with the reason and the place.
+def unread(batch: pa.RecordBatch) -> tuple[list[pa.RecordBatch], Counter[int]]:
+    """Records that do not parse, whole, with the reason and the place; and those of unknown types.
 
-    Yields
-    ------
-    RecordBatch of BAD
+    Returns
+    -------
+    list of RecordBatch of BAD
         ``position`` counts in the key or in the value, whichever does not parse; a record without
         a key has neither ``record_type`` nor ``key_hex``.
+    Counter
+        Records of each type that is not known.
 
     References: KIP-915 (an unknown version of a known type does not parse).
     """
-    for batch, chunk in _chunks(batches, None):
-        if len(chunk.bad):
-            yield filled_batch(_bad_columns(batch, chunk.bad), BAD, len(chunk.bad))
-        for family in chunk.families:
-            if family.record_type in COMMIT_TYPES and (of_none := _of_no_partition(family)).any():
-                bad = _out_of_range(family.rows[of_none])
-                yield filled_batch(_bad_columns(batch, bad), BAD, len(bad))
+    found: list[BadRows] = []
+    unknown: Counter[int] = Counter()
+    for chunk in _chunks(batch, None):
+        found.append(chunk.bad)
+        commits = [one for one in chunk.families if one.record_type in COMMIT_TYPES]
+        found += [_out_of_range(one.rows[_of_no_partition(one)]) for one in commits]
+        keys = _pick(batch.column("key"), chunk.unknown).to_pylist()
+        unknown.update(int.from_bytes(key[:2], "big", signed=True) for key in keys)
+    bad = [filled_batch(_bad_columns(batch, rows), BAD, len(rows)) for rows in found if len(rows)]
+    return bad, unknown
 
 
 def placed(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
@@ -251,57 +358,14 @@ def _bad_columns(batch: pa.RecordBatch, bad: BadRows) -> Arrays:
     }
 
 
-def count_records(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """How many records there are of each type and version; one small batch per chunk of input.
-
-    Yields
-    ------
-    RecordBatch of COUNTS
-        To be summed by ``record_type`` and ``value_version`` (null: tombstones, and unknown types).
-
-    References: KIP-915.
-    """
-    for batch, chunk in _chunks(batches, None):
-        rows = [
-            {
-                "record_type": family.record_type,
-                "value_version": family.value_version,
-                "is_known": True,
-                "n_records": len(family),
-                "n_unknown_tags": 0
-                if family.n_unknown_tags is None
-                else int(family.n_unknown_tags.sum()),
-            }
-            for family in chunk.families
-        ]
-        keys = _pick(batch.column("key"), chunk.unknown).to_pylist()
-        types = [int.from_bytes(key[:2], "big", signed=True) for key in keys]
-        rows += [
-            {
-                "record_type": number,
-                "value_version": None,
-                "is_known": False,
-                "n_records": types.count(number),
-                "n_unknown_tags": 0,
-            }
-            for number in sorted(set(types))
-        ]
-        yield pa.RecordBatch.from_pylist(rows, COUNTS)
+def _chunks(batch: pa.RecordBatch, types: Collection[int] | None) -> Iterator[Chunk]:
+    keys, values = binary_column(batch.column("key")), binary_column(batch.column("value"))
+    return decode_batch(keys, values, types)
 
 
-def _chunks(
-    batches: Batches, types: Collection[int] | None
-) -> Iterator[tuple[pa.RecordBatch, Chunk]]:
-    for batch in batches:
-        keys, values = binary_column(batch.column("key")), binary_column(batch.column("value"))
-        for chunk in decode_batch(keys, values, types):
-            yield batch, chunk
-
-
-def _families(batches: Batches, types: Collection[int]) -> Iterator[tuple[pa.RecordBatch, Family]]:
-    for batch, chunk in _chunks(batches, types):
-        for family in chunk.families:
-            yield batch, family
+def _families(batch: pa.RecordBatch, types: Collection[int]) -> Iterator[Family]:
+    for chunk in _chunks(batch, types):
+        yield from chunk.families
 
 
 def _log(batch: pa.RecordBatch, rows: I64) -> Arrays:

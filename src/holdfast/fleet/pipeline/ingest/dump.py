@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -37,20 +36,17 @@ from holdfast.fleet.pipeline.ingest.source import (
     SourceSnapshot,
     kafka_records,
 )
-from holdfast.fleet.pipeline.schemas import spark_ddl
 from holdfast.fleet.pipeline.spark_errors import reading
 from holdfast.fleet.pipeline.steps import collected, runs_here
-from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
+from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of, from_columns
+from holdfast.fleet.tables.folder.contents import held_in
 from holdfast.fleet.tables.storage.clients import telling
-from holdfast.fleet.tables.storage.disk import Disk, sync_all
 from holdfast.fleet.tables.storage.parquet import BATCH_BYTES
 from holdfast.fleet.tables.storage.places import (
     Place,
-    StorePath,
-    make_folder,
     parquet_files,
     place_of,
-    writable,
+    store_of,
 )
 from holdfast.fleet.tables.storage.store import is_draft
 
@@ -144,10 +140,11 @@ def write_parts(
     """Write topics, offsets and, last, ``dump.json``, which names the files of the records."""
     ids, names, counts = zip(*snapshot.topics, strict=True) if snapshot.topics else ((), (), ())
     topics = from_columns("topics", {"topic_id": ids, "topic": names, "partitions": counts})
-    _write(root / "topics", topics)
-    _write(root / "offsets", offsets_table(snapshot))
+    parts = {"topics": topics, "offsets": offsets_table(snapshot)}
     if snapshot.share_state:
-        _write(root / SHARE_STATE, share_table(snapshot))
+        parts[SHARE_STATE] = share_table(snapshot)
+    files = [f"records/{name}" for name in records]
+    files += [f"{part}/{_write(root / part, rows)}" for part, rows in parts.items()]
     document = {
         "schema_version": DUMP_VERSION,
         "cluster_id": snapshot.cluster_id,
@@ -156,11 +153,8 @@ def write_parts(
         **({"groups": list(groups)} if groups else {}),
     }
     data = f"{json.dumps(document, indent=1)}\n".encode()
-    if isinstance(root, StorePath):
-        (root / DUMP_FILE).write_bytes(data)
-        return
-    sync_all(file for part in PARTS for file in sorted((root / part).glob("*.parquet")))
-    Disk(root).replace(DUMP_FILE, data)
+    store_of(root).sync(files)
+    store_of(root / DUMP_FILE).write(data)
 
 
 def share_table(snapshot: SourceSnapshot) -> pa.Table:
@@ -178,7 +172,7 @@ def offsets_table(snapshot: SourceSnapshot) -> pa.Table:
 
 def make_room(root: Place) -> None:
     """Empty a folder that is an older dump; refuse one that holds anything else."""
-    found = list(_held(root))
+    found = held_in(root, "a dump")
     ours = {*PARTS, DUMP_FILE}
     foreign = [place.name for place in found if place.name not in ours and not is_draft(place.name)]
     if foreign:
@@ -191,25 +185,14 @@ def make_room(root: Place) -> None:
         for file in parquet_files(root / part):
             file.unlink()
         if part != SHARE_STATE:  # only a cluster with share groups has one
-            make_folder(root / part)
-
-
-def _held(root: Place) -> list[Place]:
-    """What stands in a folder, sorted; nothing where it is not there."""
-    if isinstance(root, StorePath):
-        if root.is_file():
-            raise SourceError(f"cannot write a dump to {root}: it is not a folder")
-        return list(root.iterdir())
-    if root.exists() and not root.is_dir():
-        raise SourceError(f"cannot write a dump to {root}: it is not a folder")
-    return list(sorted(root.iterdir()) if root.exists() else ())
+            store_of(root / part).make_folder()
 
 
 def _write(folder: Place, rows: pa.Table) -> str:
     """Write a part of one file; returns its name."""
-    make_folder(folder)
+    store_of(folder).make_folder()
     file = folder / "part-0.parquet"
-    with writable(file) as sink, telling(file, "written"):
+    with store_of(file).writable() as sink, telling(file, "written"):
         pq.write_table(rows, sink)
     return file.name
 
@@ -274,8 +257,7 @@ def _write_records(
     frame: DataFrame, folder: Place, chosen: Selection = EVERY_GROUP
 ) -> WrittenRecords:
     """Write the records; one file a task."""
-    target = str(folder.resolve() if isinstance(folder, Path) else folder)
-    schema = arrow_schema("records")
+    target, schema = str(folder), arrow_schema("records")
 
     def write(batches: Batches) -> Batches:
         # One file per task; Spark gives it one Kafka partition, in the order of the log.
@@ -288,7 +270,7 @@ def _write_records(
         row = {"file": name, "partitions": list(rows), "rows": list(rows.values())}
         yield from pa.Table.from_pylist([row], schema=WRITTEN).to_batches()
 
-    made = frame.mapInArrow(write, spark_ddl("dumped")).toArrow().to_pylist()
+    made = frame.mapInArrow(write, ddl_of(WRITTEN)).toArrow().to_pylist()
     there = {row["file"] for row in made if row["rows"]}
     for file in parquet_files(folder):  # a task that ran twice leaves a file nobody named
         if file.name not in there:
@@ -310,7 +292,7 @@ def written_to(
     first = next(parts, None)
     if first is None:
         return
-    with writable(file) as sink:
+    with store_of(file).writable() as sink:
         with telling(file, "written"):
             writer = pq.ParquetWriter(sink, schema)
         for part in chain([first], parts):

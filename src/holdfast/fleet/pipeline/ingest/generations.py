@@ -186,13 +186,6 @@ def make_lists(values: I32 | I64, starts: I32 | I64) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values.astype(np.int32)))
 
 
-def codes(column: ArrowColumn) -> I64:
-    """Strings as dense integers in the order of their first appearance."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    found: I64 = array.dictionary_encode().indices.to_numpy().astype(np.int64)
-    return found
-
-
 def new_runs(*keys: I32 | I64) -> Mask:
     """Where a run of equal rows begins, bool[n]: some key is not that of the row before."""
     found = np.ones(len(keys[0]), np.bool_)

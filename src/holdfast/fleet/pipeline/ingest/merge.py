@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -30,8 +29,8 @@ from holdfast.fleet.pipeline.ingest.dump import make_room, write_parts
 from holdfast.fleet.pipeline.ingest.pieces import RECORDS, read_pieces
 from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC, Dump, ShareRecord
 from holdfast.fleet.tables.storage.clients import telling
-from holdfast.fleet.tables.storage.parquet import open_parquet
-from holdfast.fleet.tables.storage.places import Place, place_of, writable
+from holdfast.fleet.tables.storage.parquet import BoundedParquet
+from holdfast.fleet.tables.storage.places import Place, place_of, store_of
 
 WINDOW_BYTES: Final = 256 << 20
 FILE: Final = "part-0.parquet"
@@ -91,7 +90,7 @@ def merge_dumps(sources: Sequence[Place | str], folder: Place | str) -> Dump:
     """
     dumps = sorted((Dump.open(source) for source in sources), key=_taken)
     root = place_of(folder).absolute()
-    if any(_real(root) == _real(dump.path) for dump in dumps):
+    if any(root.resolve() == dump.path.resolve() for dump in dumps):
         raise SourceError(f"{root} is one of the dumps to merge: name another place for the result")
     ids = {dump.cluster_id: dump.path for dump in dumps if dump.cluster_id}
     if len(ids) > 1:
@@ -107,10 +106,6 @@ def merge_dumps(sources: Sequence[Place | str], folder: Place | str) -> Dump:
     whole = any(not dump.groups for dump in dumps)
     write_parts(root, snapshot, [FILE], () if whole else sorted(groups))
     return Dump.open(root)
-
-
-def _real(place: Place) -> Place:
-    return place.resolve() if isinstance(place, Path) else place
 
 
 def _taken(dump: Dump) -> float:
@@ -180,7 +175,7 @@ def _write_records(dumps: Sequence[Dump], file: Place) -> None:
     listed = _tuples(dumps[-1].offsets())
     ends = {partition: end for topic, partition, _, end in listed if topic == OFFSETS_TOPIC}
     groups = [group for dump in dumps for group in _row_groups(dump)]
-    with writable(file) as sink, pq.ParquetWriter(sink, RECORDS) as writer:
+    with store_of(file).writable() as sink, pq.ParquetWriter(sink, RECORDS) as writer:
         for first, last in _windows(groups):
             near = [one for one in groups if one.last >= first and one.first < last]
             rows = once(_read(near, _between(first, last)), OFFSETS_TOPIC)
@@ -195,7 +190,7 @@ def _write_records(dumps: Sequence[Dump], file: Place) -> None:
 def _row_groups(dump: Dump) -> list[_RowGroup]:
     found = []
     for file in dump.record_files():
-        about = open_parquet(file).metadata
+        about = BoundedParquet(file).metadata
         at = {about.schema.column(i).path: i for i in range(about.num_columns)}
         for number in range(about.num_row_groups):
             group = about.row_group(number)

@@ -22,11 +22,11 @@ import pyarrow as pa
 
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
-from holdfast.fleet.pipeline.schemas import ddl_of
-from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.pipeline.ingest.arrow_columns import filled_table
+from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of
 from holdfast.fleet.tables.storage.clients import telling
-from holdfast.fleet.tables.storage.parquet import batches_of, open_parquet
-from holdfast.fleet.tables.storage.places import Place, size_of
+from holdfast.fleet.tables.storage.parquet import BoundedParquet, batches_of
+from holdfast.fleet.tables.storage.places import Place, store_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,7 +60,7 @@ class FileRows:
 
     def here(self) -> Batches | None:
         """All rows, in the order of the files; None where the files are large."""
-        if sum(size_of(file) for file in self.files) > PIECE_BYTES:
+        if sum(store_of(file).size() for file in self.files) > PIECE_BYTES:
             return None
         return self.read([piece for part in pieces(self.files, 1) for piece in part])
 
@@ -117,14 +117,14 @@ def n_parts(spark: SparkSession, files: Sequence[str | Place]) -> int:
     """Parts to read files in: as many for every core, each of about PIECE_BYTES or less."""
     from holdfast.fleet.pipeline.session import local_cores
 
-    size = sum(size_of(file) for file in files)
+    size = sum(store_of(file).size() for file in files)
     master = spark.conf.get("spark.master") or ""
     cores = local_cores(master) if master.startswith("local") else 1
     return cores * max(1, -(-size // (cores * PIECE_BYTES)))
 
 
 def _row_groups(file: str) -> list[tuple[str, int, int]]:
-    about = open_parquet(file).metadata
+    about = BoundedParquet(file).metadata
     return [(file, i, about.row_group(i).total_byte_size) for i in range(about.num_row_groups)]
 
 
@@ -154,22 +154,9 @@ def to_records(rows: pa.RecordBatch) -> pa.RecordBatch:
 def _read_stored(schema: pa.Schema, named: Pieces) -> Batches:
     for file, own in groupby(named, key=itemgetter(0)):
         with telling(file, "read"):
-            opened = open_parquet(file)
+            opened = BoundedParquet(file)
         for _, row_group in own:
             with telling(file, "read"):
                 rows = opened.read_row_group(row_group)
-            yield from _in_columns(rows, schema).to_batches()
-
-
-def _in_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows in the columns of a schema; one that is not there is null."""
-    there = set(rows.column_names)
-    return pa.table(
-        [
-            rows[field.name].cast(field.type)
-            if field.name in there
-            else pa.nulls(rows.num_rows, field.type)
-            for field in schema
-        ],
-        schema=schema,
-    )
+            there = dict(zip(rows.column_names, rows.columns, strict=True))
+            yield from filled_table(there, schema, rows.num_rows).to_batches()

@@ -21,9 +21,8 @@ import pyarrow.compute as pc
 from holdfast.core.model.columns import I64, Mask
 from holdfast.fleet.pipeline.arrow_types import Arrays
 from holdfast.fleet.pipeline.ingest.arrow_columns import filled_table
-from holdfast.fleet.pipeline.ingest.generations import codes
 from holdfast.fleet.tables.columns.schemas import arrow_schema
-from holdfast.fleet.tables.columns.values import ints
+from holdfast.fleet.tables.columns.values import ints, numbered
 
 POSITIONS: Final = "_positions"
 """Staged: rows of :data:`POSITION`."""
@@ -96,7 +95,11 @@ def _runs(key: I64, offset: I64, goes_back: Mask) -> tuple[I64, I64, Mask]:
 
 def _keys(rows: pa.Table) -> I64:
     """A small number for each group, topic and partition, int64[n]."""
-    group, topic, partition = codes(rows["group"]), codes(rows["topic"]), ints(rows, "partition")
+    group, topic, partition = (
+        numbered(rows["group"]),
+        numbered(rows["topic"]),
+        ints(rows, "partition"),
+    )
     pair = group * (int(topic.max()) + 1) + topic
     width = int(partition.max()) + 1
     low = int(partition.min())

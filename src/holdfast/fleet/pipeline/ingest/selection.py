@@ -2,7 +2,7 @@
 
 **Rules.** The group of a record is read from the bytes of its key, before the record is decoded:
 every key has the group behind its type. So a record that does not parse is chosen with its group
-too. A name is compared as bytes; only a pattern becomes a regular expression.
+too. A name is compared as bytes, a pattern with the text.
 
 **Strategy.** The same function chooses in a batch and in a stream. The usual choice, all groups,
 reads twelve bytes of each key.
@@ -10,8 +10,6 @@ reads twelve bytes of each key.
 
 from __future__ import annotations
 
-import fnmatch
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -25,9 +23,7 @@ from holdfast.core.wire.many.offsets_batch import Binary
 from holdfast.core.wire.many.ragged import gather, padded
 from holdfast.core.wire.one.offsets_partition import offsets_partition
 from holdfast.fleet.pipeline.ingest.arrow_columns import binary_column
-
-SPARK_GROUPS: Final = ("spark-kafka-relation-", "spark-kafka-source-")
-"""Groups that Spark's own connector makes when it subscribes: left out unless asked for."""
+from holdfast.fleet.tables.columns.chosen import SPARK_GROUPS, is_pattern, means
 
 _COMMON: Final = b"spark-kafka-"
 _NAME_AT: Final = 4
@@ -76,10 +72,9 @@ class Selection:
     def _is_named(self, names: pa.Array) -> Mask:
         coded = names.dictionary_encode()
         plain = {name.encode() for name in self.groups}  # a name may look like a pattern
-        patterns = [to_regex(name) for name in self.groups if is_pattern(name)]
-        whole = re.compile("|".join(f"(?:{p})" for p in patterns) or r"(?!)", re.DOTALL)
+        patterns = [name for name in self.groups if is_pattern(name)]
         hit = [
-            name in plain or whole.fullmatch(name.decode("utf-8", "replace")) is not None
+            name in plain or any(means(one, name.decode("utf-8", "replace")) for one in patterns)
             for name in coded.dictionary.to_pylist()
         ]
         found: Mask = np.array(hit, bool)[coded.indices.to_numpy()]
@@ -120,13 +115,3 @@ def group_names(keys: Binary) -> pa.Array:
     text, starts = gather(data, begin + _NAME_AT, length)
     buffers = [None, pa.py_buffer(starts.astype(np.int32)), pa.py_buffer(text)]
     return pa.Array.from_buffers(pa.binary(), len(length), buffers)
-
-
-def is_pattern(name: str) -> bool:
-    """Whether a ``--group`` is a pattern rather than a name."""
-    return any(char in name for char in "*?[")
-
-
-def to_regex(pattern: str) -> str:
-    """A shell pattern as a regular expression."""
-    return fnmatch.translate(pattern)

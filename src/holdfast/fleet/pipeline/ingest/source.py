@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -27,8 +26,9 @@ from holdfast.fleet.pipeline.steps import unchanged
 from holdfast.fleet.tables.columns.dumped import DUMP_TABLES
 from holdfast.fleet.tables.columns.holdable import holdable_times
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema
-from holdfast.fleet.tables.folder.contents import refuse_links
-from holdfast.fleet.tables.storage.parquet import batches_of, open_parquet
+from holdfast.fleet.tables.folder.contents import checked_files
+from holdfast.fleet.tables.folder.documents import parsed
+from holdfast.fleet.tables.storage.parquet import BoundedParquet, batches_of
 from holdfast.fleet.tables.storage.places import Place, parquet_files, place_of, store_of
 
 if TYPE_CHECKING:
@@ -216,13 +216,13 @@ class Dump:
 
     def n_records(self) -> int:
         """Records in the dump, from the files' footers."""
-        return sum(open_parquet(f).metadata.num_rows for f in self.record_files())
+        return sum(BoundedParquet(f).metadata.num_rows for f in self.record_files())
 
     def newest_us(self) -> int:
         """Time of the newest record in microseconds; 0 where there is none."""
         newest = 0
         for file in self.record_files():
-            times = open_parquet(file).read(columns=["timestamp"])["timestamp"]
+            times = BoundedParquet(file).read(columns=["timestamp"])["timestamp"]
             micros = times.cast(TIMESTAMP, safe=False)
             held = micros.filter(pa.array(holdable_times(micros))).cast(pa.int64())
             newest = max(newest, int(held.to_numpy().max(initial=0)))
@@ -303,7 +303,7 @@ def _read_document(folder: Place) -> dict[str, Any]:
             "that was interrupted has none either)"
         )
     try:
-        document = json.loads(text)
+        document = parsed(text)
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{path} cannot be read: {error}") from error
     version = document.get("schema_version") if isinstance(document, dict) else None
@@ -314,10 +314,7 @@ def _read_document(folder: Place) -> dict[str, Any]:
 
 
 def _files(folder: Place, name: str) -> list[Place]:
-    found = parquet_files(folder / name)
-    if isinstance(folder, Path):
-        refuse_links(folder, [file for file in found if isinstance(file, Path)])
-    return found
+    return checked_files(folder, [f"{name}/{file.name}" for file in parquet_files(folder / name)])
 
 
 def plain_reader(spark: SparkSession) -> DataFrameReader:
@@ -332,7 +329,7 @@ def _check_part(folder: Place, name: str, *, needed: bool) -> None:
     wanted = set(DUMP_TABLES[name].names)
     for file in files:
         try:
-            found = set(open_parquet(file).schema_arrow.names)
+            found = set(BoundedParquet(file).schema_arrow.names)
         except (OSError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]
             raise SourceError(f"{file} cannot be read as Parquet: {reason}") from error

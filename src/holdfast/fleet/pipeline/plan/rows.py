@@ -25,10 +25,9 @@ from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, starts
 from holdfast.core.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
 from holdfast.fleet.pipeline.arrow_types import ArrowColumn
 from holdfast.fleet.tables.columns.schemas import arrow_schema
-from holdfast.fleet.tables.folder.files import row_groups
-from holdfast.fleet.tables.folder.version import once_more
+from holdfast.fleet.tables.folder.version import once_more, row_groups
 from holdfast.fleet.tables.reading import Tables
-from holdfast.fleet.tables.storage.parquet import open_parquet
+from holdfast.fleet.tables.storage.parquet import BoundedParquet
 
 FLEET: Final = arrow_schema("fleet")
 """Columns: :data:`holdfast.fleet.tables.columns.steps.FLEET`."""
@@ -63,7 +62,7 @@ def topics_of(tables: Tables) -> dict[str, int]:
     """
     columns = ["topic", "partition", "log_end_offset"]
     parts = once_more(
-        lambda: [open_parquet(file).read(columns=columns) for file in tables.files("lag")]
+        lambda: [BoundedParquet(file).read(columns=columns) for file in tables.files("lag")]
     )
     if not parts:
         return {}
@@ -226,7 +225,7 @@ def _owners(
     lag = np.zeros(asked.start[-1], np.int64)
     columns = ["group", "topic", "partition", "member_id", "lag", "lag_by_reset"]
     for file in tables.files("lag", wanted):
-        source = open_parquet(file, read_dictionary=["group", "topic", "member_id"])
+        source = BoundedParquet(file, read_dictionary=["group", "topic", "member_id"])
         there = [name for name in columns if name in source.schema_arrow.names]
         listed = row_groups(source, wanted)
         for batch in source.iter_batches(1 << 20, row_groups=listed, columns=there):
@@ -266,7 +265,7 @@ def _pauses(
     total = np.zeros((3, len(groups)))
     for file in tables.files("pauses", wanted):
         columns = ["group", "partitions", "pause_lower_seconds", "pause_upper_seconds"]
-        opened = open_parquet(file)
+        opened = BoundedParquet(file)
         rows = opened.read_row_groups(row_groups(opened, wanted), columns)
         of = pc.fill_null(pc.index_in(rows["group"], groups), -1).to_numpy()
         size = pc.list_value_length(rows["partitions"]).to_numpy().astype(np.float64)

@@ -30,8 +30,8 @@ from holdfast.errors import HoldfastError
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
 from holdfast.fleet.pipeline.replay.costs import HAND_OVER, Assumed, ReplayCosts
 from holdfast.fleet.pipeline.replay.happenings import Story
-from holdfast.fleet.pipeline.replay.play import replay as replay_story
-from holdfast.fleet.pipeline.replay.session import ReplayCost
+from holdfast.fleet.pipeline.replay.kip848 import ReplayedSession848
+from holdfast.fleet.pipeline.replay.session import ReplayCost, ReplayedSession
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings, actual_setting
 from holdfast.fleet.pipeline.steps import HeldRows, Input, Step, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema
@@ -111,7 +111,7 @@ def replay_rows(story: Story, setting: ReplaySettings, request: Request) -> dict
     row |= {"hand_over_ms": hand_over.ms, "costs": _costs(story, setting, request, hand_over)}
     seed = request.seed + zlib.crc32(story.group.encode())
     try:
-        done = replay_story(story, setting, request.costs, seed=seed)
+        done = played(story, setting, request.costs, seed=seed)
     except HoldfastError as error:
         return row | {"note": "; ".join(filter(None, (*notes, str(error))))}
     if done.failures:
@@ -121,6 +121,29 @@ def replay_rows(story: Story, setting: ReplaySettings, request: Request) -> dict
     numbers = _numbers(done, hand_over.ms / 1000)
     agreed = _fidelity(story, setting, done, numbers)
     return row | numbers | agreed | {"note": "; ".join(filter(None, notes)) or None}
+
+
+def played(
+    story: Story, setting: ReplaySettings, costs: ReplayCosts, *, seed: int = 0
+) -> ReplayCost:
+    """Play a story under some settings; with generations if they are the actual ones.
+
+    The machines are those of production and of ``simulate``. Nothing is measured while a group
+    comes up, nor in the quiet between disturbances.
+
+    Parameters
+    ----------
+    costs : ReplayCosts
+        Sessions, where the story does not know them.
+    seed : int
+        Of all chance in the worlds.
+    """
+    total = ReplayCost()
+    for number, session in enumerate(story.sessions):
+        if session.happenings:
+            kind = ReplayedSession848 if setting.policy == "kip848" else ReplayedSession
+            kind(story, session, setting, costs, seed + number).play(total)
+    return total
 
 
 def _costs(story: Story, setting: ReplaySettings, request: Request, hand_over: Assumed) -> str:

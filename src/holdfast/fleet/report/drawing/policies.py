@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from holdfast.core.command_lines import NOT_KNOWN, holdfast_line
 from holdfast.core.model.fidelity import LOW_FIDELITY
@@ -26,6 +25,7 @@ from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.sections import amount, amount_s, table
 from holdfast.fleet.report.drawing.words import NONE
 from holdfast.fleet.tables.columns.answers import REPLAY
+from holdfast.fleet.tables.storage.parquet import BoundedParquet
 
 _CAUTION = "how near these numbers are to the records is not known, or not near: trust none"
 _BAR_CELLS = 12
@@ -44,7 +44,7 @@ def read_policies(path: Path) -> list[dict[str, Any]]:
     try:
         content = path.read_bytes()
         if content.startswith(b"PAR1"):
-            rows: list[Any] = pq.read_table(path).to_pylist()
+            rows: list[Any] = BoundedParquet(path).read().to_pylist()
         else:
             rows = _json(path, content.decode())
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:

@@ -5,5 +5,6 @@
 rows that one step of the pipeline hands to another. ``schemas`` finds a definition by its name and
 makes its Arrow schema, and ``names`` are the names of files. ``rows`` brings rows to the columns of
 their table, and ``holdable`` refuses values that a column cannot have. ``groups`` cuts a table by
-group, ``pause_sums`` adds pauses up, and ``values`` turns Arrow columns into NumPy columns.
+group, ``chosen`` says which groups a user means, ``pause_sums`` adds pauses up, and ``values``
+turns Arrow columns into NumPy columns.
 """

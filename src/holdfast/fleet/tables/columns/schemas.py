@@ -1,4 +1,4 @@
-"""Definitions by name, and their Arrow schemas: the one way from a column's type to Arrow's.
+"""Definitions by name, and their Arrow schemas: the one way from a column's type to others'.
 
 **Rules.** Nothing is named here. Every table that is stored has exactly the schema of its
 definition. A time has microseconds: that is Spark's resolution, so a file is read as it was
@@ -35,6 +35,22 @@ ARROW: Final[Mapping[DType, pa.DataType]] = {
     DType.STRING_LIST: pa.list_(pa.string()),
 }
 
+WORDS: Final[Mapping[DType, str]] = {
+    DType.STRING: "string",
+    DType.BINARY: "binary",
+    DType.BOOL: "boolean",
+    DType.INT32: "integer",
+    DType.INT64: "long",
+    DType.FLOAT64: "double",
+    DType.TIMESTAMP: "timestamp",
+    DType.INT32_LIST: "array<integer>",
+    DType.INT64_LIST: "array<long>",
+    DType.STRING_LIST: "array<string>",
+}
+"""Spark's words for types, which Delta's log has too."""
+
+_OF_ARROW: Final[Mapping[pa.DataType, str]] = {ARROW[dtype]: word for dtype, word in WORDS.items()}
+
 DEFINITIONS: Final[Mapping[str, Table]] = {
     **TABLES,
     **DUMP_TABLES,
@@ -50,6 +66,11 @@ def arrow_schema(name: str) -> pa.Schema:
     """Arrow schema of a definition; every field may be null, as Spark writes them."""
     columns = DEFINITIONS[name].columns
     return pa.schema([(column.name, ARROW[column.dtype]) for column in columns])
+
+
+def ddl_of(schema: pa.Schema) -> str:
+    """Any schema of these types as Spark DDL."""
+    return ", ".join(f"`{field.name}` {_OF_ARROW[field.type]}" for field in schema)
 
 
 def from_columns(name: str, columns: Mapping[str, Any]) -> pa.Table:

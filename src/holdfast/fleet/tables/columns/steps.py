@@ -11,7 +11,6 @@ from holdfast.fleet.tables.columns.definition import Column, DType, Table
 from holdfast.fleet.tables.columns.dumped import RECORDS
 from holdfast.fleet.tables.columns.stored import (
     ASSIGNMENTS,
-    BAD_RECORDS,
     GENERATIONS,
     LAG,
     MEMBERS,
@@ -64,18 +63,6 @@ STATE = Table(
     columns=(
         Column("group", DType.BINARY, "consumer group, as bytes"),
         Column("value", DType.BINARY, "generations and KIP-848 records that still count"),
-    ),
-)
-
-COUNTS = Table(
-    name="record_counts",
-    doc="Records per type and version.",
-    columns=(
-        *BAD_RECORDS.pick("record_type"),
-        *OFFSET_COMMITS.pick("value_version"),
-        Column("is_known", _B, "the type is known here"),
-        Column("n_records", _L, "records"),
-        Column("n_unknown_tags", _L, "tagged fields that are not known here"),
     ),
 )
 
@@ -202,7 +189,6 @@ STEP_TABLES: dict[str, Table] = {
         DUMPED,
         SPLIT,
         STATE,
-        COUNTS,
         HEAD,
         MEMBER_ROWS,
         OWNED_ROWS,

@@ -33,17 +33,25 @@ def times_ms(table: ArrowTable, name: str, missing: int = -1) -> I64:
 
 def codes(table: ArrowTable, name: str) -> tuple[I32, tuple[str, ...]]:
     """A string column as indices into its sorted distinct values; null is -1."""
-    column = table[name].combine_chunks() if table.num_rows else pa.array([], pa.string())
-    encoded = pc.dictionary_encode(column)
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
-    values = encoded.dictionary.to_pylist()
+    indices, distinct = _numbered(table[name])
+    values = distinct.to_pylist()
     order = sorted(range(len(values)), key=values.__getitem__)
     rank = np.empty(len(values) + 1, dtype=np.int32)
     rank[order] = np.arange(len(values), dtype=np.int32)
     rank[-1] = -1
-    indices = np.asarray(pc.fill_null(encoded.indices.cast(pa.int64()), -1), dtype=np.int64)
     return rank[indices], tuple(values[i] for i in order)
+
+
+def numbered(column: ArrowTable) -> I64:
+    """Strings as dense integers in the order of their first appearance; null is -1."""
+    return _numbered(column)[0]
+
+
+def _numbered(column: ArrowTable) -> tuple[I64, ArrowTable]:
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    coded = array.dictionary_encode()
+    indices = coded.indices if not array.null_count else pc.fill_null(coded.indices, -1)
+    return indices.to_numpy().astype(np.int64), coded.dictionary
 
 
 def words(table: ArrowTable, name: str) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ from holdfast.fleet.tables.folder.manifest import (
     read_manifest,
 )
 from holdfast.fleet.tables.folder.version import FolderVersion, Known
-from holdfast.fleet.tables.storage.parquet import open_parquet
+from holdfast.fleet.tables.storage.parquet import BoundedParquet
 from holdfast.fleet.tables.storage.places import Place, store_of
 from holdfast.fleet.tables.storage.store import Store
 
@@ -258,7 +258,7 @@ def data_files(root: Place, files: Files) -> list[DataFile]:
 def _data_file(name: str, path: Place) -> DataFile:
     store = store_of(path)
     try:
-        about = open_parquet(path).metadata
+        about = BoundedParquet(path).metadata
         size, written_ns = store.size(), store.written_ns()
     except FileNotFoundError as error:
         raise SourceError(f"{path} is gone: it was to be committed; start again") from error

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable
-from pathlib import PurePath
 from typing import Final
 
 from holdfast.errors import SourceError
@@ -32,10 +31,7 @@ def check_folder(root: Place) -> None:
     SourceError
         Naming what is in the way.
     """
-    if root.exists() and not root.is_dir():
-        raise SourceError(f"cannot write tables to {root}: it is not a folder")
-    held: list[Place] = list(root.iterdir()) if root.exists() else []
-    for path in sorted(held, key=str):
+    for path in held_in(root, "tables"):
         if path.name.startswith(".") or path.name in _OF_NOBODY:
             continue
         if path.name == "_delta_log":
@@ -53,6 +49,21 @@ def check_folder(root: Place) -> None:
             store_of(root).refuse_links_in(f"{path.name}/_delta_log")
 
 
+def held_in(root: Place, what: str) -> list[Place]:
+    """What stands in a folder that is to be written to, sorted; nothing where it is not there.
+
+    Raises
+    ------
+    SourceError
+        It is no folder; the text names ``what`` was to be written.
+    """
+    if not root.exists():
+        return []
+    if not root.is_dir():
+        raise SourceError(f"cannot write {what} to {root}: it is not a folder")
+    return [root / name for name in store_of(root).names("")]
+
+
 def checked_files(root: Place, names: Iterable[str]) -> list[Place]:
     """Places of files below a folder.
 
@@ -64,11 +75,6 @@ def checked_files(root: Place, names: Iterable[str]) -> list[Place]:
     named = list(names)
     store_of(root).refuse_links(named)
     return [root / name for name in named]
-
-
-def refuse_links(root: Place, files: Iterable[Place]) -> None:
-    """Refuse files that are not plainly there, as :func:`checked_files` does."""
-    store_of(root).refuse_links([str(PurePath(str(f)).relative_to(str(root))) for f in files])
 
 
 def sweep(

@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.columns.definition import DType, Table
 from holdfast.fleet.tables.columns.names import is_file_name
+from holdfast.fleet.tables.columns.schemas import WORDS
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.columns.values import to_us
 from holdfast.fleet.tables.folder.documents import fields_of, parsed, text_of, whole
@@ -55,18 +56,6 @@ BOUNDED: Final = ("group", "generation", "timestamp")
 """Columns whose bounds an entry says."""
 
 _VERSIONS: Final = {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}
-_WORDS: Final[Mapping[DType, Any]] = {
-    DType.STRING: "string",
-    DType.BINARY: "binary",
-    DType.BOOL: "boolean",
-    DType.INT32: "integer",
-    DType.INT64: "long",
-    DType.FLOAT64: "double",
-    DType.TIMESTAMP: "timestamp",
-    DType.INT32_LIST: {"type": "array", "elementType": "integer", "containsNull": True},
-    DType.INT64_LIST: {"type": "array", "elementType": "long", "containsNull": True},
-    DType.STRING_LIST: {"type": "array", "elementType": "string", "containsNull": True},
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -433,12 +422,18 @@ def _inside(table: str, name: str) -> str:
     return name.removeprefix(f"{table}/")
 
 
+def _type(dtype: DType) -> str | dict[str, Any]:
+    """A type as Delta's schema has it."""
+    kind, _, element = WORDS[dtype].rstrip(">").partition("<")
+    return {"type": kind, "elementType": element, "containsNull": True} if element else kind
+
+
 def _about(definition: Table, known: Mapping[str, Any], now_ms: int) -> Mapping[str, Any]:
     """The table's ``metaData``: what is known of it, with the columns that are new."""
     schema: Any = json.loads(known["schemaString"]) if known else {"type": "struct", "fields": []}
     names = {one["name"] for one in schema["fields"]}
     fields = [
-        {"name": c.name, "type": _WORDS[c.dtype], "nullable": True, "metadata": {}}
+        {"name": c.name, "type": _type(c.dtype), "nullable": True, "metadata": {}}
         for c in definition.columns
         if c.name not in names
     ]

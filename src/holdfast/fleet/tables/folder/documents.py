@@ -24,6 +24,13 @@ def whole(value: object, least: int = 0) -> int:
     return value
 
 
+def seconds(value: object) -> float:
+    """Seconds, whole or not, and not without end."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST:
+        raise ValueError(f"{_shown(value)}, expected seconds from 0 to 2**63 - 1")
+    return float(value)
+
+
 def text_of(value: object) -> str:
     """A text that can be written again."""
     if not isinstance(value, str) or (not value.isascii() and _has_surrogates(value)):

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import SourceError
-from holdfast.fleet.tables.folder.documents import text_of, whole
+from holdfast.fleet.tables.folder.documents import seconds, text_of, whole
 from holdfast.fleet.tables.storage.places import Place
 
 SILENT_SECONDS: Final = 60.0
@@ -67,7 +67,7 @@ def from_json(entry: Mapping[str, Any]) -> LastWriter:
         pid=whole(entry["pid"]),
         began=text_of(entry["began"]),
         at=text_of(entry["at"]),
-        again_seconds=None if again is None else float(again),
+        again_seconds=None if again is None else seconds(again),
     )
 
 

@@ -9,8 +9,8 @@ grow with the batches.
 **Strategy.** Which files count in a version of a table says the table's own log
 (:mod:`holdfast.fleet.tables.folder.delta_log`). Version N of the manifest is decided when
 ``_commits/<N>.json`` is created, which one process can do; then ``_manifest.json`` becomes the
-same. A writer that stops between the two and goes on much later puts an old version there, so
-whoever reads ``_manifest.json`` looks for a higher one as well.
+same. A writer that stops between the two and goes on much later puts an old version there, and a
+full disk none, so whoever reads ``_manifest.json`` looks for a higher one as well.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.errors import SourceError
 from holdfast.fleet.tables.columns.names import is_file_name
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.delta_log import log_folder
-from holdfast.fleet.tables.folder.documents import fields_of, parsed, text_of, whole
+from holdfast.fleet.tables.folder.documents import fields_of, parsed, seconds, text_of, whole
 from holdfast.fleet.tables.folder.last_writer import LastWriter, from_json
 from holdfast.fleet.tables.storage.places import Place, store_of
 from holdfast.fleet.tables.storage.store import Store, is_draft
@@ -183,7 +183,12 @@ def commit_manifest(
         # Ours was deleted as an old one before: it decides nothing.
         store.delete(name)
         raise overtaken(root)
-    store.replace(MANIFEST, data)
+    try:
+        store.replace(MANIFEST, data)
+    except (OSError, SourceError) as error:
+        # The version counts, and whoever reads looks for it: to call the commit failed would be
+        # wrong, and would have it made twice.
+        _log.warning("%s: version %s counts; its copy is missing: %s", root, made.version, error)
     return made
 
 
@@ -213,12 +218,9 @@ def commit_time_ns(root: Place, manifest: Manifest) -> int:
 
 
 def stamp(root: Place) -> object:
-    """What differs once the folder holds something else; without a manifest, all Parquet files."""
+    """What differs once the folder holds something else."""
     store = store_of(root)
-    newest, manifest = max(_versions(store), default=0), store.stamp(MANIFEST)
-    if newest or manifest is not None:
-        return newest, manifest
-    return tuple(sorted(file for file in store.files_below() if file[0].endswith(".parquet")))
+    return max(_versions(store), default=0), store.stamp(MANIFEST)
 
 
 def overtaken(root: Place) -> SourceError:
@@ -316,11 +318,6 @@ def _batch(entry: dict[str, Any]) -> Batch:
     return Batch(id=whole(entry["id"]), notes=notes, rows=rows)
 
 
-def _number(value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 2**63:
-        raise ValueError(f"{value!r}, expected a number from 0")
-
-
 def _texts(value: object) -> None:
     if not isinstance(value, list):
         raise ValueError("expected a list of texts")
@@ -345,7 +342,7 @@ _NOTES: Final[Mapping[str, Callable[[object], object]]] = {
     "query": text_of,
     "taken_at": text_of,
     "cluster_id": text_of,
-    "every_seconds": _number,
+    "every_seconds": seconds,
     "started_with": _texts,
     "offsets": _ends,
     "dropped_before": whole,

@@ -35,9 +35,8 @@ from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.commits import Folder
 from holdfast.fleet.tables.folder.contents import checked_files
 from holdfast.fleet.tables.folder.delta_log import DataFile
-from holdfast.fleet.tables.folder.files import read_parquet
 from holdfast.fleet.tables.folder.manifest import Batch, Files, Manifest
-from holdfast.fleet.tables.folder.version import FolderVersion
+from holdfast.fleet.tables.folder.version import FolderVersion, read_parquet
 from holdfast.fleet.tables.folder.writing import write_merged
 from holdfast.fleet.tables.storage.places import Place
 

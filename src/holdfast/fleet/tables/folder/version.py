@@ -1,7 +1,7 @@
 """The tables of one version of a folder, read from its files, or their rows held in memory.
 
-**Rules.** What is read of one version belongs together. If there is a manifest, only the files that
-it names are read, and none of them through a link. A file that is gone was swept after the manifest
+**Rules.** What is read of one version belongs together. Only the files that its manifest names are
+read, and none of them through a link. A file that is gone was swept after the manifest
 was read: that is a FileNotFoundError, and :func:`once_more` asks a newer version.
 
 **Strategy.** Where groups are named, only files and row groups are read whose bounds, in the log
@@ -10,7 +10,8 @@ and in the footer, admit one of them. States of logs and footers are read once (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -24,16 +25,14 @@ from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.columns.values import to_us
 from holdfast.fleet.tables.folder.contents import checked_files
 from holdfast.fleet.tables.folder.delta_log import (
-    LOG,
     DataFile,
     TableState,
     log_folder,
     read_checkpoint,
     read_on,
 )
-from holdfast.fleet.tables.folder.files import opened_parquet, read_files, reading, row_groups
 from holdfast.fleet.tables.folder.manifest import Manifest, nothing_committed
-from holdfast.fleet.tables.storage.parquet import open_parquet
+from holdfast.fleet.tables.storage.parquet import BoundedParquet, row_groups_of
 from holdfast.fleet.tables.storage.places import Place, store_of
 
 T = TypeVar("T")
@@ -92,17 +91,14 @@ class FolderVersion:
     ----------
     known : Known
     manifest : Manifest
-        The version; the empty one where there is no manifest.
-    plain : dict of str to sequence of Path
-        Files of each table where there is no manifest.
+        The version; the empty one where nothing was committed.
     """
 
     known: Known
     manifest: Manifest = field(default_factory=Manifest)
-    plain: Mapping[str, Sequence[Place]] = field(default_factory=dict)
 
     def __contains__(self, name: str) -> bool:
-        return bool(self.plain[name] if name in self.plain else self._committed(name))
+        return bool(self._committed(name))
 
     def data_files(self, name: str) -> list[DataFile]:
         """Committed files of a table, with the bounds of their columns."""
@@ -110,8 +106,6 @@ class FolderVersion:
 
     def files(self, name: str, groups: Sequence[str] | None = None) -> list[Place]:
         """Files of a table, without those that hold none of these groups."""
-        if name in self.plain:
-            return list(self.plain[name])
         wanted = None if groups is None else sorted(set(groups))
         listed = self._committed(name)
         names = [f.name for f in listed if wanted is None or f.may_hold("group", wanted)]
@@ -124,8 +118,15 @@ class FolderVersion:
 
     def stored(self, name: str, groups: Sequence[str] | None = None) -> pa.Table:
         """Rows of a table as they are stored; of these groups alone where some are named."""
-        files = self.files(name, groups)
-        return read_files(self.known.root, files, TABLES[name], groups, self.known.footers)
+
+        def read(file: Place) -> pa.Table:
+            with reading(file):
+                rows = read_parquet(file, groups, self.known.footers)
+                rows.validate(full=True)
+            return conform(rows, TABLES[name], str(file))
+
+        parts = store_of(self.known.root).each(read, self.files(name, groups))
+        return pa.concat_tables([arrow_schema(name).empty_table(), *parts])
 
     def group_names(self, name: str, groups: Sequence[str] | None = None) -> pa.ChunkedArray:
         """Groups in a table, as often as they stand there: those that may be one of ``groups``."""
@@ -149,7 +150,7 @@ class FolderVersion:
         rest = [file.name for file in files if "timestamp" not in file.highest]
         for path in checked_files(self.known.root, rest):
             with reading(path):
-                rows = open_parquet(path).read(columns=["timestamp"])
+                rows = BoundedParquet(path).read(columns=["timestamp"])
             definition = Table(name=name, doc="", columns=TABLES[name].pick("timestamp"))
             latest = latest_ms(conform(rows, definition, str(path))["timestamp"])
             found += [] if latest is None else [latest]
@@ -170,7 +171,7 @@ class FolderVersion:
         is_part = groups is not None or without
         timed = [name for name in there if is_part and "timestamp" in TABLES[name].names]
         newest = {name: self.newest_ms(name) for name in timed}
-        return Held(self.known, self.manifest, self.plain, rows, newest)
+        return Held(self.known, self.manifest, rows, newest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,6 +191,9 @@ class Held(FolderVersion):
     def __contains__(self, name: str) -> bool:
         return name in self.rows
 
+    def _committed(self, name: str) -> list[DataFile]:
+        return self.data_files(name)  # none where the rows never were in a folder
+
     def stored(self, name: str, groups: Sequence[str] | None = None) -> pa.Table:
         """Rows of a table; of these groups alone where some are named."""
         rows = self.rows.get(name)
@@ -208,35 +212,56 @@ class Held(FolderVersion):
     def with_rows(self, rows: Mapping[str, pa.Table]) -> Held:
         """The same with these rows in place of theirs."""
         newest = {name: time for name, time in self.newest.items() if name not in rows}
-        return Held(self.known, self.manifest, self.plain, {**self.rows, **rows}, newest)
+        return Held(self.known, self.manifest, {**self.rows, **rows}, newest)
 
 
-def plain_files(root: Place) -> FolderVersion:
-    """A folder without a manifest: Parquet files in ``<table>/``, or ``<table>.parquet``.
+def read_parquet(
+    path: Place, groups: Sequence[str] | None = None, footers: dict[Place, Any] | None = None
+) -> pa.Table:
+    """Read one of our files as it is; ``groups`` keeps rows of these groups only.
+
+    Parameters
+    ----------
+    footers : dict of Path to FileMetaData, optional
+        Footers of files that were read already; where groups are named, others are added.
 
     Raises
     ------
-    SourceError
-        A file is a link, or a table is a Delta table of somebody else.
+    OSError, ArrowException
+        It cannot be read; a store's error is a SourceError.
     """
-    plain = {name: checked_files(root, _plain_names(root, name)) for name in TABLES}
-    return FolderVersion(Known(root), plain=plain)
+    with store_of(path).telling("read"):
+        if groups is None:
+            return BoundedParquet(path).read()
+        opened = opened_parquet(path, {} if footers is None else footers)
+        return of_groups(opened.read_row_groups(row_groups(opened, groups)), groups)
 
 
-def _plain_names(root: Place, name: str) -> list[str]:
-    if (root / name / LOG).is_dir():
-        raise SourceError(
-            f"{root / name} is a Delta table, and no manifest in {root} says which of its versions "
-            "counts: holdfast did not write it, or has not committed a batch yet"
-        )
-    if (root / f"{name}.parquet").is_file():
-        return [f"{name}.parquet"]
-    below = sorted(file for file, _ in store_of(root).files_below(name))
-    return [file for file in below if file.endswith(".parquet") and not _is_hidden(file)]
+def opened_parquet(path: Place, footers: dict[Place, Any]) -> Any:
+    """A file of ours, open; its footer, which is not small, is read once."""
+    opened = BoundedParquet(path, metadata=footers.get(path))
+    footers[path] = opened.metadata
+    return opened
 
 
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith((".", "_")) for part in name.split("/"))
+def row_groups(opened: Any, groups: Sequence[str] | None) -> list[int]:
+    """Row groups of an open file that may hold one of these groups; all without them."""
+    if groups is None:
+        return list(range(opened.num_row_groups))
+    return row_groups_of(opened.metadata, "group", sorted(set(groups)))
+
+
+@contextmanager
+def reading(file: Place) -> Iterator[None]:
+    """Say in one sentence that a file is no Parquet; FileNotFoundError stays what it is."""
+    try:
+        with store_of(file).telling("read"):
+            yield
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        reason = next(iter(str(error).splitlines()), "")
+        raise SourceError(f"{file}: not readable as Parquet: {reason}") from error
 
 
 def once_more(read: Callable[[], T]) -> T:

@@ -28,7 +28,7 @@ from holdfast.errors import SourceError
 from holdfast.fleet.tables.columns.names import file_name, is_file_name, merged_names
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.folder.delta_log import BOUNDED
-from holdfast.fleet.tables.storage.places import Place, make_folder, place_of, store_of
+from holdfast.fleet.tables.storage.places import Place, place_of, store_of
 from holdfast.fleet.tables.storage.store import Store
 
 FILES_SCHEMA: Final = arrow_schema("files")
@@ -118,7 +118,7 @@ class _OpenFile:
         A dictionary pays for strings, which repeat; numbers would cost double.
         """
         place = root / name
-        make_folder(place.parent)
+        store_of(place.parent).make_folder()
         store_of(root).refuse_links([name])
         ends, store = ExitStack(), store_of(place)
         with store.telling("written"):

@@ -44,6 +44,8 @@ class Disk(Store):
 
     root: Path
 
+    spark_reads = True
+
     def name_of(self, name: str) -> str:
         return str(self.root / name)
 
@@ -97,6 +99,9 @@ class Disk(Store):
         with self._draft(name, data) as draft:
             draft.replace(path)
         sync_folder(path.parent)
+
+    def write(self, data: bytes) -> None:
+        Disk(self.root.parent).replace(self.root.name, data)
 
     def delete(self, name: str) -> None:
         self._way_to(name).unlink(missing_ok=True)

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from holdfast.core.model.columns import I64
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.storage.pages import BadPageError, Unpacked, unpacked_size
-from holdfast.fleet.tables.storage.places import Place, readable
+from holdfast.fleet.tables.storage.places import Place, store_of
 
 BATCH_BYTES: Final = 8 << 20
 BATCH_ROWS: Final = 65_536
@@ -70,7 +70,7 @@ class BoundedParquet:
     ):
         self._path = path
         self._coded = tuple(read_dictionary)
-        file = readable(path) if file is None else file
+        file = store_of(path).readable() if file is None else file
         self._size = int(file.size())
         self._is_near = isinstance(file, pa.OSFile) or self._size <= FETCHED_BYTES
         if self._is_near and not isinstance(file, pa.OSFile):
@@ -184,11 +184,6 @@ class BoundedParquet:
             )
 
 
-def open_parquet(path: Place | str, **options: Any) -> BoundedParquet:
-    """A Parquet file whose footer was looked at; parameters and errors of BoundedParquet."""
-    return BoundedParquet(path, **options)
-
-
 def row_groups_of(about: Any, column: str, values: Sequence[Any]) -> list[int]:
     """Row groups that may hold one of these values of a column, by the statistics of a footer.
 
@@ -231,7 +226,7 @@ def batches_of(
     OSError, ArrowException
         It cannot be read.
     """
-    opened = open_parquet(path)
+    opened = BoundedParquet(path)
     yield from opened.batches(
         columns, range(opened.num_row_groups) if row_groups is None else row_groups
     )

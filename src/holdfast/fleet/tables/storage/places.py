@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import ConfigError
@@ -75,6 +74,10 @@ class StorePath:
 
     def absolute(self) -> StorePath:
         """A URL is absolute."""
+        return self
+
+    def resolve(self) -> StorePath:
+        """No store that we know has links."""
         return self
 
     def exists(self) -> bool:
@@ -217,31 +220,3 @@ def parquet_files(folder: Place) -> list[Place]:
     """Parquet files in a folder, sorted; none where it is not there."""
     names = sorted(name for name, _ in store_of(folder).files_below())
     return [folder / name for name in names if name.endswith(".parquet") and "/" not in name]
-
-
-def make_folder(folder: Place) -> None:
-    """Make a folder for its owner alone, where the storage has folders."""
-    store_of(folder).make_folder()
-
-
-def size_of(file: str | Place) -> int:
-    """Bytes of a file."""
-    return store_of(file).size()
-
-
-def readable(file: str | Place) -> Any:
-    """What ``pyarrow.parquet.ParquetFile`` reads a file by."""
-    return store_of(file).readable()
-
-
-def writable(file: str | Place) -> AbstractContextManager[Any]:
-    """What ``pyarrow.parquet`` writes a new file by, in a block; a local one is its owner's alone.
-
-    On a store the file is there when the block ends.
-
-    Raises
-    ------
-    SourceError
-        The store refuses it.
-    """
-    return store_of(file).writable()

@@ -106,10 +106,6 @@ class Remote(Store):
         with telling(self.name_of(name), "written"):
             self._put(name, data, anew=False)
 
-    @abstractmethod
-    def write(self, data: bytes) -> None:
-        """Give the file this content at once, by what every reader has installed."""
-
     def delete(self, name: str) -> None:
         with suppress(FileNotFoundError), telling(self.name_of(name), "deleted"):
             self._system.delete_file(self._path(name))

@@ -33,6 +33,8 @@ class Store(ABC):
     """Requests at the same time."""
     clock_ns: ClassVar[int] = 0
     """By so much the times of two files may be out of order."""
+    spark_reads: ClassVar[bool] = False
+    """Whether Spark itself can read a file here: of a store it has no credentials."""
     replaces_at_once: ClassVar[bool] = True
     """Whether who reads while ``replace`` runs finds one content whole, never parts of both."""
 
@@ -88,6 +90,10 @@ class Store(ABC):
     @abstractmethod
     def replace(self, name: str, data: bytes) -> None:
         """Give a file another content at once; it need not be there."""
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Give the file this content at once, by what every reader has installed."""
 
     @abstractmethod
     def delete(self, name: str) -> None:

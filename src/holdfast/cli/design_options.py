@@ -1,0 +1,14 @@
+"""Options of the designs that ``simulate`` and ``replay`` share, with what members have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from holdfast.cli.declared import Option
+from holdfast.cli.durations import format_duration
+from holdfast.core.machine.policies import DEFAULTS
+
+DELAY, INTERVAL = format_duration(DEFAULTS.delay_ms), format_duration(DEFAULTS.interval_ms)
+
+Batch = Annotated[int, Option("--batch", help="Design III: moves per round.")]
+Interval = Annotated[str, Option("--interval", help="Design III: between batches.")]
