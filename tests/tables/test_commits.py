@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -126,6 +127,22 @@ def test_a_version_counts_from_the_moment_that_it_is_decided(tmp_path, monkeypat
     assert not (tmp_path / MANIFEST).exists()
     tables.commit(written(tmp_path, 2, "c"))
     assert groups(tmp_path) == ["a", "b", "c"] and (tmp_path / MANIFEST).exists()
+
+
+def test_a_full_disk_at_the_copy_of_the_manifest_undoes_no_commit(tmp_path, monkeypatch, caplog):
+    """The version is decided by then: the caller hears that it counts, and readers see it."""
+    Tables(tmp_path).commit(written(tmp_path, 0, "a"))
+
+    def full(self, name, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Disk, "replace", full)
+        Tables(tmp_path).commit(written(tmp_path, 1, "b"))
+        assert groups(tmp_path) == ["a", "b"]
+    assert "version 2 counts" in caplog.text and "No space left" in caplog.text
+    Tables(tmp_path).commit(written(tmp_path, 2, "c"))
+    assert groups(tmp_path) == ["a", "b", "c"]
 
 
 def test_an_old_manifest_that_comes_late_does_not_count(tmp_path):

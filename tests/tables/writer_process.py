@@ -6,7 +6,7 @@ stream that commits batch ID, says so, and ends after a line. ``python writer_pr
 FIRST LAST`` commits batches FIRST to LAST, one by one, again where another process was faster.
 ``python writer_process.py die ROOT ID WHERE`` kills itself in the middle of the commit of a batch:
 after its entries (``entry``), or after the version of the manifest (``manifest``). ``python
-writer_process.py die_anywhere ROOT`` has a writer killed before each operation that changes a
+writer_process.py die_anywhere ROOT KIND`` has a writer killed before each operation that changes a
 file, one after the other, and looks at the tables after each. The last line says ``committed`` or
 why not.
 """
@@ -22,10 +22,13 @@ from pathlib import Path
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.folder import commits
 from holdfast.fleet.tables.folder.manifest import Batch
+from holdfast.fleet.tables.folder.upkeep import merge
 from holdfast.fleet.tables.reading import Tables, read_tables
 from holdfast.fleet.tables.storage.places import place_of, store_of
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+BEGUN = {"first": 0, "next": 1, "replacing": 1, "merge": 3}
+"""Kind of change -> how many batches are there before."""
 CHANGES = {"os.link", "os.rename", "os.remove", "os.mkdir", "os.rmdir"}
 """Audit events of operations that change a file; opening one to write is another."""
 
@@ -74,18 +77,20 @@ def die_at(root, batch, where):
         tables.commit(found)
 
 
-def die_anywhere(root):
+def die_anywhere(root, kind):
     """Kill before operation 0, 1, 2 and so on, until a writer comes to its end."""
     from tests.tables.test_pinned import two_tables
 
     place, begun, at = Path(root) / "killed", Path(root) / "begun", 0
-    Tables(begun).commit(two_tables(begun, 0))
+    begun.mkdir()
+    for batch in range(BEGUN[kind]):
+        Tables(begun).commit(two_tables(begun, batch))
     status = int(signal.SIGKILL)
     while status == signal.SIGKILL:
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(begun, place)
-        status = child(killed_at, place, at)
-        assert child(looked_at, place, status == 0) == 0, at
+        status = child(killed_at, place, at, kind)
+        assert child(looked_at, place, kind, status == 0) == 0, at
         at += 1
     assert status == 0
     print(at, flush=True)
@@ -105,7 +110,7 @@ def child(work, *arguments):
         os._exit(1)
 
 
-def killed_at(place, at):
+def killed_at(place, at, kind):
     from tests.tables.test_pinned import two_tables
 
     done = [0]
@@ -118,20 +123,30 @@ def killed_at(place, at):
 
     tables = Tables(place)
     with tables.writing(again_seconds=1):
-        batch = two_tables(place, 1)
+        batch = two_tables(place, BEGUN[kind]) if kind != "merge" else None
         sys.addaudithook(hook)
-        tables.commit(batch)
+        if batch is None:
+            merge(tables.folder, everything=True)
+        else:
+            tables.commit(batch, replace=kind == "replacing")
 
 
-def looked_at(place, is_whole):
-    """The batch is there in both tables or in none, and the next writer goes on at once."""
+def looked_at(place, kind, is_whole):
+    """The change is there in both tables or in none, and the next writer goes on at once."""
     from tests.tables.test_pinned import groups, two_tables
 
-    found = groups(read_tables(place))
-    assert found == groups(read_tables(place), "rebalances")
-    assert found == ["g0", "g1"] or (found == ["g0"] and not is_whole)
-    Tables(place).commit(two_tables(place, 2))
-    assert groups(Tables(place)) == groups(Tables(place), "rebalances") == [*found, "g2"]
+    n = BEGUN[kind]
+    before = [f"g{batch}" for batch in range(n)]
+    after = {"replacing": [f"g{n}"], "merge": before}.get(kind, [*before, f"g{n}"])
+    try:
+        found = groups(read_tables(place))
+        assert found == groups(read_tables(place), "rebalances")
+    except SourceError:
+        assert n == 0
+        found = []
+    assert found == after or (found == before and not is_whole)
+    Tables(place).commit(two_tables(place, n + 1))
+    assert groups(Tables(place)) == groups(Tables(place), "rebalances") == [*found, f"g{n + 1}"]
 
 
 if __name__ == "__main__":

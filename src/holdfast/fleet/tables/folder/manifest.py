@@ -16,6 +16,7 @@ full disk none, so whoever reads ``_manifest.json`` looks for a higher one as we
 from __future__ import annotations
 
 import json
+import logging
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,6 +32,7 @@ from holdfast.fleet.tables.folder.last_writer import LastWriter, from_json
 from holdfast.fleet.tables.storage.places import Place, store_of
 from holdfast.fleet.tables.storage.store import Store, is_draft
 
+_log = logging.getLogger("holdfast.tables")
 MANIFEST: Final = "_manifest.json"
 COMMITS: Final = "_commits"
 """Folder of the versions of the manifest."""
