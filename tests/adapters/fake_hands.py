@@ -16,6 +16,7 @@ from holdfast.core.machine.states import MemberState
 from holdfast.members.member.host import Standing
 from holdfast.members.member.membership import assignors_of
 from holdfast.members.member.offsets import OffsetToCommit
+from holdfast.members.member.process import OwnProcess
 from holdfast.members.seat.hands import before
 
 
@@ -150,6 +151,7 @@ class FakeMembership:
         self.settings = Settings.parse(config)
         self.assignors = assignors_of(self.settings)
         self.duties = None
+        self.process = OwnProcess()
         self.host, self.link = FakeHost(), FakeLink()
         self.logged = []
         self.parts = SimpleNamespace(

@@ -229,8 +229,8 @@ def test_a_confluent_kafka_without_the_asyncio_consumer_has_the_others():
     assert done.returncode == 0, done.stderr
 
 
-def test_the_extra_of_each_client_has_what_its_member_connects_with():
+@pytest.mark.parametrize("extra", ["members", "fleet"])
+def test_an_extra_has_what_members_and_commands_connect_with(extra):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for client in CLIENTS:
-        extra = project["optional-dependencies"][client]
-        assert any(package.startswith("kafka-python") for package in extra), client
+    packages = project["optional-dependencies"][extra]
+    assert any(package.startswith("kafka-python") for package in packages)

@@ -19,6 +19,7 @@ from holdfast.errors import LocalProtocolError, RemoteProtocolError
 from holdfast.members.member.host import Standing
 from holdfast.members.member.membership import assignors_of
 from holdfast.members.member.offsets import OffsetToCommit
+from holdfast.members.member.process import OwnProcess
 from holdfast.members.seat.commits import CommitAsker
 from holdfast.members.seat.hands import Wishes, before
 from holdfast.members.seat.on_loop import OnLoop
@@ -43,6 +44,7 @@ class FakeMembership:
         config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", **config}
         self.settings = Settings.parse(config)
         self.assignors = assignors_of(self.settings)
+        self.process = OwnProcess()
         self.is_leaving, self.is_member, self.failure = False, True, None
         self.committed, self.places, self.codes = [], {}, []
         self.host = SimpleNamespace(
