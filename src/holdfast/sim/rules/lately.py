@@ -3,7 +3,9 @@
 **Rules.** The rules of :mod:`holdfast.core.machine.leader.successors`, written anew: if the
 successor of a departed dynamic member came before that member departed, the group need not wait for
 the departed member. A search has no clock: there, members count that the memory names, if each of
-them came as a newcomer once.
+them came as a newcomer once. The checker is more lenient about members with a place: they may be
+successors for all of the delay, and while one of them is here, a departed member may be waited for
+the short time alone.
 
 **Strategy.** Pure functions of one moment.
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.core.machine.leader.ring import identity_of
+from holdfast.core.machine.leader.successors import short_wait_ms
 from holdfast.core.model.partitions import Resource
 from holdfast.sim.rules.records import Awaited, Lately, Moment, among, new_members
 
@@ -47,6 +50,13 @@ def lately_after(at: Moment, waiting: Mapping[Resource, Awaited]) -> Lately:
     elif spare:
         grown_ms = at.now_ms
     return Lately(came, vacant_ms, grown_ms)
+
+
+def shortest_wait_ms(at: Moment, absent: Awaited | None) -> int:
+    """How long a member that departed just now is waited for at least, beside its delay."""
+    early = [s for s in at.turn.members if s.member.place and s.name in at.lately.came]
+    has_none = absent is None or absent.instance_id is not None or not early
+    return at.policy.longest_delay_ms if has_none else short_wait_ms(at.policy)
 
 
 def with_successors(at: Moment) -> dict[str, str]:

@@ -126,9 +126,10 @@ class Moment:
         return self.past.present - new
 
     def is_back(self, absent: Awaited) -> bool:
-        """Whether ``absent`` is in the round, by its member id or its instance id."""
+        """Whether ``absent`` is in the round, by its member id, instance id or place."""
         turn = self.turn
-        return absent.member_id in turn.present or absent.instance_id in turn.instances
+        known = absent.member_id in turn.present or absent.instance_id in turn.instances
+        return known or absent.identity in turn.places
 
     def left_ms(self, absent: Awaited) -> int:
         """How long the group goes on waiting for an absent member."""

@@ -2,9 +2,10 @@
 
 **Rules.**
 
-1. The *identity* of a member is a hash of its instance id if it is static, else of its member id,
-   cut to the fewest bytes at which no two members of the round are alike, and to no fewer than 3 in
-   a group of up to 32 members, 4 in a larger one. Members in the order of their identities are a
+1. The *identity* of a member is a hash of its instance id if it is static, else of its place
+   (:mod:`holdfast.core.machine.leader.places`), or of its member id if it has no place. It is cut
+   to the fewest bytes at which no two members of the round are alike, and to no fewer than 3 in a
+   group of up to 32 members, 4 in a larger one. Members in the order of their identities are a
    *ring*: the last one stands before the first one. So a member that comes has the identity of
    another one by chance in two of a million cases at most, up to 8,192 members.
 2. The share of a member names its three predecessors in the ring: who they are, and what they own
@@ -12,7 +13,8 @@
    three members may die at once: of a dead member and its three holders one is alive.
    Example: a ring of A, B, C, D and E. C carries A, B and E; what A owned is known to B, C and D.
 3. A share is a complete statement about the ring from behind its fourth predecessor, whose identity
-   it has, to its own member. A member there that owns nothing is not named.
+   it has, to its own member. A member there that owns nothing is named only if it has a place: when
+   it comes back it is known, and no newcomer.
    Example: A, B and E die. C names them and says that nobody stands between D and E.
 4. The list of what waits is carried by the leader and the next three members of the ring. All
    others carry its digest, which says whose list is true. A list without partitions tells only who
@@ -44,11 +46,13 @@ from holdfast.core.wire.layouts.memory import (
     IDENTITY_BYTES,
     TOPIC_BITS,
     RememberedMember,
+    Share,
     Sizes,
     digest_of,
     encode_neighbour,
     encode_waiting,
     join_share,
+    read_share,
 )
 
 FULL_BYTES = IDENTITY_BYTES[-1]
@@ -107,7 +111,37 @@ def identity_of(member: SubscribedMember | JoinedMember) -> bytes:
     """The whole identity of a member, 8 bytes."""
     if member.instance_id is not None:
         return _hashed(f"static {member.instance_id}")
+    return identity_of_place(member.place) if member.place else identity_of_id(member)
+
+
+def identity_of_place(place: bytes) -> bytes:
+    """The whole identity of the one member with a place."""
+    return _hashed(f"place {place.hex()}")
+
+
+def identity_of_id(member: SubscribedMember) -> bytes:
+    """The whole identity of a dynamic member without a place."""
     return _hashed(f"member {member.member_id}")
+
+
+def identity_before(member: SubscribedMember, share: Share) -> bytes:
+    """The whole identity under which a member stood in the ring of a share that it brings.
+
+    Another member may have come with the same place since, so that neither has it now.
+    """
+    said = member.subscription.place
+    if member.instance_id is None:
+        return identity_of_place(said) if share.placed and said else identity_of_id(member)
+    return identity_of(member)
+
+
+def identities_of(member: SubscribedMember) -> tuple[bytes, ...]:
+    """The whole identities under which a memory may name a member: now, before, by its id."""
+    if member.instance_id is not None:
+        return (identity_of(member),)
+    share = read_share(member.subscription.memory)
+    before = identity_of(member) if share is None else identity_before(member, share)
+    return tuple(dict.fromkeys((identity_of(member), before, identity_of_id(member))))
 
 
 def hash_of_topic(topic: str) -> bytes:
@@ -160,11 +194,17 @@ def shares(memory: RoundMemory, left_out: LeftOut = LeftOut.NOTHING) -> dict[str
             pace_ms=memory.pace_ms,
             whole=whole,
             after=b"" if whole or not copies else identities[(at - before - 1) % len(ring)],
-            neighbours=[entries[p] for p in places if ring[p].member_id in memory.owned],
+            neighbours=[entries[p] for p in places if _is_named(ring[p], memory)],
             waiting=waiting if carries else None,
             digest=digest,
+            placed=member.place != b"",
         )
     return result
+
+
+def _is_named(member: SubscribedMember, memory: RoundMemory) -> bool:
+    """Whether the shares of others name a member (rule 3)."""
+    return member.member_id in memory.owned or member.place != b""
 
 
 def _sizes(
