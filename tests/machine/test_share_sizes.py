@@ -22,6 +22,7 @@ from holdfast.core.machine.leader.designs import (
     LeaderRound,
 )
 from holdfast.core.machine.leader.embedded import MemberView
+from holdfast.core.machine.leader.places import digest_of, with_places
 from holdfast.core.machine.leader.ring import FEW, LeftOut, RoundMemory, identity_of, shares
 from holdfast.core.machine.leader.subscriptions import subscribed_members
 from holdfast.core.machine.leader.successors import most_remembered
@@ -68,11 +69,13 @@ def quiet_turn(
     dead: int = 0,
     subscribed: int = 0,
     left_out: LeftOut = LeftOut.NOTHING,
+    places: bool = False,
 ) -> LeaderRound:
     """A round in which nothing happens.
 
     ``dead`` members more have died together before, and what they owned waits. Each member
-    subscribes to all topics, or to so many of them. The leader before has left so much out.
+    subscribes to all topics, or to so many of them. The leader before has left so much out. With
+    ``places`` each member has one of its own.
     """
     members, partitions, topics, name = size
     counts, own = owners(members + dead, partitions, topics, name)
@@ -93,6 +96,7 @@ def quiet_turn(
             nonce=200,
             memory=memory,
             memory_age_ms=AGE_MS,
+            place=digest_of(str(m)) if places else b"",
         )
         return JoinedMember(member_id=member_id(m), metadata=assignor.subscribe(view))
 
@@ -107,7 +111,7 @@ def quiet_turn(
     memory = RoundMemory(
         generation=GENERATION,
         leader_id=member_id(0),
-        members=subscribed_members(bare, member_id(0), 0),
+        members=with_places(subscribed_members(bare, member_id(0), 0)),
         owned={member_id(m): grouped(own[m]) for m in range(members) if own[m]},
         waiting=tuple(gone),
     )

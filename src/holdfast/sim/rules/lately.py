@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.core.machine.leader.ring import identity_of
+from holdfast.core.machine.leader.ring import identities_of, identity_of
 from holdfast.core.machine.leader.successors import short_wait_ms
 from holdfast.core.model.partitions import Resource
 from holdfast.sim.rules.records import Awaited, Lately, Moment, among, new_members
@@ -82,7 +82,11 @@ def with_successors(at: Moment) -> dict[str, str]:
         return {}
     came = at.lately.came
     if not at.timed:  # without a clock, members count that the memory names
-        named = (s for s in turn.members if among(past.arrived, identity_of(s.member)))
+        named = (
+            s
+            for s in turn.members
+            if any(among(past.arrived, whole) for whole in identities_of(s.member))
+        )
         came = {s.name: 0 for s in named}
     here = {s.name: s for s in turn.members if s.stays and s.name in came}
     order = sorted(here, key=lambda name: (came[name], identity_of(here[name].member)))
