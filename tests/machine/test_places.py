@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.machine.subscribed import reports, subscribed
+from tests.machine.subscribed import carried, reports, subscribed
 from tests.machine.test_share_sizes import DESIGN, quiet_turn
 from tests.machine.test_successors import HOUR_MS, POLICY, group, wait_after
 from tests.sim.hand_played import HandPlayedGroup
@@ -13,7 +13,7 @@ from holdfast.core.machine.leader.places import digest_of, with_places
 from holdfast.core.machine.leader.ring import identities_of, identity_of
 from holdfast.core.machine.leader.successors import START_MS
 from holdfast.core.wire.layouts.container import PLACE_BYTES
-from holdfast.core.wire.layouts.memory import read_share
+from holdfast.core.wire.layouts.memory import RememberedMember, decode_share, read_share
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES, estimate_group_bytes
 
 A, B, C, D = (digest_of(name) for name in "ABCD")
@@ -191,3 +191,38 @@ def test_2_000_members_with_places_fit_a_stock_brokers_record():
     assert record[1] - record[0] <= (PLACE_BYTES + 2) * 2_000
     print(sent, record)
     assert record[1] < MESSAGE_MAX_BYTES
+
+
+def carriers(lead: str) -> set[str]:
+    """The members that carry the list of six newcomers, beside six old members."""
+    names = "ABCDEF", "UVWXYZ"
+    members = [subscribed(name, topics=(), place=digest_of(name)) for name in "".join(names)]
+    came = [
+        RememberedMember(identity=identity_of(m), delay_ms=1_000)
+        for m in with_places(members)
+        if m.member_id in names[1]
+    ]
+    found = carried(with_places(members), {}, leader_id=lead, waiting=tuple(came))
+    return {m for m, share in found.items() if decode_share(share).waiting}
+
+
+@pytest.mark.parametrize(("lead", "others"), [("A", "UVWXYZ"), ("U", "ABCDEF")])
+def test_the_list_outlives_the_old_members_and_the_new_ones(lead, others):
+    """Whichever of them leave at once, a surge or its end, three that stay carry it."""
+    found = carriers(lead)
+    assert len(found) == 1 + 3
+    assert found - {lead} <= set(others)
+
+
+def test_after_a_surge_of_all_nothing_waits():
+    play = placed(members="ABCDEF", partitions=24)
+    for name in "UVWXYZ":
+        play.join(name, place=digest_of(name))
+    play.settle()
+    play.leave(*"ABCDEF")
+    play.round()
+    assert play.last is not None
+    assert play.last.delay_ms == 0
+    play.settle()
+    loads = [len(own) for own in play.all_owned().values()]
+    assert max(loads) - min(loads) <= 1

@@ -16,9 +16,13 @@
    it has, to its own member. A member there that owns nothing is named only if it has a place: when
    it comes back it is known, and no newcomer.
    Example: A, B and E die. C names them and says that nobody stands between D and E.
-4. The list of what waits is carried by the leader and the next three members of the ring. All
-   others carry its digest, which says whose list is true. A list without partitions tells only who
-   came lately (:mod:`holdfast.core.machine.leader.successors`); it has no digest.
+4. The list of what waits is carried by the leader and three other members: if the leader did not
+   come lately (:mod:`holdfast.core.machine.leader.successors`), members that did, else members that
+   did not; the next ones in the ring, and what is missing of three from the other kind. So the list
+   is there after all old members have left at once, or all new ones. All other members carry its
+   digest, which says whose list is true. A list without partitions tells only who came lately; it
+   has no digest.
+   Example: A leads A, B and C, and D, E and F come lately. A, D, E and F carry the list.
 5. The pace of Design III is in every share.
 6. If shares are too large, parts are left out in the order of :class:`LeftOut`.
 
@@ -31,6 +35,7 @@ whose successor lists hold copies in the same way.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -59,6 +64,10 @@ FULL_BYTES = IDENTITY_BYTES[-1]
 
 FEW = 32
 """In a group of up to so many members identities are a byte shorter."""
+
+
+SHORT_BYTES = 2
+"""Of the identities of those that came or left, if no other member's begin alike."""
 
 
 class LeftOut(IntEnum):
@@ -176,9 +185,9 @@ def shares(memory: RoundMemory, left_out: LeftOut = LeftOut.NOTHING) -> dict[str
             (identity, encode_neighbour(_entry(m, memory.owned, short, names_owned), sizes))
             for identity, m in zip(identities, ring, strict=True)
         ]
-    waiting = _list_of(memory.waiting, short, sizes) if memory.waiting else None
+    waiting = _list_of(memory.waiting, ring, short, sizes) if memory.waiting else None
     digest = digest_of(waiting) if waiting and any(w.owned for w in memory.waiting) else b""
-    carriers = _carriers(ring, memory.leader_id, 1 if left_out >= LeftOut.LISTS else 1 + COPIES)
+    carriers = _carriers(ring, memory, 1 if left_out >= LeftOut.LISTS else 1 + COPIES)
     result = {}
     for at, member in enumerate(ring):
         carries = waiting is not None and at in carriers
@@ -250,13 +259,27 @@ def _entry(
     )
 
 
-def _list_of(waiting: Sequence[RememberedMember], short: Mapping[str, str], sizes: Sizes) -> str:
-    most = sizes.identity_bytes
+def _list_of(
+    waiting: Sequence[RememberedMember],
+    ring: Sequence[SubscribedMember],
+    short: Mapping[str, str],
+    sizes: Sizes,
+) -> str:
+    """What waits as bits; of those that came or left as few bytes as tell them from others."""
+    whole = [identity_of(m) for m in ring] if any(not w.owned for w in waiting) else []
+    begins = Counter(identity[:SHORT_BYTES] for identity in whole)
+    alone = {w[:SHORT_BYTES]: w for w in whole if begins[w[:SHORT_BYTES]] == 1}
+
+    def cut(identity: bytes) -> bytes:
+        begin = identity[:SHORT_BYTES]
+        known = alone.get(begin, b"").startswith(identity) or not begins[begin]
+        return begin if known else identity[: sizes.identity_bytes]
+
     return encode_waiting(
         [
             replace(w, owned=_hashed_topics(w.owned, short))
             if w.owned
-            else replace(w, identity=w.identity[:most])
+            else replace(w, identity=cut(w.identity))
             for w in waiting
         ],
         sizes,
@@ -267,10 +290,15 @@ def _hashed_topics(owned: TopicPartitions, short: Mapping[str, str]) -> TopicPar
     return merge_topics((short[topic], numbers) for topic, numbers in owned if numbers)
 
 
-def _carriers(ring: Sequence[SubscribedMember], leader_id: str, count: int) -> frozenset[int]:
-    """Places in the ring of the leader and of those after it."""
-    first = next((at for at, m in enumerate(ring) if m.member_id == leader_id), 0)
-    return frozenset((first + step) % len(ring) for step in range(count))
+def _carriers(ring: Sequence[SubscribedMember], memory: RoundMemory, count: int) -> frozenset[int]:
+    """Places in the ring of those that carry the list of what waits (rule 4)."""
+    first = next((at for at, m in enumerate(ring) if m.member_id == memory.leader_id), 0)
+    came = {w.identity for w in memory.waiting if not w.owned and w.owned is not None}
+    sizes = {len(identity) for identity in came} - {0}
+    lately = [any(identity_of(m)[:n] in came for n in sizes) for m in ring]
+    others = [(first + step) % len(ring) for step in range(1, len(ring))]
+    others.sort(key=lambda at: lately[at] == lately[first])
+    return frozenset([first, *others][:count])
 
 
 def _fewest(hashes: Iterable[bytes] | Iterable[str], sizes: range) -> int:

@@ -33,9 +33,10 @@ a group of A, B and C with a delay of 60 s that has been as it is for a long tim
    they had, or they owned nothing. No more of them than of arrivals; the newest count.
 6. Unknown owners, if more than three neighbours of a member have gone with it, have a successor if
    one is left when all others are served, in a group without static members.
-7. No more arrivals and vacancies are remembered than a quarter of the members, rounded up, and no
-   more than :data:`MOST`: a Deployment surges by a quarter unless it is told otherwise. Who is not
-   remembered is no successor.
+7. No more arrivals and vacancies are remembered than half of the members, and no more than
+   :data:`MOST`: after a surge of all, one half of the members is new. Together they have no
+   more times than a quarter of the members. Newcomers within 10 s of the latest arrival
+   (:data:`TOGETHER_MS`) have its time. Who is not remembered is no successor.
 
 How a member ended cannot be seen: a coordinator says neither that a member left nor that its
 session ran out. So a death soon after a scale-up costs what it costs without a delay, and an old
@@ -65,6 +66,9 @@ from holdfast.core.wire.layouts.memory import RememberedMember
 START_MS = 30_000
 """A group that starts is told from a surge by its pauses. The number is small beside a usual delay:
 a surge that is taken for a start costs the delay, a start that is taken for a surge a few moves."""
+
+TOGETHER_MS = 10_000
+"""The processes of a surge start together, and one time for all of them is short."""
 
 MOST = 32
 """So many entries cost less than a thousandth of the record of a group that may have them."""
@@ -164,7 +168,12 @@ def start_ms(policy: Policy) -> int:
 
 def most_remembered(members: int) -> int:
     """How many arrivals and vacancies a group of so many members remembers (rule 7)."""
-    return min(MOST, -(-members // 4))
+    return min(MOST, max(1, members // 2))
+
+
+def most_times(members: int) -> int:
+    """How many times these have together (rule 7)."""
+    return min(MOST, max(1, members // 4))
 
 
 def remembered(
@@ -291,17 +300,25 @@ def after_round(
     fresh, vacant = fresh[filled:], vacant[filled:]
     grown_ms = arrivals.grown_ms
     if grown_ms is None:
-        kept += [_arrival(members, i, 0) for i in fresh]
+        latest_ms = min((a.age_ms for a in kept), default=TOGETHER_MS)
+        age_ms = latest_ms if latest_ms < TOGETHER_MS else 0
+        kept += [_arrival(members, i, age_ms) for i in fresh]
     elif fresh:
         grown_ms = 0
-    most = most_remembered(len(members))
+    most = most_times(len(members))
     vacant = vacant[:most]
     return Arrivals(
-        open=tuple(kept[: most - len(vacant)]),
+        open=_fitting(kept, most_remembered(len(members)) - len(vacant), most - len(vacant)),
         vacant_ms=tuple(vacant),
         grown_ms=grown_ms,
         left=_left(arrivals, members, departed, pinned)[:most],
     )
+
+
+def _fitting(arrivals: Sequence[Arrival], most: int, times: int) -> tuple[Arrival, ...]:
+    """The first arrivals, as many as are remembered and with as many times (rule 7)."""
+    known = sorted({a.age_ms for a in arrivals}, reverse=True)[:times]
+    return tuple(a for a in arrivals if a.age_ms in known)[:most]
 
 
 def _left(
