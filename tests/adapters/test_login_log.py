@@ -24,6 +24,8 @@ def _hidden(caplog: pytest.LogCaptureFixture) -> None:
     hide_logins()
     call_log.hide_logins()
     caplog.set_level(logging.DEBUG)
+    for name in (*LOGGERS, *call_log.LOGGERS):  # a command may have set its level
+        caplog.set_level(logging.DEBUG, name)
 
 
 def told(caplog: pytest.LogCaptureFixture) -> str:

@@ -12,7 +12,7 @@ from tests.cli.running import run
 GROUP = {"partitions": {"orders": 3}, "members": [{"id": "C0", "topics": ["orders"]}]}
 MEMBERS = {"members": [{"id": "a", "assignors": ["range"], "client": "golang"}]}
 KERBEROS = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=GSSAPI\n"
-NO_TABLES = "no tables here, and not a dump; expected folders such as generations/"
+NO_TABLES = "no tables here, and not a dump; expected a folder with _manifest.json"
 
 TYPED = [
     ("doctor --input group.json", 3, "group.json is a file; a folder of tables or a dump is"),

@@ -184,7 +184,8 @@ def test_no_client_of_ours_is_given_lag_with_a_design(policy) -> None:
     with pytest.raises(ConfigError, match="take lag-sticky"):
         assignors_of(Settings.parse({**config, "partition.assignment.strategy": "lag"}))
     with pytest.raises(ConfigError, match="take lag-sticky"):
-        Worker({**config, "partition.assignment.strategy": "lag"}, {"k": 2})
+        loads = {"holdfast.lag.source": lambda counts: {}}
+        Worker({**config, "partition.assignment.strategy": "lag", **loads}, {"k": 2})
 
 
 @pytest.mark.parametrize(
