@@ -42,7 +42,6 @@ from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
 
-from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.model.partitions import TopicPartitions, merge_topics
 from holdfast.core.wire.layouts.memory import (
@@ -116,7 +115,7 @@ def _hashed(name: str) -> bytes:
     return blake2b(name.encode(errors="surrogatepass"), digest_size=FULL_BYTES).digest()
 
 
-def identity_of(member: SubscribedMember | JoinedMember) -> bytes:
+def identity_of(member: SubscribedMember) -> bytes:
     """The whole identity of a member, 8 bytes."""
     if member.instance_id is not None:
         return _hashed(f"static {member.instance_id}")
