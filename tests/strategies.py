@@ -12,7 +12,11 @@ from holdfast.core.model.designs import Design
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.model.partitions import TopicPartitions, sort_partitions
 from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, Subscription
-from holdfast.core.wire.layouts.container import MemberAssignment, MemberSubscription
+from holdfast.core.wire.layouts.container import (
+    PLACE_BYTES,
+    MemberAssignment,
+    MemberSubscription,
+)
 from holdfast.core.wire.layouts.frames import Leaving
 from holdfast.core.wire.layouts.incremental import DesignAssignment, DesignSubscription
 from holdfast.core.wire.layouts.memory import (
@@ -139,6 +143,7 @@ def claims() -> SearchStrategy[MemberSubscription]:
         memory_age_ms=DELAYS_MS,
         given_up=partition_sets(),
         memory=_memory_bytes(),
+        place=st.just(b"") | st.binary(min_size=PLACE_BYTES, max_size=PLACE_BYTES),
         assignor_data=st.none() | blobs,
     )
 
@@ -197,6 +202,7 @@ def memories(draw: st.DrawFn) -> Share:
         after=after,
         pace_ms=draw(st.just(0) | times_ms),
         whole=not after and draw(st.booleans()),
+        placed=draw(st.booleans()),
         neighbours=members(st.binary(min_size=size, max_size=size), st.just(0), COPIES),
         waiting=members(st.binary(max_size=8), times_ms | st.just(7), 3),
         digest=draw(st.just(b"") | st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES)),

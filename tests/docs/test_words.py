@@ -15,6 +15,7 @@ LONGEST_OPENING = 45
 
 LONG_ON_PURPOSE = {
     "holdfast.core.machine.leader.deferral": "the order of the leader's decisions, with its proof",
+    "holdfast.core.machine.leader.successors": "seven rules, each with the example that proves it",
     "holdfast.core.machine.member.member": "how a runtime drives the member, and every rule of it",
 }
 """Modules whose opening is longer, and why."""

@@ -22,9 +22,10 @@ from holdfast.core.machine.leader.designs import (
     LeaderRound,
 )
 from holdfast.core.machine.leader.embedded import MemberView
+from holdfast.core.machine.leader.places import digest_of, with_places
 from holdfast.core.machine.leader.ring import FEW, LeftOut, RoundMemory, identity_of, shares
 from holdfast.core.machine.leader.subscriptions import subscribed_members
-from holdfast.core.machine.leader.successors import most_remembered
+from holdfast.core.machine.leader.successors import most_remembered, most_times
 from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.columns import I64
@@ -68,11 +69,13 @@ def quiet_turn(
     dead: int = 0,
     subscribed: int = 0,
     left_out: LeftOut = LeftOut.NOTHING,
+    places: bool = False,
 ) -> LeaderRound:
     """A round in which nothing happens.
 
     ``dead`` members more have died together before, and what they owned waits. Each member
-    subscribes to all topics, or to so many of them. The leader before has left so much out.
+    subscribes to all topics, or to so many of them. The leader before has left so much out. With
+    ``places`` each member has one of its own.
     """
     members, partitions, topics, name = size
     counts, own = owners(members + dead, partitions, topics, name)
@@ -93,6 +96,7 @@ def quiet_turn(
             nonce=200,
             memory=memory,
             memory_age_ms=AGE_MS,
+            place=digest_of(str(m)) if places else b"",
         )
         return JoinedMember(member_id=member_id(m), metadata=assignor.subscribe(view))
 
@@ -107,7 +111,7 @@ def quiet_turn(
     memory = RoundMemory(
         generation=GENERATION,
         leader_id=member_id(0),
-        members=subscribed_members(bare, member_id(0), 0),
+        members=with_places(subscribed_members(bare, member_id(0), 0)),
         owned={member_id(m): grouped(own[m]) for m in range(members) if own[m]},
         waiting=tuple(gone),
     )
@@ -175,7 +179,8 @@ def test_while_something_waits_too(members, partitions, topics, subscribed, dead
 
 @pytest.mark.parametrize("members", [1, 2, 3, 5, 6, 8, 17, 33, 64, 128, 400])
 def test_while_members_have_come_lately_too(members):
-    """As many arrivals as the memory holds, each with a time of its own."""
+    """As many arrivals as the memory holds, with as many times."""
+    times = most_times(members)
     for partitions in (members // 2 + 1, members, 3 * members // 2):
         size = (members, partitions, 1, "t")
         turn = quiet_turn(DesignAssignor(DESIGN), size)
@@ -188,7 +193,7 @@ def test_while_members_have_come_lately_too(members):
             owned={member_id(m): grouped(own[m]) for m in range(members) if own[m]},
         )
         came = [
-            RememberedMember(identity=identity_of(m), delay_ms=300_000 - at)
+            RememberedMember(identity=identity_of(m), delay_ms=300_000 - min(at, times - 1))
             for at, m in enumerate(who[: most_remembered(members)])
         ]
         more = sum(map(len, shares(replace(memory, waiting=tuple(came))).values()))

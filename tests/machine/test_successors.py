@@ -9,7 +9,7 @@ from tests.machine.subscribed import reports
 from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.core.machine.leader.ring import identity_of
-from holdfast.core.machine.leader.successors import START_MS
+from holdfast.core.machine.leader.successors import START_MS, TOGETHER_MS
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
 from holdfast.core.wire.layouts.memory import RememberedMember, decode_share, encode_share
@@ -255,13 +255,21 @@ def test_a_liar_gains_no_more_than_its_share():
     assert loads(play)["D"] <= 5
 
 
-def test_no_more_arrivals_than_a_quarter_are_remembered():
+def test_all_that_came_together_are_remembered():
     play = group(members="ABCDEF", partitions=24)
     come(play, "G", "H", "I", "J", "K")
-    play.now_ms += 1_000
+    assert wait_after(play, "A", "B", "C", "D", "E") == 0
+    play.settle()
+    assert wait_after(play, "F") == POLICY.delay_ms
+
+
+def test_no_more_times_than_a_quarter_are_remembered():
+    play = group(members="ABCDEFGH", partitions=24)
+    for name in "IJKL":
+        come(play, name)
+        play.now_ms += TOGETHER_MS
     assert wait_after(play, "A", "B", "C") == 0
     play.settle()
-    play.now_ms += 1_000
     assert wait_after(play, "D") == POLICY.delay_ms
 
 

@@ -36,6 +36,13 @@ ROUNDS_PER_CAUSE = 8
 WEIGHTS = [4 if info.defers else 2 if info.cooperative else 1 for info in POLICIES.values()]
 """How often random runs draw each policy."""
 
+_PLACES: tuple[Callable[[int], str] | None, ...] = (
+    None,
+    str,
+    lambda slot: str(slot // 2),  # two slots live together
+    lambda slot: "everywhere",
+)
+
 QUICK = Costs(
     heartbeat_ms=1_000,
     session_ms=6_000,
@@ -181,6 +188,7 @@ class Faults:
                 partitions=topics,
                 costs=replace(QUICK, slow_members=int(rng.integers(0, 2))),
                 static=bool(rng.random() < 0.35),
+                place=_PLACES[seed % len(_PLACES)],
                 delay_ms=self.settings.delay_ms if row.defers else 0,
                 announce_leave=self.settings.clean_leave is When.IMMEDIATE,
                 trace=trace,

@@ -42,12 +42,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--forget", type=int, default=0, help="members that lose their share of the memory"
     )
+    parser.add_argument(
+        "--places",
+        action="store_true",
+        help="members have places; who joins has that of the first one",
+    )
     options = parser.parse_args(arguments)
     kinds = tuple(kind.strip() for kind in options.lost.split(",") if kind.strip())
     for kind in kinds:
         if kind not in KINDS:
             parser.error(f"--lost {kind}: expected {', '.join(KINDS)}")
-    bound = Bound(lost=",".join(kinds), partitions=options.partitions, forgets=options.forget)
+    bound = Bound(
+        lost=",".join(kinds),
+        partitions=options.partitions,
+        forgets=options.forget,
+        places=options.places,
+    )
     found = Search(assignors_for(options.policy, SETTINGS), bound).run()
     values = {
         "policy": options.policy,

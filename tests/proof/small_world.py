@@ -56,6 +56,7 @@ from holdfast.core.machine.coordinator.group_messages import (
     SendCommit,
 )
 from holdfast.core.machine.leader.designs import Assignor, DesignAssignor, compute
+from holdfast.core.machine.leader.places import digest_of
 from holdfast.core.machine.member import member_data
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.states import ENDED
@@ -100,6 +101,8 @@ class SmallWorld:
         Of the one topic ``t``.
     static : bool
         Whether members have instance ids.
+    places : int
+        How many places there are; 0 for members that have none.
     reduce : bool
         Whether states that behave alike are taken for one (:mod:`tests.proof.canonical`).
     """
@@ -111,13 +114,18 @@ class SmallWorld:
         partitions: int,
         *,
         static: bool = False,
+        places: int = 0,
         reduce: bool = True,
     ):
         self.assignors, self.reduce = tuple(assignors), reduce
         counts = (("t", partitions),)
         self.vessels: list[Member] = []
         for i in range(members):
-            options = replace(OPTIONS, instance_id=f"i{i}" if static else None)
+            options = replace(
+                OPTIONS,
+                instance_id=f"i{i}" if static else None,
+                place=digest_of(f"place {i % places}") if places else b"",
+            )
             member = Member(self.assignors, options)
             member.receive(events.MetadataChanged(counts))
             member.receive(events.SubscriptionChanged(("t",)))

@@ -122,6 +122,8 @@ class Bound:
         How many members lose their share of the leader's memory, each at any moment.
     lost : str
         Kinds of request with commas between: of each, one request or answer is lost or late.
+    places : bool
+        Whether members have places; who joins has that of the first member, there or gone.
     generations : int
         Rounds after which a path is given up, which breaks L4; counted in ``cut``.
     reduce : bool
@@ -136,6 +138,7 @@ class Bound:
     forgets: int = 0
     lost: str = ""
     static: bool = False
+    places: bool = False
     generations: int = 30
     max_states: int = 20_000_000
     reduce: bool = True
@@ -172,7 +175,12 @@ class Search:
         self.bound = bound
         total = bound.members + bound.joins
         self.world = SmallWorld(
-            assignors, total, bound.partitions, static=bound.static, reduce=bound.reduce
+            assignors,
+            total,
+            bound.partitions,
+            static=bound.static,
+            places=bound.members if bound.places else 0,
+            reduce=bound.reduce,
         )
         self.ledger = self.world.ledger
         self.found = Found()

@@ -470,7 +470,7 @@ def served_for_ever(arrivals, *wanted):
 
 
 def none_vacant(*round_, **fields):
-    return after_round(*round_, **{**fields, "ran_out": 0})
+    return after_round(*round_, **{**fields, "departed": replace(fields["departed"], ran_out=0)})
 
 
 @pytest.mark.parametrize(

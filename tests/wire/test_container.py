@@ -375,19 +375,26 @@ def test_a_delay_out_of_range_is_not_written(delay_ms: int) -> None:
     ("frame", "reason", "field", "at"),
     [
         ("03 01", "out-of-range", "flags", 2),
-        ("40 01", "out-of-range", "flags", 2),
+        ("80 01", "out-of-range", "flags", 2),
         ("10 01 ffffffff0f", "out-of-range", "delay_ms", 4),
         ("20 01 ffffffff0f", "out-of-range", "memory_age_ms", 4),
         ("", "truncated", "flags", 2),
         ("00", "truncated", "nonce", 3),
         ("10 01", "truncated", "delay_ms", 4),
         ("20 01", "truncated", "memory_age_ms", 4),
+        ("40 01 686572", "truncated", "place", 4),
     ],
 )
 def test_a_bad_claim_says_in_which_field(frame: str, reason: str, field: str, at: int) -> None:
     data = around(SUBSCRIPTION_MAGIC + bytes.fromhex(frame))
     error = refused(decode_member_subscription, data)
     assert (error.reason, error.field, error.position) == (reason, field, at)
+
+
+@pytest.mark.parametrize("place", [b"the", b"there"])
+def test_a_place_of_another_length_is_not_written(place: bytes) -> None:
+    error = refused(encode_member_subscription, MemberSubscription(topics=(), place=place))
+    assert (error.reason, error.field) == ("bad-length", "place")
 
 
 @pytest.mark.parametrize("value", [-1, 2**63])

@@ -164,8 +164,8 @@ MEMORY: Pieces = [
     Piece(
         b"\xa3",  # a digest, paced, behind an identity
         [
-            ("another version", b"\x23", "bad-version"),
-            ("what waits", b"\xe3", "bad-version"),
+            ("another version", b"\x63", "bad-version"),
+            ("another version, without a place", b"\xe3", "bad-version"),
             ("whole and not", b"\xa7", "out-of-range"),
         ],
     ),
@@ -178,8 +178,9 @@ MEMORY: Pieces = [
 CLAIM: Pieces = [
     Piece(b"\xf4", [("magic", b"n", "bad-magic")]),
     Piece(b"\xc1", [("later", b"\xc2", "bad-version"), ("none", b"\xc0", "bad-version")]),
-    Piece(b"\x3d", [("leaving", b"\x3f", "out-of-range"), ("bits", b"\x7d", "out-of-range")]),
+    Piece(b"\x7d", [("leaving", b"\x7f", "out-of-range"), ("bits", b"\xfd", "out-of-range")]),
     number(b"\1"),
+    Piece(b"here"),
     time(),
     time(),
     *sets(),

@@ -201,6 +201,7 @@ KEYS: dict[str, Key] = {
     "holdfast.lag.source": Key(parse=_lag_source, default="broker"),
     "holdfast.lag.timeout.ms": Key(parse=_ms(0), default=2_000),
     "holdfast.oauth.token.provider": Key(parse=_callable, secret=True),
+    "holdfast.place": Key(parse=_name),
     "holdfast.ready.file": Key(parse=_name),
     "holdfast.ssl.context": Key(parse=_ssl_context, secret=True),
 }

@@ -81,6 +81,8 @@ class Setup:
     assignor : str or AssignorInfo, optional
         What members offer under a policy without a design, in place of the policy's own; under a
         design what computes targets. A baseline has none.
+    place : callable, optional
+        Slot -> what its processes say of where they live; by default each slot lives alone.
     crash : bool
         Whether bounces and scaling down are crashes rather than clean stops.
     """
@@ -94,6 +96,7 @@ class Setup:
     assignor: Named | None = None
     costs: Costs = field(default_factory=Costs)
     static: bool = False
+    place: Callable[[int], str] | None = str
     crash: bool = False
     steps: int = 1
     topics: Mapping[str, int] | None = None
@@ -152,6 +155,7 @@ class Play:
                 partitions=dict(setup.topics or {"topic": setup.partitions}),
                 costs=setup.costs,
                 static=setup.static,
+                place=setup.place,
                 delay_ms=setup.settings.delay_ms if _defers(setup.policy) else 0,
                 trace=setup.trace,
                 check=setup.check,

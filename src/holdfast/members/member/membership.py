@@ -16,6 +16,7 @@ KIP-429; KIP-726; KIP-881; KAFKA-5337; Incremental Cooperative Rebalancing, "Lea
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ from holdfast.core.machine.leader.designs import (
     read_round,
     stay,
 )
+from holdfast.core.machine.leader.places import digest_of
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.options import LAST_COMMIT_MS, MemberOptions
 from holdfast.core.machine.modes import choose_mode
@@ -180,8 +182,18 @@ def make_member(
         error_timeout_ms=settings["holdfast.error.timeout.ms"],
         auto_commit=polls and settings["enable.auto.commit"],
         announce_leave=frozenset(a.name for a in assignors if _remembers(a)),
+        place=place_of(settings),
     )
     return Member(assignors, options)
+
+
+def place_of(settings: Settings) -> bytes:
+    """The digest of where a member lives: its host and client id, unless the user says it.
+
+    On Kubernetes the host is the pod.
+    """
+    said: str | None = settings["holdfast.place"]
+    return digest_of(said) if said else digest_of(socket.gethostname(), settings["client.id"])
 
 
 def _remembers(assignor: Assignor) -> bool:

@@ -104,10 +104,12 @@ def _end_of(wait: _Open, identity: bytes, present: Mapping[bytes, str], now_s: f
 
 
 def _names(members: Iterable[JoinedMember]) -> dict[bytes, str]:
-    """Names of members by their identity in the leader's memory."""
-    from holdfast.core.machine.leader.ring import identity_of
+    """Names of members by their identities in the leader's memory."""
+    from holdfast.core.machine.leader.ring import identities_of
+    from holdfast.core.machine.leader.subscriptions import subscribed_members
 
-    return {identity_of(m): m.instance_id or m.member_id for m in members}
+    found = subscribed_members(tuple(members), "", 0)
+    return {whole: m.instance_id or m.member_id for m in found for whole in identities_of(m)}
 
 
 def _name(identity: bytes, names: Mapping[bytes, str], static: bool) -> str:

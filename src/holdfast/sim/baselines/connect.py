@@ -13,7 +13,7 @@ References: KIP-415; KAFKA-9848, KAFKA-10413, KAFKA-12495, KAFKA-15693.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
 from holdfast.core.machine.leader.embedded import Instruction, MemberView
@@ -59,7 +59,7 @@ class ConnectAssignor:
 
     def subscribe(self, view: MemberView) -> bytes:
         """As the designs: owned is the allocation of KIP-415."""
-        return self.inner.subscribe(view)
+        return self.inner.subscribe(replace(view, place=b""))
 
     def read(self, assignment: bytes) -> Instruction:
         """Increments, revocations and a delay, as in KIP-415."""

@@ -3,7 +3,9 @@
 **Rules.** The rules of :mod:`holdfast.core.machine.leader.successors`, written anew: if the
 successor of a departed dynamic member came before that member departed, the group need not wait for
 the departed member. A search has no clock: there, members count that the memory names, if each of
-them came as a newcomer once.
+them came as a newcomer once. The checker is more lenient about members with a place: they may be
+successors for all of the delay, and while one of them is here, a departed member may be waited for
+the short time alone.
 
 **Strategy.** Pure functions of one moment.
 
@@ -14,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.core.machine.leader.ring import identity_of
+from holdfast.core.machine.leader.ring import identities_of, identity_of
+from holdfast.core.machine.leader.successors import short_wait_ms
 from holdfast.core.model.partitions import Resource
 from holdfast.sim.rules.records import Awaited, Lately, Moment, among, new_members
 
@@ -49,6 +52,13 @@ def lately_after(at: Moment, waiting: Mapping[Resource, Awaited]) -> Lately:
     return Lately(came, vacant_ms, grown_ms)
 
 
+def shortest_wait_ms(at: Moment, absent: Awaited | None) -> int:
+    """How long a member that departed just now is waited for at least, beside its delay."""
+    early = [s for s in at.turn.members if s.member.place and s.name in at.lately.came]
+    has_none = absent is None or absent.instance_id is not None or not early
+    return at.policy.longest_delay_ms if has_none else short_wait_ms(at.policy)
+
+
 def with_successors(at: Moment) -> dict[str, str]:
     """Absent members that need not be waited for, each with a successor of its own.
 
@@ -72,7 +82,11 @@ def with_successors(at: Moment) -> dict[str, str]:
         return {}
     came = at.lately.came
     if not at.timed:  # without a clock, members count that the memory names
-        named = (s for s in turn.members if among(past.arrived, identity_of(s.member)))
+        named = (
+            s
+            for s in turn.members
+            if any(among(past.arrived, whole) for whole in identities_of(s.member))
+        )
         came = {s.name: 0 for s in named}
     here = {s.name: s for s in turn.members if s.stays and s.name in came}
     order = sorted(here, key=lambda name: (came[name], identity_of(here[name].member)))

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from holdfast.core.machine.leader.ring import identity_of, topic_hash
+from holdfast.core.machine.leader.ring import identities_of, topic_hash
 from holdfast.core.machine.leader.successors import START_MS
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import Resource
@@ -126,9 +126,10 @@ class Moment:
         return self.past.present - new
 
     def is_back(self, absent: Awaited) -> bool:
-        """Whether ``absent`` is in the round, by its member id or its instance id."""
+        """Whether ``absent`` is in the round, by its member id, instance id or place."""
         turn = self.turn
-        return absent.member_id in turn.present or absent.instance_id in turn.instances
+        known = absent.member_id in turn.present or absent.instance_id in turn.instances
+        return known or absent.identity in turn.places
 
     def left_ms(self, absent: Awaited) -> int:
         """How long the group goes on waiting for an absent member."""
@@ -217,7 +218,7 @@ def awaited_now(turn: SeenTurn) -> list[tuple[RememberedMember, Resource]]:
 def name_of(identity: bytes, at: Moment) -> str:
     """The member id of an identity in the memory."""
     for s in at.turn.members:
-        if identity and identity_of(s.member).startswith(identity):
+        if identity and any(whole.startswith(identity) for whole in identities_of(s.member)):
             return s.name
     known = () if at.past is None else (*at.past.owner.values(), *at.past.waiting.values())
     found = (w.member_id for w in known if identity and w.identity.startswith(identity))

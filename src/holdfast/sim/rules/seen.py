@@ -17,6 +17,8 @@ from functools import lru_cache
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import AssignmentComputed
 from holdfast.core.machine.leader.designs import Assignor, CooperativeAssignor, EagerAssignor
+from holdfast.core.machine.leader.places import with_places
+from holdfast.core.machine.leader.ring import identity_of
 from holdfast.core.machine.leader.subscriptions import SubscribedMember, subscribed_members
 from holdfast.core.model.partitions import Resource, resources_of, resources_of_topic
 from holdfast.core.wire.layouts.consumer_protocol import decode_assignment
@@ -98,6 +100,7 @@ class SeenTurn:
     unbroken: bool = True
     present: frozenset[str] = field(init=False)  # ids of all members
     instances: frozenset[str] = field(init=False)  # group.instance.ids of the static ones
+    places: frozenset[bytes] = field(init=False)  # identities of those with a place
     claimed: frozenset[Resource] = field(init=False)  # claims of all members
     after: frozenset[Resource] = field(init=False)  # all that members own after the round
     subscribed: frozenset[str] = field(init=False)  # topics of the members that stay
@@ -108,6 +111,8 @@ class SeenTurn:
         object.__setattr__(self, "present", frozenset(s.name for s in self.members))
         instances = (s.member.instance_id for s in self.members)
         object.__setattr__(self, "instances", frozenset(i for i in instances if i is not None))
+        placed = (identity_of(s.member) for s in self.members if s.member.place)
+        object.__setattr__(self, "places", frozenset(placed))
         claimed = union(s.claims for s in self.members)
         changed = any(s.after is not s.claims for s in self.members)
         object.__setattr__(self, "claimed", claimed)
@@ -140,7 +145,8 @@ def see(request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor
     """Read a turn from its bytes."""
     given = dict(done.assignments)
     seen = []
-    for member in subscribed_members(request.members, request.member_id, request.waited_ms):
+    members = subscribed_members(request.members, request.member_id, request.waited_ms)
+    for member in with_places(members):
         data = given.get(member.member_id)
         assignment = NOTHING if data is None else read_assignment(assignor, data)
         listed = resources_of(member.subscription.owned)

@@ -40,7 +40,7 @@ from holdfast.core.machine.policy import Policy, When
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.frames import Leaving
 from holdfast.core.wire.layouts.memory import read_share
-from holdfast.sim.rules.lately import lately_after, with_successors
+from holdfast.sim.rules.lately import lately_after, shortest_wait_ms, with_successors
 from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.rules.records import (
     EARLY_MS,
@@ -98,6 +98,7 @@ class WaitingRules:
     anybodys: dict[bytes, SeenRound] = field(default_factory=dict)  # by share
     keep: int = MANY_ROUNDS
     newcomers: set[bytes] = field(default_factory=set)  # identities of the newcomers of any round
+    lived: set[bytes] = field(default_factory=set)  # identities with a place, of any round
 
     def check(self, turn: SeenTurn, policy: Policy, now_ms: int) -> None:
         """Take one round that has effect."""
@@ -196,6 +197,7 @@ class WaitingRules:
 
     def _write_down(self, at: Moment) -> None:
         turn, past = at.turn, at.past
+        self.lived |= turn.places
         owner = {
             r: Awaited(s.name, s.member.instance_id, identity_of(s.member), self._deadline(r, at))
             for s in turn.members
@@ -206,7 +208,8 @@ class WaitingRules:
             absent = None
             if past is not None and r not in at.unknown:
                 lost = past.owner.get(r)
-                fresh = None if lost is None else replace(lost, deadline_ms=self._deadline(r, at))
+                deadline_ms = min(self._deadline(r, at), at.now_ms + shortest_wait_ms(at, lost))
+                fresh = None if lost is None else replace(lost, deadline_ms=deadline_ms)
                 absent = past.waiting.get(r, fresh)
             waiting[r] = absent or Awaited("", None, b"", self._deadline(r, at))
         record = SeenRound(
@@ -394,6 +397,9 @@ class WaitingRules:
         """A member that is back by identity gets all that waited (D2), where anything waits."""
         if not at.policy.defers:
             return
+        for s in at.turn.members:
+            if s.member.place and s.stays and s.subscription.generation < 0:
+                self._returned_to_its_place(s, at)
         claimed = at.turn.claimed
         static = {w.instance_id for w in at.owed.values()} - {None}
         for s in at.turn.members:
@@ -405,6 +411,15 @@ class WaitingRules:
             if not waited <= s.after:
                 text = f"{instance_id} is back and does not get {min(waited - s.after)}"
                 self.ledger.fail("D2", at.now_ms, text)
+
+    def _returned_to_its_place(self, s: Seen, at: Moment) -> None:
+        who = identity_of(s.member)
+        owed = {r for r, w in at.owed.items() if w.identity == who and r not in at.unknown}
+        owed = {r for r in owed if at.left_ms(at.owed[r]) > EARLY_MS}
+        waited = _fitting(frozenset(owed) - at.turn.claimed, s, at.turn)
+        if not waited <= s.after:
+            text = f"{s.name} is back where it lived and does not get {min(waited - s.after)}"
+            self.ledger.fail("D2", at.now_ms, text)
 
     def _newcomer(self, at: Moment, known: frozenset[str]) -> None:
         """One newcomer, one member gone, equal subscriptions: the newcomer takes its place (D2)."""
@@ -419,6 +434,8 @@ class WaitingRules:
         alone &= absent.member_id != ""
         if s.claims or s.subscription.leaving is not Leaving.STAYS or not alone:
             return
+        if s.member.place and identity_of(s.member) in self.lived:
+            return  # it is back, and owned something else or nothing
         owed = frozenset(r for r, w in at.owed.items() if w == absent and r not in at.unknown)
         waited = _fitting(owed - turn.claimed, s, turn)
         if at.left_ms(absent) <= EARLY_MS:

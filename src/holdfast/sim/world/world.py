@@ -28,6 +28,7 @@ import numpy as np
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.coordinator.coordinator import Coordinator
 from holdfast.core.machine.leader.designs import Assignor
+from holdfast.core.machine.leader.places import digest_of
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.options import MemberOptions
 from holdfast.core.model.partitions import Resource, resources_of_topic
@@ -58,6 +59,8 @@ class WorldOptions:
         Topics (or kinds) and their counts.
     static : bool
         Whether slots have a ``group.instance.id``.
+    place : callable, optional
+        Slot -> what its processes say of where they live; empty for nothing.
     delay_ms : int
         What the checkers expect of deferral; 0 none.
     message_max_bytes : int
@@ -70,6 +73,7 @@ class WorldOptions:
     partitions: dict[str, int]
     costs: Costs = field(default_factory=Costs)
     static: bool = False
+    place: Callable[[int], str] | None = None
     protocol_type: str = "consumer"
     delay_ms: int = 0
     announce_leave: bool = False
@@ -214,7 +218,12 @@ class World:
             max_poll_interval_ms=options.max_poll_interval_ms,
             auto_commit=options.auto_commit,
             announce_leave=frozenset(a.name for a in assignors if options.announce_leave),
+            place=digest_of(said) if (said := self._place(slot)) else b"",
         )
+
+    def _place(self, slot: int) -> str:
+        """What the processes of a slot say of where they live."""
+        return "" if self.options.place is None else self.options.place(slot)
 
     def _happens(self, text: str = "") -> None:
         """Note a cause of rounds."""

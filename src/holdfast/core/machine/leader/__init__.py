@@ -8,6 +8,7 @@ Kafka's coordinator chooses one assignor and hands its leader the subscriptions 
 ``designs``       the assignors: eager, cooperative, Designs I, II and III; a round of any
 ``leader_turn``   a round of an eager or cooperative assignor: subscriptions in, assignments out
 ``subscriptions`` a round of a design, part 1: the subscriptions of its members
+``places``        where members live, so that a process is known when it is back
 ``oversized``     subscriptions larger than an honest one, as their leader takes them
 ``false_claims``  claims that the leader of the last round knows to be false
 ``recall``        part 2: the memory, put together from the shares that members bring

@@ -44,7 +44,9 @@ Its
    (:mod:`holdfast.core.machine.leader.successors`).
    A newcomer claims nothing, has been in no generation, and is not in the memory. A member that
    has lost its membership is one if it comes under another id. If it brings the only share that
-   tells of the last round, it counts as a member that was there.
+   tells of the last round, it counts as a member that was there. So does one whose place
+   (:mod:`holdfast.core.machine.leader.places`) is that of a member that left lately.
+   Example: C and D depart, and C's process is back as E. E has C's place, and gets partition 2.
 5. Without any memory the leader guesses. If no member claims anything of a topic, the topic is new
    and does not wait, nor does what members report to have given up. If some member claims nothing
    and was not in the last generation, it counts as a departed member that is back, and nothing
@@ -66,6 +68,7 @@ References: Incremental Cooperative Rebalancing, Design II, "Leader process" and
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -73,14 +76,17 @@ import numpy as np
 
 from holdfast.core.assignors.claims import Claims
 from holdfast.core.machine.leader.recall import Memory, is_first_wait
-from holdfast.core.machine.leader.ring import identity_of
+from holdfast.core.machine.leader.ring import identities_of, identity_of_id
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.machine.leader.successors import (
     Arrivals,
+    Departures,
     after_round,
     alike,
+    hurried,
     remembered,
     served_by,
+    short_wait_ms,
 )
 from holdfast.core.machine.policy import Policy, When
 from holdfast.core.model.columns import I32, NO_OWNER, Mask
@@ -196,11 +202,12 @@ def defer(
     held_back = _only(
         [w for w in found if w.remaining_ms > policy.tolerance_ms], ~free & (pinned != NO_OWNER)
     )
-    newcomers = _newcomers(members, memory, pinned, claims.group)
     before = remembered(policy, members, memory)
+    newcomers = _newcomers(members, memory, pinned, claims.group, [who for who, _ in before.left])
     succeeded, arrivals = _with_successors(waits, before, members, claims.group)
     lost = [w for w in waits if w.who.delay_ms or w.who.identity not in succeeded]
-    places = [(w.who.identity, w.tps) for w in lost]
+    lost = _hurried(policy, lost, arrivals, members, claims.group)
+    waited = [(w.who.identity, w.tps) for w in lost]
     placed, lost = _serve_newcomers(lost, newcomers, members, pinned, free=free, group=claims.group)
     exact = tuple(sorted({*exact, *placed}))
     arrivals = after_round(
@@ -208,8 +215,9 @@ def defer(
         arrivals,
         [i for i in newcomers if i not in before.members],
         members,
-        places=places,
-        ran_out=len(ran_out),
+        departed=Departures(
+            waited=waited, ran_out=len(ran_out), at_once=(*succeeded, *_idle(members, memory))
+        ),
         pinned=pinned,
     )
     return Deferral(
@@ -253,24 +261,67 @@ def _with_successors(
     group: Group,
 ) -> tuple[frozenset[bytes], Arrivals]:
     """Identities of those that departed just now and have a successor, and who is left of these."""
+    topics = _succeeded_topics(lost, arrivals, members, group)
+    names = list(topics)
+    served, arrivals = served_by(arrivals, _subscribed(arrivals, group), list(topics.values()))
+    return frozenset(names[at] for at in served), arrivals
+
+
+def _succeeded_topics(
+    lost: Sequence[DepartedMember],
+    arrivals: Arrivals,
+    members: Sequence[SubscribedMember],
+    group: Group,
+) -> dict[bytes, set[int]]:
+    """Topics of those that departed just now and may have a successor, by identity."""
+    topics: dict[bytes, set[int]] = {}
     if not arrivals.members or not lost:
-        return frozenset(), arrivals
+        return topics
     came = [a.who.identity for a in arrivals.open]
     known_only = any(m.instance_id is not None for m in members)
-    topics: dict[bytes, set[int]] = {}
     for w in sorted(lost, key=lambda w: (not w.who.identity, -len(w.tps), w.who.identity)):
         who = w.who
         if who.static or who.delay_ms or any(alike(who.identity, each) for each in came):
             continue
         if who.identity or not known_only:
             topics.setdefault(who.identity, set()).update(group.topics.topic_of[w.tps].tolist())
-    subscribed = {
+    return topics
+
+
+def _subscribed(arrivals: Arrivals, group: Group) -> dict[int, list[int]]:
+    """Topics of each arrival that is here."""
+    return {
         i: group.sub_topic[group.sub_start[i] : group.sub_start[i + 1]].tolist()
         for i in arrivals.members
     }
+
+
+def _hurried(
+    policy: Policy,
+    lost: list[DepartedMember],
+    arrivals: Arrivals,
+    members: Sequence[SubscribedMember],
+    group: Group,
+) -> list[DepartedMember]:
+    """What waits, with the shorter waits of those that an earlier arrival may succeed."""
+    topics = _succeeded_topics(lost, arrivals, members, group)
     names = list(topics)
-    served, arrivals = served_by(arrivals, subscribed, list(topics.values()))
-    return frozenset(names[at] for at in served), arrivals
+    found = hurried(arrivals, _subscribed(arrivals, group), list(topics.values()))
+    soon = {names[at] for at in found}
+    most_ms = short_wait_ms(policy)
+    return [
+        replace(w, remaining_ms=min(w.remaining_ms, most_ms))
+        if not w.who.delay_ms and w.who.identity in soon
+        else w
+        for w in lost
+    ]
+
+
+def _idle(members: Sequence[SubscribedMember], memory: Memory | None) -> list[bytes]:
+    """Identities of departed members that have a place and owned nothing."""
+    present = _Present(members)
+    named = () if memory is None else memory.named
+    return [w.identity for w in named if w.owned == () and present.find(w.identity) is None]
 
 
 def _first_wait(
@@ -292,10 +343,12 @@ def _first_wait(
 
 
 class _Present:
-    """The members of a round by identity, cut to any size."""
+    """The members of a round by identity, cut to any size; what two of them say is nobody's."""
 
     def __init__(self, members: Sequence[SubscribedMember]):
-        self.identities = [identity_of(m) for m in members]
+        every = [(whole, i) for i, m in enumerate(members) for whole in identities_of(m)]
+        said = Counter(whole for whole, _ in every)
+        self.identities = [(whole, i) for whole, i in every if said[whole] == 1]
         self.by_size: dict[int, dict[bytes, int]] = {}
 
     def find(self, identity: bytes) -> int | None:
@@ -304,7 +357,7 @@ class _Present:
         if not size:
             return None
         if size not in self.by_size:
-            self.by_size[size] = {whole[:size]: i for i, whole in enumerate(self.identities)}
+            self.by_size[size] = {whole[:size]: i for whole, i in self.identities}
         return self.by_size[size].get(identity)
 
 
@@ -332,8 +385,8 @@ def _departed(
         if here is not None and here.leaves_for_good and policy.clean_leave is When.IMMEDIATE:
             waits = False
         elif here is not None and not here.leaves_for_good and not who.delay_ms:
-            # Its owner is here: a sync that failed. A static one that is in no generation is
-            # another process, which gets back what its place had.
+            # Its owner is here: a sync that failed. One with an instance id or a place that is in
+            # no generation is another process, which gets back what was there.
             waits = _is_back(who, here)
         else:
             waits = True
@@ -419,11 +472,15 @@ def _return_known(
 
 
 def _newcomers(
-    members: Sequence[SubscribedMember], memory: Memory | None, pinned: I32, group: Group
+    members: Sequence[SubscribedMember],
+    memory: Memory | None,
+    pinned: I32,
+    group: Group,
+    left: Sequence[bytes],
 ) -> list[int]:
     """Members that claim nothing, are in no generation and in no memory (rule 4)."""
     known = () if memory is None else (*memory.waiting, *memory.named)
-    old = {who.identity for who in known}
+    old = {who.identity for who in known}.union(left)
     sizes = {len(identity) for identity in old if identity}
     served = set(pinned.tolist())
     n_claims = np.diff(group.claim_start).tolist()
@@ -434,7 +491,7 @@ def _newcomers(
         and _is_new(m)
         and i not in served
         and (memory is None or m.member_id not in memory.untold)
-        and not any(identity_of(m)[:size] in old for size in sizes)
+        and not any(whole[:size] in old for whole in identities_of(m) for size in sizes)
     ]
 
 
@@ -516,8 +573,9 @@ def _owed_by_delay(policy: Policy, who: RememberedMember) -> list[RememberedMemb
 
 
 def _is_back(who: RememberedMember, member: SubscribedMember) -> bool:
-    """Whether a static member's place has another process now, which is in no generation."""
-    return who.static and member.subscription.generation < 0
+    """Whether another process has a member's instance id or place, and is in no generation."""
+    same = alike(who.identity, identity_of_id(member))
+    return not same and member.subscription.generation < 0
 
 
 class _Queues:

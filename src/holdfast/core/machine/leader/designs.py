@@ -513,6 +513,7 @@ class DesignAssignor:
                 given_up=grouped(view.given_up),
                 memory=view.memory,
                 assignor_data=self.report(),
+                place=view.place if self.policy.remembers else b"",
             )
         )
 

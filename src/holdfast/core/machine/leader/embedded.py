@@ -44,6 +44,7 @@ class MemberView:
     delay_ms: int = 0  # what remains of the delay in its assignment
     memory: bytes | None = None  # the member's share of it, as received
     memory_age_ms: int = 0  # how long ago
+    place: bytes = b""  # where the member lives, as a digest; empty if it does not say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

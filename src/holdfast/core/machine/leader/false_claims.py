@@ -38,7 +38,7 @@ from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader.embedded import Instruction
 from holdfast.core.machine.leader.oversized import with_what_exists
 from holdfast.core.machine.leader.recall import Memory
-from holdfast.core.machine.leader.ring import identity_of
+from holdfast.core.machine.leader.ring import identities_of
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.model.columns import I32, Mask
 from holdfast.core.model.group import Group
@@ -114,8 +114,9 @@ def settled_by_memory(
     owned = {who.identity: who.owned or () for who in memory.newest}
     sizes = {len(identity) for identity in owned}
     for m in np.unique(member[doubted]).tolist():
-        whole = identity_of(members[m])
-        own = next((owned[whole[:n]] for n in sizes if whole[:n] in owned), ())
+        own = next(
+            (owned[w[:n]] for w in identities_of(members[m]) for n in sizes if w[:n] in owned), ()
+        )
         mine = np.flatnonzero(doubted & (member == m))
         named[mine] = np.isin(tp[mine], tps_of(group.topics, own))
     alone = np.bincount(tp[named], minlength=group.topics.n_tps) == 1

@@ -55,6 +55,7 @@ from holdfast.core.assignors.claims import Claims, normalise
 from holdfast.core.assignors.registry import assign_in_round
 from holdfast.core.machine.leader.deferral import Deferral, defer, owed
 from holdfast.core.machine.leader.false_claims import settled_by_memory
+from holdfast.core.machine.leader.places import with_places
 from holdfast.core.machine.leader.recall import recall
 from holdfast.core.machine.leader.ring import RoundMemory
 from holdfast.core.machine.leader.subscriptions import SubscribedMember, undisputed, without_claims
@@ -174,7 +175,7 @@ def plan_round(
 
     References: Incremental Cooperative Rebalancing, "Leader process".
     """
-    reported_by = members = sorted(members, key=lambda m: m.member_id)
+    reported_by = members = sorted(with_places(members), key=lambda m: m.member_id)
     first_impossible = generation if unbroken else None
     lies = np.array([unbroken and m.subscription.generation >= generation for m in members], bool)
     members = [without_claims(m) if lie else m for m, lie in zip(members, lies, strict=True)]
@@ -205,6 +206,7 @@ def keep_round(
 
     The memory travels on; there is none where it would claim to know what it does not.
     """
+    members = with_places(members)
     keeps = undisputed(members, generation if unbroken else None)
     memory = recall(policy, members, generation, leader_id) if policy.remembers else None
     kept = None
@@ -212,7 +214,7 @@ def keep_round(
         kept = RoundMemory(
             generation=generation,
             leader_id=leader_id,
-            members=tuple(members),
+            members=members,
             owned={member_id: own for member_id, own in keeps.items() if own},
             waiting=owed(policy, members, memory),
             pace_ms=memory.pace_ms,

@@ -23,7 +23,7 @@
 8. A share that says of a member something else than the leader's own share of that generation is
    not of the leader's round, and counts as none. Example: a coordinator that lost a record uses a
    number twice. Of the two rounds of that number the leader believes in its own.
-9. Entries of the list without partitions are not waited for: they tell who came
+9. Entries of the list without partitions are not waited for: they tell who came and who left
    (:mod:`holdfast.core.machine.leader.successors`). If nothing else is in it, the list has no
    digest in other shares, so that a settled group stays small. Then the leader's own list counts,
    else the one that most members of the newest generation carry, and no fewer than two: one alone
@@ -45,7 +45,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from holdfast.core.machine.leader.ring import FULL_BYTES, identity_of, topic_hash
+from holdfast.core.machine.leader.ring import FULL_BYTES, identity_before, topic_hash
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import TopicPartitions, merge_topics
@@ -71,7 +71,7 @@ class Memory:
     waiting : tuple of RememberedMember
         Departed members whose partitions wait ``delay_ms`` more, at least 1.
     arrived : tuple of RememberedMember
-        Who came lately, and when the group grew, as shares name them (rule 9).
+        Who came or left lately, and when the group grew, as shares name them (rule 9).
     complete : bool
         Whether a member that is not named was not in the last round.
     untold : frozenset of str
@@ -153,7 +153,7 @@ def recall(
 
 
 def _carry(member: SubscribedMember, share: Share, leads: bool) -> _Carried:
-    at = _place(identity_of(member)[: share.identity_bytes])
+    at = _place(identity_before(member, share)[: share.identity_bytes])
     first = at
     if share.whole:
         first = (at + 1) % _ROUND
@@ -247,8 +247,8 @@ def _aged(
 
 
 def is_arrival(entry: RememberedMember) -> bool:
-    """Whether an entry of what waits tells who came lately, and is not waited for (rule 9)."""
-    return entry.owned == ()
+    """Whether an entry of what waits tells who came or left, and is not waited for (rule 9)."""
+    return not entry.owned
 
 
 def is_first_wait(entry: RememberedMember) -> bool:

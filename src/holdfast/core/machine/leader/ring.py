@@ -2,9 +2,10 @@
 
 **Rules.**
 
-1. The *identity* of a member is a hash of its instance id if it is static, else of its member id,
-   cut to the fewest bytes at which no two members of the round are alike, and to no fewer than 3 in
-   a group of up to 32 members, 4 in a larger one. Members in the order of their identities are a
+1. The *identity* of a member is a hash of its instance id if it is static, else of its place
+   (:mod:`holdfast.core.machine.leader.places`), or of its member id if it has no place. It is cut
+   to the fewest bytes at which no two members of the round are alike, and to no fewer than 3 in a
+   group of up to 32 members, 4 in a larger one. Members in the order of their identities are a
    *ring*: the last one stands before the first one. So a member that comes has the identity of
    another one by chance in two of a million cases at most, up to 8,192 members.
 2. The share of a member names its three predecessors in the ring: who they are, and what they own
@@ -12,11 +13,16 @@
    three members may die at once: of a dead member and its three holders one is alive.
    Example: a ring of A, B, C, D and E. C carries A, B and E; what A owned is known to B, C and D.
 3. A share is a complete statement about the ring from behind its fourth predecessor, whose identity
-   it has, to its own member. A member there that owns nothing is not named.
+   it has, to its own member. A member there that owns nothing is named only if it has a place: when
+   it comes back it is known, and no newcomer.
    Example: A, B and E die. C names them and says that nobody stands between D and E.
-4. The list of what waits is carried by the leader and the next three members of the ring. All
-   others carry its digest, which says whose list is true. A list without partitions tells only who
-   came lately (:mod:`holdfast.core.machine.leader.successors`); it has no digest.
+4. The list of what waits is carried by the leader and three other members: if the leader did not
+   come lately (:mod:`holdfast.core.machine.leader.successors`), members that did, else members that
+   did not; the next ones in the ring, and what is missing of three from the other kind. So the list
+   is there after all old members have left at once, or all new ones. All other members carry its
+   digest, which says whose list is true. A list without partitions tells only who came lately; it
+   has no digest.
+   Example: A leads A, B and C, and D, E and F come lately. A, D, E and F carry the list.
 5. The pace of Design III is in every share.
 6. If shares are too large, parts are left out in the order of :class:`LeftOut`.
 
@@ -29,13 +35,13 @@ whose successor lists hold copies in the same way.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
 
-from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.model.partitions import TopicPartitions, merge_topics
 from holdfast.core.wire.layouts.memory import (
@@ -44,17 +50,23 @@ from holdfast.core.wire.layouts.memory import (
     IDENTITY_BYTES,
     TOPIC_BITS,
     RememberedMember,
+    Share,
     Sizes,
     digest_of,
     encode_neighbour,
     encode_waiting,
     join_share,
+    read_share,
 )
 
 FULL_BYTES = IDENTITY_BYTES[-1]
 
 FEW = 32
 """In a group of up to so many members identities are a byte shorter."""
+
+
+SHORT_BYTES = 2
+"""Of the identities of those that came or left, if no other member's begin alike."""
 
 
 class LeftOut(IntEnum):
@@ -103,11 +115,41 @@ def _hashed(name: str) -> bytes:
     return blake2b(name.encode(errors="surrogatepass"), digest_size=FULL_BYTES).digest()
 
 
-def identity_of(member: SubscribedMember | JoinedMember) -> bytes:
+def identity_of(member: SubscribedMember) -> bytes:
     """The whole identity of a member, 8 bytes."""
     if member.instance_id is not None:
         return _hashed(f"static {member.instance_id}")
+    return identity_of_place(member.place) if member.place else identity_of_id(member)
+
+
+def identity_of_place(place: bytes) -> bytes:
+    """The whole identity of the one member with a place."""
+    return _hashed(f"place {place.hex()}")
+
+
+def identity_of_id(member: SubscribedMember) -> bytes:
+    """The whole identity of a dynamic member without a place."""
     return _hashed(f"member {member.member_id}")
+
+
+def identity_before(member: SubscribedMember, share: Share) -> bytes:
+    """The whole identity under which a member stood in the ring of a share that it brings.
+
+    Another member may have come with the same place since, so that neither has it now.
+    """
+    said = member.subscription.place
+    if member.instance_id is None:
+        return identity_of_place(said) if share.placed and said else identity_of_id(member)
+    return identity_of(member)
+
+
+def identities_of(member: SubscribedMember) -> tuple[bytes, ...]:
+    """The whole identities under which a memory may name a member: now, before, by its id."""
+    if member.instance_id is not None:
+        return (identity_of(member),)
+    share = read_share(member.subscription.memory)
+    before = identity_of(member) if share is None else identity_before(member, share)
+    return tuple(dict.fromkeys((identity_of(member), before, identity_of_id(member))))
 
 
 def hash_of_topic(topic: str) -> bytes:
@@ -142,9 +184,9 @@ def shares(memory: RoundMemory, left_out: LeftOut = LeftOut.NOTHING) -> dict[str
             (identity, encode_neighbour(_entry(m, memory.owned, short, names_owned), sizes))
             for identity, m in zip(identities, ring, strict=True)
         ]
-    waiting = _list_of(memory.waiting, short, sizes) if memory.waiting else None
+    waiting = _list_of(memory.waiting, ring, short, sizes) if memory.waiting else None
     digest = digest_of(waiting) if waiting and any(w.owned for w in memory.waiting) else b""
-    carriers = _carriers(ring, memory.leader_id, 1 if left_out >= LeftOut.LISTS else 1 + COPIES)
+    carriers = _carriers(ring, memory, 1 if left_out >= LeftOut.LISTS else 1 + COPIES)
     result = {}
     for at, member in enumerate(ring):
         carries = waiting is not None and at in carriers
@@ -160,11 +202,17 @@ def shares(memory: RoundMemory, left_out: LeftOut = LeftOut.NOTHING) -> dict[str
             pace_ms=memory.pace_ms,
             whole=whole,
             after=b"" if whole or not copies else identities[(at - before - 1) % len(ring)],
-            neighbours=[entries[p] for p in places if ring[p].member_id in memory.owned],
+            neighbours=[entries[p] for p in places if _is_named(ring[p], memory)],
             waiting=waiting if carries else None,
             digest=digest,
+            placed=member.place != b"",
         )
     return result
+
+
+def _is_named(member: SubscribedMember, memory: RoundMemory) -> bool:
+    """Whether the shares of others name a member (rule 3)."""
+    return member.member_id in memory.owned or member.place != b""
 
 
 def _sizes(
@@ -210,13 +258,27 @@ def _entry(
     )
 
 
-def _list_of(waiting: Sequence[RememberedMember], short: Mapping[str, str], sizes: Sizes) -> str:
-    most = sizes.identity_bytes
+def _list_of(
+    waiting: Sequence[RememberedMember],
+    ring: Sequence[SubscribedMember],
+    short: Mapping[str, str],
+    sizes: Sizes,
+) -> str:
+    """What waits as bits; of those that came or left as few bytes as tell them from others."""
+    whole = [identity_of(m) for m in ring] if any(not w.owned for w in waiting) else []
+    begins = Counter(identity[:SHORT_BYTES] for identity in whole)
+    alone = {w[:SHORT_BYTES]: w for w in whole if begins[w[:SHORT_BYTES]] == 1}
+
+    def cut(identity: bytes) -> bytes:
+        begin = identity[:SHORT_BYTES]
+        known = alone.get(begin, b"").startswith(identity) or not begins[begin]
+        return begin if known else identity[: sizes.identity_bytes]
+
     return encode_waiting(
         [
             replace(w, owned=_hashed_topics(w.owned, short))
             if w.owned
-            else replace(w, identity=w.identity[:most])
+            else replace(w, identity=cut(w.identity))
             for w in waiting
         ],
         sizes,
@@ -227,10 +289,15 @@ def _hashed_topics(owned: TopicPartitions, short: Mapping[str, str]) -> TopicPar
     return merge_topics((short[topic], numbers) for topic, numbers in owned if numbers)
 
 
-def _carriers(ring: Sequence[SubscribedMember], leader_id: str, count: int) -> frozenset[int]:
-    """Places in the ring of the leader and of those after it."""
-    first = next((at for at, m in enumerate(ring) if m.member_id == leader_id), 0)
-    return frozenset((first + step) % len(ring) for step in range(count))
+def _carriers(ring: Sequence[SubscribedMember], memory: RoundMemory, count: int) -> frozenset[int]:
+    """Places in the ring of those that carry the list of what waits (rule 4)."""
+    first = next((at for at, m in enumerate(ring) if m.member_id == memory.leader_id), 0)
+    came = {w.identity for w in memory.waiting if not w.owned and w.owned is not None}
+    sizes = {len(identity) for identity in came} - {0}
+    lately = [any(identity_of(m)[:n] in came for n in sizes) for m in ring]
+    others = [(first + step) % len(ring) for step in range(1, len(ring))]
+    others.sort(key=lambda at: lately[at] == lately[first])
+    return frozenset([first, *others][:count])
 
 
 def _fewest(hashes: Iterable[bytes] | Iterable[str], sizes: range) -> int:

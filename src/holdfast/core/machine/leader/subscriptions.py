@@ -36,12 +36,16 @@ class SubscribedMember:
         What the member reported; ``memory_age_ms`` counts to the moment of planning.
     size_bytes : int
         Of the message as it came; 0 if it is not known.
+    place : bytes
+        Where it alone of the round lives (:func:`holdfast.core.machine.leader.places.with_places`),
+        empty for no such place.
     """
 
     member_id: str
     instance_id: str | None = None
     subscription: MemberSubscription
     size_bytes: int = 0
+    place: bytes = b""
 
     @property
     def leaves_for_good(self) -> bool:

@@ -16,6 +16,10 @@ a group of A, B and C with a delay of 60 s that has been as it is for a long tim
    is forgotten: each departure needs one of its own. Oldest first.
    Example: D comes and takes its share of A's, B's and C's. 20 s later A leaves: what A owned goes
    to B, C and D at once. Then C dies, and what C owned waits.
+   An arrival with a place (:mod:`holdfast.core.machine.leader.places`) is a successor at once for
+   30 s only: a roll-out ends an old process as soon as the new one is ready. Who departs later is
+   waited for as long as a bounce may take, 30 s, and only if it is not back then is it succeeded.
+   Example: D comes with a place, and two minutes later A is bounced. What A owned waits for A.
 3. An arrival that departs is itself waited for, as anybody is. The newcomer that takes its place
    becomes the arrival, with the time that is left.
 4. A departed member whose wait ran out leaves a *vacancy* for another delay. A newcomer that takes
@@ -23,17 +27,22 @@ a group of A, B and C with a delay of 60 s that has been as it is for a long tim
    leaves, and 60 s later what A owned goes to B and C. A returns as D. Then B leaves, and is waited
    for as A was.
 5. A member that was there and owns nothing is no arrival. Nor is one that is back, by identity or
-   in the place of a departed one. Static members have no successors: only they come back.
+   in the place of a departed one. Static members have no successors: only they come back. Nor is
+   one whose place the memory knows. Where members have places, the memory keeps for the delay the
+   identities of those that left and are not waited for: they have a successor, newcomers took all
+   they had, or they owned nothing. No more of them than of arrivals; the newest count.
 6. Unknown owners, if more than three neighbours of a member have gone with it, have a successor if
    one is left when all others are served, in a group without static members.
-7. No more arrivals and vacancies are remembered than a quarter of the members, rounded up, and no
-   more than :data:`MOST`: a Deployment surges by a quarter unless it is told otherwise. Who is not
-   remembered is no successor.
+7. No more arrivals and vacancies are remembered than half of the members, and no more than
+   :data:`MOST`: after a surge of all, one half of the members is new. Together they have no
+   more times than a quarter of the members. Newcomers within 10 s of the latest arrival
+   (:data:`TOGETHER_MS`) have its time. Who is not remembered is no successor.
 
 How a member ended cannot be seen: a coordinator says neither that a member left nor that its
 session ran out. So a death soon after a scale-up costs what it costs without a delay, and an old
 process that is killed in a surge has a successor too. The memory does not name members without
-partitions: if one of them bounces, where members are more than partitions, it counts as an arrival.
+partitions and without a place: if one of them bounces, where members are more than partitions, it
+counts as an arrival.
 
 **Strategy.** Pure functions from the entries of the memory to those of the next one. An entry's
 age is the delay less what remains of it.
@@ -44,25 +53,29 @@ member, we want to utilize it immediately to resolve the imbalance".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.core.machine.leader.recall import Memory
-from holdfast.core.machine.leader.ring import identity_of
+from holdfast.core.machine.leader.ring import identities_of, identity_of
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.machine.policy import Policy
-from holdfast.core.model.columns import I32
+from holdfast.core.model.columns import I32, NO_OWNER
 from holdfast.core.wire.layouts.memory import RememberedMember
 
 START_MS = 30_000
 """A group that starts is told from a surge by its pauses. The number is small beside a usual delay:
 a surge that is taken for a start costs the delay, a start that is taken for a surge a few moves."""
 
+TOGETHER_MS = 10_000
+"""The processes of a surge start together, and one time for all of them is short."""
+
 MOST = 32
 """So many entries cost less than a thousandth of the record of a group that may have them."""
 
 _VACANCY = RememberedMember(identity=b"", static=True)
 _GROWTH = RememberedMember(identity=b"")
+_LEFT = RememberedMember(identity=b"", owned=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +90,14 @@ class Arrival:
         Its index in the round, -1 if it has departed.
     age_ms : int
         Since it came.
+    early : bool
+        Whether it came too early to be a successor at once (rule 2).
     """
 
     who: RememberedMember
     member: int
     age_ms: int
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,11 +112,14 @@ class Arrivals:
         The ages of vacancies.
     grown_ms : int or None
         Since the group grew; None if that is longer ago than counts.
+    left : tuple of (bytes, int)
+        Identities of those that left and are not waited for, and how long ago; the newest first.
     """
 
     open: tuple[Arrival, ...] = ()
     vacant_ms: tuple[int, ...] = ()
     grown_ms: int | None = None
+    left: tuple[tuple[bytes, int], ...] = ()
 
     @property
     def members(self) -> frozenset[int]:
@@ -114,7 +133,32 @@ class Arrivals:
         kept += [replace(a.who, delay_ms=left_ms - a.age_ms) for a in self.open]
         if self.grown_ms is not None:
             kept.append(replace(_GROWTH, delay_ms=left_ms - self.grown_ms))
+        kept += [replace(_LEFT, identity=who, delay_ms=left_ms - ms) for who, ms in self.left]
         return tuple(entry for entry in kept if entry.delay_ms > policy.tolerance_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Departures:
+    """The departed members of a round.
+
+    Parameters
+    ----------
+    waited : sequence of (bytes, int32[...])
+        Identities, and what waited of each before the newcomers were served.
+    ran_out : int
+        How many are waited for no longer, because their time is over.
+    at_once : sequence of bytes
+        Identities of those that are not waited for at all.
+    """
+
+    waited: Sequence[tuple[bytes, I32]] = ()
+    ran_out: int = 0
+    at_once: Sequence[bytes] = ()
+
+
+def short_wait_ms(policy: Policy) -> int:
+    """How long a member is waited for that an early arrival may succeed (rule 2)."""
+    return min(START_MS, policy.longest_delay_ms)
 
 
 def start_ms(policy: Policy) -> int:
@@ -124,7 +168,12 @@ def start_ms(policy: Policy) -> int:
 
 def most_remembered(members: int) -> int:
     """How many arrivals and vacancies a group of so many members remembers (rule 7)."""
-    return min(MOST, -(-members // 4))
+    return min(MOST, max(1, members // 2))
+
+
+def most_times(members: int) -> int:
+    """How many times these have together (rule 7)."""
+    return min(MOST, max(1, members // 4))
 
 
 def remembered(
@@ -134,14 +183,21 @@ def remembered(
     if memory is None:
         return Arrivals(grown_ms=0)
     most_ms = policy.longest_delay_ms
-    entries = [e for e in memory.arrived if e.delay_ms > policy.tolerance_ms]
-    sizes = {len(e.identity) for e in entries}
-    found = {identity_of(m)[:size]: i for i, m in enumerate(members) for size in sizes}
+    remains = [e for e in memory.arrived if e.delay_ms > policy.tolerance_ms]
+    entries = [e for e in remains if e.owned is not None]
+    sizes = {len(e.identity) for e in remains}
+    found = {w[:n]: i for i, m in enumerate(members) for w in identities_of(m) for n in sizes}
     came = [
-        Arrival(who=e, member=found.get(e.identity, -1), age_ms=most_ms - e.delay_ms)
+        Arrival(
+            who=e,
+            member=(at := found.get(e.identity, -1)),
+            age_ms=(ms := most_ms - e.delay_ms),
+            early=at >= 0 and members[at].place != b"" and ms >= start_ms(policy),
+        )
         for e in entries
         if e.identity
     ]
+    left = [(e.identity, most_ms - e.delay_ms) for e in remains if e.owned is None]
     grown = [most_ms - e.delay_ms for e in entries if not e.identity and not e.static]
     grown = [ms for ms in grown if ms < start_ms(policy)]
     return Arrivals(
@@ -153,6 +209,7 @@ def remembered(
         ),
         vacant_ms=tuple(most_ms - e.delay_ms for e in entries if e.static and not e.identity),
         grown_ms=min(grown, default=None),
+        left=tuple(sorted(left, key=lambda each: (each[1], each[0]))),
     )
 
 
@@ -175,13 +232,35 @@ def served_by(
     frozenset of int, Arrivals
         Indices into ``wanted``.
     """
-    left, served = list(arrivals.open), set()
+    pairs = _paired([a for a in arrivals.open if not a.early], subscribed, wanted)
+    used = list(pairs.values())
+    return frozenset(pairs), replace(
+        arrivals, open=tuple(a for a in arrivals.open if not any(a is each for each in used))
+    )
+
+
+def hurried(
+    arrivals: Arrivals,
+    subscribed: Mapping[int, Collection[int]],
+    wanted: Sequence[Collection[int]],
+) -> frozenset[int]:
+    """Which departed members an early arrival may succeed (rule 2); as for :func:`served_by`."""
+    return frozenset(_paired([a for a in arrivals.open if a.early], subscribed, wanted))
+
+
+def _paired(
+    open_: Iterable[Arrival],
+    subscribed: Mapping[int, Collection[int]],
+    wanted: Sequence[Collection[int]],
+) -> dict[int, Arrival]:
+    """The successor of each departed member that has one."""
+    left, pairs = list(open_), {}
     for at, topics in enumerate(wanted):
         fits = (a for a in left if a.member >= 0 and set(topics) <= set(subscribed[a.member]))
         if (successor := next(fits, None)) is not None:
             left.remove(successor)
-            served.add(at)
-    return frozenset(served), replace(arrivals, open=tuple(left))
+            pairs[at] = successor
+    return pairs
 
 
 def after_round(
@@ -190,8 +269,7 @@ def after_round(
     newcomers: Sequence[int],
     members: Sequence[SubscribedMember],
     *,
-    places: Sequence[tuple[bytes, I32]],
-    ran_out: int,
+    departed: Departures,
     pinned: I32,
 ) -> Arrivals:
     """The arrivals with those of this round, in which departed ones were replaced (rules 1 to 4).
@@ -200,39 +278,64 @@ def after_round(
     ----------
     newcomers : sequence of int
         Members that came in this round and are no arrivals yet.
-    places : sequence of (bytes, int32[...])
-        Identities of departed members, and what waited of each before the newcomers were served.
-    ran_out : int
-        How many departed members are waited for no longer, because their time is over.
     pinned : int32[n_tps]
-        What newcomers were given of it.
+        What members were given of what waited.
     """
     given = set(pinned.tolist())
     kept: list[Arrival] = []
+    used_up = [a for a in arrivals.open if a.early][: departed.ran_out]
     for a in arrivals.open:
         if a.member >= 0:
-            kept += [a] if a.member not in given else []
+            kept += [a] if a.member not in given and a not in used_up else []
             continue
-        waited = [tps for identity, tps in places if alike(identity, a.who.identity)]
+        waited = [tps for who, tps in departed.waited if alike(who, a.who.identity)]
         takers = [i for tps in waited for i in pinned[tps].tolist() if i in newcomers]
         if takers:
             kept.append(_arrival(members, takers[0], a.age_ms))
         elif any(map(len, waited)):
             kept.append(a)
-    vacant = [*arrivals.vacant_ms, *[0] * ran_out]
+    vacant = [*arrivals.vacant_ms, *[0] * departed.ran_out]
     fresh = [i for i in newcomers if i not in given]
     filled = min(len(fresh), len(vacant))
     fresh, vacant = fresh[filled:], vacant[filled:]
     grown_ms = arrivals.grown_ms
     if grown_ms is None:
-        kept += [_arrival(members, i, 0) for i in fresh]
+        latest_ms = min((a.age_ms for a in kept), default=TOGETHER_MS)
+        age_ms = latest_ms if latest_ms < TOGETHER_MS else 0
+        kept += [_arrival(members, i, age_ms) for i in fresh]
     elif fresh:
         grown_ms = 0
-    most = most_remembered(len(members))
+    most = most_times(len(members))
     vacant = vacant[:most]
     return Arrivals(
-        open=tuple(kept[: most - len(vacant)]), vacant_ms=tuple(vacant), grown_ms=grown_ms
+        open=_fitting(kept, most_remembered(len(members)) - len(vacant), most - len(vacant)),
+        vacant_ms=tuple(vacant),
+        grown_ms=grown_ms,
+        left=_left(arrivals, members, departed, pinned)[:most],
     )
+
+
+def _fitting(arrivals: Sequence[Arrival], most: int, times: int) -> tuple[Arrival, ...]:
+    """The first arrivals, as many as are remembered and with as many times (rule 7)."""
+    known = sorted({a.age_ms for a in arrivals}, reverse=True)[:times]
+    return tuple(a for a in arrivals if a.age_ms in known)[:most]
+
+
+def _left(
+    arrivals: Arrivals, members: Sequence[SubscribedMember], departed: Departures, pinned: I32
+) -> tuple[tuple[bytes, int], ...]:
+    """Who left, is not waited for and may be back (rule 5), the newest first."""
+    if not any(m.place for m in members):
+        return ()
+    taken = [who for who, tps in departed.waited if (pinned[tps] != NO_OWNER).all()]
+    new = sorted({who for who in (*departed.at_once, *taken) if who})
+    here = [whole for m in members for whole in identities_of(m)]
+    old = [
+        (who, ms)
+        for who, ms in arrivals.left
+        if who not in new and not any(alike(who, whole) for whole in here)
+    ]
+    return (*((who, 0) for who in new), *old)
 
 
 def alike(one: bytes, other: bytes) -> bool:

@@ -52,6 +52,9 @@ class MemberOptions:
         member fails with it; 0: it tries for ever.
     auto_commit : bool
         Whether a hand-over commits; else the callback is expected to.
+    place : bytes
+        Where the member lives, from :func:`holdfast.core.machine.leader.places.digest_of`; empty
+        if it does not say.
     """
 
     protocol_type: str = "consumer"
@@ -74,6 +77,7 @@ class MemberOptions:
     plan_retries: int = 3
     auto_commit: bool = True
     announce_leave: frozenset[str] = frozenset()
+    place: bytes = b""
 
     def __post_init__(self) -> None:
         positive = {

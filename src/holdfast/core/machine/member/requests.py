@@ -46,6 +46,7 @@ def view_of(member: MemberData) -> MemberView:
         delay_ms=0 if wait is None else max(0, wait - member.now_ms),
         memory=member.memory,
         memory_age_ms=member.now_ms - member.memory_ms,
+        place=member.options.place,
     )
 
 

@@ -3,9 +3,9 @@
 =========  ========================================================================================
 share      version 1, in bits (:mod:`holdfast.core.wire.one.bits`)
 =========  ========================================================================================
-head       1: a bit 1, the version. 2: what waits (0 nothing, 1 digest, 2 list). 2: count of
-           neighbours. 1: whole. 1: paced. 1: After is there. 3: identity bytes - 3. 4: crowd. 5:
-           topic bits. 5: partition bits. UsualCount gamma
+head       1: 0 if its member stands in the ring by its place, else 1. 2: what waits (0 nothing, 1
+           digest, 2 list). 2: count of neighbours. 1: whole. 1: paced. 1: After is there. 3:
+           identity bytes - 3. 4: crowd. 5: topic bits. 5: partition bits. UsualCount gamma
            Generation uvarint, PaceMs uvarint if paced, Digest 32 bits or Waiting, After identity,
            Neighbours
 neighbour  Identity, static 1 bit, Owned
@@ -21,11 +21,12 @@ count      gamma of 1 + 2 * d, if it is the usual count and d more; of 2 * d, if
 
 **Rules.**
 
-* An *identity* is the beginning of a hash of the instance id of a static member, or of the member
-  id of a dynamic one. A topic stands as the beginning of a hash of its name, a text of bits; in a
-  group with one topic, of none.
-* A share whose first bit is 0, or that has a 3 for what waits, is of another version, or no share:
-  it is refused.
+* An *identity* is the beginning of a hash of the instance id of a static member, or of the place or
+  member id of a dynamic one. A topic stands as the beginning of a hash of its name, a text of bits;
+  in a group with one topic, of none.
+* A share that has a 3 for what waits is of another version, or no share: it is refused.
+* An entry of what waits that owns nothing is not waited for: that member came lately. One of which
+  it is left out what it owns has left lately.
 * A share names at most three neighbours. A delay is the time that remains, in ms, 1 to 2**31 - 1.
 * The digest is a hash of the bits of the list of what waits.
 
@@ -106,7 +107,7 @@ class RememberedMember:
     Parameters
     ----------
     identity : bytes
-        The beginning of a hash of its instance id, or else of its member id.
+        The beginning of a hash of its instance id, or else of its place or its member id.
     static : bool
         Whether it has an instance id.
     delay_ms : int
@@ -140,11 +141,13 @@ class Share:
         member itself, in the order of identities. Empty if the share is whole, or speaks about no
         member.
     neighbours : tuple of RememberedMember
-        At most three. Neighbours that own nothing are left out.
+        At most three. Neighbours that own nothing and have no place are left out.
     waiting : tuple of RememberedMember
         Departed members whose partitions wait, at a member that carries the list.
     digest : bytes
         Of the list of what waits; empty if nothing waits.
+    placed : bool
+        Whether its member stands in the ring by its place.
     identity_bytes, topic_bits : int
         Sizes of the hashes.
     partition_bits : int
@@ -163,6 +166,7 @@ class Share:
     neighbours: tuple[RememberedMember, ...] = ()
     waiting: tuple[RememberedMember, ...] = ()
     digest: bytes = b""
+    placed: bool = False
     identity_bytes: int = 4
     topic_bits: int = 8
     partition_bits: int = PARTITION_BITS[-1]
@@ -196,9 +200,9 @@ def decode_share(data: bytes) -> Share:
     """
     reader = Reader(data, MEMORY)
     bits = Bits(reader)
-    version = bits.number(1, "head")
+    placed = not bits.flag("head")
     waits, count = bits.number(2, "head"), bits.number(2, "head")
-    if version != MEMORY_VERSION or waits > _LIST:
+    if waits > _LIST:
         detail = f"not of version {MEMORY_VERSION}, the only one that is known"
         reader.fail(Reason.BAD_VERSION, "head", 0, detail)
     reader.version = MEMORY_VERSION
@@ -234,6 +238,7 @@ def decode_share(data: bytes) -> Share:
         neighbours=tuple(neighbours),
         waiting=waiting,
         digest=digest,
+        placed=placed,
         **sizes._asdict(),
     )
 
@@ -264,6 +269,7 @@ def encode_share(value: Share) -> bytes:
         neighbours=[(n.identity, encode_neighbour(n, sizes)) for n in value.neighbours],
         waiting=encode_waiting(value.waiting, sizes) if value.waiting else None,
         digest=value.digest,
+        placed=value.placed,
     )
 
 
@@ -277,6 +283,7 @@ def join_share(
     neighbours: Sequence[tuple[bytes, str]],
     waiting: str | None,
     digest: bytes,
+    placed: bool = False,
 ) -> bytes:
     """A share of entries that are written already; ``waiting`` counts before ``digest``."""
     waits = _LIST if waiting is not None else _DIGEST if digest else _NOTHING
@@ -289,7 +296,7 @@ def join_share(
     if waits == _DIGEST and len(digest) != DIGEST_BYTES:
         _refuse(Reason.BAD_LENGTH, "digest", f"{digest.hex()} is not {DIGEST_BYTES} bytes")
     text = [
-        f"1{waits:02b}{len(neighbours):02b}{whole:b}{pace_ms != 0:b}{after != b'':b}",
+        f"{not placed:b}{waits:02b}{len(neighbours):02b}{whole:b}{pace_ms != 0:b}{after != b'':b}",
         _sizes_text(sizes),
         uvarint(generation),
         _ms_text(pace_ms, "pace_ms") if pace_ms else "",

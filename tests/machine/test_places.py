@@ -1,0 +1,228 @@
+"""Where members live: whose place counts, who is back by it, and what the memory makes of it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.machine.subscribed import carried, reports, subscribed
+from tests.machine.test_share_sizes import DESIGN, quiet_turn
+from tests.machine.test_successors import HOUR_MS, POLICY, group, wait_after
+from tests.sim.hand_played import HandPlayedGroup
+
+from holdfast.core.machine.leader.designs import DesignAssignor
+from holdfast.core.machine.leader.places import digest_of, with_places
+from holdfast.core.machine.leader.ring import identities_of, identity_of
+from holdfast.core.machine.leader.successors import START_MS
+from holdfast.core.wire.layouts.container import PLACE_BYTES
+from holdfast.core.wire.layouts.memory import RememberedMember, decode_share, read_share
+from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES, estimate_group_bytes
+
+A, B, C, D = (digest_of(name) for name in "ABCD")
+
+
+def placed(partitions: int = 12, members: str = "ABC") -> HandPlayedGroup:
+    """A group of members with places, that has been as it is for an hour."""
+    play = group(partitions, members)
+    for name in members:
+        play.members[name] = reports(play.members[name], place=digest_of(name))
+    play.settle()
+    play.now_ms += HOUR_MS
+    return play
+
+
+def test_a_digest_is_short_and_of_its_texts_and_their_order():
+    assert len({digest_of("a", "b"), digest_of("b", "a"), digest_of("ab"), digest_of("a")}) == 4
+    assert {len(digest_of(text)) for text in ("", "x" * 1_000, "\ud800")} == {PLACE_BYTES}
+
+
+def test_a_place_counts_if_no_other_member_has_it_and_its_member_has_no_instance_id():
+    said = {"a": A, "b": B, "c": B, "d": b"", "e": b""}
+    members = [subscribed(name, topics=(), place=place) for name, place in said.items()]
+    members.append(subscribed("f", instance_id="f", topics=(), place=A))
+    found = {m.member_id: m.place for m in with_places(members)}
+    assert found == {"a": A, "b": b"", "c": b"", "d": b"", "e": b"", "f": b""}
+
+
+def test_a_process_that_is_back_gets_what_it_had_and_another_one_does_not():
+    play = placed()
+    had = play.all_owned()
+    play.leave("B", "C")
+    play.round()
+    play.join("E", place=C)
+    play.settle()
+    assert play.owned("E") == had["C"]
+    assert play.last is not None
+    assert play.last.delay_ms == POLICY.delay_ms
+    play.join("F", place=B)
+    play.settle()
+    assert (play.owned("F"), play.owned("E")) == (had["B"], had["C"])
+
+
+def test_a_process_that_is_back_before_anybody_saw_it_go():
+    play = placed()
+    had = play.owned("C")
+    play.leave("C")
+    play.join("E", place=C)
+    play.settle()
+    assert play.owned("E") == had
+
+
+def test_a_newcomer_with_a_new_place_takes_the_place_of_one_that_left():
+    play = placed()
+    had = play.owned("C")
+    play.leave("C")
+    play.round()
+    play.join("E", place=D)
+    play.settle()
+    assert play.owned("E") == had
+
+
+def test_one_whose_place_was_taken_is_no_successor():
+    play = placed()
+    play.leave("C")
+    play.round()
+    play.join("E", place=D)
+    play.settle()
+    play.join("F", place=C)
+    play.settle()
+    assert wait_after(play, "A") == POLICY.delay_ms
+
+
+@pytest.mark.parametrize(("later_ms", "waits_ms"), [(20_000, 0), (40_000, START_MS)])
+def test_a_newcomer_with_a_place_is_a_successor_at_once_for_a_short_time(later_ms, waits_ms):
+    play = placed()
+    play.join("D", place=D)
+    play.settle()
+    play.now_ms += later_ms
+    assert wait_after(play, "A") == waits_ms
+
+
+def test_one_that_has_a_successor_is_no_arrival_when_it_is_back():
+    play = placed()
+    play.join("D", place=D)
+    play.settle()
+    assert wait_after(play, "A") == 0
+    play.settle()
+    play.join("E", place=A)
+    play.settle()
+    assert wait_after(play, "B") == POLICY.delay_ms
+
+
+def test_a_short_wait_that_ran_out_uses_its_successor_up():
+    play = placed()
+    play.join("D", place=D)
+    play.settle()
+    play.now_ms += 35_000
+    assert wait_after(play, "A") == START_MS
+    play.now_ms += START_MS
+    play.settle()
+    assert wait_after(play, "B") == POLICY.delay_ms
+
+
+def test_an_idle_member_that_is_back_is_no_successor():
+    play = placed(3, "ABC")
+    play.join("D", place=D)
+    play.settle()
+    play.now_ms += HOUR_MS
+    assert play.owned("D") == ""
+    play.round()
+    play.leave("D")
+    play.round()
+    play.now_ms += 1_000
+    play.join("E", place=D)
+    play.settle()
+    play.now_ms += 1_000
+    assert wait_after(play, "A") == POLICY.delay_ms
+
+
+def test_a_member_keeps_what_it_has_when_another_one_says_that_it_lives_there():
+    """Its identity changes twice, and the memory goes on with it."""
+    play = placed()
+    had = play.owned("C")
+    play.join("D", place=C)
+    play.settle()
+    assert set(play.owned("C").split(",")) <= set(had.split(","))
+    share = read_share(play.members["C"].subscription.memory)
+    assert share is not None
+    assert not share.placed
+    play.leave("D")
+    play.round()
+    share = read_share(play.members["C"].subscription.memory)
+    assert share is not None
+    assert share.placed
+    kept = play.owned("C")
+    play.leave("C")
+    assert play.round().delay_ms > 0
+    play.join("E", place=C)
+    play.settle()
+    assert set(kept.split(",")) <= set(play.owned("E").split(","))
+
+
+def test_a_liar_in_the_place_of_one_that_is_there_takes_nothing_from_it():
+    play, honest = placed(), placed()
+    play.join("D", place=C)
+    honest.join("D")
+    for each in (play, honest):
+        each.settle()
+    assert play.all_owned() == honest.all_owned()
+
+
+def test_identities_of_a_member():
+    (member,) = with_places([subscribed("a", topics=(), place=A)])
+    (static,) = with_places([subscribed("a", instance_id="i", topics=(), place=A)])
+    assert identities_of(member)[0] == identity_of(member)
+    assert len(identities_of(member)) == 2
+    assert identities_of(static) == (identity_of(static),)
+
+
+def test_2_000_members_with_places_fit_a_stock_brokers_record():
+    """20,000 partitions of a topic: the places are four bytes a member, and no share is longer."""
+    size = (2_000, 20_000, 1, "orders")
+    design = DesignAssignor(DESIGN)
+    turn = quiet_turn(design, size)
+    here = quiet_turn(design, size, places=True)
+    sent = [sum(len(m.metadata) for m in each.members) for each in (turn, here)]
+    assert sent[1] - sent[0] <= (PLACE_BYTES + 1) * 2_000
+    record = [
+        estimate_group_bytes(
+            (m.member_id, None, len(m.metadata) + len(plan[m.member_id])) for m in each.members
+        )
+        for each, plan in ((each, design.lead(each)) for each in (turn, here))
+    ]
+    assert record[1] - record[0] <= (PLACE_BYTES + 2) * 2_000
+    print(sent, record)
+    assert record[1] < MESSAGE_MAX_BYTES
+
+
+def carriers(lead: str) -> set[str]:
+    """The members that carry the list of six newcomers, beside six old members."""
+    names = "ABCDEF", "UVWXYZ"
+    members = [subscribed(name, topics=(), place=digest_of(name)) for name in "".join(names)]
+    came = [
+        RememberedMember(identity=identity_of(m), delay_ms=1_000)
+        for m in with_places(members)
+        if m.member_id in names[1]
+    ]
+    found = carried(with_places(members), {}, leader_id=lead, waiting=tuple(came))
+    return {m for m, share in found.items() if decode_share(share).waiting}
+
+
+@pytest.mark.parametrize(("lead", "others"), [("A", "UVWXYZ"), ("U", "ABCDEF")])
+def test_the_list_outlives_the_old_members_and_the_new_ones(lead, others):
+    """Whichever of them leave at once, a surge or its end, three that stay carry it."""
+    found = carriers(lead)
+    assert len(found) == 1 + 3
+    assert found - {lead} <= set(others)
+
+
+def test_after_a_surge_of_all_nothing_waits():
+    play = placed(members="ABCDEF", partitions=24)
+    for name in "UVWXYZ":
+        play.join(name, place=digest_of(name))
+    play.settle()
+    play.leave(*"ABCDEF")
+    play.round()
+    assert play.last is not None
+    assert play.last.delay_ms == 0
+    play.settle()
+    loads = [len(own) for own in play.all_owned().values()]
+    assert max(loads) - min(loads) <= 1
