@@ -123,7 +123,7 @@ def test_what_is_read_here_is_what_tasks_read(spark, lived, tmp_path, monkeypatc
     here = run(spark, cluster, tmp_path / "here", selection=chosen)
     monkeypatch.setattr("holdfast.fleet.pipeline.steps.HERE_ROWS", -1)
     there = run(spark, cluster, tmp_path / "there", selection=chosen)
-    assert here.n_records == there.n_records > 0
+    assert here.table("generations").num_rows > 0
     for name in TABLES:
         if name != "lag":  # its times are those of the two moments
             assert here.table(name).equals(there.table(name)), name
