@@ -1,6 +1,6 @@
 # `make demo` and `make test` do everything on a fresh machine. ARGS goes to the command behind a target.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check lint types imports format soak dist docs changelog lock clean
+.PHONY: help setup demo test test-all check lint types imports format soak dist dist-check docs changelog lock clean
 PATHS := src tests bench jobs tools
 BIN := .venv/bin
 DIST := dist
@@ -44,8 +44,10 @@ format: setup  ## format in place
 soak: setup  ## the long runs: 20,000 seeds, members that lie, exhaustive search, fuzzing, chaos
 	@$(BIN)/python tools/soak.py $(ARGS)
 
-dist: setup  ## a wheel and an sdist in dist/, each checked and installed in a fresh environment
+dist: setup  ## a wheel and an sdist in dist/
 	@$(BIN)/hatchling build -t wheel -t sdist -d $(DIST)
+
+dist-check: dist  ## each of them is checked, and installed in a fresh environment
 	@$(BIN)/uv tool run twine check --strict $(DIST)/*
 	@for file in $(DIST)/*; do \
 	  $(BIN)/uv run -q --isolated --no-project --with "$$file" holdfast --version || exit 1; done

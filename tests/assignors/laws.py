@@ -18,12 +18,15 @@ def reports_what_it_did(snapshot: Snapshot, result: Result) -> None:
     assert quality.spread == max(loads.values(), default=0) - min(loads.values(), default=0)
     pairs = [abs(a - b) for i, a in enumerate(loads.values()) for b in list(loads.values())[:i]]
     assert quality.balance_score == sum(pairs)
-    before = {
-        result.group.topics.name_of(tp): result.group.member_ids[member]
-        for tp, member in enumerate(result.claims.owner.tolist())
-        if member >= 0
-    }
-    assert quality.kept == sum(target[tp] == member for tp, member in before.items())
+    before, counted = (
+        {
+            result.group.topics.name_of(tp): result.group.member_ids[member]
+            for tp, member in enumerate(claims.owner.tolist())
+            if member >= 0
+        }
+        for claims in (result.claims, result.counted)
+    )
+    assert quality.kept == sum(target[tp] == member for tp, member in counted.items())
     assert quality.moved == sum(target[tp] != member for tp, member in before.items())
     assert quality.withheld == len(result.withheld)
     assert quality.needed_moves is None or quality.needed_moves <= quality.moved

@@ -274,7 +274,7 @@ def test_pyspark_is_found_without_being_imported():
 
 def test_without_pyspark_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(jars, "find_spec", lambda name: None)
-    with pytest.raises(AdapterError, match=r"holdfast\[spark\]"):
+    with pytest.raises(AdapterError, match=r"holdfast\[fleet\]"):
         jars._ivy_jar()
 
 
