@@ -18,6 +18,14 @@ def further(values: Iterable[Any], stays: Collection[Any] = ()) -> list[Any]:
     return [case if case in kept else _marked(case) for case in cases]
 
 
+def long(values: Iterable[Any], quick: int = 1) -> list[Any]:
+    """Return the cases; those after the first ``quick`` ones are marked `slow` (`make soak`)."""
+    return [
+        case if at < quick else pytest.param(case, marks=pytest.mark.slow)
+        for at, case in enumerate(values)
+    ]
+
+
 def _marked(case: Any) -> Any:
     parameters = case if isinstance(case, tuple) else (case,)
     return pytest.param(*parameters, marks=pytest.mark.every)

@@ -12,7 +12,7 @@ from tests.hostile.group import ASSIGNORS, N_LYING, HostileGroup
 from tests.hostile.java import JavaAssignor
 from tests.hostile.laws import JavaRound, broken_laws, kept, told_what_waits
 from tests.hostile.lies import LIAR
-from tests.suites import further
+from tests.suites import further, long
 
 from holdfast.core.wire.layouts.consumer_protocol import decode_subscription
 
@@ -46,7 +46,7 @@ HARD = (
 )
 
 
-@pytest.mark.parametrize("part", further(range(4)))
+@pytest.mark.parametrize("part", long(range(4)))
 @pytest.mark.parametrize("name", further(ASSIGNORS, stays=["holdfast-deferred"]))
 def test_one_liar_breaks_no_law(name: str, part: int) -> None:
     for seed in SEEDS[part::4]:

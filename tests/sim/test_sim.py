@@ -9,7 +9,7 @@ import sys
 import pytest
 from tests.proof.random_runs import random_run, soak
 from tests.sim.faults.scene import Scene, loads
-from tests.suites import further
+from tests.suites import long
 
 from holdfast.core.machine.policy import Policy
 from holdfast.core.wire.layouts.offsets_records import decode_record
@@ -112,7 +112,7 @@ def test_a_member_of_the_newest_round_is_no_newcomer_though_an_older_share_does_
     assert random_run(100674, policy="deferred").violations == ()
 
 
-@pytest.mark.parametrize("part", further(range(10)))
+@pytest.mark.parametrize("part", long(range(10), quick=3))
 def test_five_hundred_random_runs_break_no_rule(part):
     outcome = soak(part * 50, 50)
     assert [(f.seed, f.policy, f.violations[0]) for f in outcome.failures] == []
