@@ -66,7 +66,7 @@ def test_java_is_told_what_a_liar_got_whose_message_nobody_can_read() -> None:
     assert claim.owned == (("orders", (0,)),)
 
 
-@pytest.mark.every
+@pytest.mark.slow
 @pytest.mark.broker
 def test_one_liar_costs_the_others_no_more_than_in_java() -> None:
     ours = theirs = n_thrown = n_rounds = 0
