@@ -125,8 +125,8 @@ class ConsumerHands(LibrdkafkaHands):
 
     def _go_back(self) -> None:
         """Fetch again from where the application is."""
-        reached = self.forget_fetched()
-        places = [TopicPartition(*tp, at) for tp, at in sorted(reached.items())]
+        self._parked.records.clear()
+        places = [TopicPartition(*tp, at) for tp, at in sorted(self._reached.items())]
         _Original.incremental_unassign(self.client, places)
         _Original.incremental_assign(self.client, places)
         self._pause_in_client(self._reached)
