@@ -23,6 +23,7 @@ from holdfast.members.member.membership import assignors_of
 
 NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 STRATEGY, POLICY = "partition.assignment.strategy", "holdfast.policy"
+KINDS, ISOLATE = "holdfast.kinds", "holdfast.isolate"
 
 
 def keywords(config):
@@ -90,6 +91,20 @@ def test_a_constructor_refuses_it_however_it_is_configured(make):
             make({**NEEDED, POLICY: "incremental", key: "range"})
 
 
+@every_client
+def test_topics_are_treated_by_themselves_under_a_design_alone(client):
+    kinds = {"orders": {POLICY: "simple"}, "clicks": {"weight": "3"}}
+    (design,) = offered(client, holdfast_policy="deferred", holdfast_kinds=kinds)
+    policy = design.policy
+    assert (policy.delay_of("orders"), policy.delay_of("clicks")) == (0, 300_000)
+    assert (policy.weights, policy.isolate) == ({"clicks": 3}, False)
+    (design,) = offered(client, holdfast_policy="deferred", holdfast_isolate=True)
+    assert design.policy.isolate
+    for refused in ({KINDS: kinds}, {ISOLATE: True}):
+        with pytest.raises(Exception, match="only the leader of a design"):
+            offered(client, **{STRATEGY: "cooperative-sticky", **refused})
+
+
 def test_a_worker_offers_no_design_that_cannot_run_its_assignor():
     def names(**more):
         given = {key.replace("_", "."): value for key, value in more.items()}
@@ -98,7 +113,7 @@ def test_a_worker_offers_no_design_that_cannot_run_its_assignor():
     assert names(partition_assignment_strategy="range") == ["holdfast-simple"]
     assert len(names(partition_assignment_strategy="sticky")) == 3
     with pytest.raises(Exception, match="take cooperative-sticky"):
-        Worker({**NEEDED, STRATEGY: "range"}, {"shard": 2}, kinds={"shard": {POLICY: "deferred"}})
+        Worker({**NEEDED, STRATEGY: "range", KINDS: {"shard": {POLICY: "deferred"}}}, {"shard": 2})
 
 
 @pytest.mark.parametrize("plugin", [aiokafka_assignor, kafka_python])
@@ -209,4 +224,5 @@ def test_a_worker_takes_loads_from_its_source():
         with pytest.raises(Exception, match="a worker takes a function"):
             Worker({**config, **refused}, {"shard": 4})
     with pytest.raises(Exception, match="no weights beside it"):
-        Worker({**config, "holdfast.lag.source": loads}, {"shard": 4}, weights={"shard": 2})
+        kinds = {KINDS: {"shard": {"weight": 2}}}
+        Worker({**config, "holdfast.lag.source": loads, **kinds}, {"shard": 4})

@@ -424,9 +424,9 @@ def test_a_target_in_bytes_is_refused():
 
 def test_a_worker_leaves_kinds_to_a_function_of_the_user():
     config = {**NEEDED, "partition.assignment.strategy": [FIRST]}
-    for more in ({"isolate": True}, {"weights": {"k": 2}}):
+    for more in ({"holdfast.isolate": True}, {"holdfast.kinds": {"k": {"weight": 2}}}):
         with pytest.raises(ConfigError, match="assignor first: it decides alone"):
-            Worker(config, {"k": 1}, **more)
+            Worker({**config, **more}, {"k": 1})
 
 
 def test_a_cooperative_function_goes_into_no_stock_aiokafka():

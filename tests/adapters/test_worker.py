@@ -26,56 +26,48 @@ from holdfast.errors import (
 from holdfast.members.member.host import MemberHost
 from holdfast.members.worker import Resource, _WorkerDuties
 
+KINDS, DELAY = "holdfast.kinds", "scheduled.rebalance.max.delay.ms"
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "request.timeout.ms": 300}
 
 
 @pytest.mark.parametrize(
-    ("resources", "extra", "weights", "words"),
+    ("resources", "extra", "words"),
     [
-        ({}, {}, None, "at least one kind"),
-        ({"": 1}, {}, None, "a kind is a name"),
-        ({3: 1}, {}, None, "a kind is a name, found 3"),
-        ({"a": -1}, {}, None, r"resources\['a'\]: a count is expected, found -1"),
-        ({"a": True}, {}, None, "a count is expected, found True"),
-        ({"a": 1.5}, {}, None, "a count is expected"),
-        ({"a": 1}, {}, {"b": 2}, r"weights\['b'\]: not one of the resources \['a'\]"),
-        ({"a": 1}, {}, {"a": 0}, "weight of a"),
+        ({}, {}, "at least one kind"),
+        ({"": 1}, {}, "a kind is a name"),
+        ({3: 1}, {}, "a kind is a name, found 3"),
+        ({"a": -1}, {}, r"resources\['a'\]: a count is expected, found -1"),
+        ({"a": True}, {}, "a count is expected, found True"),
+        ({"a": 1.5}, {}, "a count is expected"),
+        ({"a": 1}, {KINDS: {"b": {"weight": 2}}}, "b: not one of the resources a"),
+        ({"a": 1}, {KINDS: {"a": {"weight": 0}}}, "a: weight: "),
+        ({"a": 1}, {KINDS: {"a": {"weigth": 2}}}, "a: found 'weigth', expected"),
+        ({"a": 1}, {KINDS: {"a": 2}}, "a mapping of options is expected"),
+        ({"a": 1}, {KINDS: {"a": {DELAY: -1}}}, f"a: {DELAY}: "),
+        ({"a": 1}, {KINDS: {"a": {"holdfast.policy": "eager"}}}, "a: a kind takes simple"),
         (
             {"a": 1},
             {"holdfast.policy": "eager"},
-            None,
             "a worker takes simple, holdfast-simple, deferred",
         ),
-        ({"a": 1}, {"holdfast.polices": "x"}, None, "did you mean 'holdfast.policy'"),
+        ({"a": 1}, {"holdfast.polices": "x"}, "did you mean 'holdfast.policy'"),
     ],
 )
-def test_what_is_refused(resources, extra, weights, words):
+def test_what_is_refused(resources, extra, words):
     with pytest.raises(ConfigError, match=words):
-        Worker({**CONFIG, **extra}, resources, weights=weights)
+        Worker({**CONFIG, **extra}, resources)
 
 
 def test_kinds_have_a_policy_and_a_delay_of_their_own():
+    kinds = {"connector": {"holdfast.policy": "simple"}, "task": {DELAY: "7000"}}
     worker = Worker(
-        {**CONFIG, "holdfast.policy": "deferred"},
+        {**CONFIG, "holdfast.policy": "deferred", "holdfast.isolate": "false", KINDS: kinds},
         {"connector": 2, "task": 9},
-        isolate=False,
-        kinds={
-            "connector": {"holdfast.policy": "simple"},
-            "task": {"scheduled.rebalance.max.delay.ms": "7000"},
-        },
     )
     policy = worker._leadership._assignors[0].policy
     assert policy.isolate is False
     assert (policy.delay_of("connector"), policy.delay_of("task")) == (0, 7_000)
     assert policy.longest_delay_ms == 300_000
-    for kinds, words in (
-        ({"x": {}}, r"kinds\['x'\]: not one of the resources"),
-        ({"task": {"holdfast.polices": "simple"}}, r"kinds\['task'\]: found 'holdfast.polices'"),
-        ({"task": {"holdfast.policy": "eager"}}, "a worker takes simple"),
-        ({"task": {"scheduled.rebalance.max.delay.ms": -1}}, r"kinds\['task'\]: "),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            Worker(CONFIG, {"task": 9}, kinds=kinds)
 
 
 def test_an_unchanged_assignment_is_not_sent_again():

@@ -30,7 +30,7 @@ LONG = {"scheduled.rebalance.max.delay.ms": 600_000}
 class Desk:
     """One worker, and a diary of its callbacks."""
 
-    def __init__(self, broker, group, resources, *, weights=None, version=None, **config):
+    def __init__(self, broker, group, resources, *, version=None, **config):
         settings = {k.replace("_", "."): v for k, v in config.items()}
         self.diary: list[tuple[str, list[Resource]]] = []
         self.held: set[Resource] = set()
@@ -41,7 +41,6 @@ class Desk:
             {"bootstrap.servers": broker.bootstrap, "group.id": group, **BEATS, **settings},
             resources,
             self,
-            weights=weights,
             version=version,
         )
 
@@ -171,7 +170,8 @@ def test_a_leader_that_is_behind_gives_nobody_what_it_does_not_know(broker, capl
 
 def test_weights_balance_kinds_against_each_other(broker):
     counts, weights, group = {"big": 2, "small": 6}, {"big": 6}, fresh("workers")
-    desks = [Desk(broker, group, counts, weights=weights).start() for _ in range(2)]
+    kinds = {kind: {"weight": weight} for kind, weight in weights.items()}
+    desks = [Desk(broker, group, counts, holdfast_kinds=kinds).start() for _ in range(2)]
 
     def loads():
         return [sum(weights.get(r.kind, 1) for r in desk.held) for desk in desks]

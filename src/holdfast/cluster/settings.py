@@ -142,6 +142,27 @@ def _options(value: object) -> Mapping[str, Any]:
     return dict(value)
 
 
+_OF_KINDS = ("holdfast.policy", "scheduled.rebalance.max.delay.ms", "weight")
+
+
+def _kinds(value: object) -> Mapping[str, Mapping[str, Any]]:
+    """What is different for single topics, or for kinds of a worker's resources."""
+    return {kind: _of_kind(kind, given) for kind, given in _options(value).items()}
+
+
+def _of_kind(kind: str, given: object) -> Mapping[str, Any]:
+    parsed = {}
+    for key, value in _options(given).items():
+        if key not in _OF_KINDS:
+            raise ValueError(f"{kind}: found {key!r}, expected {', '.join(_OF_KINDS)}")
+        parse = _integer(1) if key == "weight" else KEYS[key].parse
+        try:
+            parsed[key] = parse(value)
+        except ValueError as error:
+            raise ValueError(f"{kind}: {key}: {error}") from None
+    return parsed
+
+
 KEYS: dict[str, Key] = {
     "bootstrap.servers": Key(parse=_names),
     "group.id": Key(parse=_name),
@@ -198,6 +219,8 @@ KEYS: dict[str, Key] = {
     "holdfast.clean.leave": Key(parse=_one_of(*When), default=DEFAULTS.clean_leave),
     "holdfast.memory.limit.bytes": Key(parse=_integer(0), default=DEFAULTS.memory_limit_bytes),
     "holdfast.record.limit.bytes": Key(parse=_integer(0), default=DEFAULTS.record_limit_bytes),
+    "holdfast.kinds": Key(parse=_kinds, default={}),
+    "holdfast.isolate": Key(parse=client_keys.boolean),
     "holdfast.lag.source": Key(parse=_lag_source, default="broker"),
     "holdfast.lag.timeout.ms": Key(parse=_ms(0), default=2_000),
     "holdfast.oauth.token.provider": Key(parse=_callable, secret=True),

@@ -5,7 +5,8 @@ counts; if they differ, those of the leader count. With a ``version`` a leader t
 alone what a newer version has more or less. Work on a resource begins in ``on_assigned`` and
 has ended when ``on_revoked`` returns; only then may another worker begin. Each kind is balanced by
 itself, so a change in one kind moves nothing of another. When workers come or go, totals are evened
-too. With weights, or without ``isolate``, all kinds are balanced together.
+too. With weights in ``holdfast.kinds``, or with ``holdfast.isolate=false``, all kinds are balanced
+together.
 A worker offers its own design first and behind it the other designs that can run its assignor, as
 Connect's workers offer all built-in protocols: one rolling bounce changes the design of a group. A
 list of designs in ``partition.assignment.strategy`` is offered as it stands.
@@ -35,7 +36,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.lookup import FoundTopics
-from holdfast.cluster.settings import KEYS, Settings
+from holdfast.cluster.settings import Settings
 from holdfast.core.assignors.registry import find
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.callbacks import ListenerCall
@@ -43,9 +44,7 @@ from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.leader.designs import Assignor, DesignAssignor, why_no_target
 from holdfast.core.machine.offers import assignors_for, computes, offered
 from holdfast.core.machine.policies import DESIGNS, POLICIES
-from holdfast.core.machine.policy import KindPolicy
 from holdfast.core.model import partitions
-from holdfast.core.model.designs import Design
 from holdfast.errors import (
     AdapterError,
     ConfigError,
@@ -58,7 +57,13 @@ from holdfast.members.member.host import MemberHost
 from holdfast.members.member.lag_source import LagSource
 from holdfast.members.member.link import GroupLink
 from holdfast.members.member.member_log import NAME, Log, MemberLog
-from holdfast.members.member.membership import Leadership, listed_in, make_member, policy_of
+from holdfast.members.member.membership import (
+    Leadership,
+    design_of,
+    listed_in,
+    make_member,
+    policy_of,
+)
 from holdfast.members.member.metrics import Counters, MemberMetrics
 from holdfast.members.member.parts import metrics_of
 from holdfast.members.member.readiness import ready_file
@@ -94,7 +99,8 @@ class Worker:
     ----------
     config : mapping of str to object
         As for :class:`holdfast.Consumer`; ``holdfast.policy`` is ``simple``, ``deferred`` or
-        ``incremental``; a worker's ``simple`` is ``holdfast-simple``.
+        ``incremental``; a worker's ``simple`` is ``holdfast-simple``. ``holdfast.kinds`` says
+        what is different for a kind of resources; what the leader was given counts.
         ``partition.assignment.strategy`` is one assignor that computes targets, or a list of
         designs (``holdfast-deferred``) and assignors of your own to offer.
     resources : mapping of str to int
@@ -105,16 +111,6 @@ class Worker:
         Of ``resources``, 0 or more: a later one is a larger number, as the revision of a deploy is.
         If another worker has a newer version than the leader, the leader plans for what both have,
         and leaves alone what one of them has not.
-    weights : mapping of str to int, optional
-        Load of one resource of a kind, 1 where not given.
-    isolate : bool, optional
-        Whether each kind is balanced by itself; by default that is so if there are no weights. Both
-        cannot always be had: if a change in one kind may move nothing of another, totals can differ
-        until the next worker comes or goes. ``isolate=False`` keeps totals even at any time.
-    kinds : mapping of str to mapping, optional
-        What is different for a kind: its ``holdfast.policy`` (``simple``: nothing of it waits,
-        ``incremental``: it moves in batches) and its ``scheduled.rebalance.max.delay.ms``. All
-        workers of a group should be given the same; what the leader was given counts.
 
     Attributes
     ----------
@@ -134,18 +130,14 @@ class Worker:
         listener: WorkerListener | None = None,
         *,
         version: int | None = None,
-        weights: Mapping[str, int] | None = None,
-        isolate: bool | None = None,
-        kinds: Mapping[str, Mapping[str, object]] | None = None,
     ):
         self._settings = settings = Settings.parse(config)
         self._resources = _checked(resources)
         self._reported = _report(self._resources, version)
         self._version = version
-        own = _kind_policies(self._resources, kinds or {})
         self.assignors = assignors = tuple(
             replace(a, report=lambda: self._reported) if isinstance(a, DesignAssignor) else a
-            for a in _assignors(settings, self._resources, weights or {}, isolate, own)
+            for a in _assignors(settings, self._resources)
         )
         log = MemberLog(settings)
         self._leadership = Leadership(
@@ -469,81 +461,34 @@ def _report(resources: Mapping[str, int], version: object) -> bytes | None:
     return report_of(version, resources)
 
 
-_OF_KINDS = ("holdfast.policy", "scheduled.rebalance.max.delay.ms")
-"""What may be set for one kind."""
-
-
-def _kind_policies(
-    resources: Mapping[str, int], kinds: Mapping[str, Mapping[str, object]]
-) -> dict[str, KindPolicy]:
-    """What is different for single kinds, checked."""
-    result = {}
-    for kind, given in kinds.items():
-        if kind not in resources:
-            raise ConfigError(f"kinds[{kind!r}]: not one of the resources {sorted(resources)}")
-        for key in given:
-            if key not in _OF_KINDS:
-                raise ConfigError(
-                    f"kinds[{kind!r}]: found {key!r}, expected {' or '.join(_OF_KINDS)}"
-                )
-        try:
-            values: dict[str, Any] = {key: KEYS[key].parse(value) for key, value in given.items()}
-        except ValueError as error:
-            raise ConfigError(f"kinds[{kind!r}]: {error}") from None
-        name = values.get("holdfast.policy")
-        result[kind] = KindPolicy(
-            design=None if name is None else _design_of(name),
-            delay_ms=values.get("scheduled.rebalance.max.delay.ms"),
-        )
-    return result
-
-
-def _design_of(name: str) -> Design:
-    """The design that a worker runs under the name of a policy."""
-    design = POLICIES[POLICIES[name].worker].design if POLICIES[name].worker else None
-    if design is None:
-        known = ", ".join(info.name for info in POLICIES.values() if info.worker)
-        raise ConfigError(f"holdfast.policy: a worker takes {known}, found {name}")
-    return design
-
-
 def _lag_source(settings: Settings) -> LagSource | None:
     """The function that knows loads; no broker does."""
     given: LagSource | str = settings["holdfast.lag.source"]
     return None if isinstance(given, str) else given
 
 
-def _assignors(
-    settings: Settings,
-    resources: Mapping[str, int],
-    weights: Mapping[str, int],
-    isolate: bool | None,
-    kinds: Mapping[str, KindPolicy],
-) -> tuple[Assignor, ...]:
+def _assignors(settings: Settings, resources: Mapping[str, int]) -> tuple[Assignor, ...]:
     """The assignors that a worker offers under its policy."""
     name: str = settings["holdfast.policy"]
-    _design_of(name)
-    for kind in weights:
+    if design_of(name) is None:
+        known = ", ".join(info.name for info in POLICIES.values() if info.worker)
+        raise ConfigError(f"holdfast.policy: a worker takes {known}, found {name}")
+    for kind in settings["holdfast.kinds"]:
         if kind not in resources:
-            raise ConfigError(f"weights[{kind!r}]: not one of the resources {sorted(resources)}")
+            raise ConfigError(
+                f"holdfast.kinds: {kind}: not one of the resources {', '.join(sorted(resources))}"
+            )
     listed = listed_in(settings)
-    policy = replace(
-        policy_of(settings, listed),
-        isolate=not weights if isolate is None else isolate,
-        weights=dict(weights),
-        kinds=dict(kinds),
-        omit_unchanged=True,  # only members read the assignments of this protocol type
-    )
+    policy = policy_of(settings, listed)
+    if settings["holdfast.isolate"] is None:
+        policy = replace(policy, isolate=not policy.weights)
+    # Only members read the assignments of this protocol type.
+    policy = replace(policy, omit_unchanged=True)
     own = POLICIES[POLICIES[name].worker]
-    if find(policy.assignor).uses_lags and (_lag_source(settings) is None or weights):
+    if find(policy.assignor).uses_lags and _lag_source(settings) is None:
         raise ConfigError(
             f"holdfast.lag.source: under {find(policy.assignor).name} a worker takes a function "
-            "from kinds and counts to the load of each resource, and no weights beside it"
-        )
-    if not isinstance(policy.assignor, str) and (isolate or weights):
-        raise ConfigError(
-            f"assignor {policy.assignor.name}: it decides alone who gets what: a worker takes no "
-            "isolate and no weights beside it"
+            "from kinds and counts to the load of each resource"
         )
     named = [a for a in listed if isinstance(a, str)]
     if not listed or (len(listed) == 1 and computes(listed[0])):

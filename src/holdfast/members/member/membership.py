@@ -19,7 +19,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cluster.lookup import FoundTopics
 from holdfast.cluster.settings import Settings
@@ -48,10 +48,11 @@ from holdfast.core.machine.offers import (
     of_group,
     offered,
 )
-from holdfast.core.machine.policies import DEFAULTS
-from holdfast.core.machine.policy import Policy, When
+from holdfast.core.machine.policies import DEFAULTS, POLICIES
+from holdfast.core.machine.policy import KindPolicy, Policy, When
+from holdfast.core.model.designs import Design
 from holdfast.core.model.limits import INT32_MAX
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConfigError, HoldfastError
 from holdfast.members.member.lag_source import AskedInTime, LagSource
 from holdfast.members.member.member_log import MemberLog
 from holdfast.members.member.missing_topics import MissingTopics
@@ -80,7 +81,8 @@ def policy_of(settings: Settings, listed: Sequence[Offered] = ()) -> Policy:
     target: Named = alone[0] if len(alone) == len(listed) == 1 else DEFAULTS.assignor
     if (named := settings["holdfast.target.assignor"]) is not None:
         target = resolve_target(named)
-    return Policy(
+    kinds: Mapping[str, Mapping[str, Any]] = settings["holdfast.kinds"]
+    policy = Policy(
         delay_ms=settings["scheduled.rebalance.max.delay.ms"],
         first_member=When(settings["holdfast.first.member"]),
         first_member_delay_ms=settings["holdfast.first.member.delay.ms"],
@@ -91,7 +93,43 @@ def policy_of(settings: Settings, listed: Sequence[Offered] = ()) -> Policy:
         options=settings["holdfast.assignor.options"],
         memory_limit_bytes=settings["holdfast.memory.limit.bytes"],
         record_limit_bytes=settings["holdfast.record.limit.bytes"],
+        isolate=bool(settings["holdfast.isolate"]),
+        weights={kind: own["weight"] for kind, own in kinds.items() if "weight" in own},
+        kinds={kind: _kind_policy(kind, own) for kind, own in kinds.items()},
     )
+    _check_targets(policy)
+    return policy
+
+
+def design_of(name: str) -> Design | None:
+    """The design that a policy's name means for one kind, or for a worker; None for ``eager``."""
+    runs = POLICIES[name].worker
+    return POLICIES[runs].design if runs else None
+
+
+def _kind_policy(kind: str, own: Mapping[str, Any]) -> KindPolicy:
+    name = own.get("holdfast.policy")
+    design = None if name is None else design_of(name)
+    if name is not None and design is None:
+        known = ", ".join(info.name for info in POLICIES.values() if info.worker)
+        raise ConfigError(f"holdfast.kinds: {kind}: a kind takes {known}, found {name}")
+    return KindPolicy(design=design, delay_ms=own.get("scheduled.rebalance.max.delay.ms"))
+
+
+def _check_targets(policy: Policy) -> None:
+    """Refuse weights and isolation beside an assignor that would not look at them."""
+    if not (policy.isolate or policy.weights):
+        return
+    assignor = find(policy.assignor)
+    if not isinstance(policy.assignor, str):
+        raise ConfigError(
+            f"assignor {assignor.name}: it decides alone who gets what, and takes no "
+            "holdfast.isolate and no weights beside it"
+        )
+    if assignor.uses_lags and policy.weights:
+        raise ConfigError(
+            f"holdfast.kinds: {assignor.name} balances by lag, and takes no weights beside it"
+        )
 
 
 def listed_in(settings: Settings) -> tuple[Offered, ...]:
@@ -125,6 +163,12 @@ def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
     else:
         made = offered(listed, policy)
     choose_mode(made)
+    for key in ("holdfast.kinds", "holdfast.isolate"):
+        if settings[key] and not any(isinstance(a, DesignAssignor) for a in made):
+            raise ConfigError(
+                f"{key}: only the leader of a design treats topics by themselves: set "
+                "holdfast.policy to deferred or incremental"
+            )
     return tuple(of_group(a, settings["group.id"]) for a in made)
 
 
