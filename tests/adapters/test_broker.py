@@ -18,6 +18,7 @@ from tests.suites import further
 from holdfast.cluster.broker import broker as module
 from holdfast.cluster.broker.broker import Broker, BrokerSettings
 from holdfast.errors import AdapterError, ConfigError
+from holdfast.jvm import class_archive
 
 pytestmark = pytest.mark.broker
 
@@ -198,6 +199,17 @@ def test_keep_leaves_the_data_and_stops_the_server(tmp_path, monkeypatch):
         (pid,) = kept.process_ids()
     assert not is_alive(pid)
     assert list((kept.folder / "node-1" / "data").iterdir())
+
+
+@pytest.mark.every
+def test_the_first_broker_leaves_its_classes_to_the_next_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(class_archive, "cache_folder", lambda: tmp_path)
+    with Broker.start():
+        pass
+    (archive,) = (tmp_path / "classes").glob("*.jsa")
+    with Broker.start() as second:
+        (pid,) = second.process_ids()
+        assert str(archive) in Path(f"/proc/{pid}/maps").read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,67 +1,27 @@
 """What one configuration means, in the spelling of every client; without a broker."""
 
-import asyncio
 from concurrent.futures import Future
 from types import SimpleNamespace
 
 import kafka
 import pytest
+from tests.adapters.configured import CLIENTS, NEEDED, STRATEGY
 
-import holdfast.aiokafka
 from holdfast import Consumer, Worker
 from holdfast.cluster.lookup import LATEST
-from holdfast.cluster.settings import Settings
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader.embedded import MemberView
 from holdfast.core.machine.modes import RebalanceMode
 from holdfast.members import aiokafka_assignor, kafka_python
-from holdfast.members.drop_in.confluent.settings import route
 from holdfast.members.drop_in.kafka import settings as of_kafka
 from holdfast.members.member.broker_lags import BrokerLags, lag_source_of
 from holdfast.members.member.membership import assignors_of
 
-NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
-STRATEGY, POLICY = "partition.assignment.strategy", "holdfast.policy"
+POLICY = "holdfast.policy"
 KINDS, ISOLATE = "holdfast.kinds", "holdfast.isolate"
 
 
-def keywords(config):
-    """The configuration as a client of keywords spells it; a strategy is a list there."""
-    spelled = {key.replace(".", "_"): value for key, value in config.items()}
-    if STRATEGY in config:
-        spelled["partition_assignment_strategy"] = [config[STRATEGY]]
-    return spelled
-
-
-def of_confluent(config):
-    return route(config).settings()
-
-
-def of_aiokafka(config):
-    async def made():
-        consumer = holdfast.aiokafka.AIOKafkaConsumer(**keywords(config))
-        await consumer.stop()
-        return consumer._member_settings
-
-    return asyncio.run(made())
-
-
-def of_kafka_python(config):
-    """As the constructor does it, which would already ask a broker."""
-    spelled = keywords(config)
-    ours = {word: spelled.pop(word) for word in list(spelled) if word.startswith("holdfast")}
-    strategies = spelled.get("partition_assignment_strategy", None if ours else ["range"])
-    whole = {**kafka.KafkaConsumer.DEFAULT_CONFIG, **spelled}
-    return of_kafka.settings_of(whole, ours, strategies=strategies)
-
-
-CLIENTS = {
-    "holdfast": Settings.parse,
-    "confluent": of_confluent,
-    "aiokafka": of_aiokafka,
-    "kafka": of_kafka_python,
-}
 every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 
 
@@ -164,7 +124,7 @@ def test_a_source_of_the_program_is_asked_by_a_design(client):
 
 @pytest.mark.parametrize(
     ("client", "plugin"),
-    [(of_aiokafka, aiokafka_assignor), (of_kafka_python, kafka_python)],
+    [(CLIENTS["aiokafka"], aiokafka_assignor), (CLIENTS["kafka"], kafka_python)],
 )
 def test_the_source_of_a_stock_clients_assignor_stays_with_it_in_a_drop_in(client, plugin):
     def source(counts):

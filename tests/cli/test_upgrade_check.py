@@ -176,10 +176,22 @@ def test_a_member_may_change_more_than_its_assignors_in_one_bounce(tmp_path):
     assert checked(file)[0] == 0
 
 
+def test_a_member_without_a_list_has_its_clients_default(tmp_path):
+    (ways,) = checked("--client", "confluent", "--to", "holdfast-deferred", "--plan")[1]["bounces"]
+    assert ways["from"]["assignors"] == ["range", "roundrobin"]
+    assert [step["client"] for step in ways["steps"]] == ["holdfast.confluent"] * 2
+    file = tmp_path / "members.json"
+    file.write_text(members({"id": "a", "client": "java", "version": "2.2"}))
+    assert checked(file, "--to", "cooperative-sticky")[0] == 1
+    told = run("upgrade-check", file, "--to", "cooperative-sticky", "--plan").out
+    assert "bounce 1, before: java 2.2: partition.assignment.strategy=" in told
+    assert "bounce 2, after: java 2.4: partition.assignment.strategy=" in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ((), 2, "--from"),
+        ((), 2, "a file or --to is missing"),
         (("--from", "rnage", "--to", "range"), 2, "unknown assignor"),
         (("nowhere.json",), 3, "nowhere.json"),
     ],
@@ -195,7 +207,6 @@ def test_bad_options(arguments, code, words):
         "",
         "[]",
         '{"members": 3}',
-        '{"members": [{"id": "a"}]}',
         '{"members": [{"assignors": ["range"], "client": "pascal"}]}',
         '{"members": [{"assignors": ["range"], "nxet": ["cooperative-sticky"]}]}',
         '{"members": [{"assignors": "range"}]}',

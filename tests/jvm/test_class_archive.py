@@ -14,12 +14,13 @@ import pyspark
 import pytest
 
 from holdfast.jvm import class_archive as archives
-from holdfast.jvm.class_archive import OTHER_CLASS_PATHS, SETTING, class_archive
+from holdfast.jvm.class_archive import SETTING, class_archive
 from holdfast.jvm.java import find_java
-from holdfast.jvm.spark_java import java_for_spark, script_of
+from holdfast.jvm.spark_java import OTHER_CLASS_PATHS, java_for_spark, script_of
 
-JARS = Path(pyspark.__file__).parent / "jars"
-(IVY,) = JARS.glob("ivy-*.jar")
+FOLDER = Path(pyspark.__file__).parent / "jars"
+JARS = sorted(FOLDER.glob("*"))
+(IVY,) = FOLDER.glob("ivy-*.jar")
 SAYS = "Apache Ivy"
 
 
@@ -103,12 +104,11 @@ def test_another_java_and_other_jars_have_another_archive(tmp_path):
     java = find_java()
     one = class_archive(java, JARS).file
     assert class_archive(dataclasses.replace(java, home=tmp_path), JARS).file != one
-    jars = tmp_path / "jars"
-    jars.mkdir()
-    (jars / "a.jar").write_bytes(b"a")
-    two = class_archive(java, jars).file
-    (jars / "a.jar").write_bytes(b"ab")
-    assert len({one, two, class_archive(java, jars).file}) == 3
+    jar = tmp_path / "a.jar"
+    jar.write_bytes(b"a")
+    two = class_archive(java, [jar]).file
+    jar.write_bytes(b"ab")
+    assert len({one, two, class_archive(java, [jar]).file}) == 3
 
 
 def test_what_a_jvm_that_failed_has_written_is_not_used(cache):
@@ -132,12 +132,18 @@ def test_drafts_and_archives_of_long_ago_are_deleted(cache):
     assert list(cache.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", [*OTHER_CLASS_PATHS, SETTING])
-def test_where_the_class_path_is_another_one_or_it_is_switched_off_there_is_none(
-    monkeypatch, cache, name
-):
-    monkeypatch.setenv(name, "off" if name == SETTING else "/some/folder")
+def test_where_it_is_switched_off_there_is_none(monkeypatch, cache):
+    monkeypatch.setenv(SETTING, "off")
     assert class_archive(find_java(), JARS) is None
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("name", OTHER_CLASS_PATHS)
+def test_where_the_class_path_is_another_one_spark_gets_none(monkeypatch, cache, name):
+    monkeypatch.setenv("JAVA_HOME", str(find_java().home))
+    monkeypatch.setenv(name, "/some/folder")
+    with java_for_spark(FOLDER, is_local=True) as options:
+        assert options == ()
     assert not cache.exists()
 
 
@@ -162,14 +168,14 @@ def test_a_full_disk_gets_none(monkeypatch):
 
 def test_spark_is_given_an_archive_and_on_a_cluster_only_one_that_is_there(monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(find_java().home))
-    with java_for_spark(JARS, is_local=False) as options:
+    with java_for_spark(FOLDER, is_local=False) as options:
         assert options == ()
-    with java_for_spark(JARS, is_local=True) as options:
+    with java_for_spark(FOLDER, is_local=True) as options:
         assert options[0].startswith("-XX:ArchiveClassesAtExit=")
         assert "code=$?" in (Path(os.environ["JAVA_HOME"]) / "bin" / "java").read_text()
     archive = made()
     for is_local in (False, True):
-        with java_for_spark(JARS, is_local=is_local) as options:
+        with java_for_spark(FOLDER, is_local=is_local) as options:
             assert options == archive.options
     assert os.environ["JAVA_HOME"] == str(find_java().home)
 

@@ -38,6 +38,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor as KafkaPyt
 from kafka.coordinator.assignors.sticky.sticky_assignor import (
     StickyPartitionAssignor as KafkaPythonSticky,
 )
+from tests.adapters.configured import CLIENTS, NEEDED, STRATEGY
 
 from holdfast import Consumer, Worker
 from holdfast.core.machine.leader.designs import Assignor, DesignAssignor
@@ -48,16 +49,17 @@ from holdfast.core.machine.upgrade import (
     Client,
     Config,
     check_group,
+    default_assignors,
     mode_of,
     plan_group,
     plan_upgrade,
 )
 from holdfast.errors import ConfigError
 from holdfast.members import aiokafka_assignor, kafka_python
+from holdfast.members.member.membership import assignors_of
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.world import World, WorldOptions
 
-NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 PROTOCOLS = ("range", "sticky", "cooperative-sticky", *DESIGNS)
 PAIRS = list(permutations(PROTOCOLS, 2))
 DELAY_MS = 10_000
@@ -151,6 +153,14 @@ def of_confluent(config: Config) -> tuple[Assignor, ...]:
     return offered(config.assignors)
 
 
+def of_drop_in(config: Config) -> tuple[Assignor, ...]:
+    """A drop-in for Kafka's keys takes a text, one for keywords a list."""
+    text = config.setting.partition("=")[2]
+    listed = text if config.client is Client.HOLDFAST_CONFLUENT else eval(text)
+    read = CLIENTS[config.client.rpartition(".")[2]]
+    return assignors_of(read({**NEEDED, STRATEGY: listed}))
+
+
 def of_java(config: Config) -> tuple[Assignor, ...]:
     return offered(config.assignors)
 
@@ -164,18 +174,16 @@ OFFERS_OF = {
     Client.AIOKAFKA: of_aiokafka,
     Client.AIOKAFKA_PLUGIN: of_aiokafka,
     Client.CONFLUENT: of_confluent,
+    Client.HOLDFAST_KAFKA: of_drop_in,
+    Client.HOLDFAST_AIOKAFKA: of_drop_in,
+    Client.HOLDFAST_CONFLUENT: of_drop_in,
 }
 """What a client that is constructed with the printed configuration offers to its group."""
 
 HAVE_A_WAY = {
-    Client.HOLDFAST: set(PROTOCOLS),
+    **{client: set(PROTOCOLS) for client in Client},  # by way of our assignors or a drop-in
     Client.WORKER: set(DESIGNS),
     Client.JAVA: {"range", "sticky", "cooperative-sticky"},
-    Client.KAFKA_PYTHON: {"range", "sticky", "cooperative-sticky"},  # by way of our assignors
-    Client.KAFKA_PYTHON_PLUGIN: {"range", "sticky", "cooperative-sticky"},
-    Client.AIOKAFKA: {"range", "sticky"},
-    Client.AIOKAFKA_PLUGIN: {"range", "sticky"},
-    Client.CONFLUENT: set(),
 }
 """Between any two of these there is a plan for the client; written down, not computed."""
 
@@ -224,12 +232,53 @@ def test_a_plan_says_that_lag_needs_the_group():
     assert setting == "partition_assignment_strategy=[assignor('lag', group_id='...')]"
 
 
-@pytest.mark.parametrize("client", [Client.KAFKA_PYTHON, Client.KAFKA_PYTHON_PLUGIN])
-def test_the_way_to_a_design_leads_to_the_drop_in(client):
-    start, goal = (Config(client=client, assignors=(n,)) for n in ("range", "holdfast-deferred"))
-    with pytest.raises(ConfigError, match=r"use holdfast\.kafka\.KafkaConsumer"):
-        plan_upgrade(start, goal)
-    assert len(plan_upgrade(start, replace(goal, client=Client.HOLDFAST))) == 2
+@pytest.mark.parametrize(
+    ("client", "drop_in"),
+    [
+        (Client.KAFKA_PYTHON, Client.HOLDFAST_KAFKA),
+        (Client.KAFKA_PYTHON_PLUGIN, Client.HOLDFAST_KAFKA),
+        (Client.AIOKAFKA, Client.HOLDFAST_AIOKAFKA),
+        (Client.AIOKAFKA_PLUGIN, Client.HOLDFAST_AIOKAFKA),
+        (Client.CONFLUENT, Client.HOLDFAST_CONFLUENT),
+    ],
+)
+def test_the_way_to_a_design_leads_to_the_drop_in_and_back(client, drop_in):
+    """The import changes in the first bounce there, and in the last one back."""
+    theirs = Config(client=client, assignors=default_assignors(client))
+    design = replace(theirs, assignors=("holdfast-deferred",))
+    there, back = plan_upgrade(theirs, design), plan_upgrade(design, theirs)
+    assert [config.client for config in there] == [drop_in, drop_in]
+    assert [config.client for config in back] == [drop_in, client]
+    assert there[0].assignors == ("holdfast-deferred", *theirs.assignors)
+
+
+def test_an_old_java_client_is_exchanged_in_the_first_bounce():
+    old = Config(client=Client.JAVA, version=(2, 2), assignors=("range",))
+    steps = plan_upgrade(old, replace(old, assignors=("cooperative-sticky",)))
+    assert [config.version for config in steps] == [(2, 4), (2, 4)]
+
+
+def test_a_client_without_a_list_offers_what_its_library_offers():
+    """As their constructors say; Java's and librdkafka's are those of their documentation."""
+    assert default_assignors(Client.JAVA, (2, 8)) == ("range",)
+    assert default_assignors(Client.JAVA) == ("range", "cooperative-sticky")
+    assert default_assignors(Client.CONFLUENT) == ("range", "roundrobin")
+    kafkas = kafka.KafkaConsumer.DEFAULT_CONFIG["partition_assignment_strategy"]
+    assert default_assignors(Client.KAFKA_PYTHON) == tuple(a.name for a in kafkas)
+    (aiokafkas,) = aiokafka.AIOKafkaConsumer.__init__.__kwdefaults__[
+        "partition_assignment_strategy"
+    ]
+    assert default_assignors(Client.AIOKAFKA) == (aiokafkas.name,)
+    assert default_assignors(Client.HOLDFAST) == of_names(Consumer(NEEDED).assignors)
+    assert default_assignors(Client.WORKER) == of_names(Worker(NEEDED, {"t": 1}).assignors[:1])
+    for name, read in CLIENTS.items():
+        if name != "holdfast":
+            of_original = default_assignors(Client(f"holdfast.{name}"))
+            assert of_names(assignors_of(read(NEEDED))) == of_original
+
+
+def of_names(assignors: Sequence[Assignor]) -> tuple[str, ...]:
+    return tuple(a.name for a in assignors)
 
 
 @pytest.mark.parametrize(

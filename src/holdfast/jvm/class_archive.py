@@ -1,15 +1,14 @@
-"""Spark's classes as Java has parsed them once: a JVM that maps them starts in half the CPU time.
+"""Classes as Java has parsed them once: a JVM that maps them starts in half the CPU time.
 
 **Rules.** Nothing here fails a command or prints a word: without a folder to write to, without
 room, or with ``HOLDFAST_CLASS_ARCHIVE=off``, Java starts as it would without an archive. An archive
 is used only if it holds, byte for byte, what it held when it was first seen whole: Java 17 dies of
 one that was cut short. One that fits another Java or other jars is another file.
 
-**Strategy.** The first JVM writes a draft when it ends (``-XX:ArchiveClassesAtExit``, JEP 350). The
-shell script that started it waits for its end, and gives the draft its name if it ended well. Where
-two JVMs do so at once, each has a draft of its own, and the first one stays. ``NAME.jsa`` has its
-digest beside it, ``NAME.digest``, from the first command that finds it. Only PySpark's own class
-path is looked after: with ``SPARK_HOME`` or a folder of settings, Java may refuse the archive.
+**Strategy.** The first JVM writes a draft when it ends (``-XX:ArchiveClassesAtExit``, JEP 350).
+Who started it, a shell script for Spark, waits for its end, and gives the draft its name if it
+ended well. Where two JVMs do so at once, each has a draft of its own, and the first one stays.
+``NAME.jsa`` has its digest beside it, ``NAME.digest``, from the first command that finds it.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import shlex
 import shutil
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b, file_digest
@@ -30,15 +30,8 @@ from holdfast.jvm.jars import cache_folder
 from holdfast.jvm.java import Java
 
 SETTING: Final = "HOLDFAST_CLASS_ARCHIVE"
-OTHER_CLASS_PATHS: Final = (
-    "SPARK_HOME",
-    "SPARK_CONF_DIR",
-    "SPARK_DIST_CLASSPATH",
-    "HADOOP_CONF_DIR",
-    "YARN_CONF_DIR",
-)
 ROOM_BYTES: Final = 10**9
-"""An archive of Spark has 140 MB; a disk that has little left gets none."""
+"""An archive of Spark has 140 MB, a broker's 50 MB; a disk that has little left gets none."""
 UNUSED_SECONDS: Final = 30 * 86_400
 """Archives that no command has used for so long are deleted when another one is made."""
 DRAFT_SECONDS: Final = 3_600
@@ -79,18 +72,26 @@ class ClassArchive:
             f'[ "$code" = 0 ] && chmod 600 {draft} 2>&- && ln {draft} {file} 2>&-\nrm -f {draft}\n'
         )
 
+    def keep(self) -> None:
+        """Give the draft of a JVM that ended well its name, unless another one has it."""
+        if self.draft is not None:
+            with suppress(OSError):
+                self.draft.chmod(0o600)
+                os.link(self.draft, self.file)
+            self.draft.unlink(missing_ok=True)
 
-def class_archive(java: Java, jars: Path) -> ClassArchive | None:
-    """The archive of a Java for PySpark's jars; None where there is none and none can be made.
+
+def class_archive(java: Java, jars: Sequence[Path]) -> ClassArchive | None:
+    """The archive of a Java for a class path; None where there is none and none can be made.
 
     Parameters
     ----------
     java : Java
         What is going to run.
-    jars : Path
-        PySpark's folder of jars, which is the whole class path.
+    jars : sequence of Path
+        The whole class path, in order.
     """
-    if os.environ.get(SETTING, "").lower() == "off" or any(map(os.environ.get, OTHER_CLASS_PATHS)):
+    if os.environ.get(SETTING, "").lower() == "off":
         return None
     try:
         folder = cache_folder() / "classes"
@@ -109,14 +110,12 @@ def class_archive(java: Java, jars: Path) -> ClassArchive | None:
         return None
 
 
-def _key(java: Java, jars: Path) -> str:
+def _key(java: Java, jars: Sequence[Path]) -> str:
     """Name of the archive: another one for another Java, and for other jars."""
-    listed = sorted(
-        (jar.name, jar.stat().st_size, jar.stat().st_mtime_ns) for jar in jars.glob("*")
-    )
+    listed = [(str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in jars]
     release = java.home / "release"
     about = release.read_bytes() if release.is_file() else b""
-    text = repr((str(java.home), java.version, about, str(jars), listed))
+    text = repr((str(java.home), java.version, about, listed))
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 

@@ -22,6 +22,15 @@ from typing import Final
 from holdfast.jvm.class_archive import ClassArchive, class_archive
 from holdfast.jvm.java import find_java
 
+OTHER_CLASS_PATHS: Final = (
+    "SPARK_HOME",
+    "SPARK_CONF_DIR",
+    "SPARK_DIST_CLASSPATH",
+    "HADOOP_CONF_DIR",
+    "YARN_CONF_DIR",
+)
+"""One that is set makes the class path another than PySpark's, and Java may refuse the archive."""
+
 
 @contextmanager
 def java_for_spark(jars: Path, *, is_local: bool) -> Iterator[tuple[str, ...]]:
@@ -42,7 +51,8 @@ def java_for_spark(jars: Path, *, is_local: bool) -> Iterator[tuple[str, ...]]:
     """
     java = find_java()
     home = os.environ["JAVA_HOME"] = str(java.home)
-    archive = class_archive(java, jars)
+    is_pysparks = not any(map(os.environ.get, OTHER_CLASS_PATHS))
+    archive = class_archive(java, sorted(jars.glob("*"))) if is_pysparks else None
     used = archive.options if archive and archive.draft is None else ()
     if not is_local:
         yield used

@@ -29,6 +29,7 @@ from holdfast.core.machine.upgrade import (
     Config,
     UpgradeFinding,
     check_step,
+    default_assignors,
     plan_group,
 )
 from holdfast.core.names import visible
@@ -50,7 +51,8 @@ A file: {"members": [{"id": "a", "assignors": ["range"], "client": "java",
 "version": "2.3", "next": ["cooperative-sticky", "range"]}]};
 "next" may also be an object with the keys that change, for example
 {"assignors": ["cooperative-sticky"], "version": "3.9"}. A member without
-"next" goes to --to, and is not bounced if there is no --to either.
+"assignors" has its client's default. A member without "next" goes to --to, and
+is not bounced if there is no --to either.
 """
 
 
@@ -60,7 +62,8 @@ def run(
         str | None, Argument(metavar="[MEMBERS.json|-]", help="- reads stdin.")
     ] = None,
     start: Annotated[
-        str | None, Option("--from", help="Assignors of all members now: a,b.")
+        str | None,
+        Option("--from", help="Assignors of all members now: a,b; else the client's default."),
     ] = None,
     goal: Annotated[str | None, Option("--to", help="Assignors after the bounce.")] = None,
     client: Annotated[Client, Option("--client", help="Of all members.")] = Client.HOLDFAST,
@@ -76,15 +79,15 @@ def run(
         if start is not None:
             raise ConfigError("--from: the file says what its members have now; leave one of both")
         bounces = _read(members, None if goal is None else _names(goal, "--to"))
-    elif start is not None and goal is not None:
-        before = Config(assignors=_names(start, "--from"), client=client)
+    elif goal is not None:
+        now = default_assignors(client) if start is None else _names(start, "--from")
+        before = Config(assignors=now, client=client)
         after = replace(before, assignors=_names(goal, "--to"))
         bounces = [Bounce(member="all", before=before, after=after)]
     else:
-        what = "a file, or --from and --to" if start is goal is None else _other(goal)
-        raise ConfigError(f"{what} is missing: what members offer now, and after the bounce")
-    now, then = [b.before for b in bounces], [b.after for b in bounces]
-    stages = plan_group(now, then) if plan else [now, then]
+        raise ConfigError("a file or --to is missing: what members offer after the bounce")
+    sides = [b.before for b in bounces], [b.after for b in bounces]
+    stages = plan_group(*sides) if plan else [*sides]
     rows = [
         _row(number, finding)
         for number, (a, b) in enumerate(pairwise(stages if len(stages) > 1 else stages * 2), 1)
@@ -145,11 +148,18 @@ def _grouped(members: list[str], stages: list[list[Config]]) -> list[dict[str, A
 
 
 def _shown(config: Config) -> dict[str, Any]:
+    version = {"version": ".".join(map(str, config.version))} if config.version else {}
     return {
         "client": config.client,
+        **version,
         "assignors": list(config.assignors),
         "setting": config.setting,
     }
+
+
+def _client_of(side: dict[str, Any]) -> str:
+    """A client as a plan names it, with the version that it has or needs."""
+    return " ".join(side[key] for key in ("client", "version") if key in side)
 
 
 def _way_rows(entry: dict[str, Any], several: bool) -> list[dict[str, Any]]:
@@ -160,7 +170,7 @@ def _way_rows(entry: dict[str, Any], several: bool) -> list[dict[str, Any]]:
     return [
         _said(
             "bounce",
-            f"bounce {step['bounce']}{who}, {when}: {side['client']}: {side['setting']}",
+            f"bounce {step['bounce']}{who}, {when}: {_client_of(side)}: {side['setting']}",
             step["bounce"],
         )
         for step in entry["steps"]
@@ -180,11 +190,6 @@ def _line(row: dict[str, Any]) -> str:
     if not row["rule"]:
         return str(row["verdict"])
     return visible(f"{row['verdict']} {row['rule']}: {row['text']}: {row['advice']}")
-
-
-def _other(goal: str | None) -> str:
-    """Which of two options is missing."""
-    return "--to" if goal is None else "--from"
 
 
 def _names(text: str, flag: str) -> tuple[str, ...]:
@@ -225,7 +230,7 @@ def _bounce(row: dict[str, Any], number: int, goal: tuple[str, ...] | None) -> B
     """One member; a word that is not known might be the one that matters."""
     _check_words(row, _WORDS)
     before = {word: value for word, value in row.items() if word not in ("id", "next")}
-    after = row.get("next", before["assignors"] if goal is None else list(goal))
+    after = row.get("next", {} if goal is None else list(goal))
     if not isinstance(after, dict):
         after = {"assignors": after}
     _check_words(after, _SIDE)
@@ -248,16 +253,18 @@ def _client(name: str) -> Client:
 
 def _config(row: dict[str, Any]) -> Config:
     """One side of a member."""
-    assignors = row["assignors"]
-    if not isinstance(assignors, list) or not all(isinstance(a, str) for a in assignors):
-        raise ValueError(f"assignors {assignors!r}, expected a list of names")
     version = str(row.get("version", ""))
     numbers = re.match(r"\d+(\.\d+)*", version, re.ASCII)
     if version and numbers is None:
         raise ValueError(f"version {version!r}, expected one such as 2.3")
+    parts = tuple(map(int, numbers[0].split("."))) if numbers else ()
+    client = _client(str(row.get("client", "holdfast")))
+    assignors = row.get("assignors", list(default_assignors(client, parts)))
+    if not isinstance(assignors, list) or not all(isinstance(a, str) for a in assignors):
+        raise ValueError(f"assignors {assignors!r}, expected a list of names")
     return Config(
         assignors=tuple(canonical(a) for a in assignors),
-        client=_client(str(row.get("client", "holdfast"))),
-        version=tuple(map(int, numbers[0].split("."))) if numbers else (),
+        client=client,
+        version=parts,
         protocol_type=str(row.get("protocol_type", "consumer")),
     )

@@ -13,7 +13,8 @@ version has one (:mod:`~holdfast.cluster.broker.properties`).
 
 Not obvious: :meth:`Broker.stop` kills the nodes unless the folder is kept, because their data are
 removed anyway; :meth:`Broker.stop_node` stops a node in order. The ZooKeeper ends last: a node that
-stops in order signs off there.
+stops in order signs off there. On this machine's first run of the newest Kafka, one node ends in
+order and leaves its classes to the next one (:mod:`holdfast.jvm.class_archive`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from holdfast.cluster.broker import properties
 from holdfast.cluster.broker.properties import BrokerSettings
 from holdfast.cluster.broker.server import Server
 from holdfast.errors import AdapterError
-from holdfast.jvm.jars import Note, broker_jars
+from holdfast.jvm.class_archive import class_archive
+from holdfast.jvm.jars import KAFKA_VERSION, Note, broker_jars
 from holdfast.jvm.java import find_java
 
 __all__ = ["Broker", "BrokerSettings"]
@@ -54,10 +56,15 @@ class Broker:
     def __init__(self, settings: BrokerSettings, *, note: Note | None = None):
         properties.check(settings)
         self.settings = settings
-        self._java = str(find_java().executable)
+        self._java = find_java()
         self._note = note
-        self._class_paths: dict[str, str] = {}
-        self._class_path(settings.kafka)  # missing jars are an error before a folder is made
+        self._jars: dict[str, list[Path]] = {}
+        jars = self._jars_of(settings.kafka)  # missing ones are an error before a folder is made
+        is_newest = settings.kafka == KAFKA_VERSION  # no other one is worth 50 MB
+        archive = class_archive(self._java, jars) if is_newest else None
+        is_there = archive is not None and archive.draft is None
+        self._classes = archive.options if archive is not None and is_there else ()
+        self._to_make = None if is_there else archive
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-broker-"))
         self._nodes: list[Server] = []
         self._zookeeper: Server | None = None
@@ -140,7 +147,9 @@ class Broker:
         """Stop everything and remove the folder; more calls do nothing."""
         keep = self.settings.keep
         for server in self._servers:
-            server.stop(orderly=keep)
+            archive = self._to_make if server.node_id == 1 else None
+            if server.stop(orderly=keep or archive is not None) and archive is not None:
+                archive.keep()
         if not keep:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -237,25 +246,27 @@ class Broker:
 
     def _java_command(self, node: Server, *, heap_mb: int) -> list[str]:
         return [
-            self._java,
+            str(self._java.executable),
             f"-Xmx{heap_mb}m",
             "-XX:+UseSerialGC",
             "-Xshare:auto",
+            *(self._classes if node.kafka == self.settings.kafka else ()),
             f"-Dlog4j2.configurationFile={node.logging}",
             f"-Dlog4j.configuration={node.logging.as_uri()}",  # log4j 1 wants a URL
-            *("-cp", self._class_path(node.kafka)),
+            *("-cp", os.pathsep.join(map(str, self._jars_of(node.kafka)))),
         ]
 
-    def _class_path(self, kafka: str) -> str:
+    def _jars_of(self, kafka: str) -> list[Path]:
         """Jars of one version, hashed once."""
-        if kafka not in self._class_paths:
-            jars = broker_jars(kafka, note=self._note)
-            self._class_paths[kafka] = os.pathsep.join(map(str, jars))
-        return self._class_paths[kafka]
+        if kafka not in self._jars:
+            self._jars[kafka] = broker_jars(kafka, note=self._note)
+        return self._jars[kafka]
 
     def _server_command(self, node: Server) -> list[str]:
-        java = self._java_command(node, heap_mb=self.settings.heap_mb)
-        return [*java, "kafka.Kafka", str(node.config)]
+        java, *options = self._java_command(node, heap_mb=self.settings.heap_mb)
+        archive = self._to_make if node.node_id == 1 else None
+        making = () if archive is None else archive.options
+        return [java, *making, *options, "kafka.Kafka", str(node.config)]
 
     def _zookeeper_command(self, zookeeper: Server) -> list[str]:
         java = self._java_command(zookeeper, heap_mb=128)

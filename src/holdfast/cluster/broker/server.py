@@ -14,6 +14,7 @@ from pathlib import Path
 from holdfast.errors import AdapterError
 
 _STOP_SECONDS = 40.0
+_ENDED_BY_SIGTERM = 128 + signal.SIGTERM
 _READY = re.compile(
     r"Kafka Server started|\[KafkaServer id=\d+\] started|binding to port .*NIOServerCnxnFactory"
 )
@@ -97,12 +98,18 @@ class Server:
         """Whether it has logged that it takes connections."""
         return _READY.search(self.log.read_text(encoding="utf-8", errors="replace")) is not None
 
-    def stop(self, *, orderly: bool) -> None:
-        """End the server, and let the guard end with it; the folder stays."""
+    def stop(self, *, orderly: bool) -> bool:
+        """End the server, and let the guard end with it; the folder stays.
+
+        Returns
+        -------
+        bool
+            Whether it ended in order: Java's answer to SIGTERM, and nobody had to kill it.
+        """
         is_running = self.is_running()
         guard, self.guard = self.guard, None
         if guard is None:
-            return
+            return False
         assert guard.stdin is not None
         assert guard.stdout is not None
         with suppress(OSError):
@@ -117,6 +124,7 @@ class Server:
             guard.wait()
         guard.stdin.close()
         guard.stdout.close()
+        return guard.returncode == _ENDED_BY_SIGTERM
 
     def last_words(self) -> str:
         """The line of the log that says most about a failed start."""

@@ -20,8 +20,9 @@ share no assignor. ``[range]`` to ``[cooperative-sticky, range]`` is one.
 
 **Strategy.** It matters only which configurations a mixture contains, not how often. So for each
 pair of lists "all before", "both" and "all after" are checked. A way has one bounce where that is
-safe, else two: every member first offers what it goes to and what it comes from. A
-``holdfast.Worker`` offers all designs by itself, so one bounce is enough.
+safe, else two: every member first offers what it goes to and what it comes from. A client that
+cannot take a list is exchanged in the bounce that brings the list. A ``holdfast.Worker`` offers all
+designs by itself, so one bounce is enough.
 
 References: KIP-726 and KIP-429, "Compatibility, Upgrade path"; KIP-415 (Connect needs one bounce).
 """
@@ -36,6 +37,7 @@ from itertools import pairwise
 from holdfast.core.assignors.registry import ASSIGNORS, JAVA_NAMES
 from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.policies import DESIGNS, policy_of_protocol
+from holdfast.core.model.designs import NAMES, Design
 from holdfast.errors import ConfigError
 
 EAGER, COOPERATIVE = RebalanceMode.EAGER, RebalanceMode.COOPERATIVE
@@ -54,7 +56,24 @@ class Client(StrEnum):
     AIOKAFKA = "aiokafka"
     AIOKAFKA_PLUGIN = "aiokafka-holdfast"
     CONFLUENT = "confluent"
+    HOLDFAST_KAFKA = "holdfast.kafka"
+    HOLDFAST_AIOKAFKA = "holdfast.aiokafka"
+    HOLDFAST_CONFLUENT = "holdfast.confluent"
 
+
+_MEMBERS = (
+    Client.HOLDFAST,
+    Client.HOLDFAST_KAFKA,
+    Client.HOLDFAST_AIOKAFKA,
+    Client.HOLDFAST_CONFLUENT,
+)
+"""Clients whose member is ours: they take every list."""
+
+_SPELLED_AS_KAFKA = (
+    *(Client.HOLDFAST, Client.WORKER),
+    *(Client.CONFLUENT, Client.HOLDFAST_CONFLUENT),
+)
+"""Clients whose configuration has Kafka's keys; Java's lists classes, the others have keywords."""
 
 _CLASSES = {
     Client.KAFKA_PYTHON: {
@@ -74,7 +93,7 @@ _CLASSES = {
 _JAVA_CLASSES = {name: java_class for java_class, name in JAVA_NAMES.items()}
 
 KNOWN_TO = {
-    Client.HOLDFAST: frozenset({*ASSIGNORS, *DESIGNS}),
+    **dict.fromkeys(_MEMBERS, frozenset({*ASSIGNORS, *DESIGNS})),
     Client.WORKER: frozenset(DESIGNS),
     Client.JAVA: frozenset(JAVA_NAMES.values()),
     Client.KAFKA_PYTHON: frozenset(_CLASSES[Client.KAFKA_PYTHON]),
@@ -85,13 +104,42 @@ KNOWN_TO = {
 }
 """Clients -> the assignors and designs that they can offer."""
 
-_PLUGINS = {
-    Client.KAFKA_PYTHON: Client.KAFKA_PYTHON_PLUGIN,
-    Client.AIOKAFKA: Client.AIOKAFKA_PLUGIN,
+_INSTEAD = {
+    Client.KAFKA_PYTHON: (Client.KAFKA_PYTHON_PLUGIN, Client.HOLDFAST_KAFKA),
+    Client.KAFKA_PYTHON_PLUGIN: (Client.HOLDFAST_KAFKA,),
+    Client.AIOKAFKA: (Client.AIOKAFKA_PLUGIN, Client.HOLDFAST_AIOKAFKA),
+    Client.AIOKAFKA_PLUGIN: (Client.HOLDFAST_AIOKAFKA,),
+    Client.CONFLUENT: (Client.HOLDFAST_CONFLUENT,),
 }
-"""Clients -> the same ones with holdfast's assignors."""
+"""Clients -> what goes on in their place, by a keyword or an import: the smallest change first."""
 
-_OF_KAFKA_PYTHON = (Client.KAFKA_PYTHON, Client.KAFKA_PYTHON_PLUGIN)
+COOPERATIVE_JAVA = (2, 4)
+"""The first Java client with cooperative assignors (KIP-429)."""
+
+_DEFAULTS = {
+    Client.HOLDFAST: ("cooperative-sticky",),
+    Client.WORKER: (NAMES[Design.SIMPLE],),
+    Client.AIOKAFKA: ("roundrobin",),
+    Client.AIOKAFKA_PLUGIN: ("roundrobin",),
+    Client.HOLDFAST_AIOKAFKA: ("roundrobin",),
+}
+
+
+def default_assignors(client: Client, version: tuple[int, ...] = ()) -> tuple[str, ...]:
+    """What a client offers whose configuration names no assignor.
+
+    Parameters
+    ----------
+    client : Client
+        A drop-in has the default of its original.
+    version : tuple of int
+        Of the Java client, empty for a new one.
+
+    References: KIP-726, "Upgrade path"; Java's default since 3.0 is KAFKA-12464's.
+    """
+    if client is Client.JAVA:
+        return ("range",) if version and version < (3, 0) else ("range", "cooperative-sticky")
+    return _DEFAULTS.get(client, ("range", "roundrobin"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,13 +188,15 @@ class Config:
         if self.client is Client.JAVA:
             classes = [_JAVA_CLASSES.get(a, a) for a in self.assignors]
             return f"partition.assignment.strategy={','.join(classes)}"
-        if self.client in (Client.HOLDFAST, Client.WORKER, Client.CONFLUENT):
+        if self.client in _SPELLED_AS_KAFKA:
             return f"partition.assignment.strategy={','.join(self.assignors)}"
         written = ", ".join(self._written(a) for a in self.assignors)
         return f"partition_assignment_strategy=[{written}]"
 
     def _written(self, name: str) -> str:
         """An assignor as the Python client takes it: a class of its own or one of holdfast's."""
+        if self.client in _MEMBERS:
+            return repr(name)
         plain = _CLASSES.get(self.client, {}).get(name)
         if plain is not None:
             return plain
@@ -267,7 +317,8 @@ def plan_upgrade(start: Config, goal: Config) -> list[Config]:
     ----------
     start, goal : Config
         Of every member. Where the client by itself does not have an assignor, or cannot take a
-        step, the same client with holdfast's assignors stands for it.
+        step, another one stands for it: the same with holdfast's assignors, the drop-in for it, or
+        a Java client that is new enough.
 
     Raises
     ------
@@ -302,8 +353,8 @@ def plan_group(before: Sequence[Config], after: Sequence[Config]) -> list[list[C
 
     References: KIP-726, "Upgrade path".
     """
-    start = [_with_plugin(c) for c in before]
-    goal = [_with_plugin(c) for c in after]
+    start = [_able(c) for c in before]
+    goal = [_able(c) for c in after]
     if start == goal:
         return [start]
     if not _unsafe_in(check_step(start, goal)):
@@ -315,16 +366,18 @@ def plan_group(before: Sequence[Config], after: Sequence[Config]) -> list[list[C
 def _bridge(start: Config, goal: Config) -> Config:
     """What a member offers between two bounces, in the first client of the two that can."""
     both = tuple(dict.fromkeys((*goal.assignors, *start.assignors)))
-    bridges = [_with_plugin(replace(side, assignors=both)) for side in (goal, start)]
+    bridges = [_able(replace(side, assignors=both)) for side in (goal, start)]
     return next((b for b in bridges if not _unsafe_in(_check_one(b))), bridges[0])
 
 
-def _with_plugin(config: Config) -> Config:
-    """The configuration, with holdfast's assignors where the client by itself cannot start."""
-    if config.client not in _PLUGINS or not _unsafe_in(_check_one(config)):
+def _able(config: Config) -> Config:
+    """The configuration, in another client where this one cannot start with it."""
+    if not _unsafe_in(_check_one(config)):
         return config
-    other = replace(config, client=_PLUGINS[config.client])
-    return config if _unsafe_in(_check_one(other)) else other
+    others = [replace(config, client=other) for other in _INSTEAD.get(config.client, ())]
+    if config.client is Client.JAVA and config.version:
+        others.append(replace(config, version=max(config.version, COOPERATIVE_JAVA)))
+    return next((c for c in others if not _unsafe_in(_check_one(c))), config)
 
 
 def _unsafe_in(findings: Sequence[UpgradeFinding]) -> list[UpgradeFinding]:
@@ -338,24 +391,22 @@ def _check_one(config: Config) -> list[UpgradeFinding]:
     cooperative = [a for a in config.assignors if COOPERATIVE in modes_of(a, config.client)]
     known = KNOWN_TO[config.client]
     unknown = [a for a in config.assignors if a not in known]
-    old_java = config.client is Client.JAVA and config.version and config.version < (2, 4)
+    old_java = config.client is Client.JAVA and () < config.version < COOPERATIVE_JAVA
     if cooperative and (old_java or config.client in (Client.AIOKAFKA, Client.AIOKAFKA_PLUGIN)):
         text = f"{config}: this client has no cooperative assignors"
-        advice = "upgrade the client in a bounce before"
-        if not old_java:
-            advice = "aiokafka is eager: use holdfast.aiokafka, or sticky"
+        advice = "--plan says in which bounce it is exchanged"
         findings.append(_unsafe("client-too-old", text, advice))
     elif unknown:
         text = f"{config}: this client does not have {unknown[0]}"
         advice = f"it has {', '.join(sorted(known))}"
-        if unknown[0] in DESIGNS and config.client in _OF_KAFKA_PYTHON:
-            advice = "use holdfast.kafka.KafkaConsumer, which is a client of holdfast"
+        if config.client in _INSTEAD:
+            advice += f"; {_INSTEAD[config.client][-1]} has all"
         findings.append(_unsafe("unknown-to-client", text, advice))
     elif mode_of(config) is None:
         text = f"{config} does not start: its assignors share no rebalance protocol"
         advice = "use holdfast's assignors, whose cooperative ones also run eager"
-        if config.client is Client.CONFLUENT:
-            advice = "stop all of its members for the change"
+        if config.client in _INSTEAD:
+            advice = f"{_INSTEAD[config.client][0]} takes it; --plan says in which bounce"
         findings.append(_unsafe("cannot-start", text, advice))
     if len(set(config.assignors)) < len(config.assignors):
         text = f"{config}: holdfast and older Java clients refuse an assignor that is named twice"

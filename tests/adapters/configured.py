@@ -1,0 +1,57 @@
+"""One configuration as each client of ours reads it; without a broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import kafka
+
+import holdfast.aiokafka
+from holdfast.cluster.settings import Settings
+from holdfast.members.drop_in.confluent.settings import route
+from holdfast.members.drop_in.kafka import settings as of_kafka
+
+NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
+STRATEGY = "partition.assignment.strategy"
+
+
+def keywords(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration as a client of keywords spells it; a strategy is a list there."""
+    spelled = {key.replace(".", "_"): value for key, value in config.items()}
+    if STRATEGY in config:
+        given = config[STRATEGY]
+        spelled[STRATEGY.replace(".", "_")] = given if isinstance(given, list) else [given]
+    return spelled
+
+
+def of_confluent(config: Mapping[str, Any]) -> Settings:
+    return route(config).settings()
+
+
+def of_aiokafka(config: Mapping[str, Any]) -> Settings:
+    async def made() -> Settings:
+        consumer = holdfast.aiokafka.AIOKafkaConsumer(**keywords(config))
+        await consumer.stop()
+        return consumer._member_settings
+
+    return asyncio.run(made())
+
+
+def of_kafka_python(config: Mapping[str, Any]) -> Settings:
+    """As the constructor does it, which would already ask a broker."""
+    spelled = keywords(config)
+    ours = {word: spelled.pop(word) for word in list(spelled) if word.startswith("holdfast")}
+    whole = {**kafka.KafkaConsumer.DEFAULT_CONFIG, **spelled}
+    is_given = "partition_assignment_strategy" in spelled
+    strategies = None if ours and not is_given else whole["partition_assignment_strategy"]
+    return of_kafka.settings_of(whole, ours, strategies=strategies)
+
+
+CLIENTS = {
+    "holdfast": Settings.parse,
+    "confluent": of_confluent,
+    "aiokafka": of_aiokafka,
+    "kafka": of_kafka_python,
+}
