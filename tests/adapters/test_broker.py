@@ -120,6 +120,7 @@ def test_nothing_is_left_when_the_parent_ends(child, then, end):
     assert not accepts(bootstrap)
 
 
+@pytest.mark.every
 def test_server_dies_when_its_guard_is_killed(child):
     run, _, folder, pid = child("time.sleep(600)")
     status = Path(f"/proc/{pid}/status").read_text()
@@ -132,6 +133,7 @@ def test_server_dies_when_its_guard_is_killed(child):
     assert not folder.exists()
 
 
+@pytest.mark.every
 def test_nothing_is_left_when_the_server_died_before_its_parent(child):
     run, _, folder, pid = child("time.sleep(600)")
     os.kill(pid, signal.SIGKILL)
@@ -141,6 +143,7 @@ def test_nothing_is_left_when_the_server_died_before_its_parent(child):
     until(lambda: not folder.exists())
 
 
+@pytest.mark.every
 def test_a_server_that_ends_by_itself_is_an_error(child):
     run, _, folder, pid = child("broker.wait()")
     os.kill(pid, signal.SIGKILL)
@@ -192,6 +195,7 @@ def test_three_nodes_settings_listeners_and_restart():
     assert not folder.exists()
 
 
+@pytest.mark.every
 def test_keep_leaves_the_data_and_stops_the_server(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)

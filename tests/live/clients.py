@@ -271,7 +271,8 @@ def keywords(config: Mapping[str, Any], *, is_original: bool) -> dict[str, Any]:
     words = {key.replace(".", "_"): value for key, value in config.items()}
     strategy = words.pop("partition_assignment_strategy", None)
     if strategy is not None and not is_original:  # the originals take classes: their own default
-        words["partition_assignment_strategy"] = [strategy]
+        listed = strategy if isinstance(strategy, list) else [strategy]
+        words["partition_assignment_strategy"] = listed
     return words
 
 

@@ -1,9 +1,9 @@
 """A group goes from range to cooperative-sticky to Design II and back, as the plans say.
 
-**Rules.** Three members: Java's, kafka-python's with our assignors, our own. Each is configured as
-the plan prints it, and leaves for another client only where the plan says so. Records are written
-all the time; in the end every record was read, and by their own journals no two members owned a
-partition at the same time.
+**Rules.** Three members: Java's, kafka-python's with our assignors, our own; or three of one Python
+client that has a drop-in. Each is configured as the plan prints it, and leaves for another client
+only where the plan says so. Records are written all the time; in the end every record was read, and
+by the journals of the first three no two members owned a partition at the same time.
 
 References: KIP-726; Incremental Cooperative Rebalancing, "Compatibility".
 """
@@ -12,20 +12,41 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise, permutations
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from tests.live import clients
+from tests.live.crew import Topic
 from tests.live.processes import Crew, crew
-from tests.live.waiting import until
+from tests.live.waiting import PATIENCE_SECONDS, until
 
-from holdfast.core.machine.upgrade import Client, Config, check_step, plan_group, plan_upgrade
+from holdfast.cluster.broker.broker import Broker
+from holdfast.core.machine.upgrade import (
+    Client,
+    Config,
+    check_step,
+    default_assignors,
+    plan_group,
+    plan_upgrade,
+)
 from holdfast.jvm.jars import broker_jars
 from holdfast.jvm.java import find_java
 
 pytestmark = pytest.mark.broker
 
 CONFIGURED = Path(__file__).parents[1] / "java" / "Configured.java"
+CLIENTS = {
+    "confluent": clients.Confluent,
+    "aiokafka": clients.Aiokafka,
+    "kafka": clients.KafkaPython,
+}
+STRATEGY = "partition.assignment.strategy"
+N_PARTITIONS = 6
 JAVAS = "org.apache.kafka.clients.consumer."
 
 
@@ -86,6 +107,111 @@ def test_from_range_to_cooperative_sticky_to_design_ii_and_back(broker, tmp_path
                 group.produce(5)
         until(lambda: group.unread() == 0, lambda: f"{group.unread()} records are unread")
         assert group.overlaps() == []
+
+
+class Rolled(threading.Thread):
+    """A member of a Python client, configured as a plan prints it."""
+
+    def __init__(self, broker: Broker, group: str, topic: str, config: Config):
+        super().__init__(daemon=True)
+        library = config.client.rpartition(".")[2]
+        kind = {"kafka-python": "kafka"}.get(library, library)
+        is_ours = config.client.startswith("holdfast.")
+        text = config.setting.partition("=")[2]
+        if is_ours:
+            given = {STRATEGY: text if kind == "confluent" else eval(text)}
+        else:
+            assert config.assignors == default_assignors(config.client)
+            given = {}
+        self.client = CLIENTS[kind](
+            topic,
+            {"bootstrap.servers": broker.bootstrap, "group.id": group, **given},
+            is_original=not is_ours,
+        )
+        self.client.subscribe([topic])
+        if kind == "kafka":  # as a stock member of it: before its first round
+            until(lambda: self.client.does("partitions_for_topic", topic), "the topic's metadata")
+        self.owned: set[int] = set()
+        self.error: BaseException | None = None
+        self._ends = threading.Event()
+
+    def run(self) -> None:
+        try:
+            while not self._ends.is_set():
+                self.client.poll(1.0)  # kafka-python forgets a join that ends between two calls
+                self.owned = self.client.owns()
+        except BaseException as error:  # the test raises it
+            self.error = error
+        finally:
+            self.client.close()
+
+    def end(self) -> None:
+        self._ends.set()
+        self.join(PATIENCE_SECONDS)
+        assert self.error is None, self.error
+        assert not self.is_alive()
+
+
+def protocol_of(broker: Broker, group: str) -> str:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    (found,) = admin.describe_consumer_groups([group]).values()
+    return found.result(60).partition_assignor
+
+
+def roll(broker: Broker, client: Client) -> None:
+    """Three members of a client go to Design II and back, one after the other in each bounce."""
+    topic = Topic(broker.bootstrap, N_PARTITIONS)
+    group = f"g-{topic.name}"
+    theirs = Config(client=client, assignors=default_assignors(client))
+    design = replace(theirs, assignors=("holdfast-deferred",))
+    stages = [theirs, *plan_upgrade(theirs, design), *plan_upgrade(design, theirs)]
+    members: list[Rolled] = []
+    ended: list[Rolled] = []
+
+    def start(config: Config) -> None:
+        members.append(Rolled(broker, group, topic.name, config))
+        members[-1].start()
+
+    def await_balance(stage: Config) -> None:
+        def is_even() -> bool:
+            loads = [len(m.owned) for m in members]
+            everything = set().union(*(m.owned for m in members))
+            errors = [m.error for m in members if m.error is not None]
+            assert not errors, errors
+            return sum(loads) == len(everything) == N_PARTITIONS and max(loads) - min(loads) <= 1
+
+        until(is_even, lambda: f"balance at {stage}; now {[m.owned for m in members]}")
+
+    try:
+        for _ in range(3):
+            start(theirs)
+        await_balance(theirs)
+        for stage in stages[1:]:
+            for _ in range(3):
+                members[0].end()
+                ended.append(members.pop(0))
+                topic.produce(5)
+                start(stage)
+                await_balance(stage)
+            assert protocol_of(broker, group) in stage.assignors
+        sent = {(p, offset) for p, n in topic.sent.items() for offset in range(n)}
+
+        def unread() -> set[tuple[int, int]]:
+            return sent.difference(*(m.client.records for m in (*members, *ended)))
+
+        until(lambda: not unread(), lambda: f"unread by {client}: {sorted(unread())[:9]}")
+    finally:
+        for member in members:
+            member.end()
+
+
+@pytest.mark.every
+def test_every_client_with_a_drop_in_goes_to_design_ii_and_back(broker):
+    """Side by side, from the default of the original."""
+    libraries = (Client.CONFLUENT, Client.AIOKAFKA, Client.KAFKA_PYTHON)
+    with ThreadPoolExecutor(len(libraries)) as pool:
+        for rolled in [pool.submit(roll, broker, library) for library in libraries]:
+            rolled.result()
 
 
 def test_javas_constructor_takes_what_plans_for_java_print_and_nothing_else():
