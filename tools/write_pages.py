@@ -24,6 +24,7 @@ from tools.pages.designs import designs_page
 from tools.pages.faults import faults_page
 from tools.pages.machines import machines_page
 from tools.pages.rollouts import rollouts_part
+from tools.pages.ways import ways_part
 
 ROOT = Path(__file__).parents[1]
 
@@ -55,6 +56,7 @@ PAGES: Mapping[str, Page] = {
     "docs/clients.md": Page(text=clients_part, between_marks=True),
     "docs/commands.md": Page(text=commands_page),
     "docs/configuration.md": Page(text=configuration_page),
+    "docs/handover.md": Page(text=ways_part, between_marks=True),
     "docs/machines.md": Page(text=machines_page, by_hand_from="## What may be committed"),
     "docs/measured/designs.md": Page(text=designs_page),
     "docs/measured/rollout.md": Page(text=rollouts_part, between_marks=True),

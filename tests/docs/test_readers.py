@@ -95,26 +95,3 @@ def test_every_run_has_its_date_and_its_command() -> None:
             first = page.read_text(encoding="utf-8").split("\n\n")[1]
             assert re.match(r"\*Measured 20\d\d-\d\d-\d\d\b.*\*", first), page.name
             assert page.name == "originals.md" or "Command" in first, page.name
-
-
-def test_the_figures_of_the_ways_to_hand_over_are_those_of_the_runs() -> None:
-    labels = {
-        "`eager` (range)": "eager, range, old listener",
-        "`simple`": "Design I, as holdfast-simple",
-        "`deferred`": "Design II",
-        "`incremental`": "Design III",
-        "KIP-848 (model)": "KIP-848-like (model)",
-    }
-    runs = (DOCS / "measured" / "designs.md").read_text(encoding="utf-8")
-
-    def rows(text: str) -> dict[str, list[str]]:
-        cells = [line.strip("|").split("|") for line in text.splitlines() if line[:1] == "|"]
-        return {row[0].strip(): [cell.strip() for cell in row[1:]] for row in cells}
-
-    with_state = rows(runs.split("## Rolling bounce\n")[1].split("\n## ")[0])
-    without = rows(runs.split("## Rolling bounce of members that cost nothing\n")[1])
-    shown = (DOCS / "handover.md").read_text(encoding="utf-8").split("partition-seconds\n")[1]
-    for name, label in labels.items():
-        assert rows(shown)[name] == [
-            with_state[label][1], with_state[label][4], without[label][4],
-        ]  # fmt: skip

@@ -203,7 +203,8 @@ def storm(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "rebalances between the first departure and the last return of a deploy are counted. Restarts "
     "during which no partition went to another process do not count, nor do crash loops (HF124).",
     mend="Give members a static id (group.instance.id) and a session timeout above the "
-    "restart, or use the deferred policy with a delay above the longest restart.",
+    "restart. The record does not say what a move costs: only if rebuilding a partition takes "
+    "longer than half the longest restart, use the deferred policy with a delay above it.",
 )
 def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Rebalances per restarted member, deploy by deploy."""
