@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from holdfast.cli import options
 from holdfast.cli.declared import Option
 from holdfast.cli.design_options import DELAY, INTERVAL, Batch, Interval
-from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.durations import named_durations_ms, parse_duration_ms
 from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.sources import OpenedTables, open_source
 from holdfast.cli.spark_progress import spark_bar
@@ -140,7 +140,7 @@ def run(
     request = Request(
         settings=tuple(replace(each, batch=batch, interval_ms=wait_ms) for each in settings),
         default_delay_ms=delays[0],
-        costs=ReplayCosts(given=given_costs(cost or ())),
+        costs=ReplayCosts(given=named_durations_ms(cost or (), COSTS, "--cost")),
         seed=seed,
     )
     _check(request)
@@ -225,24 +225,6 @@ def settings_from(
                 made = ReplaySettings(policy=one.name, assignor=chosen or name, delay_ms=delay_ms)
                 found[made] = None
     return list(found)
-
-
-def given_costs(entries: Sequence[str]) -> dict[str, int]:
-    """``hand-over=2s`` and the like, by name, in ms.
-
-    Raises
-    ------
-    ConfigError
-        If a name is unknown or a value is no duration.
-    """
-    found = {}
-    for entry in entries:
-        name, _, value = entry.partition("=")
-        name = name.strip().removesuffix("-ms")
-        if name not in COSTS:
-            raise ConfigError(f"--cost {name}: {suggest(name, tuple(COSTS))}")
-        found[name] = parse_duration_ms(value, f"--cost {name}")
-    return found
 
 
 def _form(row: PolicyInfo, assignor: str) -> str | None:
