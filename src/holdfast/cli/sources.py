@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli import options
 from holdfast.cli.histories import make_history
-from holdfast.cli.kept_tables import is_dump, open_kept, refuse_logs
+from holdfast.cli.kept_tables import is_dump, refuse_logs
 from holdfast.cli.moments import read_window
 from holdfast.cli.output import notes
 from holdfast.core.command_lines import GivenSource
@@ -110,7 +110,9 @@ def open_source(
     SourceError
         If what is given cannot be read.
     """
-    from holdfast.fleet.tables.window import within  # it has pyarrow, which --help does not need
+    # These have pyarrow, which --help does not need.
+    from holdfast.fleet.tables.reading import open_tables
+    from holdfast.fleet.tables.window import within
 
     if (source is None) == (bootstrap is None):
         raise ConfigError("give either --input PATH or --bootstrap-server HOST:PORT")
@@ -120,7 +122,7 @@ def open_source(
     )
     if source is not None and not is_dump(source):
         refuse_logs(source, broker_logs or ())
-        kept = open_kept(source)
+        kept = open_tables(source).pinned()
         if output is not None:
             raise ConfigError(f"{source} holds tables: -o writes those of a dump or of a cluster")
         chosen = kept.choose(groups)
