@@ -31,7 +31,6 @@ from holdfast.fleet.report.drawing.markup import Markup, escape, name_of, tag
 from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.findings.doctor import examine_fleet
 from holdfast.fleet.report.metrics import METRICS, exposition
-from holdfast.fleet.report.trace import write_trace
 from holdfast.fleet.tables.reading import read_tables
 
 ANY = st.text(st.characters(codec=None))
@@ -254,14 +253,6 @@ def test_a_page_full_of_strangers_has_the_tags_of_any_other() -> None:
     assert not {key for key in attributes if key.startswith("on") or key == "style"}
     assert not re.search(ACTS, page)
     assert page.count("alert(1)") > 10
-
-
-def test_a_trace_full_of_strangers_is_text(tmp_path: Path) -> None:
-    text = write_trace(read_tables(strangers()), tmp_path / "t.json").read_text(encoding="utf-8")
-    assert not re.search(ACTS, text)
-    shown = [e["args"]["name"] for e in json.loads(text)["traceEvents"] if e["name"][-4:] == "name"]
-    assert visible(EVIL) in shown
-    assert not any(re.search(ACTS, str(name)) for name in shown)
 
 
 def test_the_doctor_and_the_exporter_say_strangers_names_as_text() -> None:

@@ -21,6 +21,7 @@ from tools.pages.columns import columns_part
 from tools.pages.commands import commands_page
 from tools.pages.configuration import configuration_page
 from tools.pages.designs import designs_page
+from tools.pages.doctor import doctor_page
 from tools.pages.faults import faults_page
 from tools.pages.machines import machines_page
 from tools.pages.rollouts import rollouts_part
@@ -56,6 +57,7 @@ PAGES: Mapping[str, Page] = {
     "docs/clients.md": Page(text=clients_part, between_marks=True),
     "docs/commands.md": Page(text=commands_page),
     "docs/configuration.md": Page(text=configuration_page),
+    "docs/doctor.md": Page(text=doctor_page),
     "docs/handover.md": Page(text=ways_part, between_marks=True),
     "docs/machines.md": Page(text=machines_page, by_hand_from="## What may be committed"),
     "docs/measured/designs.md": Page(text=designs_page),

@@ -29,11 +29,16 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.batches import watch as _watch
 from holdfast.fleet.pipeline.batches.history import run
-from holdfast.fleet.pipeline.batches.spans import check_session
 from holdfast.fleet.pipeline.batches.views import frame, register_views
 from holdfast.fleet.pipeline.ingest.json_records import JSON_RECORDS, json_records
+from holdfast.fleet.pipeline.ingest.offsets_topic import (
+    OFFSETS_TOPIC,
+    Cluster,
+    check_session,
+    kafka_records,
+)
 from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC, Cluster, Dump, kafka_records
+from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.plan.rows import topics_of
 from holdfast.fleet.pipeline.plan.run import plan as _plan
 from holdfast.fleet.pipeline.replay.run import Request

@@ -96,6 +96,12 @@ def watched(root: Path) -> Path:
     return root
 
 
+def watched_beside_a_dump(root: Path) -> Path:
+    """As :func:`watched`, and a dump in the folder named ``...-dump``."""
+    a_dump(root.with_name(f"{root.name}-dump"))
+    return watched(root)
+
+
 def history_of(root: Path) -> Path:
     """A folder with tables that no stream keeps."""
     tables = Tables(root.absolute())
@@ -134,7 +140,10 @@ CASES_OF_ERRORS = {
         ("doctor", "--input", "THERE"), 3, "holdfast history -b HOST:PORT -o DIR", Path.mkdir
     ),
     "no dump": Case(
-        ("history", "--input", "THERE"), 3, "holdfast dump -b HOST:PORT -o DIR", Path.mkdir
+        ("merge", "THERE", "THERE", "-o", "made"),
+        3,
+        "holdfast dump -b HOST:PORT -o DIR",
+        Path.mkdir,
     ),
     "logs beside tables": Case(
         ("doctor", "--input", "THERE", "--broker-log", "a b.log"),
@@ -143,10 +152,10 @@ CASES_OF_ERRORS = {
         Path.mkdir,
     ),
     "a folder that a stream keeps": Case(
-        ("history", "--input", "nowhere", "-o", "THERE"),
+        ("history", "--input", "THERE-dump", "-o", "THERE"),
         2,
         "holdfast watch -b HOST:PORT -o THERE",
-        watched,
+        watched_beside_a_dump,
     ),
     "a folder of a history": Case(
         ("watch", "-b", "127.0.0.1:1", "-o", "THERE"),

@@ -38,7 +38,7 @@ from holdfast import Consumer, Worker
 from holdfast.cluster.broker.broker import Broker
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import HoldfastError, RemoteProtocolError, SourceError
-from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC, kafka_options
+from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, kafka_options
 
 pytestmark = pytest.mark.broker
 

@@ -16,7 +16,7 @@ from holdfast.cluster.cluster import LiveCluster
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.settings import Settings
 from holdfast.errors import ConfigError, HoldfastError, SourceError
-from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC, kafka_options
+from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, kafka_options
 
 pytestmark = pytest.mark.broker
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.fleet.pipeline.ingest.dump import write_log
-from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC
+from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 
 CAPTURED = Path(__file__).parent.parent / "wire" / "captured"
 

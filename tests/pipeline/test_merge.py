@@ -10,11 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from tests.cli.running import run as command
 
+from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.ingest import merge as merging
 from holdfast.fleet.pipeline.ingest.dump import write_log
-from holdfast.fleet.pipeline.ingest.merge import MergedSnapshot, merge_dumps
-from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC
+from holdfast.fleet.pipeline.ingest.merge import merge_dumps
+from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -25,7 +26,7 @@ def record(partition, offset, value=b"v"):
 
 def write(folder, records, *, hour, cluster="one", end=100, share=(), groups=()):
     """A dump of records of two partitions, taken ``hour`` hours after noon."""
-    snapshot = MergedSnapshot(
+    snapshot = ClusterSnapshot(
         cluster_id=cluster,
         taken_at=(NOON + timedelta(hours=hour)).isoformat(),
         topics=[("A" * 22, f"topic-{hour}", 1)],

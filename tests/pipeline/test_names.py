@@ -57,13 +57,12 @@ def test_a_group_is_asked_for_by_its_name(tables, name):
 
 def test_a_report_of_them_and_metrics(tables, tmp_path):
     before = set(tables.rglob("*"))
-    page, trace = tmp_path / "page.html", tmp_path / "trace.json"
-    done = cli("report", "--input", tables, "-o", page, "--trace", trace)
+    page = tmp_path / "page.html"
+    done = cli("report", "--input", tables, "-o", page)
     assert done.code == 0, done.err
     assert "<script>alert" not in page.read_text()
-    assert json.loads(trace.read_text())
     metrics = tmp_path / "m.prom"
     write_metrics(tables, metrics)
     assert 'group="../x"' in metrics.read_text()
     assert set(tables.rglob("*")) == before
-    assert set(tmp_path.iterdir()) == {page, trace, metrics}
+    assert set(tmp_path.iterdir()) == {page, metrics}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,12 +17,13 @@ from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import ConfigError, SourceError
 from holdfast.fleet.pipeline.ingest import dump as dump_module
 from holdfast.fleet.pipeline.ingest.dump import _check_counts, _write_records, gathered
-from holdfast.fleet.pipeline.ingest.pieces import named, pieces, read_pieces
-from holdfast.fleet.pipeline.ingest.source import Dump, kafka_options
+from holdfast.fleet.pipeline.ingest.offsets_topic import kafka_options
+from holdfast.fleet.pipeline.ingest.pieces import RECORDS, named, pieces, read_pieces
+from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.session import local_cores, parse_defaults
 from holdfast.fleet.pipeline.spark_errors import _deepest
-from holdfast.fleet.pipeline.steps import collected
-from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.pipeline.steps import FrameRows, collected
+from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST, Batch
 from holdfast.fleet.tables.reading import Tables
@@ -236,10 +238,10 @@ def test_row_groups_of_a_dump_are_large(monkeypatch):
     rows = pa.Table.from_pylist([fleet_row(i) for i in range(50)], schema=schema)
     batches = rows.to_batches(max_chunksize=7)
     monkeypatch.setattr(dump_module, "BATCH_BYTES", 2 * batches[0].nbytes)
-    found = list(gathered(batches, schema))
+    found = list(gathered(batches))
     assert [part.num_rows for part in found] == [14, 14, 14, 8]
     assert pa.concat_tables(found).equals(rows)
-    assert list(gathered([], schema)) == []
+    assert list(gathered([])) == []
 
 
 def test_spark_must_plan_every_partition_that_holds_records():
@@ -275,6 +277,10 @@ def test_few_records_with_many_bytes_are_written_by_tasks_and_other_errors_are_t
         collected(TooLarge("no broker"), arrow_schema("records"))
 
 
+def frame_rows(frame, n_rows):
+    return FrameRows(frame=frame, schema=RECORDS, cost_rows=n_rows)
+
+
 @pytest.mark.spark
 def test_tasks_without_a_record_are_counted_too(spark, tmp_path):
     columns = (
@@ -285,9 +291,25 @@ def test_tasks_without_a_record_are_counted_too(spark, tmp_path):
         "cast('v' as binary) as value",
     )
     frame = spark.range(0, 4, 1, 4).where("id < 2").selectExpr(*columns)
-    written = _write_records(frame, tmp_path)
+    written = _write_records(
+        spark, FrameRows(frame=frame, schema=RECORDS, cost_rows=None), tmp_path
+    )
     assert (written.n_tasks, written.rows) == (4, {0: 1, 1: 1})
     assert sum(pq.read_metadata(f).num_rows for f in tmp_path.glob("*.parquet")) == 2
-    (tmp_path / "none").mkdir()
-    written = _write_records(frame.where("offset > 7"), tmp_path / "none")
-    assert (written.n_tasks, written.rows, written.files) == (4, {}, ["part-0.parquet"])
+    nothing = frame.where("offset > 7")
+    for name, n_rows, n_tasks in (("none", None, 4), ("few", 4, 0)):
+        (tmp_path / name).mkdir()
+        written = _write_records(
+            spark, FrameRows(frame=nothing, schema=RECORDS, cost_rows=n_rows), tmp_path / name
+        )
+        assert (written.n_tasks, written.rows, written.files) == (n_tasks, {}, ["part-0.parquet"])
+
+
+@pytest.mark.spark
+def test_few_records_are_one_file_that_no_task_has_written(spark, tmp_path):
+    rows = [(p, o, datetime(2026, 1, 1, tzinfo=UTC), b"k", b"v") for p in (1, 0) for o in (0, 1)]
+    frame = spark.createDataFrame(rows, ddl_of(RECORDS))
+    written = _write_records(spark, frame_rows(frame, 4), tmp_path)
+    assert (written.n_tasks, written.rows) == (0, {0: 2, 1: 2})
+    (file,) = tmp_path.glob("*.parquet")
+    assert [file.name] == written.files and pq.read_table(file)["offset"].to_pylist() == [0, 1] * 2

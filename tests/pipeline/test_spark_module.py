@@ -98,7 +98,7 @@ def test_a_setting_that_is_none_is_refused_before_anything_is_replayed(shown, se
 def test_what_is_not_there_is_named(spark, tmp_path):
     with pytest.raises(SourceError, match="no dump at"):
         hs.dump(tmp_path / "none")
-    with pytest.raises(SourceError, match="holds no tables"):
+    with pytest.raises(SourceError, match="no such folder"):
         hs.open_tables(spark, tmp_path / "none")
 
 

@@ -17,7 +17,6 @@ from holdfast.fleet.report.findings.examination import examine
 from holdfast.fleet.report.findings.facts import read_facts
 from holdfast.fleet.report.findings.finding import describe
 from holdfast.fleet.report.metrics import exposition
-from holdfast.fleet.report.trace import trace_events
 
 TOOLS = {
     "share": ("share", "kafka-share-groups.sh"),
@@ -122,13 +121,6 @@ def test_the_page_names_rows_as_the_groups_own_tools_do(made, captured, chromium
     )
     assert (names, opened.said) == (wanted, [])
     opened.close()
-
-
-def test_a_connector_itself_has_no_number_in_a_trace(captured):
-    name, facts = captured
-    events = trace_events(facts.timeline, 1)
-    rows = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
-    assert {"sink", "source"} & rows == ({"sink", "source"} if name == "connect" else set())
 
 
 def at_moment(name, what, folder):

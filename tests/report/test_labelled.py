@@ -5,15 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.report.captured.capture import SCENES
 from tests.report.labelled import LIVE, captured, examined, ill, live, sound
+from tools.pages.doctor import MEASURED, N_GROUPS, N_ON_BROKER, N_SOUND, Measured
 
 from holdfast.fleet.report.findings.finding import RULES, Severity
-from holdfast.fleet.report.findings.measured import (
-    MEASURED,
-    N_GROUPS,
-    N_ON_BROKER,
-    N_SOUND,
-    Measured,
-)
 
 ON_BROKER = {*LIVE, *(scene.name for scene in SCENES)}
 

@@ -103,7 +103,7 @@ def test_a_bucket_that_is_not_there(dump, bucket, request):
             copied(dump, f"{bucket}-none/d")
     ended = run("history", "--input", f"{bucket}-none/d", width=1000)
     assert ended.code == 3 and ended.err.count("\n") == 1
-    assert "no dump at" in ended.err
+    assert "no such folder" in ended.err
 
 
 @pytest.mark.spark

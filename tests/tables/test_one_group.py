@@ -18,16 +18,16 @@ from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN, TABLES
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
-from holdfast.fleet.tables.reading import Tables, read_tables, tables_in
+from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
 
 GROUP = "group-01471"
 
 
 def read_for(answer: Callable[[Tables], Any], tables: Tables) -> int:
     """Bytes that an answer reads, from opening the folder on."""
-    answer(tables_in(tables.root))  # what is read once in the life of a process
+    answer(open_tables(tables.root).pinned())  # what is read once in the life of a process
     before = bytes_read()
-    answer(tables_in(tables.root))
+    answer(open_tables(tables.root).pinned())
     return bytes_read() - before
 
 
@@ -62,7 +62,7 @@ def test_one_group_of_a_fleet_is_read_without_the_others(tmp_path, n_groups, par
             lambda kept, name=name: kept.table(name, groups=kept.choose([GROUP])), tables
         )
         assert one <= limit / 2, name
-    held = shown(tables_in(tmp_path))
+    held = shown(open_tables(tmp_path).pinned())
     for name, n_rows in ROWS.items():
         assert held.stored(name).num_rows == (n_rows if name not in NOT_SHOWN else 0), name
         assert tables.stored(name, groups=[GROUP]).num_rows == n_rows, name
@@ -76,7 +76,7 @@ def test_one_group_of_a_fleet_is_read_without_the_others(tmp_path, n_groups, par
 
 def test_a_page_is_the_same_whether_or_not_the_others_were_read(tmp_path):
     commit_groups(tmp_path, bounced("a"), bounced("b", lag=7), quiet("c"))
-    whole, kept = read_tables(tmp_path), tables_in(tmp_path)
+    whole, kept = read_tables(tmp_path), open_tables(tmp_path).pinned()
     for groups in (["b"], ["c", "a"], ["[ab]"]):
         chosen = kept.choose(groups)
         assert chosen == whole.choose(groups)
@@ -87,7 +87,7 @@ def test_a_page_is_the_same_whether_or_not_the_others_were_read(tmp_path):
 
 def test_a_plan_of_one_group_is_the_one_that_it_has_among_all(tmp_path):
     commit_groups(tmp_path, bounced("a"), bounced("b", lag=7), quiet("c"))
-    kept = tables_in(tmp_path)
+    kept = open_tables(tmp_path).pinned()
     topics = topics_of(kept)
     every = fleet_rows(kept, topics).to_pylist()
     assert [row["group"] for row in every] == ["a", "b", "c"]

@@ -56,7 +56,6 @@ def test_a_file_in_the_place_of_a_folder_is_told(tmp_path: Path) -> None:
     "arguments",
     [
         ("report", "--input", "{t}", "-o", "{out}", "-q"),
-        ("report", "--input", "{t}", "-o", "{t}.html", "--trace", "{out}", "-q"),
         ("doctor", "--input", "{t}", "-o", "{out}", "-q"),
         ("doctor", "--input", "{t}", "--format", "json", "-o", "{out}", "-q"),
         ("explain", "HF104", "-o", "{out}"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, suggest
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PLAIN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
@@ -53,6 +54,24 @@ def above_zero_s(text: str, name: str) -> float:
     if not ms:
         raise ConfigError(f"{name}: found {text!r}, expected more than 0: 30s or 5m")
     return ms / 1000
+
+
+def named_durations_ms(entries: Iterable[str], names: Collection[str], flag: str) -> dict[str, int]:
+    """``NAME=DURATION`` of an option that may be repeated, by name, in ms.
+
+    Raises
+    ------
+    ConfigError
+        A name is unknown, or a value is no duration.
+    """
+    found = {}
+    for entry in entries:
+        name, _, value = entry.partition("=")
+        name = name.strip().removesuffix("-ms")
+        if name not in names:
+            raise ConfigError(f"{flag} {name}: {suggest(name, tuple(names))}")
+        found[name] = parse_duration_ms(value, f"{flag} {name}")
+    return found
 
 
 def format_duration(ms: int) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import options
 from holdfast.cli.durations import parse_duration_ms
-from holdfast.cli.kept_tables import open_kept
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.core.kinds.rows import is_read
 from holdfast.core.names import visible
@@ -85,14 +84,18 @@ def make_history(
     timeout: str = options.TIMEOUT,
     quiet: bool = False,
 ) -> History:
-    """Run the pipeline on what the command line named."""
+    """Run the pipeline on what the command line named: one of ``bootstrap`` and ``source``."""
     from holdfast.fleet.pipeline.batches.history import check_target
     from holdfast.fleet.pipeline.batches.history import run as rebuild
     from holdfast.fleet.pipeline.ingest.selection import Selection
     from holdfast.fleet.pipeline.ingest.source import Dump
 
     check_target(out_dir, overwrite=overwrite)
-    where = named_source(bootstrap, source, command_config, timeout)
+    where = (
+        live_cluster(str(bootstrap), command_config, timeout)
+        if source is None
+        else Dump.open(source)
+    )
     check_logs(broker_logs)
     if isinstance(where, Dump):
         where.check_read()
@@ -141,30 +144,6 @@ def check_groups(
             note(f"no record of a group {wanted!r}{hint}")
 
 
-def named_source(
-    bootstrap: str | None,
-    source: Place | None,
-    command_config: Path | None,
-    timeout: str = options.TIMEOUT,
-) -> Any:
-    """A dump or a live cluster, looked at before anything slow is started.
-
-    Raises
-    ------
-    ConfigError
-        Neither or both are named.
-    SourceError
-        It is not there, or cannot be read.
-    """
-    from holdfast.fleet.pipeline.ingest.source import Dump
-
-    if (bootstrap is None) == (source is None):
-        raise ConfigError("name one source: -b HOST:PORT for a live cluster, or --input DUMP")
-    if source is not None:
-        return Dump.open(source)
-    return live_cluster(str(bootstrap), command_config, timeout)
-
-
 def live_cluster(
     bootstrap: str, command_config: Path | None, timeout: str = options.TIMEOUT
 ) -> LiveCluster:
@@ -207,32 +186,12 @@ def check_logs(logs: Sequence[Path]) -> None:
 def count_records(where: Any, selection: Selection) -> int:
     """Records in a dump, or at most so many that are read of a cluster's offsets topic."""
     from holdfast.fleet.pipeline.ingest.dump import n_held
-    from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC, Dump
+    from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
+    from holdfast.fleet.pipeline.ingest.source import Dump
 
     if isinstance(where, Dump):
         return where.n_records()
     return n_held(where.partition_ends(OFFSETS_TOPIC, selection.log_partitions))
-
-
-def rows_kept(
-    source: Place,
-    table: str,
-    groups: Sequence[str] | None,
-    output: Place | None,
-    window: tuple[int | None, int | None] = (None, None),
-) -> list[dict[str, Any]]:
-    """Rows of a table that an earlier command has made, for people and programs.
-
-    Raises
-    ------
-    ConfigError
-        There is no such group, or tables are to be written.
-    """
-    if output is not None:
-        raise ConfigError(f"{source} holds tables: -o writes those of a dump or of a cluster")
-    kept = open_kept(source)
-    chosen = kept.choose(groups)
-    return rows_of(happened(kept.table(table, groups=chosen), window))
 
 
 def happened(rows: Any, window: tuple[int | None, int | None]) -> Any:

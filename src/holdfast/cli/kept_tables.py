@@ -15,29 +15,16 @@ from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.fleet.tables.reading import Tables
     from holdfast.fleet.tables.storage.places import Place
-
-
-def open_kept(source: Place) -> Tables:
-    """Tables of a folder, as they are now.
-
-    Raises
-    ------
-    SourceError
-        They are not there, or cannot be read.
-    """
-    from holdfast.fleet.tables.reading import tables_in
-
-    return tables_in(source.absolute())
 
 
 def tell_age(source: Place, note: Callable[[str], None]) -> None:
     """Say how old the lags of tables are that ``watch`` should keep and does not."""
     from holdfast.fleet.report.findings.facts import read_age
     from holdfast.fleet.report.findings.finding import Limits
+    from holdfast.fleet.tables.reading import open_tables
 
-    age = read_age(open_kept(source), time.time_ns() // 1_000_000)
+    age = read_age(open_tables(source).pinned(), time.time_ns() // 1_000_000)
     if Limits().are_stale(age):
         note(
             f"log ends were read {age.seconds / 60:,.0f} minutes ago, and lags are as of then: "

@@ -17,26 +17,6 @@ else:  # an option has one type; ``place_of`` makes the value
     Place = object
 
 
-class ReplayFormat(StrEnum):
-    """``--format`` of ``replay``; Parquet needs a file."""
-
-    TABLE = "table"
-    JSON = "json"
-    JSONL = "jsonl"
-    CSV = "csv"
-    PARQUET = "parquet"
-
-
-class ExplainFormat(StrEnum):
-    """``--format`` of ``explain``; markdown is the page of the documentation."""
-
-    TABLE = "table"
-    JSON = "json"
-    JSONL = "jsonl"
-    CSV = "csv"
-    MARKDOWN = "markdown"
-
-
 class JsonFormat(StrEnum):
     """``--format`` of ``decode``: one line each, or an indented document."""
 
@@ -53,7 +33,6 @@ class Reset(StrEnum):
 
 
 PrintFormat = Annotated[Format, Option("--format", help="How to print it.")]
-PrintOrParquet = Annotated[ReplayFormat, Option("--format", help="How to print it.")]
 OutputFile = Annotated[
     Path | None,
     Option("--output", "-o", metavar="FILE", help="Where the result goes: a file, or stdout."),

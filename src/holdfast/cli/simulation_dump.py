@@ -11,11 +11,11 @@ time that a partition has stood still, in units of 10 ms.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.sim.world.broker import WALL_MS
 from holdfast.sim.world.process import RECORD_MS
@@ -30,23 +30,12 @@ PARTITION = 0
 CLUSTER_ID = "simulated"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedCluster:
-    """Topics and offsets of a world at its end."""
-
-    cluster_id: str
-    topics: tuple[tuple[str, str, int], ...]
-    offsets: tuple[tuple[str, int, int, int], ...]
-    taken_at: str
-    share_state: tuple[tuple[int, int, int, bytes | None, bytes | None], ...] = ()
-
-
-def snapshot_of(world: World) -> SimulatedCluster:
+def snapshot_of(world: World) -> ClusterSnapshot:
     """Topics with ids made from their names, and the offsets of the model above."""
     end = world.now_ms // RECORD_MS
     names = sorted(world.partitions)
     taken = datetime.fromtimestamp((WALL_MS + world.now_ms) / 1000, UTC)
-    return SimulatedCluster(
+    return ClusterSnapshot(
         cluster_id=CLUSTER_ID,
         topics=tuple(
             (topic_id_text(uuid.uuid5(uuid.NAMESPACE_URL, name)), name, world.partitions[name])

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli import options
 from holdfast.cli.histories import make_history
-from holdfast.cli.kept_tables import is_dump, open_kept, refuse_logs
+from holdfast.cli.kept_tables import is_dump, refuse_logs
 from holdfast.cli.moments import read_window
 from holdfast.cli.output import notes
 from holdfast.core.command_lines import GivenSource
@@ -66,6 +66,8 @@ def open_source(
     spark_groups: bool = False,
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] | None = None,
+    output: Place | None = None,
+    overwrite: bool = False,
     since: str | None = None,
     until: str | None = None,
     timeout: str = options.TIMEOUT,
@@ -89,6 +91,10 @@ def open_source(
         What the lag of a partition without a commit is, for a dump or a cluster.
     broker_logs : sequence of Path, optional
         Logs of brokers that state causes, for a dump or a cluster.
+    output : path or URL, optional
+        Where the tables of a dump or a cluster stay; by default they are gone behind the block.
+    overwrite : bool
+        Replace what a stream has kept in ``output``, too.
     since, until : str, optional
         Only what happened between these moments (:mod:`holdfast.fleet.tables.window`).
     timeout : str
@@ -99,12 +105,14 @@ def open_source(
     Raises
     ------
     ConfigError
-        If neither or both are given, logs for tables (their causes are settled), or a group that
-        the tables do not hold.
+        If neither or both are given, logs for tables (their causes are settled), a place for tables
+        that are there, or a group that they do not hold.
     SourceError
         If what is given cannot be read.
     """
-    from holdfast.fleet.tables.window import within  # it has pyarrow, which --help does not need
+    # These have pyarrow, which --help does not need.
+    from holdfast.fleet.tables.reading import open_tables
+    from holdfast.fleet.tables.window import within
 
     if (source is None) == (bootstrap is None):
         raise ConfigError("give either --input PATH or --bootstrap-server HOST:PORT")
@@ -114,23 +122,29 @@ def open_source(
     )
     if source is not None and not is_dump(source):
         refuse_logs(source, broker_logs or ())
-        kept = open_kept(source)
+        kept = open_tables(source).pinned()
+        if output is not None:
+            raise ConfigError(f"{source} holds tables: -o writes those of a dump or of a cluster")
         chosen = kept.choose(groups)
         if window != (None, None):
             kept = kept.hold(chosen)
         cut = within(kept, *window)
         yield OpenedTables(tables=cut, topics={}, groups=chosen, given=given)
         return
-    with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
+    with ExitStack() as stack:
+        if output is None:
+            scratch = tempfile.TemporaryDirectory(prefix="holdfast-")
+            output = Path(stack.enter_context(scratch))
         made = make_history(
             bootstrap=bootstrap,
             source=source,
-            out_dir=Path(folder),
+            out_dir=output,
             groups=list(groups or ()),
             all_groups=spark_groups and not groups,
             command_config=command_config,
             auto_offset_reset=auto_offset_reset,
             broker_logs=broker_logs or (),
+            overwrite=overwrite,
             timeout=timeout,
             note=notes(quiet),
             quiet=quiet,

@@ -154,7 +154,7 @@ def follow_cluster(told: Watching, watcher: Watcher, *, started_with: list[str])
 def _session(cluster: LiveCluster) -> Any:
     """A session of Spark that fits what the offsets topic holds."""
     from holdfast.fleet.pipeline.command_session import open_session
-    from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC
+    from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 
     ends = cluster.partition_ends(OFFSETS_TOPIC)
     quick = sum(end - begin for begin, end in ends.values()) < SMALL_RECORDS

@@ -23,6 +23,7 @@ from holdfast.cluster import client_keys, credentials, render
 from holdfast.cluster.diagnosis import why_no_answer
 from holdfast.cluster.record_times import Place, record_times
 from holdfast.cluster.settings import Settings
+from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.errors import ConfigError, RemoteProtocolError, SourceError
@@ -42,31 +43,6 @@ _WAITS = ("request.timeout.ms", "default.api.timeout.ms")
 SHARE_TOPIC = "__share_group_state"
 _NO_RIGHT = {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED, 31}
 """31: CLUSTER_AUTHORIZATION_FAILED, which no member meets."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSnapshot:
-    """Topics and offsets of a cluster at one moment.
-
-    Parameters
-    ----------
-    cluster_id : str
-        The cluster's own id.
-    topics : sequence of (str, str, int)
-        Topic id (22 characters), topic, partitions; sorted by topic.
-    offsets : sequence of (str, int, int, int)
-        Topic, partition, begin offset, end offset; sorted.
-    taken_at : str
-        ISO 8601, UTC; when the last offset had been read.
-    share_state : sequence of (int, int, int, bytes or None, bytes or None)
-        Partition, offset, microseconds, key and value of each record of ``__share_group_state``.
-    """
-
-    cluster_id: str
-    topics: Sequence[tuple[str, str, int]]
-    offsets: Sequence[tuple[str, int, int, int]]
-    taken_at: str
-    share_state: Sequence[tuple[int, int, int, bytes | None, bytes | None]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from holdfast.cluster.broker import broker as brokers
 from holdfast.cluster.broker import properties
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.fleet.pipeline.ingest.dump import write_log
-from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC
+from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 
 HERE = Path(__file__).parent
 MEMBER = """

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.cli.declared import Argument, Option
-from holdfast.cli.options import ExplainFormat, OutputFile
-from holdfast.cli.output import Format, write_json, write_rows, write_text
+from holdfast.cli.declared import Argument
+from holdfast.cli.options import OutputFile, PrintFormat
+from holdfast.cli.output import Format, write_json, write_rows
 from holdfast.core.command_lines import holdfast_line
 from holdfast.errors import ConfigError, nearest
 from holdfast.fleet.tables.storage.private import open_private
@@ -34,24 +34,18 @@ def run(
         str | None,
         Argument(help="A code such as HF104; without one, all are listed."),
     ] = None,
-    fmt: Annotated[
-        ExplainFormat, Option("--format", help="markdown is docs/doctor.md.")
-    ] = ExplainFormat.TABLE,
+    fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,
 ) -> None:
     """Explain a code that doctor prints, or list them all."""
-    from holdfast.fleet.report.findings.doctor import markdown
     from holdfast.fleet.report.findings.examination import all_rules
 
     rules = {rule.code: rule for rule in all_rules()}
     words = ("code", "name", "severity", "what", "why", "how", "mend")
     as_dict = {c: {w: str(getattr(rule, w)) for w in words} for c, rule in rules.items()}
-    if fmt is ExplainFormat.MARKDOWN:
-        write_text(markdown(), output)
-        return
     if code is None:
         title = "Findings of the doctor"
-        write_rows(as_dict.values(), _COLUMNS, Format(fmt.value), output, title=title)
+        write_rows(as_dict.values(), _COLUMNS, fmt, output, title=title)
         return
     wanted = code.upper() if code.upper().startswith("HF") else f"HF{code}"
     if wanted not in rules:
@@ -60,13 +54,13 @@ def run(
         hint = f"; did you mean {' or '.join(held)}?" if held else nearest(wanted, rules, 3)
         listed = f"; `{holdfast_line('explain')}` lists them all"
         raise ConfigError(f"no code {code!r}{hint or listed}")
-    if fmt is ExplainFormat.JSON:
+    if fmt is Format.JSON:
         write_json({"schema_version": 1, **as_dict[wanted]}, output)
-    elif fmt is ExplainFormat.TABLE:
+    elif fmt is Format.TABLE:
         with nullcontext() if output is None else open_private(output) as file:
             _print(rules[wanted], Console(file=file, highlight=False))
     else:
-        write_rows([as_dict[wanted]], words, Format(fmt.value), output)
+        write_rows([as_dict[wanted]], words, fmt, output)
 
 
 def _print(rule: Rule, console: Console) -> None:

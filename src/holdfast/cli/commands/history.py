@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from holdfast.cli import options
 from holdfast.cli.declared import Option
-from holdfast.cli.histories import happened, make_history, rows_kept, rows_of
-from holdfast.cli.kept_tables import holds_tables, refuse_logs
+from holdfast.cli.histories import happened, rows_of
 from holdfast.cli.moments import read_window
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
+from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError, suggest
-
-if TYPE_CHECKING:
-    pass
-
 
 EXAMPLES = """\b
 Examples:
@@ -54,34 +48,27 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     of tables, --table prints one as it is.
     """
     definition = known_table(table)
-    note = notes(quiet)
     window = read_window(since, until)
     if window != (None, None) and output is not None:
         raise ConfigError("--since and --until choose what is printed; -o keeps whole tables")
     if window != (None, None) and "timestamp" not in definition.names:
         raise ConfigError(f"--since and --until: {table} is of one moment")
-    if source is not None and holds_tables(source):
-        refuse_logs(source, broker_log or ())
-        _print_table(rows_kept(source, table, group, output, window), definition, fmt)
-        return
-    with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
-        out_dir = output or Path(scratch)
-        made = make_history(
-            bootstrap=bootstrap,
-            source=source,
-            out_dir=out_dir,
-            groups=group or [],
-            all_groups=all_groups,
-            command_config=command_config,
-            broker_logs=broker_log or [],
-            overwrite=overwrite,
-            timeout=timeout,
-            note=note,
-            quiet=quiet,
-        )
+    with open_source(
+        source,
+        bootstrap,
+        command_config,
+        group,
+        spark_groups=all_groups,
+        broker_logs=broker_log,
+        output=output,
+        overwrite=overwrite,
+        timeout=timeout,
+        quiet=quiet,
+    ) as opened:
         if output is not None:
-            note(f"tables are in {output}")
-        _print_table(rows_of(happened(made.table(table), window)), definition, fmt)
+            notes(quiet)(f"tables are in {output}")
+        rows = happened(opened.tables.table(table, groups=opened.groups), window)
+        _print_table(rows_of(rows), definition, fmt)
 
 
 def _print_table(rows: list[dict[str, Any]], definition: Any, fmt: Format) -> None:

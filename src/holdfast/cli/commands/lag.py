@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 from holdfast.cli import options
 from holdfast.cli.declared import Option
-from holdfast.cli.histories import make_history, rows_kept, rows_of, unchecked_cluster
+from holdfast.cli.histories import rows_of, unchecked_cluster
 from holdfast.cli.kept_tables import holds_tables, tell_age
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
+from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError, nearest
 
 EXAMPLES = """\b
@@ -63,8 +62,6 @@ def run(  # noqa: PLR0917 (every option is passed by name)
                 f"{source} holds tables, whose lag is settled: leave --auto-offset-reset out"
             )
         tell_age(source, note)
-        _print_lag(rows_kept(source, "lag", group, output), topic, fmt, note)
-        return
     if bootstrap is not None and source is None and output is None:
         from holdfast.cli.asked_lag import asked_lag
 
@@ -73,20 +70,18 @@ def run(  # noqa: PLR0917 (every option is passed by name)
         if rows is not None:
             _print_lag(rows, topic, fmt, note)
             return
-    with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
-        made = make_history(
-            bootstrap=bootstrap,
-            source=source,
-            out_dir=output or Path(scratch),
-            groups=group or [],
-            all_groups=all_groups,
-            command_config=command_config,
-            auto_offset_reset=str(reset),
-            timeout=timeout,
-            note=note,
-            quiet=quiet,
-        )
-        _print_lag(rows_of(made.table("lag")), topic, fmt, note)
+    with open_source(
+        source,
+        bootstrap,
+        command_config,
+        group,
+        spark_groups=all_groups,
+        auto_offset_reset=str(reset),
+        output=output,
+        timeout=timeout,
+        quiet=quiet,
+    ) as opened:
+        _print_lag(rows_of(opened.tables.table("lag", groups=opened.groups)), topic, fmt, note)
 
 
 def _print_lag(

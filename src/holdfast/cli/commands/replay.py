@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from holdfast.cli import options
 from holdfast.cli.declared import Option
 from holdfast.cli.design_options import DELAY, INTERVAL, Batch, Interval
-from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.durations import named_durations_ms, parse_duration_ms
 from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.sources import OpenedTables, open_source
 from holdfast.cli.spark_progress import spark_bar
@@ -120,7 +120,7 @@ def run(
     group: options.Groups = None,
     seed: Annotated[int, Option("--seed", help="All chance comes from it.")] = 0,
     command_config: options.CommandConfig = None,
-    fmt: options.PrintOrParquet = options.ReplayFormat.TABLE,
+    fmt: options.PrintFormat = Format.TABLE,
     output: options.OutputFile = None,
     since: options.Since = None,
     until: options.Until = None,
@@ -133,7 +133,6 @@ def run(
     """
     from holdfast.fleet.pipeline.replay.run import Request
 
-    _check_file(fmt, output)
     note = notes(quiet)
     delays = [parse_duration_ms(text, "--delay") for text in delay or (DELAY,)]
     wait_ms = parse_duration_ms(interval, "--interval")
@@ -141,7 +140,7 @@ def run(
     request = Request(
         settings=tuple(replace(each, batch=batch, interval_ms=wait_ms) for each in settings),
         default_delay_ms=delays[0],
-        costs=ReplayCosts(given=given_costs(cost or ())),
+        costs=ReplayCosts(given=named_durations_ms(cost or (), COSTS, "--cost")),
         seed=seed,
     )
     _check(request)
@@ -159,11 +158,6 @@ def run(
         rows = _replayed(_stories(opened, request, note, quiet=quiet), request, quiet=quiet)
     _write(rows, fmt, output)
     _tell(rows, note)
-
-
-def _check_file(fmt: options.ReplayFormat, output: Path | None) -> None:
-    if fmt is options.ReplayFormat.PARQUET and output is None:
-        raise ConfigError("--format parquet: name a file with -o")
 
 
 def _is_low(row: Mapping[str, Any]) -> bool:
@@ -233,24 +227,6 @@ def settings_from(
     return list(found)
 
 
-def given_costs(entries: Sequence[str]) -> dict[str, int]:
-    """``hand-over=2s`` and the like, by name, in ms.
-
-    Raises
-    ------
-    ConfigError
-        If a name is unknown or a value is no duration.
-    """
-    found = {}
-    for entry in entries:
-        name, _, value = entry.partition("=")
-        name = name.strip().removesuffix("-ms")
-        if name not in COSTS:
-            raise ConfigError(f"--cost {name}: {suggest(name, tuple(COSTS))}")
-        found[name] = parse_duration_ms(value, f"--cost {name}")
-    return found
-
-
 def _form(row: PolicyInfo, assignor: str) -> str | None:
     """The form of an assignor that goes with a policy; None if it has no such form."""
     return assignor if row.design is not None else in_mode(assignor, cooperative=row.cooperative)
@@ -302,19 +278,14 @@ def _replayed(stories: Sequence[Story], request: Request, *, quiet: bool) -> Any
         )
 
 
-def _write(rows: Any, fmt: options.ReplayFormat, output: Path | None) -> None:
-    if fmt is options.ReplayFormat.PARQUET:
-        import pyarrow.parquet as pq
-
-        pq.write_table(rows, output)
-        return
-    columns = SHORT if fmt is options.ReplayFormat.TABLE else rows.column_names
+def _write(rows: Any, fmt: Format, output: Path | None) -> None:
+    columns = SHORT if fmt is Format.TABLE else rows.column_names
     listed = [{name: _cell(row, name) for name in columns} for row in rows.to_pylist()]
-    if fmt is options.ReplayFormat.TABLE:
+    if fmt is Format.TABLE:
         listed = [with_dashes(row) for row in listed]
-    write_rows(listed, columns, Format(str(fmt)), output, title="replay")
+    write_rows(listed, columns, fmt, output, title="replay")
     costs = _costs(rows.to_pylist())
-    if fmt is options.ReplayFormat.TABLE and output is None and costs:
+    if fmt is Format.TABLE and output is None and costs:
         write_rows(costs, tuple(costs[0]), Format.TABLE, None, title="costs")
 
 

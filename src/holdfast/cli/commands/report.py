@@ -1,4 +1,4 @@
-"""``holdfast report``: tables or a dump to one HTML file, and a trace for Perfetto."""
+"""``holdfast report``: tables or a dump to one HTML file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 from holdfast.cli import options
 from holdfast.cli.declared import Option
-from holdfast.cli.output import print_note, track
+from holdfast.cli.output import notes, track
 from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError
 
@@ -15,7 +15,7 @@ EXAMPLES = """\b
 Examples:
   holdfast history -b localhost:9092 -o tables &&
     holdfast report --input tables
-  holdfast report --input dump --group etl -o etl.html --trace etl.json
+  holdfast report --input dump --group etl -o etl.html
 """
 
 
@@ -28,10 +28,6 @@ def run(
         Path, Option("--output", "-o", metavar="FILE", help="Where the result goes: an HTML file.")
     ] = Path("report.html"),
     group: options.Groups = None,
-    trace: Annotated[
-        Path | None,
-        Option("--trace", help="Also write a trace for ui.perfetto.dev or chrome://tracing."),
-    ] = None,
     replay: Annotated[
         Path | None,
         Option("--replay", help="JSON of holdfast replay: adds the policy comparison."),
@@ -48,9 +44,9 @@ def run(
     """
     from holdfast.fleet.report.drawing.policies import read_policies
     from holdfast.fleet.report.drawing.writing import write
-    from holdfast.fleet.report.trace import write_trace
 
-    _check_folders(output, trace)
+    if not output.parent.is_dir():
+        raise ConfigError(f"{output}: its folder {output.parent} does not exist")
     policies = read_policies(replay) if replay is not None else []
     with open_source(
         source,
@@ -74,21 +70,5 @@ def run(
             track=lambda names: track(names, len(names), "groups", quiet=quiet),
             given=opened.given,
         )
-        if trace is not None:
-            write_trace(tables, trace, groups=groups)
-    _tell_files(output, trace, quiet=quiet)
-
-
-def _check_folders(*targets: Path | None) -> None:
-    for target in targets:
-        if target is not None and not target.parent.is_dir():
-            raise ConfigError(f"{target}: its folder {target.parent} does not exist")
-
-
-def _tell_files(output: Path, trace: Path | None, *, quiet: bool) -> None:
-    if quiet:
-        return
     size = output.stat().st_size
-    print_note(f"wrote {output} ({size / 1000:,.0f} kB); open it in any browser")
-    if trace is not None:
-        print_note(f"wrote {trace}; open it at ui.perfetto.dev or chrome://tracing")
+    notes(quiet)(f"wrote {output} ({size / 1000:,.0f} kB); open it in any browser")

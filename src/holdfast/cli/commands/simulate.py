@@ -9,6 +9,7 @@ found a broken rule. Progress and the cost model go to stderr.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +19,7 @@ from click.exceptions import Exit
 from holdfast.cli.asked_assignor import asked_assignor
 from holdfast.cli.declared import Option
 from holdfast.cli.design_options import DELAY, INTERVAL, Batch, Interval
-from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.durations import named_durations_ms, parse_duration_ms
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows
 from holdfast.cli.scenario_files import read_scenario
@@ -188,20 +189,10 @@ def _write(report: Report, fmt: Format, output: Path | None, *, sizes: bool) -> 
     write_rows([values], tuple(values), fmt, output)
 
 
-def read_costs(given: tuple[str, ...] | list[str]) -> Costs:
-    """``rebuild=2s`` and the like as a cost model.
-
-    Raises
-    ------
-    ConfigError
-        If a name is unknown or a value is no duration.
-    """
+def read_costs(given: Sequence[str]) -> Costs:
+    """``rebuild=2s`` and the like as a cost model; raises as ``named_durations_ms``."""
     known = {name.removesuffix("_ms").replace("_", "-"): name for name, _, _ in Costs().lines()}
-    changes: dict[str, Any] = {}
-    for entry in given:
-        name, _, value = entry.partition("=")
-        name = name.strip().removesuffix("-ms")
-        if name not in known:
-            raise ConfigError(f"--cost {name}: {suggest(name, known)}")
-        changes[known[name]] = parse_duration_ms(value, f"--cost {name}")
+    changes: dict[str, Any] = {
+        known[name]: ms for name, ms in named_durations_ms(given, known, "--cost").items()
+    }
     return replace(Costs(), **changes)

@@ -7,7 +7,6 @@ from typing import Annotated
 
 from holdfast.cli import options
 from holdfast.cli.declared import Option, group_of
-from holdfast.cli.kept_tables import open_kept
 from holdfast.cli.output import notes
 from holdfast.cli.watching import kept_days
 
@@ -32,7 +31,6 @@ def compact(
     from holdfast.fleet.tables.reading import open_tables
 
     days = kept_days(keep)
-    open_kept(folder)
     tables = open_tables(folder)
     note = notes(quiet)
     with tables.writing():

@@ -1,9 +1,8 @@
-"""From tables to output: one HTML file, the doctor's findings, metrics, a trace.
+"""From tables to output: one HTML file, the doctor's findings, metrics.
 
 ``columns/`` turns a group's tables into columns. ``findings/``, the doctor, works on these columns;
 ``drawing/`` makes the page of columns and findings; ``serving/`` serves such pages of a whole fleet
-to a browser. ``metrics`` (Prometheus) and ``trace`` (Perfetto) write for other programs.
-``progress`` is how a caller follows the work.
+to a browser. ``metrics`` writes for Prometheus. ``progress`` is how a caller follows the work.
 
 This package needs pyarrow and no Spark.
 """

@@ -243,17 +243,6 @@ class Tables:
         return found
 
 
-def tables_in(root: Place) -> Tables:
-    """Tables of a folder as they are now; a table is read when it is used.
-
-    Raises
-    ------
-    SourceError
-        There is no such folder, or no batch was committed to it.
-    """
-    return _committed_to(root).pinned()
-
-
 def read_tables(source: Source) -> Tables:
     """Tables from a folder or from a mapping, all read now.
 
@@ -272,7 +261,7 @@ def read_tables(source: Source) -> Tables:
     if isinstance(source, Mapping):
         rows = {name: from_memory(name, source[name]) for name in TABLES if name in source}
         return Tables(Path(), Held(Known(Path()), rows=rows))
-    return _committed_to(place_of(source)).hold()
+    return open_tables(source).hold()
 
 
 def open_tables(path: Place | str) -> Tables:
@@ -281,15 +270,9 @@ def open_tables(path: Place | str) -> Tables:
     Raises
     ------
     SourceError
-        There are none.
+        There is no such folder, or no batch was committed to it.
     """
-    tables = Tables(place_of(path).absolute())
-    if not tables.batches():
-        raise SourceError(f"{path} holds no committed batch")
-    return tables
-
-
-def _committed_to(root: Place) -> Tables:
+    root = place_of(path).absolute()
     if not root.is_dir():
         if root.exists():
             raise SourceError(f"{root} is a file; a folder of tables or a dump is expected")

@@ -2,6 +2,6 @@
 
 ``history`` takes a dump or a cluster as one batch, and ``watch`` is the stream. ``jobs`` has the
 steps of a batch; ``split`` is what the first one does and ``tasks`` what the second one does.
-``spans`` says which records a batch of the stream takes, ``state`` what it keeps between batches.
+``state`` is what a stream keeps between batches.
 ``views`` shows the tables to users of Spark.
 """

@@ -22,8 +22,9 @@ from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
 from holdfast.fleet.pipeline.history.lag import Ends, Times
 from holdfast.fleet.pipeline.ingest.dump import write_dump
+from holdfast.fleet.pipeline.ingest.offsets_topic import Cluster
 from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.source import Cluster, Dump
+from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.columns.values import to_us
 from holdfast.fleet.tables.folder.contents import check_folder, remove_table, remove_tree
 from holdfast.fleet.tables.folder.manifest import Batch

@@ -169,7 +169,8 @@ class Job:
         owners, positions = self.files.pop(OWNERS, []), self.files.pop(POSITIONS, [])
         if self.keep_state:
             self.files[OWNERS] = owners
-        positions = [*self.past.get(LATEST, []), *positions, *self._staged(ends.share)]
+        # Positions of share groups become a file, like those that the records gave.
+        positions = [*self.past.get(LATEST, []), *positions, *self._write(POSITIONS, ends.share)]
         inputs = [
             self._input(owners, "lag_input"),
             self._input(positions, "positions", by_table(positions_input)),
@@ -190,12 +191,6 @@ class Job:
         grouped = Grouping(task=partial(_oldest_unread, ends), out=OLDEST_UNREAD)
         step = Step(what="positions", inputs=inputs, schema=INPUT, grouped=grouped)
         return times_in_advance(run_on_spark(self.spark, step), times)
-
-    def _staged(self, share: pa.Table) -> Files:
-        """Positions of share groups as a file, like those that the records gave."""
-        writer = BatchWriter(str(self.tables.root), self.batch)
-        writer.write(POSITIONS, share)
-        return files_of(writer.close()).get(POSITIONS, [])
 
     def pauses(self) -> None:
         """Make the bounds of pauses, and put their sums into ``rebalances``."""
@@ -253,7 +248,7 @@ class Job:
     def _rewrite(self, name: str, change: Callable[[pa.Table], pa.Table]) -> None:
         """Put a table of this batch in place of what it was; small, so in this process."""
         if files := self.files.pop(name, []):
-            self.files[name] = self._rewritten(name, change(pa.concat_tables(self._tables(files))))
+            self.files[name] = self._write(name, change(pa.concat_tables(self._tables(files))))
 
     def amend(self) -> None:
         """Add the pauses of this batch that belong to rebalances of earlier ones to those.
@@ -276,7 +271,7 @@ class Job:
         more = add_pauses(rows, late)
         if not more.equals(rows):
             self.amended.append(name)
-            self.files.setdefault("rebalances", []).extend(self._rewritten("rebalances", more))
+            self.files.setdefault("rebalances", []).extend(self._write("rebalances", more))
 
     def _tables(self, files: Files) -> list[pa.Table]:
         return [read_parquet(file) for file in self._paths(files)]
@@ -284,11 +279,11 @@ class Job:
     def _paths(self, files: Files) -> list[Place]:
         return checked_files(self.tables.root, [name for name, _ in files])
 
-    def _rewritten(self, name: str, rows: pa.Table) -> Files:
-        """Write a table to a file of this batch."""
+    def _write(self, name: str, rows: pa.Table) -> Files:
+        """Write rows of a table to a file of this batch; none where there are no rows."""
         writer = BatchWriter(str(self.tables.root), self.batch)
-        writer.write(name, rows.cast(arrow_schema(name)))
-        return files_of(writer.close())[name]
+        writer.write(name, rows)
+        return files_of(writer.close()).get(name, [])
 
     def restate(self, logs: Sequence[Path]) -> None:
         """Put the causes that broker logs state into ``rebalances``; small, so on the driver.
@@ -301,10 +296,8 @@ class Job:
         said = read_files(logs, pc.unique(whole["group"]).to_pylist())
         said = unmistakable(said) if self.keep_state else said
         rebalances, anomalies = restated(whole, said)
-        self.files["rebalances"] = self._rewritten("rebalances", rebalances)
-        writer = BatchWriter(str(self.tables.root), self.batch)
-        writer.write("anomalies", anomalies)
-        self.files.setdefault("anomalies", []).extend(files_of(writer.close()).get("anomalies", []))
+        self.files["rebalances"] = self._write("rebalances", rebalances)
+        self.files.setdefault("anomalies", []).extend(self._write("anomalies", anomalies))
 
     @property
     def notes(self) -> dict[str, Any]:

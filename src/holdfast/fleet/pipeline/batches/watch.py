@@ -5,9 +5,10 @@ ends. So a visible batch is not done again, and a batch that was interrupted is 
 same offsets. The tables equal those of one run over the whole topic, row for row.
 
 **Strategy.** This process asks the cluster where its partitions end, and reads what is new as a
-batch like any other (:mod:`holdfast.fleet.pipeline.batches.spans`). Spark's own streams are not
-used: on Spark Connect a server would have to start our Python within 10 s, and how far a stream has
-read would stand in a checkpoint beside the tables, on a storage that Spark itself has to write to.
+batch like any other (:mod:`holdfast.fleet.pipeline.ingest.offsets_topic`). Spark's own streams are
+not used: on Spark Connect a server would have to start our Python within 10 s, and how far a stream
+has read would stand in a checkpoint beside the tables, on a storage that Spark itself has to write
+to.
 
 A batch runs the jobs of :mod:`holdfast.fleet.pipeline.batches.jobs` over the new records and over
 what the batch before left: the state of every group (:mod:`holdfast.fleet.pipeline.batches.state`)
@@ -26,12 +27,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.core.wire.one.topic_ids import names_by_id
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
-from holdfast.fleet.pipeline.batches.spans import (
+from holdfast.fleet.pipeline.history.lag import OWNERS, Ends, Times
+from holdfast.fleet.pipeline.ingest.dump import offsets_table, share_table
+from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS,
+    OFFSETS_TOPIC,
+    Cluster,
     Feed,
     KafkaFeed,
     Offsets,
@@ -42,12 +48,9 @@ from holdfast.fleet.pipeline.batches.spans import (
     n_offsets,
     next_span,
 )
-from holdfast.fleet.pipeline.history.lag import OWNERS, Ends, Times
-from holdfast.fleet.pipeline.ingest.dump import offsets_table, share_table
 from holdfast.fleet.pipeline.ingest.pieces import RECORDS
 from holdfast.fleet.pipeline.ingest.positions import LATEST
 from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC, Cluster, SourceSnapshot
 from holdfast.fleet.pipeline.spark_errors import reading
 from holdfast.fleet.pipeline.steps import FrameRows
 from holdfast.fleet.tables.columns.names import batch_folder
@@ -96,7 +99,7 @@ class Stream:
 
     tables: Tables
     query: str
-    snapshot: Callable[[], SourceSnapshot]
+    snapshot: Callable[[], ClusterSnapshot]
     selection: Selection
     auto_offset_reset: str = "latest"
     broker_logs: Sequence[Path] = ()
@@ -202,7 +205,7 @@ class Stream:
         remove_staged(self.tables.root)
         return True
 
-    def _looked(self, cluster: SourceSnapshot) -> dict[str, Any]:
+    def _looked(self, cluster: ClusterSnapshot) -> dict[str, Any]:
         """When log ends were read, and how often they are, as notes of a batch."""
         return {
             "taken_at": cluster.taken_at,
@@ -210,7 +213,7 @@ class Stream:
             "started_with": list(self.started_with),
         }
 
-    def _ends(self, cluster: SourceSnapshot) -> Ends:
+    def _ends(self, cluster: ClusterSnapshot) -> Ends:
         return Ends.of(
             offsets_table(cluster),
             share_table(cluster),
@@ -240,7 +243,7 @@ class Stream:
             remove_table(self.tables.root, name, but=batch_folder(batch_id))
 
 
-def _names(cluster: SourceSnapshot) -> dict[str, str]:
+def _names(cluster: ClusterSnapshot) -> dict[str, str]:
     return names_by_id((topic_id, topic) for topic_id, topic, _ in cluster.topics)
 
 

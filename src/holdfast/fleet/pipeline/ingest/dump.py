@@ -5,10 +5,10 @@ without it is not a dump. Nothing is written or deleted through a link. The reco
 topic ended when the dump began; offsets of the other topics are read after that, or a lag could
 come out negative. A key of the topic is data: it never becomes a path.
 
-**Strategy.** Every Kafka partition is one Spark partition and one file, written by the task itself
-with Arrow. The counts come back and are compared with the broker's end offsets. Few records come to
-the driver as they are, and are written there: no Python worker is started for them. Of groups that
-are named, only the partitions are read that Kafka keeps them in.
+**Strategy.** Writing is a step (:mod:`holdfast.fleet.pipeline.steps`): on Spark every Kafka
+partition is one task and one file, and few records are one file that this process writes. The
+counts come back and are compared with the broker's end offsets. Of groups that are named, only the
+partitions are read that Kafka keeps them in.
 """
 
 from __future__ import annotations
@@ -24,21 +24,20 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.errors import SourceError
-from holdfast.fleet.pipeline.arrow_types import Batches
-from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.source import (
-    DUMP_FILE,
-    DUMP_VERSION,
+from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
+from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS_TOPIC,
     Cluster,
-    Dump,
-    SourceSnapshot,
     kafka_records,
 )
+from holdfast.fleet.pipeline.ingest.pieces import RECORDS
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.source import DUMP_FILE, DUMP_VERSION, Dump
 from holdfast.fleet.pipeline.spark_errors import reading
-from holdfast.fleet.pipeline.steps import collected, runs_here
-from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of, from_columns
+from holdfast.fleet.pipeline.steps import FrameRows, Input, Rows, Step, run
+from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
 from holdfast.fleet.tables.folder.contents import held_in
 from holdfast.fleet.tables.storage.clients import telling
 from holdfast.fleet.tables.storage.parquet import BATCH_BYTES
@@ -51,7 +50,7 @@ from holdfast.fleet.tables.storage.places import (
 from holdfast.fleet.tables.storage.store import is_draft
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 Note = Callable[[str], None]
 
@@ -98,12 +97,8 @@ def write_dump(
     ends = cluster.partition_ends(OFFSETS_TOPIC, chosen.log_partitions)
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
         frame = kafka_records(spark, cluster, ends)
-        few = runs_here([n_held(ends)])
-        rows = collected(frame, arrow_schema("records")) if few else None
-        if rows is None:
-            written = _write_records(frame, root / "records", chosen)
-        else:
-            written = _write_here(rows, root / "records", chosen)
+        rows = FrameRows(frame=frame, schema=RECORDS, cost_rows=n_held(ends))
+        written = _write_records(spark, rows, root / "records", chosen)
     _check_counts(ends, written.n_tasks, written.rows, note)
     write_parts(root, cluster.snapshot(), written.files, groups)
     dump = Dump.open(root)
@@ -111,7 +106,9 @@ def write_dump(
     return dump
 
 
-def write_log(folder: Place | str, columns: Mapping[str, object], snapshot: SourceSnapshot) -> Dump:
+def write_log(
+    folder: Place | str, columns: Mapping[str, object], snapshot: ClusterSnapshot
+) -> Dump:
     """Write records that are at hand, such as a simulation's, as a dump; needs no Spark.
 
     Parameters
@@ -120,7 +117,7 @@ def write_log(folder: Place | str, columns: Mapping[str, object], snapshot: Sour
         New or empty, or a dump, which is replaced; workers write there too.
     columns : mapping of str to sequence
         ``partition``, ``offset``, ``timestamp`` (int64 microseconds), ``key``, ``value``.
-    snapshot : SourceSnapshot
+    snapshot : ClusterSnapshot
         Topics and offsets after the last record.
 
     Raises
@@ -135,7 +132,7 @@ def write_log(folder: Place | str, columns: Mapping[str, object], snapshot: Sour
 
 
 def write_parts(
-    root: Place, snapshot: SourceSnapshot, records: Sequence[str], groups: Sequence[str] = ()
+    root: Place, snapshot: ClusterSnapshot, records: Sequence[str], groups: Sequence[str] = ()
 ) -> None:
     """Write topics, offsets and, last, ``dump.json``, which names the files of the records."""
     ids, names, counts = zip(*snapshot.topics, strict=True) if snapshot.topics else ((), (), ())
@@ -157,14 +154,14 @@ def write_parts(
     store_of(root / DUMP_FILE).write(data)
 
 
-def share_table(snapshot: SourceSnapshot) -> pa.Table:
+def share_table(snapshot: ClusterSnapshot) -> pa.Table:
     """Records of ``__share_group_state`` as the part ``share_state`` of a dump."""
     names = arrow_schema("share_state").names
     rows = list(zip(*snapshot.share_state, strict=True)) or [()] * len(names)
     return from_columns("share_state", dict(zip(names, rows, strict=True)))
 
 
-def offsets_table(snapshot: SourceSnapshot) -> pa.Table:
+def offsets_table(snapshot: ClusterSnapshot) -> pa.Table:
     """Begin and end offsets as the part ``offsets`` of a dump."""
     rows = list(zip(*snapshot.offsets, strict=True)) if snapshot.offsets else [(), (), (), ()]
     return from_columns("offsets", dict(zip(arrow_schema("offsets").names, rows, strict=True)))
@@ -197,15 +194,15 @@ def _write(folder: Place, rows: pa.Table) -> str:
     return file.name
 
 
-def gathered(batches: Batches, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Batches together in tables of about ``BATCH_BYTES``."""
-    waiting, n_bytes = [schema.empty_table()], 0
+def gathered(batches: Batches) -> Iterator[pa.Table]:
+    """Records together in tables of about ``BATCH_BYTES``."""
+    waiting, n_bytes = [RECORDS.empty_table()], 0
     for batch in batches:
-        waiting.append(pa.Table.from_batches([batch]).cast(schema))
+        waiting.append(pa.Table.from_batches([batch]).cast(RECORDS))
         n_bytes += batch.nbytes
         if n_bytes >= BATCH_BYTES:
             yield pa.concat_tables(waiting)
-            waiting, n_bytes = [schema.empty_table()], 0
+            waiting, n_bytes = [RECORDS.empty_table()], 0
     if n_bytes:
         yield pa.concat_tables(waiting)
 
@@ -217,7 +214,7 @@ class WrittenRecords:
     Parameters
     ----------
     n_tasks : int
-        How many there were.
+        How many there were; none where the records were few.
     rows : Counter of int to int
         Records of each Kafka partition.
     files : list of str
@@ -234,18 +231,9 @@ def n_held(ends: Mapping[int, tuple[int, int]]) -> int:
     return sum(end - begin for begin, end in ends.values())
 
 
-def _write_here(rows: pa.Table, folder: Place, chosen: Selection) -> WrittenRecords:
-    """Write collected records as one file; no task has written."""
-    listed = rows["partition"].value_counts().to_pylist()
-    ordered = rows.sort_by([("partition", "ascending"), ("offset", "ascending")])
-    file = _write(folder, _only(ordered, chosen))
-    counts = Counter({found["values"]: found["counts"] for found in listed})
-    return WrittenRecords(n_tasks=0, rows=counts, files=[file])
-
-
 def _only(rows: pa.Table, chosen: Selection) -> pa.Table:
     """Records of the chosen groups."""
-    parts = [arrow_schema("records").empty_table()]
+    parts = [RECORDS.empty_table()]
     for batch in rows.to_batches():
         keep = chosen.keep(batch["key"])
         part = batch if keep is None else batch.filter(pa.array(keep))
@@ -254,23 +242,15 @@ def _only(rows: pa.Table, chosen: Selection) -> pa.Table:
 
 
 def _write_records(
-    frame: DataFrame, folder: Place, chosen: Selection = EVERY_GROUP
+    spark: SparkSession, records: Rows, folder: Place, chosen: Selection = EVERY_GROUP
 ) -> WrittenRecords:
     """Write the records; one file a task."""
-    target, schema = str(folder), arrow_schema("records")
 
-    def write(batches: Batches) -> Batches:
-        # One file per task; Spark gives it one Kafka partition, in the order of the log.
-        name = f"part-{uuid.uuid4().hex}.parquet"
-        rows: Counter[int] = Counter()
-        every = gathered(batches, schema)
-        for part in written_to(f"{target}/{name}", every, schema, chosen):
-            for found in part["partition"].value_counts().to_pylist():
-                rows[found["values"]] += found["counts"]
-        row = {"file": name, "partitions": list(rows), "rows": list(rows.values())}
-        yield from pa.Table.from_pylist([row], schema=WRITTEN).to_batches()
+    def step(n_tasks: int) -> Step:
+        inputs = [Input(rows=records, into=_writing(str(folder), chosen, n_tasks))]
+        return Step(what="the records", inputs=inputs, schema=WRITTEN)
 
-    made = frame.mapInArrow(write, ddl_of(WRITTEN)).toArrow().to_pylist()
+    made = run(lambda: spark, step(0), lambda: step(1)).to_pylist()
     there = {row["file"] for row in made if row["rows"]}
     for file in parquet_files(folder):  # a task that ran twice leaves a file nobody named
         if file.name not in there:
@@ -278,13 +258,27 @@ def _write_records(
     rows: Counter[int] = Counter()
     for row in made:
         rows.update(dict(zip(row["partitions"], row["rows"], strict=True)))
-    files = sorted(there) or [_write(folder, schema.empty_table())]
-    return WrittenRecords(n_tasks=len(made), rows=rows, files=files)
+    files = sorted(there) or [_write(folder, RECORDS.empty_table())]
+    return WrittenRecords(n_tasks=sum(row["n_tasks"] for row in made), rows=rows, files=files)
 
 
-def written_to(
-    file: str, parts: Iterator[pa.Table], schema: pa.Schema, chosen: Selection
-) -> Iterator[pa.Table]:
+def _writing(folder: str, chosen: Selection, n_tasks: int) -> BatchTask:
+    """A task that writes its records to a file: of Spark one Kafka partition, in its order."""
+
+    def write(batches: Batches) -> Batches:
+        name = f"part-{uuid.uuid4().hex}.parquet"
+        rows: Counter[int] = Counter()
+        for part in _written_to(f"{folder}/{name}", gathered(batches), chosen):
+            for found in part["partition"].value_counts().to_pylist():
+                rows[found["values"]] += found["counts"]
+        row = {"file": name, "partitions": list(rows), "rows": list(rows.values())}
+        made = pa.Table.from_pylist([row | {"n_tasks": n_tasks}], schema=WRITTEN)
+        yield from made.to_batches()
+
+    return write
+
+
+def _written_to(file: str, parts: Iterator[pa.Table], chosen: Selection) -> Iterator[pa.Table]:
     """Write what is chosen of tables to one file, and hand each table on, whole.
 
     No file is made where there is no table.
@@ -294,7 +288,7 @@ def written_to(
         return
     with store_of(file).writable() as sink:
         with telling(file, "written"):
-            writer = pq.ParquetWriter(sink, schema)
+            writer = pq.ParquetWriter(sink, RECORDS)
         for part in chain([first], parts):
             with telling(file, "written"):
                 writer.write_table(_only(part, chosen))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import numpy as np
@@ -24,10 +23,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.ingest.dump import make_room, write_parts
+from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.pieces import RECORDS, read_pieces
-from holdfast.fleet.pipeline.ingest.source import OFFSETS_TOPIC, Dump, ShareRecord
+from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.tables.columns.values import to_us
 from holdfast.fleet.tables.storage.clients import telling
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
 from holdfast.fleet.tables.storage.places import Place, place_of, store_of
@@ -47,17 +49,6 @@ LAST: Final[At] = (2**31 - 1, 2**63 - 1)
 BEHIND: Final[At] = (2**31, 0)
 """Behind every record: no partition has this number."""
 _BAD: Final = pc.field("partition").is_null() | pc.field("offset").is_null()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergedSnapshot:
-    """Topics and offsets of the dump that was taken last, share state of all of them."""
-
-    cluster_id: str
-    taken_at: str
-    topics: Sequence[tuple[str, str, int]]
-    offsets: Sequence[tuple[str, int, int, int]]
-    share_state: Sequence[ShareRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,19 +99,16 @@ def merge_dumps(sources: Sequence[Place | str], folder: Place | str) -> Dump:
     return Dump.open(root)
 
 
-def _taken(dump: Dump) -> float:
+def _taken(dump: Dump) -> int:
     """When a dump was taken; before all others where it does not say so."""
-    try:
-        found = datetime.fromisoformat(dump.taken_at)
-    except ValueError:
-        return 0.0
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    return to_us(dump.taken_at) or 0
 
 
-def _snapshot(dumps: Sequence[Dump], cluster_id: str) -> MergedSnapshot:
+def _snapshot(dumps: Sequence[Dump], cluster_id: str) -> ClusterSnapshot:
+    """Topics and offsets of the dump that was taken last, share state of all of them."""
     newest = dumps[-1]
     states = pa.concat_tables([dump.share_state() for dump in dumps])
-    return MergedSnapshot(
+    return ClusterSnapshot(
         cluster_id=cluster_id,
         taken_at=newest.taken_at,
         topics=_tuples(newest.topics()),

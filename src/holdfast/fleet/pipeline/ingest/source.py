@@ -1,9 +1,7 @@
-"""Where the records come from: a dump folder, or the offsets topic of a live cluster.
+"""Where the records of a history come from: a dump folder.
 
-**Rules.** The topic is read by ``assign``, never by ``subscribe``: that would make Spark join a
-group and write into the very topic it reads. Isolation is ``read_committed``, or aborted
-transactional commits would look committed. A folder that is not a dump, and a topic of which Spark
-read nothing though it holds records, are errors and not an empty report.
+**Rules.** A folder that is not a dump, and a topic of which Spark read nothing though it holds
+records, are errors and not an empty report.
 
 **Strategy.** A live cluster is dumped first (:mod:`holdfast.fleet.pipeline.ingest.dump`), up to the
 end offsets at that moment. So there is one kind of input, every job reads the same snapshot, and
@@ -12,15 +10,14 @@ the number of records that Spark read can be compared with the broker's end offs
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import SourceError
+from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.pieces import RECORDS, FileRows, read_pieces
 from holdfast.fleet.pipeline.steps import unchanged
 from holdfast.fleet.tables.columns.dumped import DUMP_TABLES
@@ -34,75 +31,10 @@ from holdfast.fleet.tables.storage.places import Place, parquet_files, place_of,
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-OFFSETS_TOPIC = "__consumer_offsets"
 DUMP_FILE = "dump.json"
 DUMP_VERSION = 1
 MOST_OF_A_TOPIC = 2**20
 """Partitions that a topic may have by the word of a dump alone."""
-
-
-ShareRecord: TypeAlias = tuple[int, int, int, bytes | None, bytes | None]
-"""Partition, offset, timestamp in microseconds, key and value of a record."""
-
-
-class SourceSnapshot(Protocol):
-    """Topics and offsets of a cluster at one moment."""
-
-    @property
-    def cluster_id(self) -> str:
-        """The cluster's own id."""
-        ...
-
-    @property
-    def topics(self) -> Sequence[tuple[str, str, int]]:
-        """(topic id, topic, partitions)."""
-        ...
-
-    @property
-    def offsets(self) -> Sequence[tuple[str, int, int, int]]:
-        """(topic, partition, begin offset, end offset)."""
-        ...
-
-    @property
-    def taken_at(self) -> str:
-        """ISO 8601, UTC."""
-        ...
-
-    @property
-    def share_state(self) -> Sequence[ShareRecord]:
-        """Records of ``__share_group_state``, each partition in order."""
-        ...
-
-
-class Cluster(Protocol):
-    """What the pipeline asks a live cluster; :mod:`holdfast.cluster.cluster` answers."""
-
-    @property
-    def bootstrap(self) -> str:
-        """HOST:PORT, or several with commas."""
-        ...
-
-    @property
-    def spark_options(self) -> Mapping[str, str]:
-        """Client settings for Spark's source, without the ``kafka.`` in front."""
-        ...
-
-    def partition_ends(
-        self, topic: str, only: Callable[[int], Container[int] | None] | None = None
-    ) -> Mapping[int, tuple[int, int]]:
-        """Begin and committed end offset of each partition of a topic.
-
-        ``only`` takes the number of partitions and says which of them are wanted; None: all.
-        """
-        ...
-
-    def snapshot(self) -> SourceSnapshot:
-        """Topics with ids, begin and end offsets: read after the records."""
-        ...
-
-    def times_at(self, wanted: Sequence[tuple[str, int, int, int]]) -> Sequence[int | None]:
-        """Times of records, by topic, partition, offset and a time near it, in milliseconds."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,43 +179,6 @@ class Dump:
                 "spark.sql.streaming.kafka.useDeprecatedOffsetFetching=true for this session, and "
                 "may this principal read the topic?"
             )
-
-
-def kafka_records(
-    spark: SparkSession, cluster: Cluster, ends: Mapping[int, tuple[int, int]]
-) -> DataFrame:
-    """The offsets topic up to ``ends`` as a Spark frame, one Spark partition per Kafka partition.
-
-    Parameters
-    ----------
-    ends : mapping of partition to (begin, end)
-        What to read, end exclusive.
-    """
-    reader = spark.read.format("kafka")
-    for key, value in kafka_options(cluster, sorted(ends)).items():
-        reader = reader.option(key, value)
-    begin = {str(p): first for p, (first, _) in sorted(ends.items())}
-    end = {str(p): last for p, (_, last) in sorted(ends.items())}
-    reader = reader.option("startingOffsets", json.dumps({OFFSETS_TOPIC: begin}))
-    reader = reader.option("endingOffsets", json.dumps({OFFSETS_TOPIC: end}))
-    return reader.load().select("partition", "offset", "timestamp", "key", "value")
-
-
-def kafka_options(cluster: Cluster, partitions: Sequence[int]) -> dict[str, str]:
-    """Options of Spark's Kafka source, for batch and streaming; those of the cluster win.
-
-    Spark asks for the ends of a partition on the connection where the consumer's next fetch waits
-    for records already, by default half a second: 13.5 s for 50 partitions of 30 records on two
-    cores, and 1.5 s with the wait that is set here.
-    """
-    return {
-        "kafka.bootstrap.servers": cluster.bootstrap,
-        "assign": json.dumps({OFFSETS_TOPIC: list(partitions)}),
-        "kafka.isolation.level": "read_committed",
-        "kafka.fetch.max.wait.ms": "10",
-        "failOnDataLoss": "false",
-        **{f"kafka.{key}": value for key, value in cluster.spark_options.items()},
-    }
 
 
 def _read_document(folder: Place) -> dict[str, Any]:

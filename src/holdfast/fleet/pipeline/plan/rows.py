@@ -226,27 +226,20 @@ def _owners(
     columns = ["group", "topic", "partition", "member_id", "lag", "lag_by_reset"]
     for file in tables.files("lag", wanted):
         source = BoundedParquet(file, read_dictionary=["group", "topic", "member_id"])
-        there = [name for name in columns if name in source.schema_arrow.names]
         listed = row_groups(source, wanted)
-        for batch in source.iter_batches(1 << 20, row_groups=listed, columns=there):
+        for batch in source.iter_batches(1 << 20, row_groups=listed, columns=columns):
             of = _places(batch["group"], groups)
             topic = _places(batch["topic"], asked.names)
             partition = batch["partition"].to_numpy().astype(np.int64)
             good, tp = asked.tps(of, topic, partition)
-            lag[tp] = pc.fill_null(_to_read(batch), 0).to_numpy()[good]
+            to_read = pc.coalesce(batch["lag"], batch["lag_by_reset"], pa.scalar(0, pa.int64()))
+            lag[tp] = to_read.to_numpy()[good]
             who = _places(batch["member_id"], ids)[good]
             key = of[good] * max(len(ids), 1) + who
             at = np.minimum(np.searchsorted(member_key, key), max(len(member_key) - 1, 0))
             owned = (who >= 0) & (member_key[at] == key) if len(member_key) else who >= 0
             owner[tp[owned]] = (at - first[of[good]])[owned]
     return owner, lag
-
-
-def _to_read(batch: pa.RecordBatch) -> pa.Array:
-    """Lag, or else what auto.offset.reset leaves to read; older tables have it as lag."""
-    lag = batch["lag"]
-    by_reset = "lag_by_reset"
-    return pc.coalesce(lag, batch[by_reset]) if by_reset in batch.schema.names else lag
 
 
 def _places(column: pa.Array, values: pa.Array) -> I64:

@@ -1,7 +1,6 @@
 """Rebalances and moves of one group as columns, for the tables and figures of the page.
 
-**Rules.** Numbers come from the table ``rebalances``. If the pipeline wrote no such table, numbers
-are counted from ``movements`` and ``generations``; a number that these tables lack is None.
+**Rules.** Numbers come from the table ``rebalances``.
 """
 
 from __future__ import annotations
@@ -14,12 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.model.columns import F64, I64
-from holdfast.fleet.report.columns.timeline import Timeline, read_generations
+from holdfast.fleet.report.columns.timeline import Timeline
 from holdfast.fleet.tables.columns.stored import REBALANCES
 from holdfast.fleet.tables.columns.values import ArrowTable, codes, floats, ints, times_ms
 from holdfast.fleet.tables.reading import Tables
 
-_KINDS = ("moved", "moved_through_gap", "gained", "lost")
 _BOUNDS = ("lower", "upper")
 _COUNTS = tuple(column.name for column in REBALANCES.counts)
 
@@ -75,10 +73,8 @@ class Rebalances:
 
 
 def read_rebalances(tables: Tables, group: str) -> Rebalances:
-    """Rebalances of one group, from their table or counted from the movements."""
+    """Rebalances of one group."""
     table = tables.of_group(group, "rebalances")
-    if not table.num_rows:
-        return _counted(tables, group)
     at = times_ms(table, "timestamp")
     order = np.lexsort((ints(table, "generation"), at))
     cause, causes = codes(table, "cause")
@@ -122,34 +118,6 @@ def _stated(table: ArrowTable, order: I64) -> tuple[str | None, ...]:
     reason = pc.fill_null(table["stated_reason"], "")
     found = pc.if_else(is_stated, reason, pa.scalar(None, pa.string()))
     return tuple(found.take(pa.array(order)).to_pylist())
-
-
-def _counted(tables: Tables, group: str) -> Rebalances:
-    generations = read_generations(tables.of_group(group, "generations"))
-    n = len(generations.number)
-    counts = {name: np.full(n, -1, dtype=np.int64) for name in (*_COUNTS, "eager")}
-    counts["n_members"] = generations.n_members
-    moves = tables.of_group(group, "movements")
-    if "movements" in tables:
-        at = generations.index_of(ints(moves, "generation"), times_ms(moves, "timestamp"))
-        kind, kinds = codes(moves, "kind")
-        for name in _KINDS:
-            hit = at[kind == kinds.index(name)] if name in kinds else at[:0]
-            counts[f"n_{name}"] = np.bincount(hit[hit >= 0], minlength=n).astype(np.int64)
-    unknown = np.full(n, np.nan)
-    return Rebalances(
-        generation=generations.number,
-        at_ms=generations.at_ms,
-        cause=("",) * n,
-        confidence=unknown,
-        stated=(None,) * n,
-        counts=counts,
-        pause_lower_s=unknown,
-        pause_upper_s=unknown,
-        idle_lower_s=np.zeros(n),
-        idle_upper_s=np.zeros(n),
-        silent_s=unknown,
-    )
 
 
 def movement_matrix(

@@ -2,5 +2,5 @@
 
 ``facts`` is what the rules look at. ``finding`` has the decorator that registers a rule.
 ``rules_rebalances``, ``rules_members`` and ``rules_lag`` hold the rules. ``examination`` runs all
-of them over one group; ``measured`` says how often they were right.
+of them over one group.
 """

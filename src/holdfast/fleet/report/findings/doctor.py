@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,10 @@ from holdfast.fleet.report.columns.timeline import last_time
 from holdfast.fleet.report.findings.examination import Examination, all_rules, examine
 from holdfast.fleet.report.findings.facts import NOT_KEPT, Facts, read_age, read_facts
 from holdfast.fleet.report.findings.finding import Finding, Limits, Rule
-from holdfast.fleet.report.findings.measured import measured_markdown
 from holdfast.fleet.report.progress import Track
 from holdfast.fleet.tables.reading import Tables
 
 SCHEMA_VERSION = 1
-PAGE_WIDTH = 120
-"""Characters of a line of ``docs/doctor.md``."""
 
 
 def examine_fleet(
@@ -155,43 +151,3 @@ def moment(ms: int) -> str:
 
 def _rounded(value: float) -> float:
     return round(float(value), 3)
-
-
-def markdown() -> str:
-    """``docs/doctor.md``: every code, as ``holdfast explain`` has it."""
-    parts = [_INTRODUCTION]
-    for rule in all_rules():
-        paragraphs = (
-            f"## {rule.code} {rule.name} ({rule.severity})",
-            rule.what,
-            f"**Why it matters.** {rule.why}",
-            f"**How it is told.** {rule.how}",
-            f"**What helps.** {rule.mend}",
-        )
-        parts.append("\n\n".join(fill(text, PAGE_WIDTH) for text in paragraphs) + "\n")
-    parts.append(measured_markdown())
-    return "\n".join(parts)
-
-
-_INTRODUCTION = """\
-# The doctor's findings
-
-`holdfast doctor --input TABLES` (or a dump, or `-b HOST:PORT`) examines every group and prints one
-screen for each group, the worst first. It only reads, and joins no group. A finding has
-
-- a stable **code** and a **severity** (info, warn, error); `--fail-on warn` exits with 1;
-- a **basis**: *stated* by a record, or *inferred* from several;
-- **evidence**: generations, times, members, partitions: the first ten of each, and how many more
-  there are;
-- a **cost** in partition-seconds, at least and at most, as the broker saw it: the time in which a
-  partition had no owner, or an owner that did nothing for it, summed over partitions. Where it is
-  known that no record waited, nothing stood still: that time is no cost;
-- where it comes of another finding of the group, the code of that one (`follows`): a deploy (HF102)
-  or a crash loop (HF124) leads, and storms, moves and visits elsewhere, nine in ten of whose
-  rebalances it made, stand under it in a line each;
-- one **command** that helps. It reads the source that the doctor was given; where the doctor knows
-  no broker, `HOST:PORT` stands for one.
-
-`--format json` follows [doctor.schema.json](doctor.schema.json). The command
-`holdfast explain --format markdown` writes this page from the rules, and a test compares the two.
-"""

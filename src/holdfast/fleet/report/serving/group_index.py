@@ -114,10 +114,9 @@ def read_index(tables: Tables) -> GroupIndex:
     """
     names = tables.groups
     place = {name: i for i, name in enumerate(names)}
-    last, n_settled, members, states = _last_settlements(tables.stored("generations"), place)
+    last, members, states = _last_settlements(tables.stored("generations"), place)
     rebalances, lag_rows = tables.stored("rebalances"), tables.stored("lag")
     of = _group_of(rebalances, place)
-    n_told = np.bincount(of, minlength=len(names)).astype(np.int64)
     is_real = np.asarray([cause != "first_seen" for cause in rebalances["cause"].to_pylist()], bool)
     n_real = np.bincount(of[is_real], minlength=len(names)).astype(np.int64)
     low_s, high_s = (
@@ -140,7 +139,7 @@ def read_index(tables: Tables) -> GroupIndex:
         lags=total[:, None],
         state=tuple(states[i] if i >= 0 else "unknown" for i in last),
         n_members=np.where(last >= 0, members[last], 0) if len(members) else last * 0,
-        n_rebalances=np.where(n_told > 0, n_real, n_settled),
+        n_rebalances=n_real,
         cost_lower_s=low_s,
         cost_s=high_s,
         lag=total,
@@ -191,8 +190,8 @@ def _group_of(rows: ArrowTable, place: Mapping[str, int]) -> I64:
 
 def _last_settlements(
     rows: ArrowTable, place: Mapping[str, int]
-) -> tuple[I64, I64, I64, tuple[str, ...]]:
-    """The row of each group's last settlement, or -1; settlements; members, states of all rows.
+) -> tuple[I64, I64, tuple[str, ...]]:
+    """The row of each group's last settlement, or -1; members and states of all rows.
 
     As :func:`holdfast.fleet.report.columns.timeline.read_generations`, for all groups at once: of
     records that repeat a generation the first one counts.
@@ -209,8 +208,7 @@ def _last_settlements(
     kept = np.flatnonzero(new)
     last = np.full(len(place), -1, np.int64)
     last[of[kept]] = kept  # the last one of a group stays
-    settled = np.bincount(of[kept], minlength=len(place)).astype(np.int64)
-    return last, settled, ints(rows, "n_members")[order], tuple(str(s) for s in state)
+    return last, ints(rows, "n_members")[order], tuple(str(s) for s in state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ from holdfast.fleet.report.serving.group_index import (
 from holdfast.fleet.report.serving.keeping import Keeping
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 from holdfast.fleet.tables.folder.manifest import has_manifest, stamp
-from holdfast.fleet.tables.reading import Tables, read_tables, tables_in
+from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
 from holdfast.fleet.tables.storage.places import Place, StorePath
 
 LOOK_S: Final = 1.0
@@ -281,7 +281,7 @@ class ServedFleet:
 
     def _read(self, number: int) -> ServedTables:
         read_ms = time.time_ns() // 1_000_000
-        tables = tables_in(self.folder).hold(without=NOT_SHOWN)
+        tables = open_tables(self.folder).pinned().hold(without=NOT_SHOWN)
         return ServedTables(
             tables=tables,
             last_ms=last_time(tables),

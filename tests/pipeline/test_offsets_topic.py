@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.errors import SourceError
-from holdfast.fleet.pipeline.batches.spans import check_session, ends_of_batch, next_span
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
+from holdfast.fleet.pipeline.ingest.offsets_topic import check_session, ends_of_batch, next_span
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables

@@ -1,12 +1,19 @@
-"""How often the doctor is right, on a fleet whose problems are known.
+"""``docs/doctor.md``: every code of the doctor, and how often it is right.
 
-**Rules.** Written down here for ``docs/doctor.md``; ``tests/report/test_labelled.py`` makes the
+**Rules.** The text of a code is that of its rule, as ``holdfast explain`` prints it. Numbers of the
+fleet whose problems are known are written down here; ``tests/report/test_labelled.py`` makes the
 fleet, examines it, and compares. A code that no group of the fleet has is not listed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from textwrap import fill
+
+from holdfast.fleet.report.findings.examination import all_rules
+
+PAGE_WIDTH = 120
+"""Characters of a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +72,24 @@ MEASURED = {
 }
 
 
-def measured_markdown() -> str:
-    """The section of ``docs/doctor.md``."""
+def doctor_page() -> str:
+    """The whole page."""
+    parts = [_INTRODUCTION]
+    for rule in all_rules():
+        paragraphs = (
+            f"## {rule.code} {rule.name} ({rule.severity})",
+            rule.what,
+            f"**Why it matters.** {rule.why}",
+            f"**How it is told.** {rule.how}",
+            f"**What helps.** {rule.mend}",
+        )
+        parts.append("\n\n".join(fill(text, PAGE_WIDTH) for text in paragraphs) + "\n")
+    parts.append(_measured())
+    return "\n".join(parts)
+
+
+def _measured() -> str:
+    """The section on the fleet whose problems are known."""
     rows = [
         f"| {code} | {m.on_broker} | {m.planted - m.on_broker} | {m.found} | {m.false} | "
         f"{m.recall:.2f} | {m.precision:.2f} |"
@@ -74,6 +97,29 @@ def measured_markdown() -> str:
     ]
     return _SECTION.format(n=N_GROUPS, sound=N_SOUND, on_broker=N_ON_BROKER, rows="\n".join(rows))
 
+
+_INTRODUCTION = """\
+# The doctor's findings
+
+`holdfast doctor --input TABLES` (or a dump, or `-b HOST:PORT`) examines every group and prints one
+screen for each group, the worst first. It only reads, and joins no group. A finding has
+
+- a stable **code** and a **severity** (info, warn, error); `--fail-on warn` exits with 1;
+- a **basis**: *stated* by a record, or *inferred* from several;
+- **evidence**: generations, times, members, partitions: the first ten of each, and how many more
+  there are;
+- a **cost** in partition-seconds, at least and at most, as the broker saw it: the time in which a
+  partition had no owner, or an owner that did nothing for it, summed over partitions. Where it is
+  known that no record waited, nothing stood still: that time is no cost;
+- where it comes of another finding of the group, the code of that one (`follows`): a deploy (HF102)
+  or a crash loop (HF124) leads, and storms, moves and visits elsewhere, nine in ten of whose
+  rebalances it made, stand under it in a line each;
+- one **command** that helps. It reads the source that the doctor was given; where the doctor knows
+  no broker, `HOST:PORT` stands for one.
+
+`--format json` follows [doctor.schema.json](doctor.schema.json). This page is written from the
+rules, and a test compares the two.
+"""
 
 _SECTION = """\
 ## How often it is right
