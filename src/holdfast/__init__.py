@@ -12,23 +12,35 @@ if TYPE_CHECKING:
     from holdfast.core.assignors.laws import check_laws
     from holdfast.core.assignors.own import assignor
     from holdfast.core.assignors.registry import assign
-    from holdfast.core.assignors.result import verify
+    from holdfast.core.assignors.result import Result, verify
+    from holdfast.core.assignors.rounds import follow
+    from holdfast.core.machine.leader.designs import Assignor
     from holdfast.core.machine.leader.leader_turn import perform_assignment
     from holdfast.core.model.assignment import Assignment
     from holdfast.core.model.group import Group
     from holdfast.core.model.topics import Topics
-    from holdfast.members.consumer import Consumer
-    from holdfast.members.worker import Worker
+    from holdfast.members.consumer import Consumer, RebalanceListener
+    from holdfast.members.consumer_questions import TopicPartition
+    from holdfast.members.member.broker_lags import BrokerLags
+    from holdfast.members.worker import Resource, Worker, WorkerListener
 
 __all__ = [
     "Assignment",
+    "Assignor",
+    "BrokerLags",
     "Consumer",
     "Group",
+    "RebalanceListener",
+    "Resource",
+    "Result",
+    "TopicPartition",
     "Topics",
     "Worker",
+    "WorkerListener",
     "assign",
     "assignor",
     "check_laws",
+    "follow",
     "perform_assignment",
     "verify",
 ]
@@ -36,16 +48,24 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOME = {
-    "Group": "holdfast.core.model.group",
-    "Topics": "holdfast.core.model.topics",
     "Assignment": "holdfast.core.model.assignment",
+    "Assignor": "holdfast.core.machine.leader.designs",
+    "BrokerLags": "holdfast.members.member.broker_lags",
+    "Consumer": "holdfast.members.consumer",
+    "Group": "holdfast.core.model.group",
+    "RebalanceListener": "holdfast.members.consumer",
+    "Resource": "holdfast.members.worker",
+    "Result": "holdfast.core.assignors.result",
+    "TopicPartition": "holdfast.members.consumer_questions",
+    "Topics": "holdfast.core.model.topics",
+    "Worker": "holdfast.members.worker",
+    "WorkerListener": "holdfast.members.worker",
     "assign": "holdfast.core.assignors.registry",
     "assignor": "holdfast.core.assignors.own",
     "check_laws": "holdfast.core.assignors.laws",
-    "verify": "holdfast.core.assignors.result",
+    "follow": "holdfast.core.assignors.rounds",
     "perform_assignment": "holdfast.core.machine.leader.leader_turn",
-    "Consumer": "holdfast.members.consumer",
-    "Worker": "holdfast.members.worker",
+    "verify": "holdfast.core.assignors.result",
 }
 
 

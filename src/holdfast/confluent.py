@@ -3,7 +3,7 @@
 ``from holdfast.confluent import Consumer`` in place of ``from confluent_kafka import Consumer``;
 ``docs/clients.md`` has the keys, and what differs from the originals on purpose. A framework that
 imports confluent-kafka's classes itself gets ours after :func:`install`; ``docs/frameworks.md`` has
-the lines for each.
+the lines for each. ``TopicPartition``, ``KafkaError`` and ``KafkaException`` are the original's.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from types import GenericAlias
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from holdfast.members.drop_in.confluent.consumer import ConfluentConsumer as Consumer
 from holdfast.members.drop_in.confluent.settings import INSTALLED
@@ -28,6 +29,9 @@ __all__ = [
     "AsyncDeserializingConsumer",
     "Consumer",
     "DeserializingConsumer",
+    "KafkaError",
+    "KafkaException",
+    "TopicPartition",
     "install",
 ]
 

@@ -24,6 +24,20 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import partial
 
+__all__ = [
+    "AdapterError",
+    "ConfigError",
+    "HoldfastError",
+    "InfeasibleError",
+    "LawError",
+    "LocalProtocolError",
+    "ModelError",
+    "PlanError",
+    "RemoteProtocolError",
+    "SourceError",
+    "WireError",
+]
+
 
 class HoldfastError(Exception):
     """Root of every error that holdfast raises on purpose."""

@@ -194,6 +194,7 @@ class TableFrames(Mapping[str, "DataFrame"]):
         return frame(self.spark, self.tables, name)
 
     def __iter__(self) -> Iterator[str]:
+        """Names of the tables."""
         return iter(TABLES)
 
     def __len__(self) -> int:
@@ -217,6 +218,13 @@ class TableFrames(Mapping[str, "DataFrame"]):
 
 def open_tables(spark: SparkSession, path: str | Path) -> TableFrames:
     """Tables that ``history``, ``watch`` or the commands of these names have written.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session of the frames.
+    path : path or URL
+        The folder.
 
     Raises
     ------
@@ -429,6 +437,13 @@ def save(rows: DataFrame, file: str | Path) -> None:
     """Write a frame that the driver can hold as one Parquet file, to a folder or a store.
 
     Spark needs no jar and no credentials for a store then.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Any frame.
+    file : path or URL
+        The file, with its name; replaced where it is there.
 
     Raises
     ------

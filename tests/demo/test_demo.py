@@ -1,4 +1,4 @@
-"""The main job end to end, small: a bounce on a real broker, tables, and a page in a browser."""
+"""The main job end to end, small: bounces on a real broker, tables, and a page in a browser."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from tests.suites import further
 
 MEMBERS, PARTITIONS = 2, 4
 MARK = "STARTED_BY_TEST"
+PROTOCOLS = {"simple": "cooperative-sticky", "deferred": "holdfast-deferred"}
 
 
 def holdfast(*arguments: str, timeout: float = 900) -> subprocess.CompletedProcess[str]:
@@ -76,24 +77,47 @@ def processes_of(folder: Path) -> list[str]:
 @pytest.mark.parametrize("fmt", ["table", "json"])
 def test_a_kept_broker_says_where_it_is_even_when_quiet(monkeypatch, fmt):
     """The address is a result: it goes to stdout."""
+    replace_run(monkeypatch)
+    kept = run_here("demo", "--keep", "-q", "--format", fmt)
+    assert (kept.code, kept.err) == (0, "")
+    assert "127.0.0.1:9" in kept.out
+    assert "127.0.0.1:9" not in run_here("demo", "-q", "--format", fmt).out
+
+
+def test_what_each_policy_cost_stands_side_by_side(monkeypatch):
+    replace_run(monkeypatch)
+    said = run_here("demo", "-q").out
+    rows = {
+        cells[0].strip(): [cell.strip() for cell in cells[1:]]
+        for line in said.splitlines()
+        if len(cells := line.replace("┃", "│").strip("│").split("│")) == 3
+    }
+    assert rows["by the members' journals"] == ["simple", "deferred"]
+    assert rows["moves of a partition"] == ["24", "0"]
+    assert rows["standstill, partition-seconds"] == ["0.8", "2.5"]
+    assert rows["longest of one partition, seconds"] == ["0.5", "2.5"]
+    assert rows["read twice"] == ["7", "0"]
+
+
+def replace_run(monkeypatch) -> None:
+    """Have the command print a result that no broker was started for."""
     from holdfast.cli.demo import run as demo_run
     from holdfast.cli.demo.accounting import Account
     from holdfast.cli.demo.tables import Witnessed
 
+    def cost(n_moves, unowned, read_twice):
+        account = Account(
+            produced=1, consumed=1, unread=0, read_twice=read_twice, skipped=0, uncommitted=0, end=1
+        )
+        return demo_run.Cost(account=account, n_moves=n_moves, unowned=unowned, owned=())
+
+    nothing = Witnessed(
+        generations=(), commits=0, pause_lower_seconds=0.0, pause_upper_seconds=0.0, bad_records=0
+    )
     result = demo_run.DemoResult(
-        account=Account(
-            produced=1, consumed=1, unread=0, read_twice=0, skipped=0, uncommitted=0, end=1
-        ),
-        unowned=(0.0,),
-        intervals=(),
+        costs={"simple": cost(24, (0.3, 0.5), 7), "deferred": cost(0, (2.5, 0.0), 0)},
+        witnessed={"simple": nothing, "deferred": nothing},
         bounce_seconds=1.0,
-        witnessed=Witnessed(
-            generations=(),
-            commits=0,
-            pause_lower_seconds=0.0,
-            pause_upper_seconds=0.0,
-            bad_records=0,
-        ),
         report=Path("report.html"),
         folder=None,
     )
@@ -105,10 +129,6 @@ def test_a_kept_broker_says_where_it_is_even_when_quiet(monkeypatch, fmt):
 
     monkeypatch.setattr(demo_run, "run", short)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    kept = run_here("demo", "--keep", "-q", "--format", fmt)
-    assert (kept.code, kept.err) == (0, "")
-    assert "127.0.0.1:9" in kept.out
-    assert "127.0.0.1:9" not in run_here("demo", "-q", "--format", fmt).out
 
 
 @pytest.mark.spark
@@ -138,10 +158,16 @@ def test_end_to_end(tmp_path):
         assert stage in said
     summary = json.loads((tmp_path / "stdout").read_text())
     assert len(summary["stage_seconds"]) == DemoOptions(members=MEMBERS).n_stages
-    check_records(summary)
     tables = Tables(out / "tables")
-    check_generations(summary, tables)
+    assert list(summary["policies"]) == list(PROTOCOLS)
+    for policy, told in summary["policies"].items():
+        check_records(told, summary["bounce_seconds"])
+        check_generations(told, tables, policy)
     check_assignments(tables)
+    simple, deferred = summary["policies"].values()
+    assert simple["moves"] >= PARTITIONS  # each member's partitions go elsewhere while it is away
+    assert deferred["moves"] == 0
+    assert sum(deferred["unowned_seconds"]) > 0
     check_report(out / "report.html")
 
 
@@ -151,7 +177,7 @@ def test_nothing_is_left_when_it_is_stopped_half_way(tmp_path, end):
     out = tmp_path / "out"
     with started(tmp_path, "-o", str(out)) as run:
         # Members write journals, and one of them is about to be bounced.
-        await_words(run, tmp_path / "stderr", "4 members", 600)
+        await_words(run, tmp_path / "stderr", "3 members", 600)
         assert len(processes_of(tmp_path)) >= 3
         run.send_signal(end)
         code = run.wait(120)
@@ -163,20 +189,20 @@ def test_nothing_is_left_when_it_is_stopped_half_way(tmp_path, end):
     assert "Traceback" not in (tmp_path / "stderr").read_text()
 
 
-def check_records(summary) -> None:
-    records = summary["records"]
+def check_records(told, bounce_seconds) -> None:
+    records = told["records"]
     assert records["produced"] > 0
     assert records["produced"] == records["consumed"] + records["unread"]
     assert records["read_twice"] == 0
-    assert len(summary["unowned_seconds"]) == PARTITIONS
-    assert 0 <= sum(summary["unowned_seconds"]) < summary["bounce_seconds"] * PARTITIONS
-    assert summary["pause_lower_seconds"] <= summary["pause_upper_seconds"]
-    assert summary["bad_records"] == 0
+    assert len(told["unowned_seconds"]) == PARTITIONS
+    assert 0 <= sum(told["unowned_seconds"]) < bounce_seconds * PARTITIONS
+    assert told["pause_lower_seconds"] <= told["pause_upper_seconds"]
+    assert told["bad_records"] == 0
 
 
-def check_generations(summary, tables) -> None:
+def check_generations(told, tables, policy) -> None:
     """The bounce as the broker saw it: everybody left once and came back."""
-    rows = [row for row in summary["generations"] if row["n_members"] > 0]
+    rows = [row for row in told["generations"] if row["n_members"] > 0]
     sizes = [row["n_members"] for row in rows]
     assert max(sizes) == MEMBERS
     dips = sum(a == MEMBERS and b < MEMBERS for a, b in pairwise(sizes))
@@ -185,10 +211,11 @@ def check_generations(summary, tables) -> None:
     assert numbers == sorted(set(numbers))
     for row in rows:
         assert row["n_moved"] + row["n_kept"] + row["n_gained"] <= PARTITIONS
-    protocols = set(tables.table("generations").column("protocol").to_pylist()) - {None}
-    assert protocols == {"cooperative-sticky"}
-    assert tables.table("offset_commits").num_rows == summary["commits"] > 0
-    kinds = set(tables.table("movements").column("kind").to_pylist())
+    group = [f"holdfast-demo-{policy}"]
+    protocols = set(tables.table("generations", groups=group).column("protocol").to_pylist())
+    assert protocols - {None} == {PROTOCOLS[policy]}
+    assert tables.table("offset_commits", groups=group).num_rows == told["commits"] > 0
+    kinds = set(tables.table("movements", groups=group).column("kind").to_pylist())
     assert kinds <= {"moved", "moved_through_gap", "gained", "lost"}
     assert "gained" in kinds
 
@@ -209,7 +236,8 @@ def check_report(report: Path) -> None:
     with browser() as started:
         opened = Opened(started, report.absolute())  # returns after the first drawing
         assert opened.page.locator("#canvas").count() == 1
-        assert "holdfast-demo" in opened.page.locator("body").inner_text()
+        for policy in PROTOCOLS:
+            assert f"holdfast-demo-{policy}" in opened.page.locator("body").inner_text()
         opened.close()
     assert opened.said == []
     assert [url for url in opened.asked if not url.startswith(("file:", "data:", "blob:"))] == []

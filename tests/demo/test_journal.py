@@ -11,6 +11,7 @@ from holdfast.cli.demo.ownership import (
     Interval,
     PauseBounds,
     compare_pauses,
+    count_moves,
     holdings,
     intervals,
     overlaps,
@@ -81,6 +82,15 @@ def test_end_closes_what_was_held_and_ends_the_process():
         (2, "b", 2, 9),
     ]
     assert unowned_seconds(found, 4, 2, 9) == [1, 2, 0, 7]
+
+
+def test_a_member_that_comes_back_to_its_partition_has_not_moved_it():
+    spans = [("m0.0", 0, 10), ("m0.1", 12, 20), ("m1.0", 20, 30), ("m0.1", 31, 40)]
+    found = [
+        Interval(partition=0, member=member, start=start, stop=stop)
+        for member, start, stop in spans
+    ]
+    assert [count_moves(found, *window) for window in ((0, 40), (0, 15), (25, 40))] == [2, 0, 1]
 
 
 def test_reader_takes_whole_lines_as_they_come(tmp_path):

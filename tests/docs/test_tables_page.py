@@ -1,8 +1,10 @@
-"""The questions of docs/tables.md are answered by DuckDB, as the page opens the tables."""
+"""The questions of docs/tables.md are answered by DuckDB and by Spark, as the page says."""
 
 from __future__ import annotations
 
 import re
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 
 import duckdb
@@ -16,15 +18,24 @@ QUERIES = re.findall(r"^### ([^\n]+)\n\n```sql\n(.*?)^```$", PAGE, re.MULTILINE 
 NAMES = ("rebalances", "movements", "assignments", "members", "pauses", "lag", "anomalies")
 
 
+CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory):
-    """The page's own lines, over a folder with a row or more in each table."""
-    folder = tmp_path_factory.mktemp("tables")
-    tables = Tables(folder)
+def folder(tmp_path_factory):
+    """A folder with two rows in each table."""
+    made = tmp_path_factory.mktemp("tables")
+    tables = Tables(made)
     with tables.writing():
-        committed(tables, 0, **{name: filled(name, 1) for name in NAMES})
-    (code,) = [c for c in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "duckdb" in c]
-    names = {"DIR": str(folder), "duckdb": duckdb}
+        committed(tables, 0, **{name: filled(name, 2) for name in NAMES})
+    return str(made)
+
+
+@pytest.fixture(scope="module")
+def opened(folder):
+    """The page's own lines."""
+    (code,) = [c for c in CODE if "duckdb" in c]
+    names = {"DIR": folder, "duckdb": duckdb}
     exec(compile(code, "docs/tables.md", "exec"), names)
     return names["database"]
 
@@ -43,3 +54,29 @@ def test_a_question_is_answered(opened, asked, query):
 def test_a_wrong_column_is_told(opened):
     with pytest.raises(duckdb.BinderException):
         opened.sql(QUERIES[0][1].replace("pause_upper_seconds", "pause_seconds")).fetchall()
+
+
+def plain(value):
+    """A value as both engines have it: a number, a moment in seconds, or text."""
+    if isinstance(value, datetime):
+        return value.timestamp()
+    return float(value) if isinstance(value, int | float | Decimal) else value
+
+
+@pytest.mark.spark
+def test_spark_answers_the_same(opened, folder, spark):
+    """With backticks for the double quotes, as the page says."""
+    (code,) = [c for c in CODE if "holdfast.spark" in c]
+    assert "wants backticks" in PAGE
+    exec(compile(code, "docs/tables.md", "exec"), {"DIR": folder, "spark": spark})
+    n_rows = 0
+    for asked, query in QUERIES:
+        answer, known = spark.sql(query.replace('"', "`")), opened.sql(query)
+        assert answer.columns == known.columns, asked
+        rows = [
+            sorted(tuple(map(plain, row)) for row in told)
+            for told in (answer.collect(), known.fetchall())
+        ]
+        assert rows[0] == rows[1], asked
+        n_rows += len(rows[0])
+    assert n_rows >= 5

@@ -46,7 +46,7 @@ KAFKA = (
 )
 STOCK = (
     "from kafka import KafkaConsumer\n"
-    "from holdfast.members.kafka_python import CooperativeSticky\n"
+    "from holdfast.kafka import CooperativeSticky\n"
     "consumer = KafkaConsumer(TOPIC, bootstrap_servers=BROKER, group_id=GROUP,"
     " auto_offset_reset='earliest',"
     " partition_assignment_strategy=[CooperativeSticky()])\nn = 0\n"

@@ -134,6 +134,27 @@ def test_generations_are_vertical_lines(opened: Any) -> None:
     assert min(row) < min(sum(opened.colour(x + d, y)) for d in range(8, 14))
 
 
+def test_standing_still_is_drawn_in_the_unit_of_the_table(opened: Any) -> None:
+    """A bar for each rebalance: its words are the cell of the table, its solid part is known."""
+    below = opened.page.locator("#canvas").bounding_box()["height"] - 3
+    cells = opened.page.locator("section.group table.jumps tbody tr td").all_inner_texts()
+    shown = set()
+    for second in range(0, 600, 15):
+        told = opened.point(x_at(opened, second + 0.5), below).split("\n")
+        shown |= {line for line in told if line.startswith("stood still")}
+        assert told[0].startswith("2025-11-21 08:"), "it is no row of the picture"
+    costs = {line.removeprefix("stood still ").removesuffix(" partition-seconds") for line in shown}
+    assert len(costs) > 2 and costs - {"0"} <= set(cells)
+    left, width = gutter(opened)
+    bars = set()
+    for y in (below, below - 12):
+        row = [opened.colour(x, y) for x in range(round(left), round(width), 2)]
+        reddish = [colour for colour in row if colour[0] > colour[1] + 20]
+        assert 0 < len(reddish) < len(row) / 4
+        bars |= set(reddish)
+    assert len(bars) >= 2, "solid and pale"
+
+
 def test_zoom_pan_and_show_all(opened: Any) -> None:
     axis = opened.page.locator("#readout")
     box = opened.page.locator("#canvas").bounding_box()

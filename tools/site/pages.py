@@ -1,33 +1,34 @@
 """Hooks of MkDocs: pages of the site that have no file under docs/, and links that lead to them.
 
-**Rules.** A page of the site is a page of the tree: the front page is the README, and every module
-of the package has its page of the reference. Nothing is written twice, and nothing into docs/.
+**Rules.** A page of the site is a page of the tree: the front page is the README, and every public
+module has its page of the reference, with its public names and no others. Nothing is written twice,
+and nothing into docs/.
 
-**Strategy.** The pages are added when MkDocs has found its files. A link that leads out of docs/,
-to the source or to a file of the tree, is led to the page of the site.
+**Strategy.** The pages are added when MkDocs has found its files. A link that leads out of docs/ is
+led to the page of the site; one to the source becomes the name of the file.
 """
 
 from __future__ import annotations
 
 import re
-from pathlib import Path, PurePosixPath
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-import holdfast
-
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src"
-LEFT_OUT = ("holdfast.__main__", "holdfast.cli.commands")
-"""Modules that the reference leaves out: ``holdfast --help`` describes the commands."""
 PUBLIC = (
+    "holdfast",
     "holdfast.confluent",
     "holdfast.aiokafka",
     "holdfast.kafka",
     "holdfast.metrics",
     "holdfast.spark",
+    "holdfast.tables",
+    "holdfast.errors",
 )
+"""What a program may import, and CONTRIBUTING.md promises to keep."""
 STYLE = """\
 .md-grid { max-width: 76rem; }
 .md-typeset table:not([class]) { display: block; overflow-x: auto; }
@@ -35,26 +36,10 @@ STYLE = """\
 """
 
 
-def rooms() -> dict[str, list[str]]:
-    """Pages of the reference, sorted: a package or a module of the root -> the modules on it."""
-    found: dict[str, list[str]] = {}
-    for path in sorted(SOURCE.rglob("*.py")):
-        parts = path.relative_to(SOURCE).with_suffix("").parts
-        name = ".".join(parts).removesuffix(".__init__")
-        if name != "holdfast" and not name.startswith(LEFT_OUT):
-            found.setdefault(name if len(parts) == 2 else ".".join(parts[:-1]), []).append(name)
-    return found
-
-
 def on_config(config: Any) -> Any:
     """Append the parts of the navigation that follow from the tree."""
-    sections: dict[str, list[dict[str, str]]] = {}
-    for room in sorted(rooms()):
-        sections.setdefault(room.split(".")[1], []).append({room: f"reference/{room}.md"})
-    alone = [pages[0] for pages in sections.values() if len(pages) == 1]
-    nested = [{f"holdfast.{n}": pages} for n, pages in sections.items() if len(pages) > 1]
     config["nav"] += [
-        {"Reference": ["reference/index.md", *alone, *nested]},
+        {"Reference": ["reference/index.md", *({m: f"reference/{m}.md"} for m in PUBLIC)]},
         {"Decisions": [f"adr/{path.name}" for path in sorted((ROOT / "docs/adr").glob("*.md"))]},
     ]
     return config
@@ -66,8 +51,8 @@ def on_files(files: Files, config: Any) -> Files:
         "index.md": (ROOT / "README.md").read_text(encoding="utf-8"),
         "security.md": (ROOT / "SECURITY.md").read_text(encoding="utf-8"),
         "site.css": STYLE,
-        "reference/index.md": _public_names(),
-        **{f"reference/{room}.md": _room(room, names) for room, names in rooms().items()},
+        "reference/index.md": _index(),
+        **{f"reference/{module}.md": reference(module) for module in PUBLIC},
     }
     for place, content in made.items():
         files.append(File.generated(config, place, content=content))
@@ -76,37 +61,34 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Lead links of a page to pages of the site."""
-    place = PurePosixPath(page.file.src_uri)
-    above = "../" * (len(place.parts) - 1)
     if page.file.generated_by:  # the README and its like stand beside docs/
         markdown = re.sub(r"\]\(docs/tutorials\)", "](tutorials/deferred.md)", markdown)
         markdown = re.sub(r"\]\(docs/", "](", markdown)
         markdown = markdown.replace("](SECURITY.md", "](security.md")
-    room_of = {name: room for room, names in rooms().items() for name in names}
-
-    def lead(match: re.Match[str]) -> str:
-        name = match[1].replace("/", ".")
-        return f"]({above}reference/{room_of[name]}.md#{name})"
-
-    return re.sub(r"\]\((?:\.\./)+src/([\w/]+?)(?:/__init__)?\.py\)", lead, markdown)
+    return re.sub(r"\[([^\]\n]+)\]\((?:\.\./)+src/[\w/]+\.py\)", r"\1", markdown)
 
 
-def _room(room: str, names: list[str]) -> str:
-    """A page: what a package says of itself, then each of its modules."""
-    own = f"# {room}\n" if names == [room] else ""
-    options = "    options: {heading_level: 1, members: false}\n"
-    first = f"::: {room}\n{options}\n" if room in names and not own else own
-    return first + "\n".join(f"::: {name}\n" for name in names if own or name != room)
+def reference(module: str) -> str:
+    """A page: what a public module says of itself, then each of its public names."""
+    opening = f"::: {module}\n    options: {{heading_level: 1, members: false}}\n"
+    return "\n".join([opening, *(_name(module, name) for name in names_of(module))])
 
 
-def _public_names() -> str:
-    """The names that a program imports, each with its page."""
-    rows = [
-        f"- [`holdfast.{name}`][{home}.{name}]" for name, home in sorted(holdfast._HOME.items())
-    ]
-    facades = [f"- [`{name}`]({name}.md)" for name in PUBLIC]
-    said = (
-        "# Reference\n\nA program imports these names. Every other module has its page here, too, "
-        "for who reads the source.\n\n"
-    )
-    return said + "\n".join([*rows, *facades]) + "\n"
+def names_of(module: str) -> list[str]:
+    """The names that a public module gives."""
+    return list(import_module(module).__all__)
+
+
+def _name(module: str, name: str) -> str:
+    """A name under the module that gives it, whatever module has it; a client's own as a line."""
+    thing = getattr(import_module(module), name)
+    if not thing.__module__.startswith("holdfast"):
+        return f"## {module}.{name}\n\n`{thing.__module__}.{thing.__qualname__}`, as it is.\n"
+    home = f"{thing.__module__}.{thing.__qualname__}"
+    return f"::: {home}\n    options: {{heading: {module}.{name}}}\n"
+
+
+def _index() -> str:
+    """The public modules, each with its page."""
+    rows = [f"- [`{module}`]({module}.md)" for module in PUBLIC]
+    return "# Reference\n\nA program imports from these modules.\n\n" + "\n".join(rows) + "\n"

@@ -57,7 +57,7 @@ WISHES: Final[Mapping[str, Mapping[str, str]]] = {
         "plan": "Plan a new assignment for every group that has members.",
     },
     "Try without a cluster": {
-        "demo": "Bounce a group of real members on a real Kafka, and report what it cost.",
+        "demo": "Bounce real members on a real Kafka under two policies: what each cost.",
         "broker": "Start a real Apache Kafka on this machine and keep it until Ctrl-C.",
         "simulate": "Simulate a group under a rebalance policy and measure what stops.",
     },

@@ -25,7 +25,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
 
 from holdfast.cluster.settings import Settings
 from holdfast.core.machine.callbacks import ListenerCall
@@ -55,6 +55,8 @@ from holdfast.members.seat.in_poll import InPoll
 from holdfast.members.seat.membership import Membership
 
 if TYPE_CHECKING:
+    from confluent_kafka import Message
+
     from holdfast.members.member.parts import MemberParts
 
 _WISHES = Wishes(hears_nothing_new=True, error_stops_commit=True)
@@ -302,7 +304,7 @@ class Consumer(ConsumerQuestions):
     # Records
 
     @_inside
-    def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Any]:
+    def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Message]:
         """Return the next records; what the last call returned counts as processed.
 
         Parameters
@@ -331,7 +333,7 @@ class Consumer(ConsumerQuestions):
         self._poller = threading.current_thread()
         limit = self._settings["max.poll.records"] if max_records is None else max_records
         deadline = time.monotonic() + checked_seconds(timeout)
-        found: list[Any] = []
+        found: list[Message] = []
         self._in_hand.last = None
         try:
             found = self._polled(seat, limit, deadline)
@@ -339,7 +341,7 @@ class Consumer(ConsumerQuestions):
         finally:
             self._in_hand.last = found or NOTHING
 
-    def _polled(self, seat: InPoll, limit: int, deadline: float) -> list[Any]:
+    def _polled(self, seat: InPoll, limit: int, deadline: float) -> list[Message]:
         """The next records; what callbacks take is not counted."""
         while True:
             began = time.monotonic()
@@ -361,7 +363,7 @@ class Consumer(ConsumerQuestions):
                 return messages
             self._raise_failure(seat)
 
-    def _fetched(self, seat: InPoll, limit: int, wait_s: float) -> list[Any]:
+    def _fetched(self, seat: InPoll, limit: int, wait_s: float) -> list[Message]:
         if self._hands.has_begun():
             return self._hands.fetch(limit, wait_s)
         with suppress(queue.Empty):  # the first assignment, most often
@@ -372,7 +374,7 @@ class Consumer(ConsumerQuestions):
         if n_records and (parts := seat.membership.parts) is not None:
             parts.counters.add("records", n_records)
 
-    def __iter__(self) -> Iterator[list[Any]]:
+    def __iter__(self) -> Iterator[list[Message]]:
         """Yield lists of records, never an empty one, until it is stopped or closed."""
         while not (self._is_stopped or self._closing.has_begun()):
             if batch := self.poll():

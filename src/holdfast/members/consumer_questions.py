@@ -28,6 +28,8 @@ from holdfast.members.seat.commits import CommitAsker
 from holdfast.members.seat.in_poll import InPoll
 
 if TYPE_CHECKING:
+    from confluent_kafka import Message
+
     from holdfast.members.member.parts import MemberParts
 
 
@@ -65,7 +67,7 @@ class ConsumerQuestions:
         assert parts is not None  # a consumer waits for a broker when it subscribes
         return parts
 
-    def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Any]:
+    def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Message]:
         """Return records that :class:`holdfast.Consumer` fetches; at most ``max_records``."""
         raise NotImplementedError
 
@@ -73,7 +75,7 @@ class ConsumerQuestions:
         """Let :class:`holdfast.Consumer` go on at ``offset``."""
         raise NotImplementedError
 
-    def poll_one(self, timeout: float = 1.0) -> Any:
+    def poll_one(self, timeout: float = 1.0) -> Message | None:
         """Return the next record, None after ``timeout`` seconds; the last one is processed."""
         found = self.poll(timeout, 1)
         return found[0] if found else None

@@ -73,7 +73,7 @@ _LOOK_S = 0.05  # how soon run() sees that it was stopped
 
 
 class Resource(NamedTuple):
-    """One thing to own."""
+    """One thing to own: a ``kind``, and its ``number`` from 0 on."""
 
     kind: str
     number: int
@@ -197,7 +197,17 @@ class Worker:
     def update(self, resources: Mapping[str, int], *, version: int | None = None) -> None:
         """Change kinds and counts; the leader's change moves what has to move.
 
-        A worker with a version gives the new one.
+        Parameters
+        ----------
+        resources : mapping of str to int
+            Each kind and how many there are, 0 or more.
+        version : int, optional
+            The new version; a worker that was made with one gives it.
+
+        Raises
+        ------
+        ConfigError
+            A kind without a name, or a count below 0.
         """
         self._resources, self._reported, self._version = (
             checked := _checked(resources),
@@ -254,6 +264,8 @@ class Worker:
 
         Raises
         ------
+        LocalProtocolError
+            Before :meth:`start`.
         RemoteProtocolError
             If the group has refused this worker for good.
         Exception

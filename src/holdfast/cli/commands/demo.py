@@ -69,7 +69,7 @@ class _Shown:
 
 
 def run(  # noqa: PLR0917 - every option is passed by name
-    members: Annotated[int, Option("--members", help="Members of the group.")] = 4,
+    members: Annotated[int, Option("--members", help="Members of each group.")] = 3,
     partitions: Annotated[int, Option("--partitions", help="Partitions.")] = 12,
     seconds: Annotated[
         float, Option("--seconds", help="Work before, between and after the bounces.")
@@ -93,11 +93,11 @@ def run(  # noqa: PLR0917 - every option is passed by name
     ),
     quiet: Quiet = False,
 ) -> None:
-    """Bounce a group of real members on a real Kafka, and report what it cost.
+    """Bounce real members on a real Kafka under two policies, and report what each cost.
 
-    Starts a broker, produces to a topic throughout, restarts every member of a group once, turns
-    the broker's offsets topic into tables with Spark and writes report.html. Every record is
-    accounted for.
+    Starts a broker, produces to a topic throughout, restarts every member of two groups once, one
+    group with the policy simple and one with deferred, turns the broker's offsets topic into tables
+    with Spark and writes report.html. Every record is accounted for.
     """
     from holdfast.cli.demo.run import DemoOptions
     from holdfast.cli.demo.run import run as run_demo
@@ -142,19 +142,32 @@ def hear_interrupts() -> Callable[[], bool]:
 
 
 def _document(result: DemoResult, bootstrap: str | None) -> dict[str, Any]:
-    account, witnessed = result.account, result.witnessed
-    names = ("generation", "cause", "n_members", "n_moved", "n_kept", "n_gained", "n_lost")
     return {
         "schema_version": 1,
-        "generations": [{n: getattr(row, n) for n in names} for row in witnessed.generations],
-        "unowned_seconds": [round(seconds, 3) for seconds in result.unowned],
+        "policies": {policy: _policy(result, policy) for policy in result.costs},
         "bounce_seconds": round(result.bounce_seconds, 3),
+        "report": str(result.report),
+        "folder": None if result.folder is None else str(result.folder),
+        "bootstrap_server": bootstrap,
+        "stage_seconds": {name: round(s, 2) for name, s in result.stage_seconds.items()},
+    }
+
+
+def _policy(result: DemoResult, policy: str) -> dict[str, Any]:
+    """What the bounce cost under one policy, and what the broker saw of it."""
+    cost, witnessed = result.costs[policy], result.witnessed[policy]
+    account, compared = cost.account, result.compared(policy)
+    names = ("generation", "cause", "n_members", "n_moved", "n_kept", "n_gained", "n_lost")
+    return {
+        "moves": cost.n_moves,
+        "unowned_seconds": [round(seconds, 3) for seconds in cost.unowned],
+        "generations": [{n: getattr(row, n) for n in names} for row in witnessed.generations],
         "pause_lower_seconds": round(witnessed.pause_lower_seconds, 3),
         "pause_upper_seconds": round(witnessed.pause_upper_seconds, 3),
         "pauses": {
-            "compared": result.compared.n_pauses,
-            "outside": result.compared.n_outside,
-            "most_seconds_outside": round(result.compared.most_seconds, 3),
+            "compared": compared.n_pauses,
+            "outside": compared.n_outside,
+            "most_seconds_outside": round(compared.most_seconds, 3),
         },
         "commits": witnessed.commits,
         "bad_records": witnessed.bad_records,
@@ -164,50 +177,49 @@ def _document(result: DemoResult, bootstrap: str | None) -> dict[str, Any]:
             "unread": account.unread,
             "read_twice": account.read_twice,
         },
-        "report": str(result.report),
-        "folder": None if result.folder is None else str(result.folder),
-        "bootstrap_server": bootstrap,
-        "stage_seconds": {name: round(s, 2) for name, s in result.stage_seconds.items()},
     }
 
 
 def _print_summary(result: DemoResult, total_seconds: float) -> None:
     console = Console(highlight=False)
-    console.print("[bold]Generations[/bold]")
+    console.print(
+        f"[bold]What the same rolling bounce cost under two policies[/bold], "
+        f"in {result.bounce_seconds:.1f} s"
+    )
     table = Table(header_style="bold")
-    heads = ("generation", "members", "moved", "kept", "gained", "lost", "cause")
-    for head in heads:
-        table.add_column(head, justify="left" if head == "cause" else "right")
-    for row in result.witnessed.generations:
-        cells = (row.generation, row.n_members, row.n_moved, row.n_kept, row.n_gained, row.n_lost)
-        table.add_row(*map(str, cells), row.cause)
+    table.add_column("by the members' journals")
+    documents = [_policy(result, policy) for policy in result.costs]
+    for policy in result.costs:
+        table.add_column(policy, justify="right")
+    for words, told in _ROWS:
+        table.add_row(words, *map(told, documents))
     console.print(table)
-    unowned = result.unowned
     console.print(
-        "[bold]Time each partition had no owner[/bold], "
-        f"in {result.bounce_seconds:.1f} s of rolling bounce"
+        "deferred keeps the partitions of a member that restarts for it: nothing moves, and they "
+        "stand still until it is back. simple hands them on at once, and others on its return."
     )
-    owners = Table(header_style="bold")
-    owners.add_column("partition", justify="right")
-    owners.add_column("seconds", justify="right")
-    for partition, seconds in enumerate(unowned):
-        owners.add_row(str(partition), f"{seconds:.2f}")
-    console.print(owners)
-    account, witnessed = result.account, result.witnessed
-    console.print(
-        f"In all {sum(unowned):.1f} partition-seconds without an owner by the members' journals; "
-        f"{witnessed.pause_lower_seconds:.1f} to {witnessed.pause_upper_seconds:.1f} "
-        "by the broker's offsets topic."
-    )
-    compared = result.compared
-    console.print(
-        f"Of {compared.n_pauses} pauses {compared.n_outside} lie outside the bounds of what the "
-        f"broker saw, by {compared.most_seconds:.2f} s at most."
-    )
-    console.print(
-        f"Records: {account.produced} produced = {account.consumed} consumed + {account.unread} "
-        f"unread; {account.read_twice} read twice. Two owners at once: never."
-    )
+    console.print("In each group two owners at once: never.")
     console.print(f"Report: {result.report} (after {total_seconds:.0f} s)", soft_wrap=True)
     if result.folder is not None:
         console.print(f"Tables and journals: {result.folder}", soft_wrap=True)
+
+
+_ROWS: tuple[tuple[str, Callable[[dict[str, Any]], str]], ...] = (
+    ("moves of a partition", lambda d: str(d["moves"])),
+    ("standstill, partition-seconds", lambda d: f"{sum(d['unowned_seconds']):.1f}"),
+    (
+        "  by the broker, at least to at most",
+        lambda d: f"{d['pause_lower_seconds']:.1f} to {d['pause_upper_seconds']:.1f}",
+    ),
+    (
+        "  pauses outside of that",
+        lambda d: "{outside} of {compared}, by {most_seconds_outside:.2f} s".format(**d["pauses"]),
+    ),
+    ("longest of one partition, seconds", lambda d: f"{max(d['unowned_seconds']):.1f}"),
+    ("rebalances", lambda d: str(len(d["generations"]))),
+    ("records produced", lambda d: str(d["records"]["produced"])),
+    ("  read", lambda d: str(d["records"]["consumed"])),
+    ("  unread", lambda d: str(d["records"]["unread"])),
+    ("  read twice", lambda d: str(d["records"]["read_twice"])),
+)
+"""Lines of the summary: words, and how the line is read off the JSON of a policy."""

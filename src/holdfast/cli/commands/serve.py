@@ -57,7 +57,8 @@ def run(
         Path | None,
         Option(
             "--token-file",
-            help="File with the token that clients must know; made up anew where one is needed.",
+            help="File (mode 600 or 640) with the token that clients must know; "
+            "made up anew where one is needed.",
         ),
     ] = None,
     every: Annotated[

@@ -1,7 +1,10 @@
-"""The demo's processes: members that are bounced one by one, and a producer.
+"""The demo's processes: groups whose members are bounced one by one, and a producer for them all.
 
 **Rules.** Every wait has a condition and a time limit. A condition that is not met in time, or a
 process that fails, raises an error with the process's last output. No process is left running.
+
+**Strategy.** The groups read one topic, and each step is done in all of them before any of them is
+waited for: two bounces take the time of one.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -23,91 +26,24 @@ PATIENCE_SECONDS = 120.0
 _GRACE_SECONDS = 60.0
 
 
-class MemberProcesses:
-    """Members of one consumer group, each a process with a journal.
+class Child:
+    """One process of the demo; what it writes to stderr goes to a file.
 
     Parameters
     ----------
-    bootstrap, topic, name : str
-        Where the members are and what they read.
-    n_partitions : int
-        Of the topic.
     folder : Path
-        For the journals and what the processes write to stderr.
+        Of that file.
+    module, name : str
+        A module beside this one; what messages call the process.
+    arguments : str
+        Of the module's command line.
     """
 
-    def __init__(self, bootstrap: str, topic: str, name: str, n_partitions: int, folder: Path):
-        self.name = name
-        self.topic = topic
-        self.journal = JournalReader(folder)
-        self._bootstrap = bootstrap
-        self._n_partitions = n_partitions
-        self._folder = folder
-        self._running: dict[int, subprocess.Popen[str]] = {}
-        self._producer: subprocess.Popen[str] | None = None
-        self._runs: dict[int, int] = {}
-
-    def start(self, slot: int) -> None:
-        """Start member ``slot`` (0, 1, ...) as a new process."""
-        run = self._runs.get(slot, 0)
-        self._runs[slot] = run + 1
-        name = f"m{slot}.{run}"
-        journal = self._folder / f"{name}.jsonl"
-        arguments = (self._bootstrap, self.topic, self.name, name, str(journal))
-        self._running[slot] = self._spawn("member", name, *arguments)
-
-    def stop(self, slot: int) -> None:
-        """Stop member ``slot`` with SIGTERM and wait for its end."""
-        process = self._running.pop(slot)
-        process.terminate()
-        self._collect(process, f"m{slot}.{self._runs[slot] - 1}")
-
-    def start_producer(self, rate: float) -> None:
-        """Produce ``rate`` records a second over all partitions."""
-        arguments = (self._bootstrap, self.topic, str(self._n_partitions), str(rate))
-        self._producer = self._spawn("producer", "producer", *arguments)
-
-    def stop_producer(self) -> dict[int, int]:
-        """Stop producing; records acknowledged per partition."""
-        process, self._producer = self._producer, None
-        if process is None:
-            raise AdapterError("the producer does not run")
-        process.terminate()
-        said = self._collect(process, "producer")
-        return {int(partition): count for partition, count in json.loads(said).items()}
-
-    def await_balance(self) -> None:
-        """Wait until the members own all partitions, loads within one of each other."""
-        n_members = len(self._running)
-
-        def is_balanced() -> bool:
-            held = holdings(self.journal.read())
-            loads = sorted(len(partitions) for partitions in held.values())
-            owned = set().union(*held.values()) if held else set()
-            return (
-                len(loads) == n_members
-                and sum(loads) == len(owned) == self._n_partitions
-                and loads[-1] - loads[0] <= 1
-            )
-
-        self._wait(is_balanced, f"{n_members} members own {self._n_partitions} partitions evenly")
-
-    def work(self, seconds: float) -> None:
-        """Let the group work for a while."""
-        deadline = time.monotonic() + seconds
-        self._wait(lambda: time.monotonic() >= deadline, "the group works")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in (*self._running.values(), self._producer):
-            if process is not None:
-                _kill(process)
-
-    def _spawn(self, module: str, name: str, *arguments: str) -> subprocess.Popen[str]:
-        with (self._folder / f"{name}.stderr").open("w", encoding="utf-8") as errors:
-            return subprocess.Popen(  # noqa: S603 - our own module, no shell
+    def __init__(self, folder: Path, module: str, name: str, *arguments: str):
+        self._name = name
+        self._stderr = folder / f"{name}.stderr"
+        with self._stderr.open("w", encoding="utf-8") as errors:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
                 [sys.executable, "-m", f"holdfast.cli.demo.{module}", *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -116,47 +52,163 @@ class MemberProcesses:
                 start_new_session=True,
             )
 
-    def _collect(self, process: subprocess.Popen[str], name: str) -> str:
+    def terminate(self) -> None:
+        """Ask the process to end."""
+        self._process.terminate()
+
+    def collect(self) -> str:
+        """Wait for the end of the process; what it has printed."""
         try:
-            code = process.wait(_GRACE_SECONDS)
+            code = self._process.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired as error:
-            _kill(process)
-            raise AdapterError(f"{name} did not end within {_GRACE_SECONDS:.0f} s") from error
-        assert process.stdout is not None
-        said = process.stdout.read()
-        _close(process)
+            self.kill()
+            raise AdapterError(f"{self._name} did not end within {_GRACE_SECONDS:.0f} s") from error
+        assert self._process.stdout is not None
+        said = self._process.stdout.read()
+        self._close()
         if code != 0:
-            raise AdapterError(f"{name} failed: {self._last_words(name)}")
+            raise AdapterError(f"{self._name} failed: {self._last_words()}")
         return said
 
-    def _wait(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not condition():
-            for slot, process in self._running.items():
-                if process.poll() is not None:
-                    name = f"m{slot}.{self._runs[slot] - 1}"
-                    raise AdapterError(f"{name} ended by itself: {self._last_words(name)}")
-            if self._producer is not None and self._producer.poll() is not None:
-                raise AdapterError(f"the producer ended by itself: {self._last_words('producer')}")
-            if time.monotonic() > deadline:
-                raise AdapterError(f"not within {PATIENCE_SECONDS:.0f} s: {what}")
-            time.sleep(0.05)
+    def check(self) -> None:
+        """Raise an AdapterError if the process has ended by itself."""
+        if self._process.poll() is not None:
+            raise AdapterError(f"{self._name} ended by itself: {self._last_words()}")
 
-    def _last_words(self, name: str) -> str:
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+        self._process.wait()
+        self._close()
+
+    def _close(self) -> None:
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def _last_words(self) -> str:
         with suppress(OSError):
-            lines = (self._folder / f"{name}.stderr").read_text(encoding="utf-8").splitlines()
+            lines = self._stderr.read_text(encoding="utf-8").splitlines()
             if lines:
                 return lines[-1].strip()
         return "it said nothing"
 
 
-def _kill(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.wait()
-    _close(process)
+class MemberProcesses:
+    """Members of one consumer group, each a process with a journal.
+
+    Parameters
+    ----------
+    bootstrap, topic : str
+        Where the members are and what they read.
+    policy : str
+        Of every member; the group is named after it.
+    n_partitions : int
+        Of the topic.
+    folder : Path
+        For the journals and what the processes write to stderr.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, policy: str, n_partitions: int, folder: Path):
+        self.policy = policy
+        self.name = f"holdfast-demo-{policy}"
+        self.journal = JournalReader(folder)
+        self.running: dict[int, Child] = {}
+        self._arguments = (bootstrap, topic, self.name, policy)
+        self._n_partitions = n_partitions
+        self.folder = folder
+        self._runs: dict[int, int] = {}
+
+    def start(self, slot: int) -> None:
+        """Start member ``slot`` (0, 1, ...) as a new process."""
+        run = self._runs.get(slot, 0)
+        self._runs[slot] = run + 1
+        name = f"m{slot}.{run}"
+        journal = self.folder / f"{name}.jsonl"
+        self.running[slot] = Child(self.folder, "member", name, *self._arguments, str(journal))
+
+    def is_balanced(self) -> bool:
+        """Whether the members own all partitions, loads within one of each other."""
+        held = holdings(self.journal.read())
+        loads = sorted(len(partitions) for partitions in held.values())
+        owned = set().union(*held.values()) if held else set()
+        return (
+            len(loads) == len(self.running)
+            and sum(loads) == len(owned) == self._n_partitions
+            and loads[-1] - loads[0] <= 1
+        )
 
 
-def _close(process: subprocess.Popen[str]) -> None:
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            stream.close()
+class Bounced:
+    """The groups of a demo and their producer.
+
+    Parameters
+    ----------
+    groups : sequence of MemberProcesses
+        Whatever is asked for is done in each of them.
+    folder : Path
+        For what the producer writes to stderr.
+    """
+
+    def __init__(self, groups: Sequence[MemberProcesses], folder: Path):
+        self.groups = groups
+        self._folder = folder
+        self._producer: Child | None = None
+
+    def start(self, slot: int) -> None:
+        """Start the member of a slot."""
+        for group in self.groups:
+            group.start(slot)
+
+    def stop(self, *slots: int) -> None:
+        """Stop the members of these slots with SIGTERM and wait for their end."""
+        children = [group.running.pop(slot) for group in self.groups for slot in slots]
+        for child in children:
+            child.terminate()
+        for child in children:
+            child.collect()
+
+    def start_producer(self, *arguments: str) -> None:
+        """Start to produce; see the module ``producer`` for the arguments."""
+        self._producer = Child(self._folder, "producer", "producer", *arguments)
+
+    def stop_producer(self) -> dict[int, int]:
+        """Stop producing; records acknowledged per partition."""
+        producer, self._producer = self._producer, None
+        if producer is None:
+            raise AdapterError("the producer does not run")
+        producer.terminate()
+        return {int(partition): n for partition, n in json.loads(producer.collect()).items()}
+
+    def await_balance(self, policy: str | None = None) -> None:
+        """Wait until each group is balanced; with a policy, until the group of that policy is."""
+        groups = [group for group in self.groups if policy in (None, group.policy)]
+        self._wait(
+            lambda: all(group.is_balanced() for group in groups),
+            " and ".join(f"{len(g.running)} members of {g.name} share evenly" for g in groups),
+        )
+
+    def work(self, seconds: float) -> None:
+        """Let the groups work for a while."""
+        deadline = time.monotonic() + seconds
+        self._wait(lambda: time.monotonic() >= deadline, "the groups work")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._children():
+            child.kill()
+
+    def _children(self) -> list[Child]:
+        members = [child for group in self.groups for child in group.running.values()]
+        return members if self._producer is None else [*members, self._producer]
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not condition():
+            for child in self._children():
+                child.check()
+            if time.monotonic() > deadline:
+                raise AdapterError(f"not within {PATIENCE_SECONDS:.0f} s: {what}")
+            time.sleep(0.05)

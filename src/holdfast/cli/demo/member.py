@@ -1,6 +1,7 @@
-"""One member of the demo's group: a program of kafka-python with one import changed.
+"""One member of a group of the demo: a program of kafka-python with one import changed.
 
-Run as ``python -m holdfast.cli.demo.member BOOTSTRAP TOPIC GROUP NAME JOURNAL``; SIGTERM closes it.
+Run as ``python -m holdfast.cli.demo.member BOOTSTRAP TOPIC GROUP POLICY JOURNAL``; SIGTERM
+closes it. The process has the name of its journal.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from holdfast.kafka import KafkaConsumer
 HEARTBEAT_MS = 300
 SESSION_MS = 10_000
 POLL_MS = 100
+DELAY_MS = 15 * 60_000
+"""Of ``deferred``, above every time for which the demo leaves a member away."""
 
 
 class _Diary(ConsumerRebalanceListener):  # type: ignore[misc] # the client has no types
@@ -37,9 +40,10 @@ class _Diary(ConsumerRebalanceListener):  # type: ignore[misc] # the client has 
         self._journal.write("lost", (tp.partition for tp in lost))
 
 
-def main(bootstrap: str, topic: str, group: str, name: str, journal: str) -> None:
+def main(bootstrap: str, topic: str, group: str, policy: str, journal: str) -> None:
     """Consume until asked to stop, then leave the group."""
     stop = watch()
+    name = Path(journal).stem
     with open_private(Path(journal), "a") as file:
         diary = JournalWriter(name, file)
         consumer = KafkaConsumer(
@@ -50,7 +54,8 @@ def main(bootstrap: str, topic: str, group: str, name: str, journal: str) -> Non
             auto_commit_interval_ms=1_000,
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
-            partition_assignment_strategy=["cooperative-sticky"],
+            holdfast_policy=policy,
+            scheduled_rebalance_max_delay_ms=DELAY_MS,
         )
         consumer.subscribe([topic], listener=_Diary(diary))
         while not stop.is_set():

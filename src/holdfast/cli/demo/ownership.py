@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from holdfast.cli.demo.journal import Entry
 
@@ -118,6 +119,20 @@ def unowned_seconds(
                 free[interval.partition] -= last - first
                 covered = last
     return free
+
+
+def count_moves(found: Sequence[Interval], start: float, stop: float) -> int:
+    """Count the hand-overs of a partition from one member to another between two moments.
+
+    A member that was restarted is the same member: the name of a process is that of the member and
+    the number of its start, ``m0.1``.
+    """
+    return sum(
+        before.member.partition(".")[0] != after.member.partition(".")[0]
+        for partition in by_partition(found)
+        for before, after in pairwise(partition)
+        if start <= after.start <= stop
+    )
 
 
 def by_partition(found: Sequence[Interval]) -> Iterator[list[Interval]]:

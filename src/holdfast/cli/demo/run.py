@@ -1,11 +1,12 @@
-"""The main job: a rolling bounce of a group, which Spark then reads in the offsets topic.
+"""The main job: the same rolling bounce under two policies, which Spark then reads in the broker.
 
 **Rules.** Three independent sources describe the run: the members' journals (to the millisecond),
 the broker's offsets topic (through the pipeline), and the producer. The job fails if the numbers of
-records do not add up, or if a partition ever had two owners.
+records do not add up, or if a partition ever had two owners in a group.
 
 **Strategy.** broker -> topic -> producer and members -> bounce each member -> stop -> account ->
-tables -> report. Each step is a named stage of a :class:`Stages`, which times and shows it.
+tables -> report. The two groups read one topic and are bounced at the same time. Each step is a
+named stage of a :class:`Stages`, which times and shows it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,11 +23,12 @@ from typing import Any, Protocol
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from holdfast.cli.demo.accounting import Account, settle
-from holdfast.cli.demo.group import MemberProcesses
+from holdfast.cli.demo.group import Bounced, MemberProcesses
 from holdfast.cli.demo.ownership import (
     ComparedPauses,
     Interval,
     compare_pauses,
+    count_moves,
     intervals,
     overlaps,
     unowned_seconds,
@@ -39,7 +41,8 @@ from holdfast.fleet.report.drawing.writing import write as write_report
 from holdfast.fleet.tables.storage.private import make_private_folder
 
 TOPIC = "orders"
-GROUP = "holdfast-demo"
+POLICIES = ("simple", "deferred")
+"""Of the two groups. The first one shares the partitions of a member out as soon as it is away."""
 PARTS = ("journals", "tables")
 """Folders that the demo makes."""
 MARK = ".holdfast-demo"
@@ -53,11 +56,11 @@ class DemoOptions:
     Parameters
     ----------
     members, partitions : int
-        Size of the group and of the topic.
+        Size of each group and of the topic.
     rate : float
         Records produced per second over all partitions.
     seconds : float
-        How long the group works before, between and after the bounces.
+        How long the groups work before, between and after the bounces.
     out : Path, optional
         Folder for tables, journals and report.html; by default only ``report.html`` is left, in
         the current folder.
@@ -89,26 +92,44 @@ class DemoOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DemoResult:
-    """The result of a run.
+class Cost:
+    """What the bounce of one group cost, by the journals of its members.
 
-    ``unowned`` is, per partition, the seconds without an owner from the first bounce to the last
-    balance, by the members' journals; ``witnessed`` is what the offsets topic says.
+    Parameters
+    ----------
+    account : Account
+        Every record.
+    n_moves : int
+        Hand-overs of a partition from one member to another.
+    unowned : tuple of float
+        Of each partition the seconds without an owner, from the first stop to the last balance.
+    owned : tuple of Interval
+        Who owned what when.
     """
 
     account: Account
+    n_moves: int
     unowned: tuple[float, ...]
-    intervals: tuple[Interval, ...]
+    owned: tuple[Interval, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoResult:
+    """The result of a run.
+
+    ``costs`` is by policy what the journals say, ``witnessed`` what the offsets topic says.
+    """
+
+    costs: Mapping[str, Cost]
+    witnessed: Mapping[str, Witnessed]
     bounce_seconds: float
-    witnessed: Witnessed
     report: Path
     folder: Path | None
     stage_seconds: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def compared(self) -> ComparedPauses:
-        """What the offsets topic says of pauses, beside the members' journals."""
-        return compare_pauses(self.intervals, self.witnessed.pauses)
+    def compared(self, policy: str) -> ComparedPauses:
+        """What the offsets topic says of the pauses of a group, beside the members' journals."""
+        return compare_pauses(self.costs[policy].owned, self.witnessed[policy].pauses)
 
 
 class Stages(Protocol):
@@ -137,16 +158,6 @@ class TimedStages:
         self.seconds[name] = time.monotonic() - began
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lived:
-    """What the members, the producer and the broker reported."""
-
-    account: Account
-    unowned: tuple[float, ...]
-    intervals: tuple[Interval, ...]
-    bounce_seconds: float
-
-
 @contextmanager
 def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Broker]]:
     """Run the main job; the broker lives as long as the block.
@@ -166,7 +177,7 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
     Raises
     ------
     AdapterError
-        Something did not start, or records do not add up, or a partition had two owners.
+        Something did not start, or records do not add up, or a partition had two owners in a group.
     """
     staged = TimedStages(stages)
     folder, is_ours = _folder(options)
@@ -174,23 +185,22 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
         with staged("start a broker"):
             broker = Broker.start(note=stages.note)
         with broker:
-            journals = folder / "journals"
-            lived = _live(options, broker.bootstrap, journals, staged)
+            groups = _groups(options, broker.bootstrap, folder / "journals")
+            names = [group.name for group in groups]
+            costs, bounce_seconds = _live(options, broker.bootstrap, groups, staged)
             tables = folder / "tables"
             with staged("start Spark"):
                 spark = open_session(kafka=True)
             with staged("turn the offsets topic into tables"):
-                write_tables(spark, broker.bootstrap, tables, GROUP)
+                write_tables(spark, broker.bootstrap, tables, names)
             with staged("write the report"):
-                witnessed = read_witnessed(tables, GROUP)
+                witnessed = {group.policy: read_witnessed(tables, group.name) for group in groups}
                 report = (folder if options.out else Path.cwd()) / "report.html"
-                write_report(tables, report, title="A rolling bounce", groups=[GROUP])
+                write_report(tables, report, title="A rolling bounce", groups=names)
             result = DemoResult(
-                account=lived.account,
-                unowned=lived.unowned,
-                intervals=lived.intervals,
-                bounce_seconds=lived.bounce_seconds,
+                costs=costs,
                 witnessed=witnessed,
+                bounce_seconds=bounce_seconds,
                 report=report,
                 folder=None if is_ours and not options.keep else folder,
                 stage_seconds=staged.seconds,
@@ -242,48 +252,79 @@ def _marked(folder: Path) -> bool:
     return (folder / MARK).is_file()
 
 
-def _live(options: DemoOptions, bootstrap: str, journals: Path, staged: TimedStages) -> _Lived:
-    """Produce, consume, bounce every member, stop, account."""
+def _groups(options: DemoOptions, bootstrap: str, journals: Path) -> list[MemberProcesses]:
+    """A group for each policy, with a folder for its journals; none of them runs yet."""
+    groups = []
+    for policy in POLICIES:
+        folder = journals / policy
+        make_private_folder(folder)
+        groups.append(MemberProcesses(bootstrap, TOPIC, policy, options.partitions, folder))
+    return groups
+
+
+def _live(
+    options: DemoOptions, bootstrap: str, groups: list[MemberProcesses], staged: TimedStages
+) -> tuple[dict[str, Cost], float]:
+    """Produce, consume, bounce every member, stop, account; and how long the bounce took."""
+    slots = range(options.members)
     with staged("create a topic"):
         _create_topic(bootstrap, options.partitions)
-    with MemberProcesses(bootstrap, TOPIC, GROUP, options.partitions, journals) as group:
-        with staged(f"start a producer and {options.members} members"):
-            group.start_producer(options.rate)
-            for slot in range(options.members):
-                group.start(slot)
-            group.await_balance()
-            group.work(options.seconds)
+    with Bounced(groups, groups[0].folder.parent) as bounced:
+        with staged(f"start a producer and twice {options.members} members"):
+            bounced.start_producer(bootstrap, TOPIC, str(options.partitions), str(options.rate))
+            for slot in slots:
+                bounced.start(slot)
+            bounced.await_balance()
+            bounced.work(options.seconds)
         began = time.time()
-        for slot in range(options.members):
+        for slot in slots:
             with staged(f"bounce member {slot + 1} of {options.members}"):
-                group.stop(slot)
-                group.await_balance()
-                group.work(options.seconds)
-                group.start(slot)
-                group.await_balance()
+                bounced.stop(slot)
+                bounced.await_balance(POLICIES[0])
+                bounced.work(options.seconds)
+                bounced.start(slot)
+                bounced.await_balance()
         ended = time.time()
         with staged("stop the producer and the members"):
-            group.work(options.seconds)
-            acknowledged = group.stop_producer()
-            for slot in range(options.members):
-                group.stop(slot)
-        entries = group.journal.read()
+            bounced.work(options.seconds)
+            acknowledged = bounced.stop_producer()
+            bounced.stop(*slots)
     with staged("account for every record"):
-        end, committed = _positions(bootstrap, options.partitions)
-        account = settle(entries, acknowledged, end, committed)
-        account.check()
-        owned = intervals(entries, time.time())
-        doubles = overlaps(owned)
-        if doubles:
-            first, second = doubles[0]
-            raise AdapterError(
-                f"partition {first.partition} had two owners: {first.member} and {second.member}"
-            )
-    return _Lived(
+        costs = {g.policy: _cost(g, bootstrap, acknowledged, began, ended) for g in groups}
+    return costs, ended - began
+
+
+def _cost(
+    group: MemberProcesses,
+    bootstrap: str,
+    acknowledged: Mapping[int, int],
+    began: float,
+    ended: float,
+) -> Cost:
+    """What the journals of a group say, checked.
+
+    Raises
+    ------
+    AdapterError
+        Records do not add up, or a partition had two owners.
+    """
+    entries = group.journal.read()
+    end, committed = _positions(bootstrap, group.name, len(acknowledged))
+    account = settle(entries, acknowledged, end, committed)
+    account.check()
+    owned = intervals(entries, time.time())
+    doubles = overlaps(owned)
+    if doubles:
+        first, second = doubles[0]
+        raise AdapterError(
+            f"partition {first.partition} had two owners in {group.name}: "
+            f"{first.member} and {second.member}"
+        )
+    return Cost(
         account=account,
-        unowned=tuple(unowned_seconds(owned, options.partitions, began, ended)),
-        intervals=tuple(owned),
-        bounce_seconds=ended - began,
+        n_moves=count_moves(owned, began, ended),
+        unowned=tuple(unowned_seconds(owned, len(acknowledged), began, ended)),
+        owned=tuple(owned),
     )
 
 
@@ -295,8 +336,10 @@ def _create_topic(bootstrap: str, n_partitions: int) -> None:
         admin.close()
 
 
-def _positions(bootstrap: str, n_partitions: int) -> tuple[dict[int, int], dict[int, int]]:
-    """End offset of every partition, and the group's committed offset."""
+def _positions(
+    bootstrap: str, group: str, n_partitions: int
+) -> tuple[dict[int, int], dict[int, int]]:
+    """End offset of every partition, and the committed offset of a group."""
     tps = [TopicPartition(TOPIC, partition) for partition in range(n_partitions)]
     consumer: Any = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None)
     try:
@@ -305,7 +348,7 @@ def _positions(bootstrap: str, n_partitions: int) -> tuple[dict[int, int], dict[
         consumer.close()
     admin: Any = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:
-        found = admin.list_group_offsets({GROUP: tps})[GROUP]
+        found = admin.list_group_offsets({group: tps})[group]
     finally:
         admin.close()
     return end, {tp.partition: max(0, entry.offset) for tp, entry in found.items()}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,10 +56,10 @@ class Witnessed:
     pauses: tuple[PauseBounds, ...] = ()
 
 
-def write_tables(spark: Any, bootstrap: str, folder: Path, group: str) -> None:
-    """Run the pipeline on a live cluster, for one group; tables and a dump go to ``folder``."""
+def write_tables(spark: Any, bootstrap: str, folder: Path, groups: Sequence[str]) -> None:
+    """Run the pipeline on a live cluster, for these groups; tables and a dump go to ``folder``."""
     run_history(
-        spark, LiveCluster(bootstrap=bootstrap), folder, selection=Selection(groups=(group,))
+        spark, LiveCluster(bootstrap=bootstrap), folder, selection=Selection(groups=tuple(groups))
     )
 
 

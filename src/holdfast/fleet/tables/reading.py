@@ -70,6 +70,13 @@ class Tables:
     def stored(self, name: str, *, groups: Sequence[str] | None = None) -> pa.Table:
         """Read a table as it is stored: nested where it is, in no certain order.
 
+        Parameters
+        ----------
+        name : str
+            The table.
+        groups : sequence of str, optional
+            Leave out other groups.
+
         Raises
         ------
         SourceError
@@ -96,7 +103,7 @@ class Tables:
         return sort_rows(flatten(rows, definition) if flat else rows, definition)
 
     def of_group(self, group: str, name: str) -> pa.Table:
-        """Rows of one group as they are stored; the table is read and cut the first time only."""
+        """Rows of a ``group`` in the table ``name`` as stored; it is read and cut only once."""
         if name not in self._cuts:
             self._cuts[name] = GroupedTable.of(self.stored(name))
         return self._cuts[name].of_group(group)
@@ -218,6 +225,8 @@ class Tables:
 
         Parameters
         ----------
+        name : str
+            The table.
         groups : sequence of str, optional
             Leave out files that hold none of these groups.
 

@@ -13,10 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.codes import ErrorCode
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +239,7 @@ class PrometheusCollector:
     def __init__(self, *members: Metered):
         self._members = members
 
-    def collect(self) -> Iterator[Any]:
+    def collect(self) -> Iterator[Metric]:
         """Yield one metric family for each number."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 

@@ -289,6 +289,7 @@ def _key() -> Markup:
     entries = (
         ("k-gap", "pale gap: paused at most so long (inferred)"),
         ("k-none", "hatched: no owner"),
+        ("k-stood", "below: partition-seconds that stood still, at least and (pale) at most"),
         ("k-gen", "vertical line: a generation"),
     )
     key = tag("ul", *(tag("li", tag("i", class_=c), text) for c, text in entries), class_="key")

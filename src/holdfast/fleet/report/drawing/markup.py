@@ -11,9 +11,12 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable
+from functools import cache
 
 from holdfast.core.names import shorten, visible
 
+_PLAIN = re.compile(r"[\w ,.:/#-]*\Z", re.ASCII)
+"""Text that is shown and written as it is: most cells of a page are such text."""
 _NAME = re.compile(r"[a-z][a-z0-9-]*\Z")
 _VOID = frozenset({"meta", "br", "input", "col", "hr", "link"})
 
@@ -31,6 +34,9 @@ def escape(value: object) -> Markup:
     """HTML of any value: markup as it is, everything else as a name is shown, and escaped."""
     if isinstance(value, Markup):
         return value
+    text = str(value)
+    if _PLAIN.match(text):
+        return Markup(text)
     return Markup(html.escape(visible(value), quote=True))
 
 
@@ -55,19 +61,25 @@ def tag(name: str, /, *children: object, **attributes: object) -> Markup:
     shown = "".join(_attribute(key, value) for key, value in attributes.items())
     if name in _VOID:
         return Markup(f"<{name}{shown}>")
-    inner = join(child for child in children if child is not None)
+    inner = "".join([escape(child) for child in children if child is not None])
     end = "" if name in _END_IMPLIED else f"</{name}>"
     return Markup(f"<{name}{shown}>{inner}{end}")
 
 
 def _attribute(key: str, value: object) -> str:
+    if value is None or value is False:
+        return ""
+    name = _attribute_name(key)
+    return f" {name}" if value is True else f' {name}="{escape(value)}"'
+
+
+@cache
+def _attribute_name(key: str) -> str:
     name = key.rstrip("_").replace("_", "-")
     assert _NAME.match(name), name
     assert name != "style", "style attributes are refused by the content security policy"
     assert not name.startswith("on"), "event attributes are refused by the policy"
-    if value is None or value is False:
-        return ""
-    return f" {name}" if value is True else f' {name}="{escape(value)}"'
+    return name
 
 
 def name_of(value: object, limit: int = 80) -> Markup:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from holdfast.core.model.columns import I64
 from holdfast.fleet.report.drawing.markup import Markup, name_of, tag
 
@@ -107,8 +109,8 @@ def stood_still(
 
 def spark(values: Sequence[int] | I64, label: str, *, line: bool = False) -> Markup:
     """A small picture of counts over time: bars, or a line; a value below 0 is not known."""
-    told = [int(value) for value in values]
-    most = max([1, *told])
+    told = np.asarray(values).tolist()
+    most = max(1, *told)
     step = WIDE / max(len(told), 1)
     if line:
         points = [

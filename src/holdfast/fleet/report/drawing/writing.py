@@ -147,7 +147,7 @@ def group_payload(facts: Facts, tables: Tables) -> str:
     """Columns of one group for the script (see ``page/timeline.js``)."""
     t, r = facts.timeline, facts.rebalances
     edges, owner, step, pause, counts = _folded(t)
-    cause, moved = _rebalance_of(facts)
+    cause, moved, stood_ms = _rebalance_of(facts)
     causes = tuple(c.replace("_", " ") for c in dict.fromkeys(("", *r.cause)))
     columns: dict[str, npt.ArrayLike] = {
         "edge+": edges,
@@ -164,6 +164,8 @@ def group_payload(facts: Facts, tables: Tables) -> str:
         "gen_members": np.maximum(t.generations.n_members, 0),
         "gen_cause": np.asarray([causes.index(c) for c in cause], dtype=np.int64),
         "gen_moved": moved,
+        "gen_stood_least": stood_ms[0],
+        "gen_stood_most": stood_ms[1],
     }
     values = {
         "t0": t.first_ms,
@@ -210,15 +212,22 @@ def _folded(t: Timeline) -> tuple[I64, I64, I64, I64, I64]:
     return edges, owner, step, pause, np.bincount(row, minlength=len(t.row_partition))
 
 
-def _rebalance_of(facts: Facts) -> tuple[list[str], I64]:
-    """Cause and moved partitions of each generation; "" and 0 where it has no rebalance."""
+def _rebalance_of(facts: Facts) -> tuple[list[str], I64, tuple[I64, I64]]:
+    """Cause, moved partitions, and partition-milliseconds that stood still, of each generation.
+
+    They are "" and 0 where it has no rebalance; what stood still is at least and at most so much.
+    """
     r, index = facts.rebalances, facts.rebalance_index
     places = np.full(len(facts.generations.number), -1)
     places[index[index >= 0]] = np.flatnonzero(index >= 0)
     gap = np.maximum(r.counts["n_moved_through_gap"], 0)
     moved = np.append(np.maximum(r.counts["n_moved"], 0) + gap, 0)
     words = np.asarray([*r.cause, ""], dtype=object)[places].tolist()
-    return [cause.replace("_", " ") for cause in words], moved[places]
+    least, most = (
+        np.append(np.rint(1000 * np.nan_to_num(bound)), 0).astype(np.int64)[places]
+        for bound in (r.pause_lower_s, r.pause_upper_s)
+    )
+    return [cause.replace("_", " ") for cause in words], moved[places], (least, most)
 
 
 def report_policy(frame: ServedFrame | None = None) -> str:

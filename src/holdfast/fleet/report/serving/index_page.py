@@ -6,7 +6,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import cache
 from urllib.parse import urlencode
 
 import numpy as np
@@ -179,7 +182,7 @@ def index_page(
             ),
             class_="card",
         ),
-        codes_section(rule.code for rule in all_rules()),
+        _all_codes(),
     )
     header = tag("header", tag("h1", title))
     body = join([frame.bar, header, main, page_footer(served=True), shown_script(frame.script)])
@@ -212,39 +215,61 @@ def _fleet_words(index: GroupIndex) -> Markup | None:
 
 def _wrongs(index: GroupIndex, verdicts: Verdicts) -> Markup | None:
     """A line for each finding, however many groups have it; it opens to the groups it cost most."""
-    cost = dict(zip(index.names, index.cost_s.tolist(), strict=True))
-    having: dict[str, list[str]] = {}
-    worst: dict[str, str] = {}
-    for name in index.names:  # verdicts grow meanwhile
-        for code, severity in verdicts[name].codes if name in verdicts else ():
-            having.setdefault(code, []).append(name)
-            worst[code] = max(severity, worst.get(code, severity), key=SEVERITIES.index)
-    if not having:
+    examined = [name for name in index.names if name in verdicts]  # verdicts grow meanwhile
+    alike = Counter(verdicts[name].codes for name in examined)
+    n_groups, worst = Counter[str](), dict[str, int]()
+    for codes, count in alike.items():
+        for code, severity in codes:
+            n_groups[code] += count
+            worst[code] = max(SEVERITIES.index(severity), worst.get(code, 0))
+    if not n_groups:
         return None
-    worst_first = sorted(
-        having.items(), key=lambda one: (-SEVERITIES.index(worst[one[0]]), -len(one[1]), one[0])
-    )
+    costliest = _costliest(index, verdicts, n_groups)
+    worst_first = sorted(n_groups, key=lambda code: (-worst[code], -n_groups[code], code))
     lines = (
         tag(
             "details",
             tag(
                 "summary",
-                tag("span", code, class_=f"lozenge s-{worst[code]}"),
-                f" {rule_name(code)}: {number(len(names))} group{'' if len(names) == 1 else 's'}",
+                tag("span", code, class_=f"lozenge s-{SEVERITIES[worst[code]]}"),
+                f" {rule_name(code)}: {number(n_groups[code])} "
+                f"group{'' if n_groups[code] == 1 else 's'}",
             ),
             tag(
                 "p",
                 join(
                     part
-                    for name in sorted(names, key=lambda n: -cost[n])[:SHOWN_OF_ONE]
+                    for name in costliest[code]
                     for part in (tag("a", name_of(name), href=group_address(name)), " ")
                 ),
                 tag("a", "all of them in the list", href="/?" + urlencode({"find": code})),
             ),
         )
-        for code, names in worst_first
+        for code in worst_first
     )
     return tag("section", tag("h2", "What is wrong"), *lines, class_="card wrongs")
+
+
+def _costliest(
+    index: GroupIndex, verdicts: Verdicts, n_groups: Mapping[str, int]
+) -> dict[str, list[str]]:
+    """Of each code the groups that it cost most, no more than are shown."""
+    found: dict[str, list[str]] = {code: [] for code in n_groups}
+    wanted = sum(min(count, SHOWN_OF_ONE) for count in n_groups.values())
+    for i in np.argsort(-index.cost_s, kind="stable").tolist():
+        if not wanted:
+            break
+        name = index.names[i]
+        for code, _ in verdicts[name].codes if name in verdicts else ():
+            if len(found.get(code, n_groups)) < SHOWN_OF_ONE:
+                found[code].append(name)
+                wanted -= 1
+    return found
+
+
+@cache
+def _all_codes() -> Markup | None:
+    return codes_section(rule.code for rule in all_rules())
 
 
 def _fleet_figures(index: GroupIndex) -> Markup:
@@ -379,8 +404,9 @@ def _lag_line(index: GroupIndex, i: int) -> Markup:
 def _lozenges(verdicts: Verdicts, name: str) -> Markup:
     if name not in verdicts:
         return tag("span", "not examined yet", class_="place")
-    found = verdicts[name].codes
-    return join(
-        tag("span", code_link(code, severity), f" {rule_name(code)}", class_="found")
-        for code, severity in found
-    )
+    return join(_lozenge(code, severity) for code, severity in verdicts[name].codes)
+
+
+@cache
+def _lozenge(code: str, severity: str) -> Markup:
+    return tag("span", code_link(code, severity), f" {rule_name(code)}", class_="found")

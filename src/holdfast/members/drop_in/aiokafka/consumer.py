@@ -35,6 +35,8 @@ from holdfast.members.drop_in.keywords import DELAY, is_ours
 from holdfast.members.member.readiness import clear_ready_file
 
 if TYPE_CHECKING:
+    from aiokafka import ConsumerRecord
+
     from holdfast.members.member.metrics import MemberMetrics
 
 _THEIRS = inspect.signature(aiokafka.AIOKafkaConsumer.__init__)
@@ -202,7 +204,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
     # Records. aiokafka counts a call that was cancelled as one that waits for ever, so these
     # calls count for themselves.
 
-    async def getone(self, *partitions: TopicPartition) -> Any:
+    async def getone(self, *partitions: TopicPartition) -> ConsumerRecord:
         """Return the next record; see aiokafka."""
         if self._member_settings is None:
             return await super().getone(*partitions)
@@ -226,10 +228,10 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
-    ) -> dict[TopicPartition, list[Any]]:
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Return the next records by partition; see aiokafka."""
         if self._member_settings is None or _is_no_limit(max_records):
-            found: dict[TopicPartition, list[Any]] = await super().getmany(
+            found: dict[TopicPartition, list[ConsumerRecord]] = await super().getmany(
                 *partitions, timeout_ms=timeout_ms, max_records=max_records
             )
             return found
@@ -276,20 +278,26 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         if self._member_settings is not None:
             self._coordinator.note_seek([partition])
 
-    async def seek_to_beginning(self, *partitions: TopicPartition) -> Any:
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
         """Continue at the oldest record; see aiokafka."""
-        return await self._seek_to(super().seek_to_beginning, partitions)
+        moved: bool = await self._seek_to(super().seek_to_beginning, partitions)
+        return moved
 
-    async def seek_to_end(self, *partitions: TopicPartition) -> Any:
+    async def seek_to_end(self, *partitions: TopicPartition) -> bool:
         """Continue behind the newest record; see aiokafka."""
-        return await self._seek_to(super().seek_to_end, partitions)
+        moved: bool = await self._seek_to(super().seek_to_end, partitions)
+        return moved
 
-    async def seek_to_committed(self, *partitions: TopicPartition) -> Any:
+    async def seek_to_committed(
+        self, *partitions: TopicPartition
+    ) -> dict[TopicPartition, int | None]:
         """Continue at the committed offset; see aiokafka, which asks once for each partition."""
+        places: dict[TopicPartition, int | None]
         wanted = partitions or self.assignment()
         is_for_aiokafka = self._member_settings is None or not wanted
         if is_for_aiokafka or not all(map(self._subscription.is_assigned, wanted)):
-            return await self._seek_to(super().seek_to_committed, partitions)
+            places = await self._seek_to(super().seek_to_committed, partitions)
+            return places
         found = await self._coordinator.fetch_committed_offsets(list(wanted))
         places = {tp: found[tp].offset if tp in found else None for tp in wanted}
         for tp, offset in places.items():

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import confluent_kafka
 from confluent_kafka import KafkaException, Message, TopicPartition
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["ConfluentAIOConsumer", "OriginalAIOConsumer"]
 
 _Original: type = confluent_kafka.cimpl.Consumer
+_T = TypeVar("_T")
 _CALLBACKS = ("error_cb", "throttle_cb", "stats_cb", "on_commit")
 
 
@@ -135,24 +136,27 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
 
         return await super()._call(call, *args, **kwargs)
 
-    async def poll(self, *args: Any, **kwargs: Any) -> Any:
+    async def poll(self, *args: Any, **kwargs: Any) -> Message | None:
         """Return one message; see the original."""
         return await self._read(self._consumer.poll, *args, **kwargs)
 
-    async def consume(self, *args: Any, **kwargs: Any) -> Any:
+    async def consume(self, *args: Any, **kwargs: Any) -> list[Message]:
         """Return a list of messages; see the original."""
         return await self._read(self._consumer.consume, *args, **kwargs)
 
-    async def _read(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def _read(self, call: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
+        found: _T
         if not isinstance(self._consumer, ConfluentConsumer):  # a mock, say
-            return await self._call(call, *args, **kwargs)
+            found = await self._call(call, *args, **kwargs)
+            return found
         reading = _Reading(self._consumer)
         try:
-            return await self._call(reading.read, call, *args, **kwargs)
+            found = await self._call(reading.read, call, *args, **kwargs)
         except asyncio.CancelledError:
             if reading.give_up():
                 self._undelivered.append(reading)
             raise
+        return found
 
     def __holdfast_metrics__(self) -> MemberMetrics | None:
         made = self._consumer

@@ -37,11 +37,14 @@ from holdfast.members.member.readiness import clear_ready_file
 from holdfast.members.seat.in_hand import NOTHING
 
 if TYPE_CHECKING:
+    from confluent_kafka import Message, TopicPartition
+
     from holdfast.members.member.metrics import MemberMetrics
 
-_Original: Any = confluent_kafka.Consumer
+_Original = confluent_kafka.Consumer
 _poll = _Original.poll
 _consume = _Original.consume
+_original_commit: Callable[..., list[TopicPartition] | None] = _Original.commit
 _CALLBACKS = ("on_assign", "on_revoke", "on_lost")
 
 
@@ -133,13 +136,14 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
     # Records
 
-    def poll(self, timeout: float = -1) -> Any:
+    def poll(self, timeout: float = -1) -> Message | None:
         """Return one message, or None after ``timeout`` seconds; see the original."""
         calls = self._holdfast
         if calls is None:
             return _poll(self, timeout)
         in_hand = calls.in_hand
-        in_hand.last = found = None
+        found: Message | None = None
+        in_hand.last = None
         try:
             if monotonic() < calls.due_at and not calls.waiting:
                 found = _poll(self, timeout if 0 <= timeout <= SLICE_S else SLICE_S)
@@ -151,11 +155,11 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         finally:
             in_hand.last = NOTHING if found is None else found
 
-    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return up to ``num_messages`` messages, fewer after ``timeout`` seconds."""
         calls = self._holdfast
         if calls is None or calls.polls_alone:
-            found: list[Any] = _consume(self, num_messages, timeout)
+            found: list[Message] = _consume(self, num_messages, timeout)
             return found
         found, calls.in_hand.last = [], None
         try:
@@ -172,9 +176,9 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
     # The assignment
 
-    def assignment(self) -> list[Any]:
+    def assignment(self) -> list[TopicPartition]:
         """Return what is assigned; see the original."""
-        found: list[Any] = _Original.assignment(self)
+        found: list[TopicPartition] = _Original.assignment(self)
         return found if self._holdfast is None else self._holdfast.hands.starts.hide(found)
 
     def assign(self, partitions: Any) -> None:
@@ -249,7 +253,10 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         for part in [after(message)] if offsets is None else offsets:
             self._holdfast.hands.store(part)
 
-    def commit(self, *args: Any, **kwargs: Any) -> Any:
+    # The original has an overload for each way of calling it; the results are theirs.
+    def commit(  # type: ignore[override] # one signature for all of them
+        self, *args: Any, **kwargs: Any
+    ) -> list[TopicPartition] | None:
         """Commit a message, offsets, or what is stored; see the original.
 
         Raises
@@ -260,11 +267,11 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         """
         calls = self._holdfast
         if calls is None:
-            return _Original.commit(self, *args, **kwargs)
+            return _original_commit(self, *args, **kwargs)
         with calls.turn.mine():
             seat = calls.seat
             if seat is None or seat.membership.host is None:
-                return _Original.commit(self, *args, **kwargs)
+                return _original_commit(self, *args, **kwargs)
             _check_open(self)
             message, offsets, waits = commit_arguments(*args, **kwargs)
             if message is not None:
@@ -276,7 +283,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
     # Questions. They wait for a call of another thread, as the original's do: between two slices of
     # a poll librdkafka would let them in by chance.
 
-    def position(self, *args: Any, **kwargs: Any) -> Any:
+    def position(self, *args: Any, **kwargs: Any) -> list[TopicPartition]:
         """Return how far the application has come; see the original."""
         with turn_of(self):
             return _Original.position(self, *args, **kwargs)
@@ -289,35 +296,35 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             if calls is not None:
                 calls.sought(*args, *kwargs.values())
 
-    def committed(self, *args: Any, **kwargs: Any) -> Any:
+    def committed(self, *args: Any, **kwargs: Any) -> list[TopicPartition]:
         """Return committed offsets; see the original."""
         with turn_of(self):
             return _Original.committed(self, *args, **kwargs)
 
-    def offsets_for_times(self, *args: Any, **kwargs: Any) -> Any:
+    def offsets_for_times(self, *args: Any, **kwargs: Any) -> list[TopicPartition]:
         """Return the first offsets from given times on; see the original."""
         with turn_of(self):
             return _Original.offsets_for_times(self, *args, **kwargs)
 
-    def get_watermark_offsets(self, *args: Any, **kwargs: Any) -> Any:
+    def get_watermark_offsets(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
         """Return the first and the next offset of a partition; see the original."""
         with turn_of(self):
             return _Original.get_watermark_offsets(self, *args, **kwargs)
 
-    def list_topics(self, *args: Any, **kwargs: Any) -> Any:
+    def list_topics(self, *args: Any, **kwargs: Any) -> object:
         """Return the cluster's topics; see the original."""
         with turn_of(self):
             return _Original.list_topics(self, *args, **kwargs)
 
     # Membership
 
-    def memberid(self) -> Any:
+    def memberid(self) -> str | None:  # type: ignore[override] # so does the original, untold
         """Member id given by the coordinator, None before the first join."""
         found = _Original.memberid(self)  # raises if it is closed
         standing = None if self._holdfast is None else self._holdfast.standing
         return found if standing is None else standing.identity.member_id or None
 
-    def consumer_group_metadata(self) -> Any:
+    def consumer_group_metadata(self) -> object:
         """Return what fences ``Producer.send_offsets_to_transaction``: this member's generation.
 
         References: KIP-447; librdkafka, ``rd_kafka_consumer_group_metadata_write``.

@@ -33,6 +33,9 @@ from holdfast.members.member.readiness import clear_ready_file
 from holdfast.members.seat.in_hand import NOTHING, InHand
 
 if TYPE_CHECKING:
+    from kafka.consumer.fetcher import ConsumerRecord
+    from kafka.future import Future
+
     from holdfast.members.member.metrics import MemberMetrics
 
 _ORIGINAL: Any = kafka.KafkaConsumer
@@ -128,9 +131,9 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         timeout_ms: float = 0,
         max_records: int | None = None,
         update_offsets: bool = True,
-    ) -> dict[TopicPartition, list[Any]]:
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Return the next records by partition; see kafka-python."""
-        records: dict[TopicPartition, list[Any]] = {}
+        records: dict[TopicPartition, list[ConsumerRecord]] = {}
         self._in_hand.last = None
         try:
             records = super().poll(timeout_ms, max_records, update_offsets)
@@ -138,7 +141,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         finally:
             self._in_hand.last = records
 
-    def __next__(self) -> Any:
+    def __next__(self) -> ConsumerRecord:
         record = NOTHING
         self._in_hand.last = None
         try:
@@ -185,9 +188,10 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
         to_the_end(end)
 
-    def metrics(self, raw: bool = False) -> Any:
+    def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | None:
         """kafka-python's numbers, with our member's in ``consumer-coordinator-metrics``."""
-        found, ours = super().metrics(raw), self.__holdfast_metrics__()
+        found: dict[str, dict[str, float]] | None = super().metrics(raw)
+        ours = self.__holdfast_metrics__()
         if found and ours is not None and not raw:
             found["consumer-coordinator-metrics"] = {
                 **found.get("consumer-coordinator-metrics", {}),
@@ -219,7 +223,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         self,
         offsets: Mapping[TopicPartition, Any] | None = None,
         callback: Callable[[Any, Any], object] | None = None,
-    ) -> Any:
+    ) -> Future:
         """Commit without waiting; see kafka-python."""
         if offsets is None and self._member is not None:
             return self._member.commit_offsets_async(None, callback)

@@ -146,6 +146,7 @@ class Hands {
       const cause = data.causes[data.gen_cause[g]];
       const shift = row < 0 && data.gen_moved[g] ? `, ${counted(data.gen_moved[g])} moved` : "";
       lines.push(`generation ${data.gen_number[g]}, ${counted(data.gen_members[g])} members${cause ? `, ${visible(cause)}` : ""}${shift}`);
+      if (row < 0) lines.push(`stood still ${bounds(data.gen_stood_least[g], data.gen_stood_most[g])} partition-seconds`);
     }
     return lines;
   }

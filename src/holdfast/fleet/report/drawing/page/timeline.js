@@ -3,7 +3,7 @@
 // Owner codes: 0 no owner (left to the hatching), 1 + member. A paused segment is drawn as a gap
 // with a breath of its owner's colour: it is an upper bound, the owner may still have been at work.
 const NOBODY = 0, FIRST_MEMBER = 1, PALE = 0.16;
-const AXIS = 34, MIN_ROW = 3, MAX_ROW = 26, MAX_PLOT = 620;
+const AXIS = 34, STOOD = 30, MIN_ROW = 3, MAX_ROW = 26, MAX_PLOT = 620;
 const TICKS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 10e3, 15e3, 30e3, 60e3, 120e3,
   300e3, 600e3, 900e3, 1800e3, 3600e3, 7200e3, 14400e3, 21600e3, 43200e3, 86400e3, 172800e3,
   604800e3, 1209600e3, 2592000e3, 7776000e3, 31536000e3];
@@ -69,9 +69,9 @@ class Timeline {
     this.ratio = window.devicePixelRatio || 1;
     this.plotHeight = Math.min(MAX_PLOT, Math.max(this.rows, 1) * this.rowHeight);
     this.width = width;
-    this.height = AXIS + this.plotHeight;
+    this.height = AXIS + this.plotHeight + STOOD;
     this.scroller.style.height = `${this.height}px`;
-    this.spacer.style.height = `${AXIS + this.rows * this.rowHeight}px`;
+    this.spacer.style.height = `${AXIS + this.rows * this.rowHeight + STOOD}px`;
     for (const c of [this.canvas, this.overlay]) {
       c.width = Math.round(width * this.ratio); c.height = Math.round(this.height * this.ratio);
       c.style.width = `${width}px`; c.style.height = `${this.height}px`;
@@ -114,7 +114,7 @@ class Timeline {
   x(ms) { return this.gutter + (ms - this.a) / (this.b - this.a) * this.plotWidth; }
   time(x) { return this.a + (x - this.gutter) / this.plotWidth * (this.b - this.a); }
   firstRow() { return Math.floor(this.scroller.scrollTop / this.rowHeight); }
-  rowAt(y) { return y < AXIS ? -1 : Math.floor((y - AXIS + this.scroller.scrollTop) / this.rowHeight); }
+  rowAt(y) { return y < AXIS || y >= AXIS + this.plotHeight ? -1 : Math.floor((y - AXIS + this.scroller.scrollTop) / this.rowHeight); }
 
   // Segment of a row at a time, or -1 outside the known window.
   segmentAt(row, ms) {
@@ -133,6 +133,7 @@ class Timeline {
     g.fillRect(0, 0, this.width, this.height);
     this.drawRows(g);
     this.drawGenerations(g);
+    this.drawStood(g);
     this.drawGutter(g);
     this.drawAxis(g);
   }
@@ -232,6 +233,35 @@ class Timeline {
     g.globalAlpha = 1;
   }
 
+  // What each rebalance cost, in the unit of the table: solid at least, pale at most so many
+  // partition-seconds. Rebalances that are nearer to each other than a bar is wide share one.
+  drawStood(g) {
+    const { genTimes, gen_stood_least: least, gen_stood_most: most } = this.data, wide = 4;
+    const top = AXIS + this.plotHeight + 4, high = STOOD - 5, bars = new Map();
+    g.fillStyle = this.ink.surface;
+    g.fillRect(0, top - 4, this.width, STOOD);
+    let highest = 0;
+    for (let i = upperBound(genTimes, this.a - 1); i < genTimes.length && genTimes[i] <= this.b; i++) {
+      const at = Math.floor((this.x(genTimes[i]) - this.gutter) / wide), bar = bars.get(at) ?? [0, 0];
+      bars.set(at, [bar[0] + least[i], bar[1] + most[i]]);
+      highest = Math.max(highest, bar[1] + most[i]);
+    }
+    g.fillStyle = this.ink.accent;
+    for (const [at, both] of bars) both.forEach((ms, k) => {
+      const tall = ms ? Math.max(1, high * ms / highest) : 0;
+      g.globalAlpha = k ? 0.35 : 1;
+      g.fillRect(this.gutter + at * wide, top + high - tall, wide - 1, tall);
+    });
+    g.globalAlpha = 1;
+    g.fillStyle = this.ink.muted;
+    g.font = this.font(9.5);
+    g.textBaseline = "alphabetic";
+    g.textAlign = "right";
+    g.fillText("stood still, s", this.gutter - 7, top + 10);
+    if (highest) g.fillText(`up to ${inSeconds(highest)}`, this.gutter - 7, top + high);
+    g.textAlign = "left";
+  }
+
   drawGutter(g) {
     g.fillStyle = this.ink.surface;
     g.fillRect(0, AXIS, this.gutter, this.plotHeight);
@@ -241,7 +271,7 @@ class Timeline {
     const every = Math.max(1, Math.ceil(13 / this.rowHeight)), first = this.firstRow();
     for (let r = Math.ceil(first / every) * every; r < this.rows; r += every) {
       const y = AXIS + (r + 0.5) * this.rowHeight - this.scroller.scrollTop;
-      if (y > this.height) break;
+      if (y > AXIS + this.plotHeight) break;
       if (y < AXIS) continue;
       const marked = this.marks.has(r);
       g.fillStyle = marked ? this.ink.accent : this.ink.muted;
@@ -251,7 +281,7 @@ class Timeline {
     g.fillStyle = this.ink.accent;
     for (const r of this.marks) {
       const y = AXIS + r * this.rowHeight - this.scroller.scrollTop;
-      if (y >= AXIS - this.rowHeight && y < this.height) g.fillRect(this.gutter - 3, y, 3, Math.max(2, this.rowHeight - 1));
+      if (y >= AXIS - this.rowHeight && y < AXIS + this.plotHeight) g.fillRect(this.gutter - 3, y, 3, Math.max(2, this.rowHeight - 1));
     }
     g.textAlign = "left";
   }

@@ -1,0 +1,29 @@
+"""The screen of docs/restless.md is what the doctor prints, and what it names exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.cli.running import run
+
+from holdfast.fleet.report.findings.examination import all_rules
+
+PAGE = (Path(__file__).parents[2] / "docs" / "restless.md").read_text(encoding="utf-8")
+
+
+def test_the_screen_is_what_the_doctor_prints(tmp_path: Path) -> None:
+    """Of the group that the page describes: four eager members, restarted one after the other."""
+    (screen,) = re.findall(r"^```\n(group\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    sizes = ("--members", "4", "--partitions", "12")
+    assert run("simulate", "--policy", "eager", *sizes, "--dump", tmp_path / "dump", "-q").code == 0
+    printed = run("doctor", "--input", tmp_path / "dump", "-q").out
+    pattern = ".*".join(re.escape(part.strip()) for part in screen.split("..."))
+    assert re.search(pattern, re.sub(r" +$", "", printed, flags=re.MULTILINE), re.DOTALL), printed
+
+
+def test_the_commonest_findings_are_findings_with_their_names() -> None:
+    names = {rule.code: rule.name for rule in all_rules()}
+    rows = re.findall(r"^\| \[(HF\d+)\]\(doctor\.md#[\w-]+\) ([\w ]+?) \|", PAGE, re.MULTILINE)
+    assert len(rows) == 6
+    assert {code: names[code] for code, _ in rows} == dict(rows)
