@@ -131,6 +131,7 @@ def replace_run(monkeypatch) -> None:
     monkeypatch.setattr(signal, "signal", lambda *_: None)
 
 
+@pytest.mark.every
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.browser
