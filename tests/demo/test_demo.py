@@ -109,7 +109,7 @@ def replace_run(monkeypatch) -> None:
         account = Account(
             produced=1, consumed=1, unread=0, read_twice=read_twice, skipped=0, uncommitted=0, end=1
         )
-        return demo_run.Cost(account=account, n_moves=n_moves, unowned=unowned, owned=())
+        return demo_run.Cost(account=account, n_moves=n_moves, unowned=unowned)
 
     nothing = Witnessed(
         generations=(), commits=0, pause_lower_seconds=0.0, pause_upper_seconds=0.0, bad_records=0

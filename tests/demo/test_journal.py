@@ -7,10 +7,7 @@ from hypothesis import strategies as st
 
 from holdfast.cli.demo.journal import Entry, JournalReader
 from holdfast.cli.demo.ownership import (
-    ComparedPauses,
     Interval,
-    PauseBounds,
-    compare_pauses,
     count_moves,
     holdings,
     intervals,
@@ -108,35 +105,3 @@ def test_reader_takes_whole_lines_as_they_come(tmp_path):
     (tmp_path / "b.jsonl").write_text(second.to_line() + "\n")
     assert reader.read() == [second, first]
     assert reader.read() == [second, first]
-
-
-def owned(*spans):
-    """Ownership of partition 0 by one member after the other."""
-    return [
-        Interval(partition=0, member=f"m{n}", start=start, stop=stop)
-        for n, (start, stop) in enumerate(spans)
-    ]
-
-
-def pause(end, lower, upper, partition=0):
-    return PauseBounds(
-        partition=partition, end_seconds=end, lower_seconds=lower, upper_seconds=upper
-    )
-
-
-def test_pauses_of_the_broker_are_compared_with_the_gaps_of_the_journals():
-    found = owned((0, 10), (12, 20), (25, 30))  # gaps of 2 s and 5 s
-    inside = [pause(11.9, 0, 2), pause(24.9, 5, 6)]
-    assert compare_pauses(found, inside) == ComparedPauses(
-        n_pauses=2, n_outside=0, most_seconds=0.0
-    )
-    below, above = pause(11.9, 2.5, 3), pause(24.9, 0, 4)
-    assert compare_pauses(found, [below, above]) == ComparedPauses(
-        n_pauses=2, n_outside=2, most_seconds=1.0
-    )
-
-
-def test_a_pause_that_no_journal_has_is_not_compared():
-    found = owned((5, 10), (12, 20))
-    before, elsewhere = pause(9, 0, 1), pause(12, 0, 1, partition=3)
-    assert compare_pauses(found, [before, elsewhere]).n_pauses == 0

@@ -156,7 +156,7 @@ def _document(result: DemoResult, bootstrap: str | None) -> dict[str, Any]:
 def _policy(result: DemoResult, policy: str) -> dict[str, Any]:
     """What the bounce cost under one policy, and what the broker saw of it."""
     cost, witnessed = result.costs[policy], result.witnessed[policy]
-    account, compared = cost.account, result.compared(policy)
+    account = cost.account
     names = ("generation", "cause", "n_members", "n_moved", "n_kept", "n_gained", "n_lost")
     return {
         "moves": cost.n_moves,
@@ -164,11 +164,6 @@ def _policy(result: DemoResult, policy: str) -> dict[str, Any]:
         "generations": [{n: getattr(row, n) for n in names} for row in witnessed.generations],
         "pause_lower_seconds": round(witnessed.pause_lower_seconds, 3),
         "pause_upper_seconds": round(witnessed.pause_upper_seconds, 3),
-        "pauses": {
-            "compared": compared.n_pauses,
-            "outside": compared.n_outside,
-            "most_seconds_outside": round(compared.most_seconds, 3),
-        },
         "commits": witnessed.commits,
         "bad_records": witnessed.bad_records,
         "records": {
@@ -210,10 +205,6 @@ _ROWS: tuple[tuple[str, Callable[[dict[str, Any]], str]], ...] = (
     (
         "  by the broker, at least to at most",
         lambda d: f"{d['pause_lower_seconds']:.1f} to {d['pause_upper_seconds']:.1f}",
-    ),
-    (
-        "  pauses outside of that",
-        lambda d: "{outside} of {compared}, by {most_seconds_outside:.2f} s".format(**d["pauses"]),
     ),
     ("longest of one partition, seconds", lambda d: f"{max(d['unowned_seconds']):.1f}"),
     ("rebalances", lambda d: str(len(d["generations"]))),

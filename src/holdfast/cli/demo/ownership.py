@@ -1,11 +1,9 @@
-"""Who owned which partition when, by the journals of members; pauses compared with it.
+"""Who owned which partition when, by the journals of members.
 
 **Rules.** Entries come by time. The processes run on one machine, so they share a clock.
 
 **Strategy.** ``assigned`` opens an interval of ownership of each partition, ``revoked`` and
-``lost`` close it, and so does the ``end`` of the process for all that it still held. A gap is the
-time between two owners of a partition. The broker's bounds of a pause are compared with the gap
-that ends nearest to the end of that pause.
+``lost`` close it, and so does the ``end`` of the process for all that it still held.
 """
 
 from __future__ import annotations
@@ -25,14 +23,6 @@ class Interval:
     member: str
     start: float
     stop: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
-    """A partition had no owner from ``start`` until ``end`` (seconds since the epoch)."""
-
-    start: float
-    end: float
 
 
 def holdings(entries: Iterable[Entry]) -> dict[str, set[int]]:
@@ -79,18 +69,6 @@ def intervals(entries: Sequence[Entry], end_seconds: float) -> list[Interval]:
     for partition, member in list(opened):
         close(partition, member, end_seconds)
     return sorted(found, key=lambda i: (i.partition, i.start, i.stop))
-
-
-def gaps(found: Sequence[Interval]) -> dict[int, list[Gap]]:
-    """Of each partition the time between each two owners; of length 0 where they overlap."""
-    between: dict[int, list[Gap]] = {}
-    for partition in by_partition(found):
-        stop = partition[0].stop
-        for interval in partition[1:]:
-            gap = Gap(start=min(stop, interval.start), end=interval.start)
-            between.setdefault(interval.partition, []).append(gap)
-            stop = max(stop, interval.stop)
-    return between
 
 
 def overlaps(found: Sequence[Interval]) -> list[tuple[Interval, Interval]]:
@@ -141,56 +119,3 @@ def by_partition(found: Sequence[Interval]) -> Iterator[list[Interval]]:
     for interval in sorted(found, key=lambda i: (i.partition, i.start, i.stop)):
         rows.setdefault(interval.partition, []).append(interval)
     yield from rows.values()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PauseBounds:
-    """How long a partition had no owner as the broker saw it, in seconds, and when that ended."""
-
-    partition: int
-    end_seconds: float
-    lower_seconds: float
-    upper_seconds: float
-
-
-ROUNDED_SECONDS = 0.01
-"""Records have whole milliseconds, and a journal is written a moment after its callback begins."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedPauses:
-    """Pauses whose truth the journals have.
-
-    Parameters
-    ----------
-    n_pauses, n_outside : int
-        Compared, and those among them whose true length lies outside the bounds by more than
-        :data:`ROUNDED_SECONDS`.
-    most_seconds : float
-        How far outside, at most.
-    """
-
-    n_pauses: int
-    n_outside: int
-    most_seconds: float
-
-
-def compare_pauses(found: Sequence[Interval], pauses: Iterable[PauseBounds]) -> ComparedPauses:
-    """Compare the gaps between intervals of ownership with what the broker saw of them.
-
-    A gap of a partition is the one of a pause if it ends nearest to the pause's end, and began
-    before that. A pause without such a gap is left out.
-    """
-    between = gaps(found)
-    outside = []
-    for pause in pauses:
-        near = [gap for gap in between.get(pause.partition, ()) if gap.start <= pause.end_seconds]
-        if near:
-            gap = min(near, key=lambda gap: abs(gap.end - pause.end_seconds))
-            true = gap.end - gap.start
-            outside.append(max(pause.lower_seconds - true, true - pause.upper_seconds, 0.0))
-    return ComparedPauses(
-        n_pauses=len(outside),
-        n_outside=sum(seconds > ROUNDED_SECONDS for seconds in outside),
-        most_seconds=max(outside, default=0.0),
-    )

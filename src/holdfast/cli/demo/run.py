@@ -25,9 +25,6 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from holdfast.cli.demo.accounting import Account, settle
 from holdfast.cli.demo.group import Bounced, MemberProcesses
 from holdfast.cli.demo.ownership import (
-    ComparedPauses,
-    Interval,
-    compare_pauses,
     count_moves,
     intervals,
     overlaps,
@@ -103,14 +100,11 @@ class Cost:
         Hand-overs of a partition from one member to another.
     unowned : tuple of float
         Of each partition the seconds without an owner, from the first stop to the last balance.
-    owned : tuple of Interval
-        Who owned what when.
     """
 
     account: Account
     n_moves: int
     unowned: tuple[float, ...]
-    owned: tuple[Interval, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,10 +120,6 @@ class DemoResult:
     report: Path
     folder: Path | None
     stage_seconds: dict[str, float] = field(default_factory=dict)
-
-    def compared(self, policy: str) -> ComparedPauses:
-        """What the offsets topic says of the pauses of a group, beside the members' journals."""
-        return compare_pauses(self.costs[policy].owned, self.witnessed[policy].pauses)
 
 
 class Stages(Protocol):
@@ -324,7 +314,6 @@ def _cost(
         account=account,
         n_moves=count_moves(owned, began, ended),
         unowned=tuple(unowned_seconds(owned, len(acknowledged), began, ended)),
-        owned=tuple(owned),
     )
 
 

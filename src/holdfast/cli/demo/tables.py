@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli.demo.ownership import PauseBounds
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.fleet.pipeline.batches.history import run as run_history
 from holdfast.fleet.pipeline.ingest.selection import Selection
@@ -44,8 +43,6 @@ class Witnessed:
         Partition-seconds without an owner over all rebalances, at least and at most.
     bad_records : int
         Records that did not parse.
-    pauses : tuple of PauseBounds
-        One per partition and time without an owner.
     """
 
     generations: tuple[RebalanceRow, ...]
@@ -53,7 +50,6 @@ class Witnessed:
     pause_lower_seconds: float
     pause_upper_seconds: float
     bad_records: int
-    pauses: tuple[PauseBounds, ...] = ()
 
 
 def write_tables(spark: Any, bootstrap: str, folder: Path, groups: Sequence[str]) -> None:
@@ -84,13 +80,4 @@ def read_witnessed(folder: Path, group: str) -> Witnessed:
         pause_lower_seconds=sum(row["pause_lower_seconds"] for row in rows),
         pause_upper_seconds=sum(row["pause_upper_seconds"] for row in rows),
         bad_records=tables.rows("bad_records"),
-        pauses=tuple(
-            PauseBounds(
-                partition=row["partition"],
-                end_seconds=row["timestamp"].timestamp(),
-                lower_seconds=row["pause_lower_seconds"],
-                upper_seconds=row["pause_upper_seconds"],
-            )
-            for row in tables.table("pauses", groups=[group]).to_pylist()
-        ),
     )
