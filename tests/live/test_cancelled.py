@@ -12,6 +12,7 @@ from aiokafka.structs import TopicPartition as AiokafkaPartition
 from confluent_kafka import KafkaException, TopicPartition
 from tests.live.crew import Topic, fresh
 
+import holdfast.confluent
 from holdfast.aiokafka import AIOKafkaConsumer
 
 pytest.importorskip("confluent_kafka.aio")
@@ -44,20 +45,48 @@ async def cancelled(call, *, steps=0, wait_s=0.0):
     return None
 
 
+def settings(broker):
+    return {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": fresh("cancelled"),
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "log_level": 0,
+    }
+
+
 @asynccontextmanager
 async def of_confluent(broker, topic):
-    consumer = AIOConsumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": fresh("cancelled"),
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "log_level": 0,
-        }
-    )
+    consumer = AIOConsumer(settings(broker))
     await consumer.subscribe([topic.name])
     yield consumer
     await consumer.close()
+
+
+async def slowly(value, _):
+    """A deserializer with several awaits."""
+    for _ in range(3):
+        await asyncio.sleep(0.002)
+    return value.decode()
+
+
+@asynccontextmanager
+async def of_deserializing(broker, topic):
+    made = getattr(holdfast.confluent, "AsyncDeserializingConsumer", None)
+    if made is None:
+        pytest.skip("confluent-kafka has it since 2.16")
+    consumer = await made({**settings(broker), "value.deserializer": slowly})
+    await consumer.subscribe([topic.name])
+    yield consumer
+    await consumer.close()
+
+
+async def decoded(call, *args):
+    """What a call returns, whose values are deserialized."""
+    found = await call(*args)
+    for message in found if isinstance(found, list) else [found]:
+        assert message is None or message.value() == message.deserialized_value() == "x"
+    return found
 
 
 @asynccontextmanager
@@ -102,6 +131,8 @@ async def one(consumer):
 READS = {
     "poll": (of_confluent, lambda c: c.poll(1.0)),
     "consume": (of_confluent, lambda c: c.consume(5, 0.3)),
+    "deserialized poll": (of_deserializing, lambda c: decoded(c.poll, 1.0)),
+    "deserialized consume": (of_deserializing, lambda c: decoded(c.consume, 5, 0.3)),
     "getone": (of_aiokafka, one),
     "getmany": (of_aiokafka, lambda c: c.getmany(timeout_ms=300, max_records=5)),
 }

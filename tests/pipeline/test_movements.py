@@ -155,15 +155,6 @@ def test_two_owners_leave_the_smallest_member_id():
     assert row.tolist() == [1, 1] and len(set(member.tolist())) == 2
 
 
-@pytest.mark.parametrize("negative", [-1, -(2**31)])
-def test_a_negative_partition_is_left_out(negative):
-    history = [
-        generation(number=1, members={"a": {"t": [negative, 0]}}),
-        generation(number=2, members={"b": {"t": [negative, 0]}}),
-    ]
-    assert movements(history) == [("g", 2, "t", 0, "a", "b", "moved")]
-
-
 @pytest.mark.parametrize(
     ("of", "protocol", "basis"),
     [("consumer", "holdfast-deferred", "handover"), ("consumer", "holdfast-simple", "handover"),

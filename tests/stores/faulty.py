@@ -6,11 +6,17 @@ import contextlib
 import re
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-REFUSAL = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_EMPTY = b"Content-Length: 0\r\nConnection: close\r\n\r\n"
+REFUSALS = {
+    "refuse": b"HTTP/1.1 403 Forbidden\r\n" + _EMPTY,
+    "busy": b"HTTP/1.1 503 Slow Down\r\n" + _EMPTY,
+}
+LATE_S = 0.3
 
 
 @dataclass
@@ -20,12 +26,15 @@ class Relay:
     Parameters
     ----------
     fault : str
-        ``refuse`` (403), ``drop`` (the connection ends in the middle of the request), ``stall``
-        (no answer), ``mute`` (it is done, and the answer is lost), or nothing.
+        ``refuse`` (403), ``busy`` (503), ``drop`` (the connection ends in the middle of the
+        request), ``stall`` (no answer), ``late`` (after a while), ``mute`` (it is done, and the
+        answer is lost), or nothing.
     request : str
         Pattern of the request lines that it happens to.
     times : int
         How often it happens.
+    weather : callable, optional
+        Says what happens to the next request, in place of all these.
     hits : list of str
         Request lines that it happened to.
     """
@@ -35,16 +44,20 @@ class Relay:
     fault: str = ""
     request: str = ""
     times: int = 1_000_000
+    weather: Callable[[], str] | None = None
     hits: list[str] = field(default_factory=list)
 
     def of(self, data: bytes) -> str:
         """What happens to a request that begins with these bytes."""
         line = data.split(b"\r\n", 1)[0].decode("latin-1")
-        is_hit = self.fault and len(self.hits) < self.times and line.endswith("HTTP/1.1")
-        if not is_hit or not re.search(self.request, line):
+        if not line.endswith("HTTP/1.1"):
+            return ""
+        fault = self.fault if self.weather is None else self.weather()
+        is_hit = fault and len(self.hits) < self.times and re.search(self.request, line)
+        if not is_hit:
             return ""
         self.hits.append(line)
-        return self.fault
+        return fault
 
     def serve(self, client: socket.socket) -> None:
         """Carry one connection."""
@@ -55,8 +68,10 @@ class Relay:
         with contextlib.suppress(OSError), client, server:
             while data := client.recv(65_536):
                 fault = self.of(data)
-                if fault == "refuse":
-                    client.sendall(REFUSAL)
+                if fault in REFUSALS:
+                    client.sendall(REFUSALS[fault])
+                if fault == "late":
+                    time.sleep(LATE_S)
                 if fault == "drop":
                     server.sendall(data[: len(data) // 2])
                 if fault == "stall":
@@ -64,7 +79,7 @@ class Relay:
                         pass
                 if fault == "mute":
                     deaf.set()
-                elif fault:
+                elif fault and fault != "late":
                     break
                 server.sendall(data)
             for end in (client, server):

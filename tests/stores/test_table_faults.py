@@ -8,6 +8,7 @@ from tests.tables.test_commits import groups, written
 
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.storage.parquet import BoundedParquet
 from holdfast.fleet.tables.storage.places import place_of
 
 ENTRY = r"PUT .*/generations/_delta_log/.*1\.json"
@@ -58,6 +59,21 @@ def test_a_commit_whose_answer_is_lost_counts_once(faulty, request_line):
     between.fault, between.request, between.times = "mute", request_line, 1
     Tables(root).commit(written(root, 1, "b"))
     assert between.hits and groups(root) == ["a", "b"] and ids(root) == [0, 1]
+
+
+@pytest.mark.parametrize("fault", ["refuse", "drop"])
+def test_a_file_that_is_opened_and_cannot_be_read(faulty, fault):
+    """As the next batch of a watch reads what the last one has left."""
+    between, url = faulty
+    root = place_of(url)
+    Tables(root).commit(written(root, 0, "a"))
+    (file,) = Tables(root).files("generations")
+    between.fault, between.request = fault, "GET .*/batch-"
+    with pytest.raises(SourceError, match="cannot be read") as raised:
+        BoundedParquet(file).read(columns=["group"])
+    assert between.hits and "\n" not in str(raised.value) and url in str(raised.value)
+    between.fault = ""
+    assert BoundedParquet(file).read(columns=["group"])["group"].to_pylist() == ["a"]
 
 
 def test_tables_that_cannot_be_read(faulty):

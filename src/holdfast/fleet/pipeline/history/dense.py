@@ -18,11 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I32, I64, NO_OWNER
-from holdfast.fleet.pipeline.arrow_types import ArrowColumn
 from holdfast.fleet.pipeline.ingest.generations import (
     Generations,
     list_parts,
-    marked,
     new_runs,
 )
 from holdfast.fleet.tables.columns.values import ints, numbered
@@ -110,8 +108,8 @@ def dense(gens: Generations) -> Dense:
     topics, topic = _sorted_codes(gens.owned["topic"])
     owned_member = ints(gens.owned, "member")
     owned_row = ints(gens.members, "row")[owned_member]
-    lowest = np.where(marked(gens.head, lambda kind, _: kind.lowest < 0), -1, 0)[owned_row]
-    counts, partition = _valid_partitions(gens.owned["partitions"], lowest)
+    starts, values = list_parts(gens.owned["partitions"])
+    counts, partition = np.diff(starts), values.astype(np.int64)
     base = min(int(partition.min(initial=0)), 0)
     partition -= base
     key = rank[group_of[owned_row]] * np.int64(max(len(topics), 1)) + topic
@@ -154,17 +152,6 @@ def _sorted_codes(column: pa.ChunkedArray) -> tuple[pa.Array, I64]:
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return encoded.dictionary.take(pa.array(order)), rank[encoded.indices.to_numpy()]
-
-
-def _valid_partitions(column: ArrowColumn, lowest: I64) -> tuple[I64, I64]:
-    """Length of each list and all values, without those below the lowest that its list may have."""
-    starts, values = list_parts(column)
-    counts, partition = np.diff(starts), values.astype(np.int64)
-    good = partition >= np.repeat(lowest, counts)
-    if bool(good.all()):
-        return counts, partition
-    passed = np.concatenate([[0], np.cumsum(good)])
-    return np.diff(passed[starts]), partition[good]
 
 
 def _topic_partitions(key: I64, counts: I64, partition: I64) -> tuple[I64, I64, I64]:

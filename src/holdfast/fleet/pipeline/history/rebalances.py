@@ -435,7 +435,12 @@ def anomaly_table(gens: Generations, layout: Dense, events: Events) -> pa.Table:
     for member in np.flatnonzero(~gens.members["readable"].to_numpy(zero_copy_only=False)):
         if new[member_row[member]]:
             name = ids[int(member)].as_py()
-            add(int(member_row[member]), "unreadable_assignment", [name], "its bytes do not parse")
+            add(
+                int(member_row[member]),
+                "unreadable_assignment",
+                [name],
+                "its bytes do not parse, or name a partition that cannot be",
+            )
     generation = ints(head, "generation")
     backwards = np.flatnonzero(np.diff(generation, prepend=generation[:1]) < 0)
     for row in backwards[~events.fresh[backwards] & new[backwards]]:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NotRequired, TypedDict
 
@@ -39,7 +39,7 @@ from holdfast.core.kinds.rows import BY_RECORD
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType, schema_layout
 from holdfast.core.wire.layouts.record_size import batch_bytes
-from holdfast.core.wire.many.columns import Columns, Ids
+from holdfast.core.wire.many.columns import Columns, Ids, Items, Numbers, take
 from holdfast.core.wire.many.offsets_batch import BadRows, Chunk, Family, decode_batch
 from holdfast.core.wire.one.reasons import REASONS, Reason
 from holdfast.fleet.pipeline.arrow_types import Arrays
@@ -70,6 +70,7 @@ COMMIT_TYPES: Final = (RecordType.LEGACY_OFFSET_COMMIT, RecordType.OFFSET_COMMIT
 BAD: Final[pa.Schema] = arrow_schema("bad_records")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BYTES: Final = "classicMemberMetadata"
+_COUNTED: Final = ("partition", "partitions", "generation", "epoch", "assignmentEpoch")
 
 
 class ConsumerGroupEvent(TypedDict):
@@ -190,13 +191,7 @@ def offset_commits(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         }
         if value:
             columns |= _commit_values(value)
-        yield filled_batch(columns, COMMITS, n_rows).filter(pa.array(~_of_no_partition(family)))
-
-
-def _of_no_partition(family: Family) -> Mask:
-    """Which commits are of a partition below 0, bool[n]: no broker takes one."""
-    found: Mask = ints(family.key["partition"]) < 0
-    return found
+        yield filled_batch(columns, COMMITS, n_rows)
 
 
 def _commit_values(value: Columns) -> Arrays:
@@ -304,8 +299,7 @@ def unread(batch: pa.RecordBatch) -> tuple[list[pa.RecordBatch], Counter[int]]:
     unknown: Counter[int] = Counter()
     for chunk in _chunks(batch, None):
         found.append(chunk.bad)
-        commits = [one for one in chunk.families if one.record_type in COMMIT_TYPES]
-        found += [_out_of_range(one.rows[_of_no_partition(one)]) for one in commits]
+        found += [_out_of_range(one.rows[_out_of_count(one)]) for one in chunk.families]
         keys = _pick(batch.column("key"), chunk.unknown).to_pylist()
         unknown.update(int.from_bytes(key[:2], "big", signed=True) for key in keys)
     bad = [filled_batch(_bad_columns(batch, rows), BAD, len(rows)) for rows in found if len(rows)]
@@ -365,7 +359,34 @@ def _chunks(batch: pa.RecordBatch, types: Collection[int] | None) -> Iterator[Ch
 
 def _families(batch: pa.RecordBatch, types: Collection[int]) -> Iterator[Family]:
     for chunk in _chunks(batch, types):
-        yield from chunk.families
+        for family in chunk.families:
+            good = ~_out_of_count(family)
+            if good.any():
+                yield family if good.all() else _taken(family, np.flatnonzero(good))
+
+
+def _out_of_count(family: Family) -> Mask:
+    """Which records have a partition, generation or epoch below 0, bool[n]: no broker's has one."""
+    return _below_zero(family.key, len(family)) | _below_zero(family.value, len(family))
+
+
+def _below_zero(columns: Columns, n_rows: int) -> Mask:
+    """Which structs have such a number, or a list that has one, bool[n_rows]."""
+    found = np.zeros(n_rows, np.bool_)
+    for name, column in columns.items():
+        if isinstance(column, Numbers) and name in _COUNTED:
+            found |= column.values < 0
+        elif isinstance(column, Items):
+            inner = {name: column.columns[""]} if "" in column.columns else column.columns
+            below = _below_zero(inner, len(next(iter(inner.values()))))
+            found |= np.diff(np.append(0, np.cumsum(below))[column.start]) > 0
+    return found
+
+
+def _taken(family: Family, rows: I64) -> Family:
+    """Some rows of a family."""
+    key, value = take(family.key, rows), take(family.value, rows)
+    return replace(family, rows=family.rows[rows], key=key, value=value, n_unknown_tags=None)
 
 
 def _log(batch: pa.RecordBatch, rows: I64) -> Arrays:

@@ -2,7 +2,7 @@
 
 **Rules.** No Spark; no loop per record, but for messages that say more than partitions of topics
 (:mod:`holdfast.fleet.pipeline.ingest.decode_tasks`). A field that was not read is null or empty;
-``readable`` is False where an assignment does not parse.
+``readable`` is False where an assignment does not parse, or names a partition that cannot be.
 
 References: KIP-429, KIP-345.
 """
@@ -42,7 +42,7 @@ from holdfast.fleet.pipeline.ingest.arrow_columns import (
     numbers,
     text,
 )
-from holdfast.fleet.pipeline.ingest.decode_tasks import blobs, with_tasks
+from holdfast.fleet.pipeline.ingest.decode_tasks import blobs, replaced, with_tasks
 from holdfast.fleet.pipeline.ingest.generations import (
     DEAD,
     EMPTY,
@@ -51,8 +51,11 @@ from holdfast.fleet.pipeline.ingest.generations import (
     OWNED_ROWS,
     STABLE,
     Generations,
+    list_parts,
     marked,
 )
+from holdfast.fleet.tables.columns import values
+from holdfast.fleet.tables.columns.holdable import CONNECTOR
 
 DEFERRING = (NAMES[Design.DEFERRED], NAMES[Design.INCREMENTAL])
 """Protocols whose assignments say when the next round is due."""
@@ -112,7 +115,25 @@ def group_generations(family: Family, place: Arrays, *, subscriptions: bool = Tr
         members=filled_table(of_members, MEMBER_ROWS, len(given.unreadable)),
         owned=filled_table(of_owned, OWNED_ROWS, len(of_owned["topic"])),
     )
-    return with_tasks(gens, subscription, assignment)
+    return _with_partitions_alone(with_tasks(gens, subscription, assignment))
+
+
+def _with_partitions_alone(gens: Generations) -> Generations:
+    """Generations in which a member that was given a number below the lowest is not readable."""
+    member, (starts, partitions) = (
+        values.ints(gens.owned, "member"),
+        list_parts(gens.owned["partitions"]),
+    )
+    row = values.ints(gens.members, "row")[member]
+    lowest = np.where(marked(gens.head, lambda kind, _: kind.lowest < 0), CONNECTOR, 0)[row]
+    size = np.diff(starts)
+    strange = np.repeat(member, size)[partitions < np.repeat(lowest, size)]
+    if not len(strange):
+        return gens
+    readable = gens.members["readable"].to_numpy()
+    readable[strange] = False
+    owned = gens.owned.filter(pa.array(~np.isin(member, strange)))
+    return replace(gens, members=replaced(gens.members, readable=readable), owned=owned)
 
 
 def _planned_delays(head: pa.Table, start: I64, assignment: Slices) -> pa.Array:

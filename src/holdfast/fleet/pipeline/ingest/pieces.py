@@ -24,7 +24,6 @@ from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
 from holdfast.fleet.pipeline.ingest.arrow_columns import filled_table
 from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of
-from holdfast.fleet.tables.storage.clients import telling
 from holdfast.fleet.tables.storage.parquet import BoundedParquet, batches_of
 from holdfast.fleet.tables.storage.places import Place, store_of
 
@@ -153,10 +152,8 @@ def to_records(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def _read_stored(schema: pa.Schema, named: Pieces) -> Batches:
     for file, own in groupby(named, key=itemgetter(0)):
-        with telling(file, "read"):
-            opened = BoundedParquet(file)
+        opened = BoundedParquet(file)
         for _, row_group in own:
-            with telling(file, "read"):
-                rows = opened.read_row_group(row_group)
+            rows = opened.read_row_group(row_group)
             there = dict(zip(rows.column_names, rows.columns, strict=True))
             yield from filled_table(there, schema, rows.num_rows).to_batches()

@@ -1,7 +1,8 @@
 """Where share groups are: records of ``__share_group_state`` as positions, one per partition.
 
 **Rules.** The newest snapshot of a partition counts, and every update behind it. A group without a
-start offset has no position. A record that does not parse is counted, and changes nothing.
+start offset has no position. A record that does not parse, or has a time or a partition that no
+table holds, is counted, and changes nothing.
 
 **Strategy.** The topic is compacted and small (a snapshot now and then, a few hundred updates
 between two), so a loop reads it where the driver is.
@@ -21,6 +22,7 @@ from holdfast.errors import WireError
 from holdfast.fleet.pipeline.ingest.arrow_columns import filled_table
 from holdfast.fleet.pipeline.ingest.positions import POSITION
 from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.tables.columns.holdable import holdable_times
 from holdfast.fleet.tables.columns.values import ints
 
 NOT_KNOWN = -1
@@ -56,12 +58,15 @@ def share_positions(
     """
     found: dict[tuple[str, str, int], _Place] = {}
     n_bad = 0
-    times = ints(records, "timestamp")
+    times, in_time = ints(records, "timestamp"), holdable_times(records["timestamp"])
     pairs = zip(records["key"].to_pylist(), records["value"].to_pylist(), strict=True)
     for row, (key, value) in enumerate(pairs):
         try:
             state = decode_share_state(key or b"", value)
         except WireError:
+            n_bad += 1
+            continue
+        if state.partition < 0 or not in_time[row]:
             n_bad += 1
             continue
         _apply(found, state, row, int(times[row]))

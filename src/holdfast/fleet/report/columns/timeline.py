@@ -69,8 +69,10 @@ class Timeline:
     ----------
     topics : tuple of str
         Sorted.
-    row_topic, row_partition : int32[n_rows]
+    row_topic : int32[n_rows]
         One row per topic-partition that ever had an owner.
+    row_partition : int64[n_rows]
+        Its number; the greatest has one behind it.
     members : tuple of str
         Member ids; ``identities`` says which of them are the same process.
     start : int64[n_rows + 1]
@@ -88,7 +90,7 @@ class Timeline:
     group: str
     topics: tuple[str, ...]
     row_topic: I32
-    row_partition: I32
+    row_partition: I64
     members: tuple[str, ...]
     identities: Identities
     start: I64
@@ -201,7 +203,7 @@ def build_timeline(tables: Tables, group: str, last_ms: int | None = None) -> Ti
 class _Flat:
     topics: tuple[str, ...]
     row_topic: I32
-    row_partition: I32
+    row_partition: I64
     row: I64  # of each flat assignment
     generation: I64  # index into Settlements
     member: I64
@@ -235,7 +237,7 @@ def _flat_assignments(table: ArrowTable, generations: Settlements) -> _Flat:
     return _Flat(
         topics=topics,
         row_topic=(rows >> 32).astype(np.int32),
-        row_partition=((rows & 0xFFFFFFFF) - 1).astype(np.int32),
+        row_partition=(rows & 0xFFFFFFFF) - 1,
         row=row.astype(np.int64),
         generation=index[parent],
         member=member[parent].astype(np.int64),

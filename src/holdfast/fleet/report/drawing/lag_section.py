@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from holdfast.fleet.report.columns.timeline import Timeline
 from holdfast.fleet.report.drawing.markup import Markup, name_of, tag
+from holdfast.fleet.report.drawing.packing import MAX_VALUE
 from holdfast.fleet.report.drawing.sections import amount, table
 from holdfast.fleet.report.drawing.words import NONE, number
 from holdfast.fleet.tables.columns.stored import LAG
@@ -40,7 +41,7 @@ def lag_columns(tables: Tables, group: str) -> tuple[dict[str, npt.ArrayLike], d
     columns: dict[str, npt.ArrayLike] = {
         "lag_topic": topic[order],
         "lag_partition": partition[order],
-        "lag_value": ints(rows, "lag")[order] + 1,
+        "lag_value": np.minimum(ints(rows, "lag")[order], MAX_VALUE - 2) + 1,
         "lag_owner": owner[order] + 1,
     }
     return columns, {"lag_topics": topics, "lag_owners": owners}

@@ -16,8 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from holdfast.core.command_lines import NOT_KNOWN, holdfast_line
 from holdfast.core.model.fidelity import LOW_FIDELITY
 from holdfast.errors import SourceError
@@ -47,7 +45,7 @@ def read_policies(path: Path) -> list[dict[str, Any]]:
             rows: list[Any] = BoundedParquet(path).read().to_pylist()
         else:
             rows = _json(path, content.decode())
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"{path}: cannot be read: {error}") from error
     if not all(isinstance(row, dict) and "policy" in row for row in rows):
         line = holdfast_line("replay", *NOT_KNOWN.options, "--format", "json", "-o", str(path))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from functools import cache
 
 import numpy as np
@@ -26,6 +25,7 @@ from holdfast.fleet.report.drawing.words import (
     seconds,
     span,
 )
+from holdfast.fleet.report.findings.doctor import moment
 from holdfast.fleet.report.findings.examination import all_rules
 from holdfast.fleet.report.findings.facts import Facts
 from holdfast.fleet.report.findings.finding import Finding, Rule, generations_of
@@ -39,8 +39,7 @@ _NARROW = [head for head, _ in REBALANCES.headings("timestamp", "cause", "pause_
 
 def when(ms: int, timespec: str = "milliseconds") -> str:
     """UTC time for people."""
-    stamp = datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec=timespec)
-    return stamp.removesuffix("+00:00")
+    return moment(ms, timespec).replace("T", " ").removesuffix("Z")
 
 
 def amount(value: float | None, digits: int = 0) -> tuple[str, object]:

@@ -18,6 +18,7 @@ from holdfast.fleet.report.findings.examination import Examination, all_rules, e
 from holdfast.fleet.report.findings.facts import NOT_KEPT, Facts, read_age, read_facts
 from holdfast.fleet.report.findings.finding import Finding, Limits, Rule
 from holdfast.fleet.report.progress import Track
+from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
 from holdfast.fleet.tables.reading import Tables
 
 SCHEMA_VERSION = 1
@@ -143,9 +144,10 @@ def _finding(finding: Finding, rule: Rule) -> dict[str, Any]:
     }
 
 
-def moment(ms: int) -> str:
-    """UTC time as ISO 8601."""
-    stamp = datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+def moment(ms: int, timespec: str = "milliseconds") -> str:
+    """UTC time as ISO 8601; what is reckoned beyond the years that it has is at their end."""
+    held = min(max(ms, FIRST_US // 1000), LAST_US // 1000)
+    stamp = datetime.fromtimestamp(held / 1000, UTC).isoformat(timespec=timespec)
     return stamp.replace("+00:00", "Z")
 
 

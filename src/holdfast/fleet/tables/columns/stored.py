@@ -110,7 +110,11 @@ MEMBERS = Table(
         Column("session_timeout_ms", _I, "session timeout", "ms", nullable=True),
         Column("subscribed_topics", DType.STRING_LIST, "topics asked for", nullable=True),
         Column(
-            "n_claimed", _L, "partitions that the member said it kept when it joined", "partitions"
+            "n_claimed",
+            _L,
+            "partitions that the member said it kept when it joined; null: not read",
+            "partitions",
+            nullable=True,
         ),
         Column("n_partitions", _L, "partitions given to the member", "partitions"),
         Column(

@@ -20,8 +20,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import pyarrow as pa
-
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.columns.names import batch_folder
 from holdfast.fleet.tables.columns.stored import TABLES
@@ -262,8 +260,6 @@ def _data_file(name: str, path: Place) -> DataFile:
         size, written_ns = store.size(), store.written_ns()
     except FileNotFoundError as error:
         raise SourceError(f"{path} is gone: it was to be committed; start again") from error
-    except (OSError, pa.ArrowException) as error:
-        raise SourceError(f"{path}: not readable as Parquet: {error}") from error
     lowest, highest = _bounds(about)
     return DataFile(
         name=name,

@@ -10,8 +10,7 @@ and in the footer, admit one of them. States of logs and footers are read once (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -120,9 +119,7 @@ class FolderVersion:
         """Rows of a table as they are stored; of these groups alone where some are named."""
 
         def read(file: Place) -> pa.Table:
-            with reading(file):
-                rows = read_parquet(file, groups, self.known.footers)
-                rows.validate(full=True)
+            rows = read_parquet(file, groups, self.known.footers)
             return conform(rows, TABLES[name], str(file))
 
         parts = store_of(self.known.root).each(read, self.files(name, groups))
@@ -133,10 +130,8 @@ class FolderVersion:
         definition = Table(name=name, doc="", columns=TABLES[name].pick("group"))
 
         def column(file: Place) -> pa.ChunkedArray:
-            with reading(file):
-                opened = opened_parquet(file, self.known.footers)
-                rows = opened.read_row_groups(row_groups(opened, groups), ["group"])
-                rows.validate(full=True)
+            opened = opened_parquet(file, self.known.footers)
+            rows = opened.read_row_groups(row_groups(opened, groups), ["group"])
             return conform(rows, definition, str(file))["group"]
 
         parts = store_of(self.known.root).each(column, self.files(name, groups))
@@ -149,8 +144,7 @@ class FolderVersion:
         found = [us // 1_000 for text in ends if (us := to_us(text)) is not None]
         rest = [file.name for file in files if "timestamp" not in file.highest]
         for path in checked_files(self.known.root, rest):
-            with reading(path):
-                rows = BoundedParquet(path).read(columns=["timestamp"])
+            rows = BoundedParquet(path).read(columns=["timestamp"])
             definition = Table(name=name, doc="", columns=TABLES[name].pick("timestamp"))
             latest = latest_ms(conform(rows, definition, str(path))["timestamp"])
             found += [] if latest is None else [latest]
@@ -224,17 +218,11 @@ def read_parquet(
     ----------
     footers : dict of Path to FileMetaData, optional
         Footers of files that were read already; where groups are named, others are added.
-
-    Raises
-    ------
-    OSError, ArrowException
-        It cannot be read; a store's error is a SourceError.
     """
-    with store_of(path).telling("read"):
-        if groups is None:
-            return BoundedParquet(path).read()
-        opened = opened_parquet(path, {} if footers is None else footers)
-        return of_groups(opened.read_row_groups(row_groups(opened, groups)), groups)
+    if groups is None:
+        return BoundedParquet(path).read()
+    opened = opened_parquet(path, {} if footers is None else footers)
+    return of_groups(opened.read_row_groups(row_groups(opened, groups)), groups)
 
 
 def opened_parquet(path: Place, footers: dict[Place, Any]) -> Any:
@@ -249,19 +237,6 @@ def row_groups(opened: Any, groups: Sequence[str] | None) -> list[int]:
     if groups is None:
         return list(range(opened.num_row_groups))
     return row_groups_of(opened.metadata, "group", sorted(set(groups)))
-
-
-@contextmanager
-def reading(file: Place) -> Iterator[None]:
-    """Say in one sentence that a file is no Parquet; FileNotFoundError stays what it is."""
-    try:
-        with store_of(file).telling("read"):
-            yield
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
-        reason = next(iter(str(error).splitlines()), "")
-        raise SourceError(f"{file}: not readable as Parquet: {reason}") from error
 
 
 def once_more(read: Callable[[], T]) -> T:

@@ -174,7 +174,7 @@ def _page_at(file: Any, at: int) -> _Page:
         file.seek(at)
         data = file.read(n_bytes)
         try:
-            reader = _Compact(data)
+            reader = Compact(data)
             header = reader.struct()
             break
         except IndexError:
@@ -203,7 +203,7 @@ def _number(fields: Header, number: int) -> int:
     return found
 
 
-class _Compact:
+class Compact:
     """Reads a struct of Thrift's compact protocol; IndexError where the bytes end too early."""
 
     def __init__(self, data: bytes):
@@ -235,11 +235,23 @@ class _Compact:
             self._skip(8)
         elif kind == 8:
             self._skip(self._varint())
+        elif kind == 9:
+            return self._list(depth)
         elif kind == 12:
             return self.struct(depth + 1)
-        else:  # no list, set or map is in a page's header
+        else:  # no set or map is in a header or a footer
             raise BadPageError("a page's header has a field that no header has")
         return None
+
+    def _list(self, depth: int) -> list[Any]:
+        head = self._byte()
+        size = head >> 4 if head >> 4 < 15 else self._varint()
+        if size > len(self._data) - self.at:
+            raise BadPageError("a list has more elements than bytes")
+        kind = head & 15
+        if kind in (1, 2):  # a byte each, where a field has its value in its kind
+            return [self._byte() == 1 for _ in range(size)]
+        return [self._value(kind, depth) for _ in range(size)]
 
     def _signed(self) -> int:
         found = self._varint()

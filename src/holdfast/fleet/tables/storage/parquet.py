@@ -12,12 +12,15 @@ dictionary is read as dictionary and indices; the lengths of the values say how 
 piece, before any of them is unpacked. Other files are read as they are, which costs half of that.
 A store answers a request for each header, so of a large file on a store the headers are not asked
 for, and all columns of bytes are read as dictionaries.
+
+What cannot be read, by whatever its bytes or its store say, is a SourceError of one sentence.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Final
 
@@ -28,7 +31,8 @@ import pyarrow.parquet as pq
 
 from holdfast.core.model.columns import I64
 from holdfast.errors import SourceError
-from holdfast.fleet.tables.storage.pages import BadPageError, Unpacked, unpacked_size
+from holdfast.fleet.tables.storage.footer import read_footer
+from holdfast.fleet.tables.storage.pages import Unpacked, unpacked_size
 from holdfast.fleet.tables.storage.places import Place, store_of
 
 BATCH_BYTES: Final = 8 << 20
@@ -38,6 +42,19 @@ SMALL_BYTES: Final = 64 << 20
 MOST_VALUE_BYTES: Final = 64 << 20
 FETCHED_BYTES: Final = 16 << 20
 """A file of up to this size on a store is fetched whole."""
+
+
+@contextmanager
+def reading(file: Place | str) -> Iterator[None]:
+    """Say in one sentence that a file is no Parquet; FileNotFoundError stays what it is."""
+    try:
+        with store_of(file).telling("read"):
+            yield
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, pa.ArrowException) as error:
+        reason = next(iter(str(error).splitlines()), "")
+        raise SourceError(f"{file}: not readable as Parquet: {reason}") from error
 
 
 class BoundedParquet:
@@ -56,9 +73,8 @@ class BoundedParquet:
     Raises
     ------
     SourceError
-        By its footer it unpacks to more than MOST_TIMES its size.
-    OSError, ArrowException
-        It cannot be read.
+        It cannot be read, or by its footer it unpacks to more than MOST_TIMES its size.
+    FileNotFoundError
     """
 
     def __init__(
@@ -70,14 +86,15 @@ class BoundedParquet:
     ):
         self._path = path
         self._coded = tuple(read_dictionary)
-        file = store_of(path).readable() if file is None else file
-        self._size = int(file.size())
-        self._is_near = isinstance(file, pa.OSFile) or self._size <= FETCHED_BYTES
-        if self._is_near and not isinstance(file, pa.OSFile):
-            file = pa.BufferReader(file.read())
-        self._file = file
-        self._opened = pq.ParquetFile(file, read_dictionary=self._coded, metadata=metadata)
-        self.metadata: Any = self._opened.metadata
+        with reading(path):
+            file = store_of(path).readable() if file is None else file
+            self._size = int(file.size())
+            self._is_near = isinstance(file, pa.OSFile) or self._size <= FETCHED_BYTES
+            if self._is_near and not isinstance(file, pa.OSFile):
+                file = pa.BufferReader(file.read())
+            self._file = file
+            self.metadata: Any = read_footer(file, self._size) if metadata is None else metadata
+            self._opened = pq.ParquetFile(file, read_dictionary=self._coded, metadata=self.metadata)
         self.limit = max(SMALL_BYTES, MOST_TIMES * self._size)
         names = self.schema_arrow.names
         if len(set(names)) < len(names):
@@ -110,7 +127,10 @@ class BoundedParquet:
         groups = list(row_groups)
         named = None if columns is None else list(columns)
         if self._looked_at(groups, named).most_bytes <= self.limit:
-            return self._opened.read_row_groups(groups, columns=named)
+            with reading(self._path):
+                rows = self._opened.read_row_groups(groups, columns=named)
+                rows.validate(full=True)
+            return rows
         names = self.schema_arrow.names if named is None else named
         schema = pa.schema([self.schema_arrow.field(name) for name in names])
         plain = [pa.field(one.name, _value_type(one.type)) for one in schema]
@@ -131,9 +151,10 @@ class BoundedParquet:
         found = self._looked_at(list(row_groups), columns)
         if set(found.longest) - set(self._coded):
             self._refuse_above_limit(found.most_bytes)
-        yield from self._opened.iter_batches(
-            n_rows, row_groups=list(row_groups), columns=list(columns)
-        )
+        with reading(self._path):
+            yield from self._opened.iter_batches(
+                n_rows, row_groups=list(row_groups), columns=list(columns)
+            )
 
     def batches(
         self, columns: Sequence[str], row_groups: Sequence[int]
@@ -150,14 +171,15 @@ class BoundedParquet:
             coded = [one for one in columns if _is_bytes(self.schema_arrow.field(one).type)]
             opened = pq.ParquetFile(self._file, read_dictionary=coded, metadata=self.metadata)
         unpacked = 0
-        for rows in opened.iter_batches(
-            n_rows, row_groups=groups, columns=list(columns), use_threads=False
-        ):
-            sizes = _sizes(self._path, rows)
-            unpacked += int(sizes.sum())
-            self._refuse_above_limit(unpacked)
-            for start, stop in _pieces(sizes):
-                yield _unpacked(rows.slice(start, stop - start).select(columns))
+        with reading(self._path):
+            for rows in opened.iter_batches(
+                n_rows, row_groups=groups, columns=list(columns), use_threads=False
+            ):
+                sizes = _sizes(self._path, rows)
+                unpacked += int(sizes.sum())
+                self._refuse_above_limit(unpacked)
+                for start, stop in _pieces(sizes):
+                    yield _unpacked(rows.slice(start, stop - start).select(columns))
 
     def _looked_at(self, groups: Sequence[int], columns: Collection[str] | None) -> Unpacked:
         """What row groups unpack to, by the headers of their pages.
@@ -169,10 +191,8 @@ class BoundedParquet:
         """
         if not self._is_near:
             return Unpacked(most_bytes=self.limit + 1)
-        try:
+        with reading(self._path):
             found = unpacked_size(self._file, self.metadata, groups, columns, self.limit)
-        except (BadPageError, OSError, ValueError, OverflowError) as error:
-            raise SourceError(f"{self._path}: not readable as Parquet: {error}") from error
         self._refuse_above_limit(found.n_bytes)
         return found
 
@@ -222,9 +242,7 @@ def batches_of(
     Raises
     ------
     SourceError
-        The file unpacks to too much, or a value is too large.
-    OSError, ArrowException
-        It cannot be read.
+        The file cannot be read or unpacks to too much, or a value is too large.
     """
     opened = BoundedParquet(path)
     yield from opened.batches(

@@ -7,7 +7,8 @@ cancelled ends at once. What it had taken goes back, and the next poll returns i
 **Strategy.** The original makes its consumer itself, so ours takes its place. What a test has put
 in the place of ``confluent_kafka.Consumer`` stays there. The deserializing class, which newer
 versions have, calls the constructor of the original by name: so ours builds the deserializers
-itself, with confluent-kafka's own functions.
+itself, with confluent-kafka's own functions. The original deserializes behind a poll, and loses
+what a cancelled deserializer had; ours does so inside of the poll.
 
 References: confluent-kafka-python, ``aio.AIOConsumer``, ``aio.AsyncDeserializingConsumer``.
 """
@@ -148,14 +149,18 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
         found: _T
         if not isinstance(self._consumer, ConfluentConsumer):  # a mock, say
             found = await self._call(call, *args, **kwargs)
-            return found
+            return await self._prepared(found)
         reading = _Reading(self._consumer)
         try:
             found = await self._call(reading.read, call, *args, **kwargs)
+            return await self._prepared(found)
         except asyncio.CancelledError:
             if reading.give_up():
                 self._undelivered.append(reading)
             raise
+
+    async def _prepared(self, found: _T) -> _T:
+        """What a poll has found, as the application is to have it; an await of the poll."""
         return found
 
     def __holdfast_metrics__(self) -> MemberMetrics | None:
@@ -186,6 +191,16 @@ else:
 
         # As the original's: ``ConfluentAsyncDeserializingConsumer[str, dict]``.
         __class_getitem__: Any = classmethod(GenericAlias)
+
+        async def _prepared(self, found: Any) -> Any:
+            for message in found if isinstance(found, list) else [found]:
+                if message is not None and message.error() is None:
+                    await super()._deserialize(message)
+            return found
+
+        async def _deserialize(self, message: Any) -> Any:
+            """Return the message: it was deserialized before the poll ended."""
+            return message
 
         async def __init__(  # type: ignore[misc]  # confluent-kafka makes it a coroutine
             self, conf: dict[str, Any], **kwargs: Any

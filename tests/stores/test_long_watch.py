@@ -1,0 +1,123 @@
+"""A watch whose store is busy, late, deaf or gone again and again: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from collections import Counter
+from contextlib import closing, contextmanager
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from tests.live.crew import Topic
+from tests.pipeline.test_stream import everything
+
+from holdfast.cluster.cluster import LiveCluster
+from holdfast.errors import SourceError
+from holdfast.fleet.pipeline.batches.history import run
+from holdfast.fleet.pipeline.batches.watch import watch
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.storage import clients
+from holdfast.fleet.tables.storage.places import place_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+FAULTS = ("busy", "refuse", "drop", "mute", "stall", "late")
+CHANCES = (12, 1, 6, 3, 1, 12)
+"""Of a thousand requests; the rest is answered."""
+N_PARTITIONS = 3
+OF_A_MOMENT = ("lag_seconds", "lag_seconds_basis", "idle_lower_seconds", "idle_upper_seconds")
+"""Whether a record waited in a pause is known by the log ends of its batch."""
+
+
+class EnoughError(Exception):
+    """As many batches as the test wants."""
+
+
+def foul(seed):
+    """Weather for a relay, and what it did."""
+    chance, done = random.Random(seed), Counter()
+
+    def weather():
+        (fault,) = chance.choices(["", *FAULTS], [1000 - sum(CHANCES), *CHANCES])
+        done[fault] += 1
+        return fault
+
+    return weather, done
+
+
+@contextmanager
+def living(bootstrap, topic, groups):
+    """Groups that commit all the time; a member comes to one of them now and then, and goes."""
+    end = threading.Event()
+
+    def settings(group):
+        return {"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0}
+
+    def commits(group):
+        with closing(Consumer(settings(group))) as consumer:
+            offset = 0
+            while not end.wait(0.1):
+                offset += 1
+                place = TopicPartition(topic, offset % N_PARTITIONS, offset)
+                consumer.commit(offsets=[place], asynchronous=False)
+
+    def rebalances(group):
+        while not end.wait(1.0):
+            with closing(Consumer(settings(group))) as consumer:
+                consumer.subscribe([topic])
+                while not consumer.assignment() and not end.is_set():
+                    consumer.poll(0.1)
+
+    threads = [threading.Thread(target=commits, args=(group,)) for group in groups[1:]]
+    threads.append(threading.Thread(target=rebalances, args=(groups[0],)))
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    "n_batches",
+    [pytest.param(6, marks=pytest.mark.every), pytest.param(500, marks=pytest.mark.slow)],
+)
+def test_a_watch_on_a_store_that_fails_now_and_then(
+    spark, broker, faulty, tmp_path, n_batches, monkeypatch
+):
+    """Whoever runs it starts it again when it has ended; the tables are those of one history."""
+    monkeypatch.setattr(clients, "_REQUEST_S", 2.0)
+    between, url = faulty
+    cluster, place = LiveCluster(bootstrap=broker.bootstrap), place_of(f"{url}/watched")
+    groups = [f"g{n}-{uuid.uuid4().hex}" for n in range(4)]
+    asked, said = Selection(groups=groups), []
+    between.weather, done = foul(n_batches)
+
+    def after(_, batch):
+        if batch >= n_batches - 1:
+            raise EnoughError
+
+    with living(broker.bootstrap, Topic(broker.bootstrap, N_PARTITIONS).name, groups):
+        while True:
+            try:
+                watch(spark, cluster, place, selection=asked, every_seconds=0.2, after_batch=after)
+            except SourceError as error:
+                assert "\n" not in str(error)
+                said.append(str(error))
+            except EnoughError:
+                break
+    between.weather = None
+    watch(spark, cluster, place, selection=asked)
+    once = run(spark, cluster, tmp_path / "once", selection=asked)
+    kept = Tables(place)
+    assert kept.committed()[-1].id >= n_batches - 1
+    found, wanted = (everything(tables, OF_A_MOMENT) for tables in (kept, once))
+    assert found.pop("pauses") and wanted.pop("pauses")  # their sums are in `rebalances`
+    assert found == wanted
+    assert kept.rows("offset_commits") > n_batches and kept.rows("rebalances") > 0
+    print(f"{dict(done)}; started again {len(said)} times")
