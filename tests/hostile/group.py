@@ -11,7 +11,7 @@ group never judges.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -107,6 +107,7 @@ class Round:
     lie: bytes | None
     listed: frozenset[Resource]  # by the liar
     given: frozenset[Resource]  # to the liar
+    gone: frozenset[Resource]  # what members that are away owned
     truth: ComputeAssignment  # the same, if the liar said what is true (and wanted the same topics)
 
 
@@ -120,11 +121,14 @@ class HostileGroup:
         Of all members.
     seed : int
         Of the lies and of the honest members' coming and going.
+    habit : mapping of str to str
+        What the liar does always, as :data:`tests.hostile.lies.CLAIMS_OF_DEPARTED`.
     """
 
     assignor: Assignor
     seed: int
     largest: int = 1 << 16
+    habit: Mapping[str, str] = field(default_factory=dict)
     step_ms: int = 3_000  # from one round to the next, unless a delay ends before
     members: dict[str, Honest] = field(default_factory=dict)
     away: list[tuple[int, Honest]] = field(default_factory=list)
@@ -138,7 +142,7 @@ class HostileGroup:
     def run(self) -> Iterator[Round]:
         """Settle; lie for 50 rounds; then the liar leaves, and one delay passes."""
         rng = np.random.default_rng(self.seed)
-        liar = Liar(np.random.default_rng([self.seed, 1]), self.largest)
+        liar = Liar(np.random.default_rng([self.seed, 1]), self.largest, self.habit)
         self._begin_settled()
         for i in range(N_LYING):
             self._come_and_go(rng, i)
@@ -189,7 +193,8 @@ class HostileGroup:
 
     def round(self, liar: Liar | None) -> Round:
         """One JoinGroup and SyncGroup of everybody."""
-        lie = None if liar is None else liar.subscription(self._known())
+        known = self._known()
+        lie = None if liar is None else liar.subscription(known)
         before = {m.name: m.owned for m in self.members.values()}
         listed = _listed(lie or b"", self.assignor.name == "cooperative-sticky")
         truth = None if lie is None else self.truth(lie)
@@ -219,6 +224,7 @@ class HostileGroup:
             lie=lie,
             listed=listed,
             given=frozenset() if lie is None else self.given.assigned,
+            gone=known.gone,
             truth=replace(request, members=members),
         )
 
@@ -275,6 +281,7 @@ class HostileGroup:
             mine=self.given.assigned,
             memory=self.given.memory,
             delay_ms=DELAY_MS,
+            gone=frozenset[Resource]().union(*(m.owned for _, m in self.away)),
         )
 
 

@@ -23,6 +23,9 @@
   keep no fewer (a tie is one again). A lie may make the liar a member that is served from what
   others own, and not from what waits: beside what they would keep if it had said what is true,
   they keep at most its fair share less.
+- A liar that always claims what departed members owned
+  (:data:`tests.hostile.lies.CLAIMS_OF_DEPARTED`) gets no more of it than if it had said what is
+  true.
 - One delay after the liar has left, everything is owned, evenly, and nothing moves or waits.
 """
 
@@ -69,7 +72,11 @@ Java = Callable[[Sequence[JavaRound]], Sequence[KeptByJava]]
 
 
 def broken_laws(
-    rounds: Sequence[Round], kept_by_java: Sequence[KeptByJava] = (), java: Java | None = None
+    rounds: Sequence[Round],
+    kept_by_java: Sequence[KeptByJava] = (),
+    java: Java | None = None,
+    *,
+    departed: bool = False,
 ) -> list[str]:
     """Each broken law once a round, with the number of the round.
 
@@ -81,8 +88,13 @@ def broken_laws(
         Java's answers to the first of these rounds; without it no round is compared.
     java : callable, optional
         Asks Java again.
+    departed : bool
+        Whether the liar's habit is to claim what departed members owned.
     """
     broken: list[str] = []
+    if departed:
+        taken = {i: taken_from_departed(done) for i, done in enumerate(rounds) if done.lie}
+        broken += [f"round {i}: {n} of departed members taken" for i, n in taken.items() if n]
     in_a_row: Counter[str] = Counter()
     for i, done in enumerate(rounds):
         broken += [f"round {i}: {text}" for text in _in_one(done)]
@@ -208,6 +220,14 @@ def kept_with_the_truth(done: Round) -> int:
         own = done.before.get(name, frozenset())
         total += len(own & told.assigned if told.absence_revokes else own - told.revoked)
     return total
+
+
+def taken_from_departed(done: Round) -> int:
+    """Partitions of departed members that a lie gives to the liar, and the truth would not."""
+    assignor = ASSIGNORS[done.request.protocol_name]
+    told = dict(compute([assignor], done.truth).assignments).get(LIAR)
+    with_the_truth = frozenset[Resource]() if told is None else assignor.read(told).assigned
+    return max(0, len(done.given & done.gone) - len(with_the_truth & done.gone))
 
 
 def _at_the_end(done: Round) -> list[str]:

@@ -33,6 +33,16 @@ from holdfast.core.wire.layouts.sticky_user_data import (
 
 Chance = np.random.Generator
 LIAR = "m10-liar"
+DEPARTED = "what departed members owned"
+CLAIMS_OF_DEPARTED: Mapping[str, str] = {
+    "message": "made",
+    "topics": "real",
+    "claims": DEPARTED,
+    "generation": "last",
+    "memory": "as it came",
+    "user data": "frame",
+}
+"""The habit of a liar that claims what waits. No draw chooses it, so seeds stay what they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +55,7 @@ class Known:
     mine: frozenset[Resource]  # what its last assignment gave it
     memory: bytes | None  # as it came with that assignment
     delay_ms: int  # of the configuration
+    gone: frozenset[Resource] = frozenset()  # what members that are away owned
 
 
 @dataclass(slots=True)
@@ -57,10 +68,13 @@ class Liar:
         Decides everything.
     largest : int
         Bytes of the largest message.
+    always : mapping of str to str
+        A habit that never changes, for one lie in its general form.
     """
 
     chance: Chance
     largest: int = 1 << 16
+    always: Mapping[str, str] = field(default_factory=dict)
     habit: Mapping[str, str] = field(default_factory=dict)
     rounds_left: int = 0
     constant: bytes | None = None
@@ -81,6 +95,9 @@ class Liar:
         rng = self.chance
         self.rounds_left = int(rng.integers(1, 12))
         self.constant = None
+        if self.always:
+            self.habit = self.always
+            return
         self.habit = {"all": _pick(rng, "free", "free", "constant", "fixed")}
         if self.habit["all"] == "fixed":
             self.habit = {
@@ -107,7 +124,8 @@ class Liar:
 
     def _made(self, known: Known) -> bytes:
         topics = TOPICS[self._of("topics", "real", "real", "real", *TOPICS)](self, known)
-        owned = CLAIMS[self._of("claims", *CLAIMS)](self, known)
+        claims = self._of("claims", *CLAIMS)
+        owned = _departed(known) if claims == DEPARTED else CLAIMS[claims](self, known)
         generation = GENERATIONS[self._of("generation", *GENERATIONS)](self, known)
         user_data = self._of(
             "user data", "frame", "frame", "frame", "none", "java", "sticky", "noise"
@@ -245,6 +263,11 @@ def _grouped(resources: frozenset[Resource]) -> TopicPartitions:
 
 def _victim(liar: Liar, known: Known) -> TopicPartitions:
     return _grouped(known.owners[_pick(liar.chance, *sorted(known.owners))])
+
+
+def _departed(known: Known) -> TopicPartitions:
+    """What the liar owns, and what members that are away owned."""
+    return _grouped(known.mine | known.gone)
 
 
 def _one_each(liar: Liar, known: Known) -> TopicPartitions:

@@ -4,7 +4,7 @@
 of its own with its seed, and the exit code is then 1. Totals are printed every hundred seeds with
 the number that ``--first`` takes to go on from there. Of every assignor every thousandth round that
 is lied in is led again to measure its costs beside those of an honest turn. ``--only`` runs the
-seeds of some assignors.
+seeds of some assignors. ``--departed`` is a liar that always claims what departed members owned.
 
 **Strategy.** A seed is run, one JVM that lives as long as the run answers its rounds, then the laws
 are applied. ``--no-java`` leaves Java out. Nothing of a seed forms a cycle that lives on, so the
@@ -26,7 +26,8 @@ from typing import Any
 from tests.hostile.cost import ratios_of
 from tests.hostile.group import ASSIGNORS, N_LYING, TOPICS, HostileGroup, Round
 from tests.hostile.java import JavaAnswers, JavaAssignor
-from tests.hostile.laws import JavaRound, broken_laws, kept
+from tests.hostile.laws import DEFERRING, JavaRound, broken_laws, kept
+from tests.hostile.lies import CLAIMS_OF_DEPARTED
 
 REPORTED = 100
 EVERY = 1_000
@@ -86,6 +87,7 @@ def in_processes(options: argparse.Namespace) -> int:
     """Run neighbouring ranges of the seeds side by side; return the worst exit code."""
     edges = [i * options.seeds // options.processes for i in range(options.processes + 1)]
     more = ["--largest", str(options.largest), *["--no-java"] * options.no_java]
+    more += ["--departed"] * options.departed
     more += ["--only", *options.only] if options.only else []
     running = []
     for begin, end in pairwise(edges):
@@ -94,16 +96,25 @@ def in_processes(options: argparse.Namespace) -> int:
     return max(each.wait() for each in running)
 
 
-def _run(name: str, seed: int, largest: int, java: JavaAssignor | None, totals: Totals) -> int:
+def _run(
+    name: str,
+    seed: int,
+    java: JavaAssignor | None,
+    totals: Totals,
+    *,
+    largest: int,
+    departed: bool,
+) -> int:
     """Run one seed and print the laws that it broke; return how many."""
-    rounds = list(HostileGroup(ASSIGNORS[name], seed, largest).run())
+    habit = CLAIMS_OF_DEPARTED if departed else {}
+    rounds = list(HostileGroup(ASSIGNORS[name], seed, largest, habit).run())
     lying = rounds[:N_LYING]
     answers = None if java is None else java.ask(_asked(lying))
     try:
         if java is None or answers is None:
-            laws = broken_laws(rounds)
+            laws = broken_laws(rounds, departed=departed)
         else:
-            laws = broken_laws(rounds, answers.kept, java.kept)
+            laws = broken_laws(rounds, answers.kept, java.kept, departed=departed)
     except Exception as error:  # the next seeds are run all the same
         laws = [f"the laws cannot be applied: {error!r}"]
     for law in laws:
@@ -120,6 +131,7 @@ def main() -> int:
     parser.add_argument("--largest", type=int, default=1 << 16, help="bytes of the largest lie")
     parser.add_argument("--no-java", action="store_true")
     parser.add_argument("--only", nargs="+", choices=list(ASSIGNORS), help="pass the others' seeds")
+    parser.add_argument("--departed", action="store_true", help="under Designs II and III")
     parser.add_argument("--processes", type=int, default=1, help="each runs a part of the seeds")
     options = parser.parse_args()
     if options.processes > 1:
@@ -131,7 +143,14 @@ def main() -> int:
         for seed in range(options.first, options.first + options.seeds):
             name = list(ASSIGNORS)[seed % len(ASSIGNORS)]
             if name in (options.only or ASSIGNORS):
-                n_broken += _run(name, seed, options.largest, java, totals[name])
+                n_broken += _run(
+                    name,
+                    seed,
+                    java,
+                    totals[name],
+                    largest=options.largest,
+                    departed=options.departed and name in DEFERRING,
+                )
             n_run = seed + 1 - options.first
             if n_run % REPORTED == 0 or n_run == options.seeds:
                 gc.collect()

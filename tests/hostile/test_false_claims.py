@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 
+import numpy as np
 import pytest
+from tests.hostile.forgers import LIES, N_LIARS, played
 from tests.hostile.group import ASSIGNORS, TOPICS, HostileGroup
-from tests.hostile.laws import kept, kept_with_the_truth, revoked_without_need
-from tests.hostile.lies import Known
+from tests.hostile.laws import DEFERRING, kept, kept_with_the_truth, revoked_without_need
+from tests.hostile.lies import Known, Liar
+from tests.suites import further
 
+from holdfast.core.machine.leader import false_claims, leader, recall
 from holdfast.core.machine.leader.designs import compute
+from holdfast.core.model.columns import Mask
+from holdfast.core.model.group import Group
+from holdfast.core.model.partitions import Resource, grouped
 from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
+from holdfast.core.wire.layouts.container import MemberSubscription, encode_member_subscription
 
 EVERYTHING = tuple((topic, tuple(range(n))) for topic, n in TOPICS.items())
 
@@ -55,7 +64,8 @@ def test_the_memory_settles_who_is_right(name: str, gone: int) -> None:
     group = HostileGroup(ASSIGNORS[name], 0)
     group.settle()
     found = kept_by(group, gone=gone)
-    share = sum(TOPICS.values()) // (len(group.members) + 1)
+    here = sum(len(m.owned) for m in group.members.values())  # what the others owned waits
+    share = here // (len(group.members) + 1)
     assert all(n >= min(share, len(group.members[m].owned)) for m, n in found.items())
 
 
@@ -91,3 +101,99 @@ def test_what_it_costs_when_leaders_change(name: str, leaders: int) -> None:
             assert kept(done) >= kept_with_the_truth(done)
         assert done.before[group.leader] <= done.after[group.leader]
     assert max(needless.values(), default=0) <= 1
+
+
+class ClaimsMore(Liar):
+    """A member that claims its own and what departed members owned, so many times."""
+
+    more: frozenset[Resource] = frozenset()
+    times = 0
+
+    def subscription(self, known: Known) -> bytes:
+        """What it sends."""
+        self.times -= 1
+        owned = known.mine | (self.more if self.times >= 0 else frozenset())
+        generation = known.generation if known.memory else -1
+        return encode_member_subscription(
+            MemberSubscription(
+                topics=tuple(TOPICS),
+                owned=grouped(sorted(owned)),
+                generation=generation,
+                memory=known.memory,
+            )
+        )
+
+
+def after_a_departure(name: str, times: int, *, changing: bool) -> tuple[int, int, int]:
+    """Five members leave and are back after 20 s, while one claims what they owned.
+
+    How much they owned, how much of it others were given meanwhile, and how much they got back.
+    """
+    group, liar = HostileGroup(ASSIGNORS[name], 1), ClaimsMore(np.random.default_rng(1))
+    group._begin_settled()
+    for _ in range(60):
+        group.round(liar)
+    left = [
+        group.members.pop(m) for m in [m for m in sorted(group.members) if m != group.leader][3:8]
+    ]
+    liar.more = frozenset[Resource]().union(*(m.owned for m in left))
+    liar.times, until_ms, n_rounds = times, group.now_ms + 20_000, 0
+
+    def led() -> None:
+        nonlocal n_rounds
+        if changing:  # the one that led is still there, and another one leads
+            others = sorted(set(group.members) - {group.leader})
+            group.leader, group.led = others[n_rounds % 7], None
+        n_rounds += 1
+        group.round(liar)
+
+    while group.now_ms < until_ms and n_rounds < 40:
+        led()
+    meanwhile = frozenset(group.given.assigned).union(*(m.owned for m in group.members.values()))
+    for member in left:
+        group._start(member.instance_id)
+    for _ in range(6):
+        led()
+    back = frozenset[Resource]().union(*(m.owned for m in list(group.members.values())[-5:]))
+    return len(liar.more), len(liar.more & meanwhile), len(liar.more & back)
+
+
+@pytest.mark.parametrize("name", DEFERRING)
+@pytest.mark.parametrize(
+    ("times", "changing"), further(product((0, 1, 999), (False, True)), [(1, False), (999, True)])
+)
+def test_a_false_claim_voids_no_wait(name: str, times: int, changing: bool) -> None:
+    owned, meanwhile, back = after_a_departure(name, times, changing=changing)
+    assert (meanwhile, back) == (0, owned)
+
+
+def _nothing(group: Group, *_: object) -> Mask:
+    return np.zeros(group.topics.n_tps, bool)
+
+
+@pytest.mark.parametrize(("times", "changing"), [(1, False), (1, True)])
+def test_planted_without_the_mends_one_claim_voids_every_wait(
+    monkeypatch: pytest.MonkeyPatch, times: int, changing: bool
+) -> None:
+    """What no leader doubts is dealt, and the members that are back get next to nothing."""
+    monkeypatch.setattr(false_claims, "_lost", _nothing)
+    monkeypatch.setattr(leader, "awaited_by", _nothing)
+    monkeypatch.setattr(false_claims, "_owned_after", lambda *_: np.empty(0, np.int32))
+    owned, meanwhile, back = after_a_departure("holdfast-deferred", times, changing=changing)
+    assert meanwhile > owned // 2 > back
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("name", DEFERRING)
+def test_ten_of_sixty_that_forge_their_shares_take_from_a_few(name: str) -> None:
+    done = played(name, 0, LIES[0])
+    assert done.dealt == 0
+    assert 2 * done.back > done.owned
+    assert done.losers < N_LIARS
+
+
+@pytest.mark.every
+def test_planted_ten_of_sixty_are_heard_of_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recall, "_cut_short", lambda carried: carried)
+    done = played("holdfast-deferred", 0, LIES[0])
+    assert done.losers > 2 * N_LIARS

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from tests.hostile.group import ASSIGNORS, N_LYING, HostileGroup
 from tests.hostile.java import JavaAssignor
-from tests.hostile.laws import JavaRound, broken_laws, kept, told_what_waits
-from tests.hostile.lies import LIAR
+from tests.hostile.laws import DEFERRING, JavaRound, broken_laws, kept, told_what_waits
+from tests.hostile.lies import CLAIMS_OF_DEPARTED, LIAR
 from tests.suites import further, long
 
 from holdfast.core.wire.layouts.consumer_protocol import decode_subscription
@@ -53,6 +53,13 @@ def test_one_liar_breaks_no_law(name: str, part: int) -> None:
         rounds = list(HostileGroup(ASSIGNORS[name], seed).run())
         assert broken_laws(rounds) == [], seed
         assert len(rounds) > N_LYING
+
+
+@pytest.mark.parametrize("name", DEFERRING)
+def test_a_liar_gets_nothing_of_what_departed_members_owned(name: str) -> None:
+    for seed in range(2):
+        rounds = list(HostileGroup(ASSIGNORS[name], seed, habit=CLAIMS_OF_DEPARTED).run())
+        assert broken_laws(rounds, departed=True) == [], seed
 
 
 def test_java_is_told_what_a_liar_got_whose_message_nobody_can_read() -> None:

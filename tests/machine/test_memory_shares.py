@@ -232,6 +232,22 @@ def test_a_forged_memory_holds_nothing():
             assert done.memory.waiting == ()
 
 
+@pytest.mark.parametrize("liars", [1, 4, 10, 20])
+def test_liars_that_deny_everybody_are_heard_of_their_neighbours_alone(liars):
+    """Each brings a share of the whole ring with nobody in it; the leader is none of them."""
+    whole = honest(60, 2)
+    lie = forged(whole)
+    spoilt = {m.member_id for m in whole.members[1 : 1 + liars]}
+    present = [reports(m, memory=lie) if m.member_id in spoilt else m for m in whole.members]
+    named = {e.identity for e in told(present, "new").named}
+    ring = whole.in_ring()
+    for at, name in enumerate(ring):
+        witnesses = [ring[(at + step) % len(ring)] for step in (1, 2, 3)]
+        outvoted = 2 * len(spoilt.intersection(witnesses)) > len(witnesses)
+        member = next(m for m in whole.members if m.member_id == name)
+        assert (identity_of(member)[:4] in named) != outvoted
+
+
 def test_a_liar_at_the_side_of_its_ghost_is_outvoted_too():
     """It stands right behind the ghost's place, so that only two honest members speak of it."""
     whole = honest()

@@ -551,12 +551,13 @@ class DesignAssignor:
             racks=turn.racks,
             unbroken=turn.unbroken,
             same_members=led is not None and led.settled and _same_members(led, turn.members),
-            believe=lambda group: without_false_claims(
+            believe=lambda group, awaited: without_false_claims(
                 group,
                 turn.led,
                 self.read,
                 leader_id=turn.leader_id,
                 last_generation=turn.last_generation,
+                awaited=awaited,
             ),
         )
         turn.notes.extend(done.notes)

@@ -54,7 +54,7 @@ import numpy as np
 from holdfast.core.assignors.claims import Claims, normalise
 from holdfast.core.assignors.registry import assign_in_round
 from holdfast.core.machine.leader.deferral import Deferral, defer, owed
-from holdfast.core.machine.leader.false_claims import settled_by_memory
+from holdfast.core.machine.leader.false_claims import awaited_by, settled_by_memory
 from holdfast.core.machine.leader.places import with_places
 from holdfast.core.machine.leader.recall import recall
 from holdfast.core.machine.leader.ring import RoundMemory
@@ -139,7 +139,7 @@ def plan_round(
     unbroken: bool = True,
     same_members: bool = False,
     left_alone: Mapping[str, int] | None = None,
-    believe: Callable[[Group], Group] = lambda group: group,
+    believe: Callable[[Group, Mask], Group] = lambda group, awaited: group,
 ) -> PlannedRound:
     """Plan one round of Design I, II or III.
 
@@ -166,7 +166,7 @@ def plan_round(
     left_alone : mapping of str to int, optional
         Counts up to which a claim stays where it is, although it is beyond ``partitions``.
     believe : callable, optional
-        Takes claims away that the leader knows to be false.
+        Takes claims away that the leader knows to be false; it is told which partitions wait.
 
     Raises
     ------
@@ -181,7 +181,7 @@ def plan_round(
     members = [without_claims(m) if lie else m for m, lie in zip(members, lies, strict=True)]
     group = group_of(members, partitions, generation=first_impossible, lags=lags, racks=racks)
     memory = recall(policy, members, generation, leader_id) if policy.remembers else None
-    reported, group = group, believe(group)
+    reported, group = group, believe(group, awaited_by(group, memory))
     group = settled_by_memory(group, members, memory)
     claims = normalise(group)
     deferral = defer(policy, claims, members, memory, _unclaimed(claims))
@@ -501,6 +501,8 @@ class _RoundPlanner:
             self.pace_ms = self.policy.interval_ms
             self.again = self.policy.interval_ms == 0
             return none
+        # Counted from here too: whoever claims the batch before it is handed out hurries nothing.
+        self.pace_ms = self.policy.interval_ms
         self.moves_left = max(0, len(moves) - self.policy.batch)
         return self._lightest_surplus(moves, owner, target)
 

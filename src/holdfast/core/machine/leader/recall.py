@@ -9,6 +9,10 @@
    the identity counts if no fewer witnesses name it, with the same content, than do not name it.
    Example: one member names a ghost that owns everything. The three members after the ghost's place
    in the ring do not name it, so there is no ghost.
+   No share speaks about more of the ring than an honest one may: of the members here that bring a
+   share of its generation, about the three before its own member. So each member is spoken for by
+   its neighbours alone, however many liars say that nobody else was there.
+   What takes a claim from a member must be said by two shares alike: one share may be forged.
 3. Which list of what waits is true is said by the leader's own share if it has the newest
    generation, else by most shares of that generation, each by its digest. Nobody else's list is
    read. Of different lists with that digest the one that most members carry is true. If no member
@@ -38,6 +42,7 @@ References: Incremental Cooperative Rebalancing, "Leader exits and new leader is
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -49,7 +54,7 @@ from holdfast.core.machine.leader.ring import FULL_BYTES, identity_before, topic
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import TopicPartitions, merge_topics
-from holdfast.core.wire.layouts.memory import RememberedMember, Share, read_share
+from holdfast.core.wire.layouts.memory import COPIES, RememberedMember, Share, read_share
 
 _ROUND = 1 << (8 * FULL_BYTES)
 
@@ -68,6 +73,8 @@ class Memory:
         Members of the last round, by identity; ``owned`` None where it was left out.
     newest : tuple of RememberedMember
         The same, as shares of ``generation`` alone say it.
+    agreed : tuple of RememberedMember
+        Those of ``newest`` and ``waiting`` that two shares say alike, or more.
     waiting : tuple of RememberedMember
         Departed members whose partitions wait ``delay_ms`` more, at least 1.
     arrived : tuple of RememberedMember
@@ -83,6 +90,7 @@ class Memory:
     pace_ms: int = 0
     named: tuple[RememberedMember, ...] = ()
     newest: tuple[RememberedMember, ...] = ()
+    agreed: tuple[RememberedMember, ...] = ()
     waiting: tuple[RememberedMember, ...] = ()
     arrived: tuple[RememberedMember, ...] = ()
     complete: bool = True
@@ -128,9 +136,9 @@ def recall(
             carried.append(_carry(member, share, member.member_id == leader_id))
     if not carried:
         return None
-    carried = _of_one_round(carried)
+    carried = _of_one_round(_cut_short(carried))
     newest = max(c.share.generation for c in carried)
-    waiting, found = _waiting(policy, carried)
+    waiting, found, alike = _waiting(policy, carried)
     names = _Names(members)
     last = [c for c in carried if c.share.generation == newest]
     own = [c for c in last if c.leads]
@@ -139,13 +147,16 @@ def recall(
     older = [c for c in carried if c.share.generation != newest]
     others += zip(older, _count_witnesses(carried, [c.at for c in older]), strict=True)
     pace_ms = _median([c.share.pace_ms for c in own or last])
-    named = tuple(names.named(entry) for entry in _named(carried))
+    said = {names.named(entry): n for entry, n in _named(carried).items()}
+    newly = {names.named(entry): n for entry, n in _named(last).items()} if older else said
+    waits = tuple(names.named(entry) for entry in waiting if not is_arrival(entry))
     return Memory(
         generation=newest,
         pace_ms=max(0, min(pace_ms, policy.interval_ms) - _age_ms(last)),
-        named=named,
-        newest=tuple(names.named(entry) for entry in _named(last)) if older else named,
-        waiting=tuple(names.named(entry) for entry in waiting if not is_arrival(entry)),
+        named=tuple(said),
+        newest=tuple(newly),
+        agreed=(*(e for e, n in newly.items() if n > 1), *(waits if alike > 1 else ())),
+        waiting=waits,
         arrived=tuple(filter(is_arrival, waiting or _arrived(policy, last))),
         complete=found and _cover_all(carried),
         untold=frozenset(c.member.member_id for c, n in others if not n),
@@ -160,6 +171,25 @@ def _carry(member: SubscribedMember, share: Share, leads: bool) -> _Carried:
     elif share.after:
         first = (_place(share.after) + 1) % _ROUND
     return _Carried(member, share, at, first, leads)
+
+
+def _cut_short(carried: list[_Carried]) -> list[_Carried]:
+    """The shares, each from behind the fourth member before its own at most (rule 2)."""
+    of_generation: dict[int, list[int]] = {}
+    for c in carried:
+        of_generation.setdefault(c.share.generation, []).append(c.at)
+    every = {generation: sorted(set(at)) for generation, at in of_generation.items()}
+
+    def cut(c: _Carried) -> _Carried:
+        places = every[c.share.generation]
+        if c.first == c.at or len(places) <= COPIES + 1:
+            return c
+        fourth = places[bisect_left(places, c.at) - COPIES - 1]
+        first = (fourth + 1) % _ROUND
+        longer = (c.at - c.first) % _ROUND > (c.at - first) % _ROUND
+        return c._replace(first=first) if longer else c
+
+    return [cut(c) for c in carried]
 
 
 def _of_one_round(carried: list[_Carried]) -> list[_Carried]:
@@ -204,8 +234,11 @@ def _median(values: Sequence[int]) -> int:
 
 def _waiting(
     policy: Policy, carried: Sequence[_Carried]
-) -> tuple[tuple[RememberedMember, ...], bool]:
-    """The true list of what waits with the time that remains, and whether it was found."""
+) -> tuple[tuple[RememberedMember, ...], bool, int]:
+    """The true list of what waits, with the time that remains.
+
+    Whether it was found, and how many shares have its digest.
+    """
     by_generation: dict[int, list[_Carried]] = {}
     for c in carried:
         by_generation.setdefault(c.share.generation, []).append(c)
@@ -214,11 +247,12 @@ def _waiting(
         counts = Counter(c.share.digest for c in own or of_generation)
         digest = max(counts, key=lambda d: (counts[d], d))
         if not digest:
-            return (), True
+            return (), True, 0
         carriers = [c for c in of_generation if c.share.digest == digest and c.share.waiting]
         if (found := _most_carried(carriers)) is not None:
-            return _aged(policy, found, _age_ms(of_generation)), True
-    return (), False
+            alike = sum(c.share.digest == digest for c in of_generation)
+            return _aged(policy, found, _age_ms(of_generation)), True, alike
+    return (), False, 0
 
 
 def _arrived(policy: Policy, last: Sequence[_Carried]) -> tuple[RememberedMember, ...]:
@@ -265,8 +299,8 @@ def longest_wait_ms(policy: Policy, entry: RememberedMember) -> int:
 # Who was there
 
 
-def _named(carried: Sequence[_Carried]) -> list[RememberedMember]:
-    """Those of the named that most witnesses name, by identity (rule 2)."""
+def _named(carried: Sequence[_Carried]) -> dict[RememberedMember, int]:
+    """Those of the named that most witnesses name, by identity, and how many do (rule 2)."""
     votes: dict[bytes, dict[int, Counter[RememberedMember]]] = {}
     for c in carried:
         said = {entry.identity: entry for entry in c.share.neighbours}  # each has one voice
@@ -276,7 +310,7 @@ def _named(carried: Sequence[_Carried]) -> list[RememberedMember]:
                 by_generation.setdefault(c.share.generation, Counter())[entry] += 1
     own = next((c for c in carried if c.leads), None)
     open_ones = sorted(votes)
-    named = []
+    named = {}
     for generation in sorted({c.share.generation for c in carried}, reverse=True):
         if not open_ones:
             break
@@ -291,9 +325,9 @@ def _named(carried: Sequence[_Carried]) -> list[RememberedMember]:
             speaks = own is not None and own.share.generation == generation
             found = _believed(identity, says, count, own if speaks else None)
             if found is not None:
-                named.append(found)
+                named[found] = says[found]
         open_ones = still_open
-    return sorted(named, key=lambda entry: entry.identity)
+    return dict(sorted(named.items(), key=lambda item: item[0].identity))
 
 
 def _believed(
