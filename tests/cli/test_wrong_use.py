@@ -18,9 +18,8 @@ TYPED = [
     ("doctor --input group.json", 3, "group.json is a file; a folder of tables or a dump is"),
     ("doctor --input .", 3, NO_TABLES),
     ("tables compact .", 3, NO_TABLES),
-    ("upgrade-check", 2, "a file, or --from and --to is missing"),
-    ("upgrade-check --from range", 2, "--to is missing"),
-    ("upgrade-check --to range", 2, "--from is missing"),
+    ("upgrade-check", 2, "a file or --to is missing"),
+    ("upgrade-check --from range", 2, "a file or --to is missing"),
     ("upgrade-check members.json --to range", 3, "members[0]: client 'golang'; known: "),
     (
         "upgrade-check --from range --to deferred",

@@ -93,7 +93,7 @@ def run(  # noqa: PLR0917 - every option is passed by name
     ),
     quiet: Quiet = False,
 ) -> None:
-    """Bounce real members on a real Kafka under two policies, and report what each cost.
+    """Bounce real members on a real Kafka under two policies: what each cost.
 
     Starts a broker, produces to a topic throughout, restarts every member of two groups once, one
     group with the policy simple and one with deferred, turns the broker's offsets topic into tables
