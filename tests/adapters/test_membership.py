@@ -537,6 +537,7 @@ def test_every_option_of_a_design_is_configured_by_a_setting_of_its_own(make):
         "holdfast.first.member.delay.ms": 7_000,
         "holdfast.clean.leave": "immediate",
         "holdfast.incremental.batch": 3,
+        "holdfast.incremental.group.batch": 12,
         "holdfast.incremental.interval.ms": 9_000,
         "holdfast.record.limit.bytes": 90_000,
         "holdfast.memory.limit.bytes": 40_000,
@@ -544,5 +545,5 @@ def test_every_option_of_a_design_is_configured_by_a_setting_of_its_own(make):
     made = make({**NEEDED, **waits, "holdfast.policy": "incremental"}).assignors[0].policy
     assert (made.delay_ms, made.first_member_delay_ms) == (60_000, 7_000)
     assert (made.first_member, made.clean_leave) == (When.DEFERRED, When.IMMEDIATE)
-    assert (made.batch, made.interval_ms) == (3, 9_000)
+    assert (made.batch, made.group_batch, made.interval_ms) == (3, 12, 9_000)
     assert (made.record_limit_bytes, made.memory_limit_bytes) == (90_000, 40_000)

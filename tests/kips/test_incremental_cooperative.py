@@ -342,6 +342,27 @@ class TestDesignIII:
         assert rounds == 4  # 2 * ceil(m / b)
         assert sorted(len(o.split(",")) for o in play.all_owned().values()) == [2, 2, 2]
 
+    @pytest.mark.parametrize(("group_batch", "n_batches"), [(0, 5), (10, 5), (5, 10), (1, 50)])
+    def test_members_that_join_at_once_are_served_side_by_side(self, group_batch, n_batches):
+        """Ten join ten with 100 partitions: each gains five, in the time that one would take."""
+        policy = replace(INCREMENTAL, group_batch=group_batch)
+        owned = {f"A{i}": ",".join(f"T{p}" for p in range(10 * i, 10 * i + 10)) for i in range(10)}
+        play = HandPlayedGroup.of(policy, {"T": 100}, **owned)
+        for i in range(10):
+            play.join(f"B{i}")
+        n_revoked = 0
+        while True:
+            done = play.round()
+            gives = [sum(len(p) for s in done.assignments.values() for _, p in s.revoked)]
+            n_revoked += any(gives)
+            assert sum(gives) <= (group_batch or 10)
+            if done.delay_ms:
+                play.now_ms += done.delay_ms
+            elif not done.again:
+                break
+        assert n_revoked == n_batches
+        assert {len(o.split(",")) for o in play.all_owned().values()} == {5}
+
     def test_lost_partitions_go_to_the_returning_member_all_at_once(self):
         play = HandPlayedGroup.of(INCREMENTAL, {"T": 6}, A="T0,T1", B="T2,T3", C="T4,T5")
         play.leave("C")

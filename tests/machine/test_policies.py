@@ -50,6 +50,7 @@ POLICY = Policy(design=Design.DEFERRED, delay_ms=30_000)
         ({"delay_ms": -1}, "delay_ms: found -1"),
         ({"interval_ms": 2**31}, "interval_ms: found 2147483648"),
         ({"batch": 0}, "batch: found 0"),
+        ({"group_batch": -1}, "group_batch: found -1"),
         ({"weights": {"k": 0}}, "weight of k: found 0"),
         ({"memory_limit_bytes": -1}, "memory_limit_bytes: found -1"),
         ({"record_limit_bytes": -1}, "record_limit_bytes: found -1"),

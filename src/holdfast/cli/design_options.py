@@ -10,5 +10,7 @@ from holdfast.core.machine.policies import DEFAULTS
 
 DELAY, INTERVAL = format_duration(DEFAULTS.delay_ms), format_duration(DEFAULTS.interval_ms)
 
-Batch = Annotated[int, Option("--batch", help="Design III: moves per round.")]
+Batch = Annotated[
+    int, Option("--batch", help="Design III: moves per round for each member that gains.")
+]
 Interval = Annotated[str, Option("--interval", help="Design III: between batches.")]

@@ -213,6 +213,7 @@ KEYS: dict[str, Key] = {
     "holdfast.handle.signals": Key(parse=client_keys.boolean, default=True),
     "holdfast.drain.timeout.ms": Key(parse=_ms(0)),
     "holdfast.incremental.batch": Key(parse=_integer(1), default=DEFAULTS.batch),
+    "holdfast.incremental.group.batch": Key(parse=_integer(0), default=DEFAULTS.group_batch),
     "holdfast.incremental.interval.ms": Key(parse=_ms(0), default=DEFAULTS.interval_ms),
     "holdfast.first.member": Key(parse=_one_of(*When), default=DEFAULTS.first_member),
     "holdfast.first.member.delay.ms": Key(parse=_ms(0), default=DEFAULTS.first_member_delay_ms),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.sim.faults.played import ends_well, world
 from tests.sim.faults.scene import DELAY_MS, FOUND_MS, leader, loads, running, runs, tape, until
 from tests.sim.faults.scenes_groups import forget_the_last_generation
@@ -160,14 +161,17 @@ def test_15_half_the_group_dies_at_once():
     assert loads(ends_well(w)) == [4, 4]
 
 
-def test_16_three_members_more_under_design_iii_with_batch_1():
-    w = world("incremental", 2, partitions=8, policy=replace(INCREMENTAL, interval_ms=500))
+@pytest.mark.parametrize(("group_batch", "most"), [(0, 3), (1, 1)])
+def test_16_three_members_more_under_design_iii_with_batch_1(group_batch, most):
+    """One move for each newcomer in a round, or one in the group."""
+    paced = replace(INCREMENTAL, interval_ms=500, group_batch=group_batch)
+    w = world("incremental", 2, partitions=8, policy=paced)
     turns = tape(w).turns
     for slot in (2, 3, 4):
         w.start(slot)
     assert loads(ends_well(w, 120_000)) == [1, 1, 2, 2, 2]
     taken = [sum(len(s.revoked) for s in turn.members) for turn in turns]
-    assert max(taken) == 1
+    assert max(taken) == most
     assert sum(taken) == w.ledger.moved == 4  # no more than it takes
     spread = [max(len(s.after) for s in turn.members) for turn in turns]
     assert spread == sorted(spread, reverse=True)  # from the fullest first

@@ -136,7 +136,7 @@ _ROWS: dict[str, PolicyInfo] = {
             summary="Design III: Design II, and moves in small batches with pauses between them",
             needs=_HOLDFAST_ONLY,
             design=Design.INCREMENTAL,
-            options=(*_WAITS, "batch", "interval_ms"),
+            options=(*_WAITS, "batch", "group_batch", "interval_ms"),
             worker="incremental",
         ),
     )

@@ -61,7 +61,9 @@ class Policy:
     clean_leave : When
         When the resources of a member that announced to leave for good are handed out.
     batch : int
-        Design III: moves per round, at least 1.
+        Design III: moves per round for each member that gains, at least 1.
+    group_batch : int
+        Design III: moves per round in the whole group; 0: as many as ``batch`` allows.
     interval_ms : int
         Design III: pause between two batches.
     tolerance_ms : int
@@ -100,6 +102,7 @@ class Policy:
     first_member_delay_ms: int = 3_000
     clean_leave: When = When.DEFERRED
     batch: int = 1
+    group_batch: int = 0
     interval_ms: int = 10_000
     tolerance_ms: int = 100
     assignor: Named = "cooperative-sticky"
@@ -121,6 +124,8 @@ class Policy:
                 raise ConfigError(f"{name}: found {getattr(self, name)}, expected 0 or more bytes")
         if self.batch < 1:
             raise ConfigError(f"batch: found {self.batch}, expected at least 1")
+        if self.group_batch < 0:
+            raise ConfigError(f"group_batch: found {self.group_batch}, expected 0 or more")
         for kind, own in self.kinds.items():
             if not 0 <= (own.delay_ms or 0) <= INT32_MAX:
                 text = f"delay_ms of {kind}: found {own.delay_ms}, expected 0 to {INT32_MAX} ms"

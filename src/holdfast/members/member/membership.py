@@ -88,6 +88,7 @@ def policy_of(settings: Settings, listed: Sequence[Offered] = ()) -> Policy:
         first_member_delay_ms=settings["holdfast.first.member.delay.ms"],
         clean_leave=When(settings["holdfast.clean.leave"]),
         batch=settings["holdfast.incremental.batch"],
+        group_batch=settings["holdfast.incremental.group.batch"],
         interval_ms=settings["holdfast.incremental.interval.ms"],
         assignor=target,
         options=settings["holdfast.assignor.options"],

@@ -114,7 +114,8 @@ RULES: Mapping[str, str] = {
     "D9": "What waits holds nothing else up: under Design II all other resources are balanced in a "
     "round with a delay, as if the lost ones did not exist. Example: c's ten wait, and d joins a "
     "and b, which own ten each. The round after the one that revokes leaves them 7, 7 and 6.",
-    "III": "Under Design III a round revokes at most a batch of claims that could have stood.",
+    "III": "Under Design III a round revokes, of claims that could have stood, at most a batch for "
+    "each member that can gain, and at most the group's batch.",
     "again": "A round that revokes tells every member that another round is coming.",
 }
 """Rule -> what is checked."""
@@ -325,9 +326,9 @@ class RoundChecker:
                 text = f"beside a delay of {delay_ms} ms members own {loads[0]} to {loads[-1]}"
                 fail("D9", now_ms, text)
         if Design.INCREMENTAL in designs:
-            moves = _moves(turn, policy)
-            if moves > policy.batch:
-                fail("III", now_ms, f"{moves} moves in a round, batch {policy.batch}")
+            moves, most = _moves(turn, policy), _most_moves(turn, policy)
+            if moves > most:
+                fail("III", now_ms, f"{moves} moves in a round, at most {most} may be")
 
 
 def _lost_to_another(turn: SeenTurn) -> int:
@@ -371,6 +372,22 @@ def _levels(policy: Policy, turn: SeenTurn) -> bool:
     subscribed = {s.subscription.topics for s in turn.members if s.stays}
     best = "optimal" in find(policy.assignor).laws
     return best and not (policy.isolate or policy.weights) and len(subscribed) == 1
+
+
+def _most_moves(turn: SeenTurn, policy: Policy) -> int:
+    """How many moves Design III may make: a batch for each member that can gain.
+
+    Where members shall own equally many, one gains that owns less than its share. Elsewhere all but
+    one may: a move leads from a member to another one.
+    """
+    stay = [s for s in turn.members if s.stays]
+    takers = len(stay) - 1
+    if _levels(policy, turn):
+        owned = [sum(map(turn.exists, s.claims)) for s in stay]
+        total = sum(turn.partitions.get(topic, 0) for topic in turn.subscribed)
+        takers = min(takers, sum(n < -(-total // len(stay)) for n in owned))
+    most = policy.batch * max(0, takers)
+    return min(most, policy.group_batch) if policy.group_batch else most
 
 
 def _moves(turn: SeenTurn, policy: Policy) -> int:

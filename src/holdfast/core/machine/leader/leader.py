@@ -48,6 +48,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
@@ -503,21 +504,36 @@ class _RoundPlanner:
             return none
         # Counted from here too: whoever claims the batch before it is handed out hurries nothing.
         self.pace_ms = self.policy.interval_ms
-        self.moves_left = max(0, len(moves) - self.policy.batch)
-        return self._lightest_surplus(moves, owner, target)
+        chosen = self._lightest_surplus(moves, owner, target)
+        self.moves_left = len(moves) - len(chosen)
+        return chosen
 
     def _lightest_surplus(self, moves: I32, owner: I32, target: I32) -> I32:
-        """The batch that evens out most: from the fullest members to the emptiest."""
-        load = loads(owner, self.group.n_members)
-        chosen = np.zeros(len(moves), bool)
-        gives, takes = owner[moves], target[moves]
-        for _ in range(min(self.policy.batch, len(moves))):
-            surplus = np.where(chosen, np.iinfo(np.int64).min, load[gives] - load[takes])
-            best = int(np.argmax(surplus))  # of equal ones the first, which has the lowest tp
-            chosen[best] = True
-            load[gives[best]] -= 1
-            load[takes[best]] += 1
-        return moves[chosen]
+        """The batch that evens out most: from the fullest members to the emptiest.
+
+        A move evens out less the more moves of its two members were chosen before it. So the first
+        in the heap that is still worth what it was when it went in is the best.
+        """
+        load = loads(owner, self.group.n_members).tolist()
+        gives, takes = owner[moves].tolist(), target[moves].tolist()
+        left = dict.fromkeys(takes, self.policy.batch)
+        heap = [(load[t] - load[g], i) for i, (g, t) in enumerate(zip(gives, takes, strict=True))]
+        heapify(heap)  # of equal ones the first, which has the lowest tp
+        chosen: list[int] = []
+        most = self.policy.group_batch or len(moves)
+        while heap and len(chosen) < most:
+            worth, i = heappop(heap)
+            giver, taker = gives[i], takes[i]
+            if not left[taker]:
+                continue
+            if (now := load[taker] - load[giver]) != worth:
+                heappush(heap, (now, i))
+                continue
+            chosen.append(i)
+            left[taker] -= 1
+            load[giver] -= 1
+            load[taker] += 1
+        return moves[sorted(chosen)]
 
     def _delay_ms(self) -> int:
         """Until the first deadline or the next batch, whichever comes first."""
