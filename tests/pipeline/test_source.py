@@ -77,7 +77,7 @@ def test_no_records(dump):
 
 def test_a_file_that_is_not_parquet(dump):
     (dump / "records" / "1.parquet").write_bytes(b"PAR1 nonsense")
-    with pytest.raises(SourceError, match=r"1\.parquet cannot be read as Parquet"):
+    with pytest.raises(SourceError, match=r"1\.parquet: not readable as Parquet"):
         Dump.open(dump)
 
 

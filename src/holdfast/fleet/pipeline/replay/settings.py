@@ -53,6 +53,11 @@ class ReplaySettings:
             return self.policy == "connect"
         return find_policy(self.policy).defers
 
+    @property
+    def paces(self) -> bool:
+        """Whether moves pause between batches."""
+        return self.policy not in BASELINES and "batch" in find_policy(self.policy).options
+
 
 @dataclass(frozen=True, slots=True)
 class KnowsLags:
