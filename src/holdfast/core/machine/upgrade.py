@@ -364,10 +364,11 @@ def plan_group(before: Sequence[Config], after: Sequence[Config]) -> list[list[C
 
 
 def _bridge(start: Config, goal: Config) -> Config:
-    """What a member offers between two bounces, in the first client of the two that can."""
+    """What a member offers between two bounces: in one of the two clients, or in place of them."""
     both = tuple(dict.fromkeys((*goal.assignors, *start.assignors)))
-    bridges = [_able(replace(side, assignors=both)) for side in (goal, start)]
-    return next((b for b in bridges if not _unsafe_in(_check_one(b))), bridges[0])
+    sides = [replace(side, assignors=both) for side in (goal, start)]
+    bridges = (*sides, *map(_able, sides))
+    return next((b for b in bridges if not _unsafe_in(_check_one(b))), sides[0])
 
 
 def _able(config: Config) -> Config:
