@@ -482,9 +482,7 @@ def _lag_source(settings: Settings) -> LagSource | None:
 def _assignors(settings: Settings, resources: Mapping[str, int]) -> tuple[Assignor, ...]:
     """The assignors that a worker offers under its policy."""
     name: str = settings["holdfast.policy"]
-    if design_of(name) is None:
-        known = ", ".join(info.name for info in POLICIES.values() if info.worker)
-        raise ConfigError(f"holdfast.policy: a worker takes {known}, found {name}")
+    design_of(name, "holdfast.policy: a worker")
     for kind in settings["holdfast.kinds"]:
         if kind not in resources:
             raise ConfigError(

@@ -102,19 +102,28 @@ def policy_of(settings: Settings, listed: Sequence[Offered] = ()) -> Policy:
     return policy
 
 
-def design_of(name: str) -> Design | None:
-    """The design that a policy's name means for one kind, or for a worker; None for ``eager``."""
+def design_of(name: str, who: str) -> Design:
+    """The design that a policy's name means for one kind, or for a worker.
+
+    Raises
+    ------
+    ConfigError
+        A policy that is no design, such as ``eager``; the text begins with ``who``.
+    """
     runs = POLICIES[name].worker
-    return POLICIES[runs].design if runs else None
+    design = POLICIES[runs].design if runs else None
+    if design is None:
+        known = ", ".join(info.name for info in POLICIES.values() if info.worker)
+        raise ConfigError(f"{who} takes {known}, found {name}")
+    return design
 
 
 def _kind_policy(kind: str, own: Mapping[str, Any]) -> KindPolicy:
     name = own.get("holdfast.policy")
-    design = None if name is None else design_of(name)
-    if name is not None and design is None:
-        known = ", ".join(info.name for info in POLICIES.values() if info.worker)
-        raise ConfigError(f"holdfast.kinds: {kind}: a kind takes {known}, found {name}")
-    return KindPolicy(design=design, delay_ms=own.get("scheduled.rebalance.max.delay.ms"))
+    return KindPolicy(
+        design=None if name is None else design_of(name, f"holdfast.kinds: {kind}: a kind"),
+        delay_ms=own.get("scheduled.rebalance.max.delay.ms"),
+    )
 
 
 def _check_targets(policy: Policy) -> None:

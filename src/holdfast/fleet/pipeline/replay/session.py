@@ -144,10 +144,8 @@ class ReplayedSession:
             self._start(slot, self.story.asked.get(slot, ()))
             world.run(world.now_ms + 1_000 // len(self.session.slots))
         self._wait(world.now_ms + SETTLE_MS)
-        if self.setting.paces:
-            world.run(
-                world.now_ms + self.setting.interval_ms
-            )  # the story waits for no start of ours
+        if self.setting.paces:  # the story waits for no batch of our start
+            world.run(world.now_ms + self.setting.interval_ms)
         world.ledger.begin(world.now_ms)
         self.rounds, records = world.rounds, len(world.log)
         shift_ms = world.now_ms
