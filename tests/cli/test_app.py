@@ -11,6 +11,8 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -324,6 +326,37 @@ def test_a_terminal_shows_some_rows_and_says_how_many_are_left(
     assert re.findall(r"g\d", file.getvalue()) == shown
     left = "3 of 5 rows are not shown (--format csv has every row)\n"
     assert capsys.readouterr().err == (left if terminal else "")
+
+
+@pytest.mark.parametrize("fmt", [Format.TABLE, Format.JSONL, Format.CSV])
+def test_rows_go_to_a_file_as_they_come(fmt: Format, tmp_path: Path) -> None:
+    file, most = tmp_path / "rows", output.MAX_ROWS
+    sizes: list[int] = []
+
+    def rows() -> Iterator[dict[str, object]]:
+        for i in range(10 * most):
+            if i % most == 0:
+                sizes.append(file.stat().st_size if file.exists() else 0)
+            yield {"group": f"group-{i:09}", "lag": i}
+
+    write_rows(rows(), ["group", "lag"], fmt, file)
+    grown = [big - small for small, big in pairwise(sizes[2:])]
+    assert min(grown) > 0
+    assert len(file.read_text("utf-8").splitlines()) == 10 * most + (fmt is not Format.JSONL)
+
+
+def test_a_table_in_a_file_has_a_line_a_row_and_a_dash_for_nothing(tmp_path: Path) -> None:
+    rows = [
+        {"group": "etl", "topic": "orders", "lag": 12},
+        {"group": "\u7fa4\u7d44", "topic": None, "lag": 1234},
+    ]
+    write_rows(rows, list(rows[0]), Format.TABLE, tmp_path / "lag", title="lag")
+    assert (tmp_path / "lag").read_text("utf-8").splitlines() == [
+        "lag",
+        "group  topic    lag",
+        "etl    orders    12",
+        "\u7fa4\u7d44   -       1234",
+    ]
 
 
 @pytest.mark.parametrize(

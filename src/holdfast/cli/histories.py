@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from holdfast.fleet.tables.storage.places import Place
 
 SMALL_RECORDS = 500_000
+ROWS_AT_ONCE = 10_000
+"""Rows of a table that are Python objects at one time."""
 
 
 def tell_unread(made: History, note: Any) -> None:
@@ -206,12 +208,12 @@ def happened(rows: Any, window: tuple[int | None, int | None]) -> Any:
     return rows
 
 
-def rows_of(table: Any) -> list[dict[str, Any]]:
+def rows_of(table: Any) -> Iterator[dict[str, Any]]:
     """Rows of an Arrow table for people and programs: times as ISO 8601 in UTC."""
-    rows: list[dict[str, Any]] = table.to_pylist()
     times = [f.name for f in table.schema if str(f.type).startswith("timestamp")]
-    for row in rows:
-        for name in times:
-            value = row[name]
-            row[name] = None if value is None else value.isoformat().replace("+00:00", "Z")
-    return rows
+    for batch in table.to_batches(max_chunksize=ROWS_AT_ONCE):
+        for row in batch.to_pylist():
+            for name in times:
+                value = row[name]
+                row[name] = None if value is None else value.isoformat().replace("+00:00", "Z")
+            yield row

@@ -3,27 +3,32 @@
 **Rules.** ``json``, ``jsonl`` and ``csv`` are for programs, ``table`` for people only. Names from a
 cluster are data from strangers: no format lets control sequences reach the terminal, or formulas
 a CSV. ``rich`` is imported by what draws, when it draws.
+
+**Strategy.** Rows may be many: a terminal shows the first :data:`MAX_ROWS`. Into a file or a pipe
+``table``, ``jsonl`` and ``csv`` write row by row and hold no more; ``json`` is one document, held
+whole. The columns of a table in a file are as wide as its first :data:`MAX_ROWS` rows need.
 """
 
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
 import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from holdfast.core.names import harmless, spreadsheet_text, visible, visible_json
-from holdfast.fleet.tables.storage.private import open_private, write_private
+from holdfast.fleet.tables.storage.private import open_private
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +39,7 @@ BAR_AFTER_S = 2.0
 REDRAW_S = 0.1
 MAX_CELL = 60
 MAX_ROWS = 1_000
-"""Of a table on a terminal: nobody reads more there, and each of them takes 3 ms to lay out."""
+"""Of a table on a terminal: nobody reads more there, and each of them takes 3 ms to draw."""
 _NUMBER = re.compile(r"(-?[\d,]+(\.\d+)?)?\Z")
 
 
@@ -173,36 +178,39 @@ def write_rows(
     elif fmt is Format.JSON:
         write_json({"schema_version": 1, "rows": [dict(row) for row in rows]}, target)
     elif fmt is Format.JSONL:
-        lines = (_json(dict(row)) + "\n" for row in rows)
-        _write("".join(lines), target)
+        with _opened(target) as out:
+            out.writelines(_json(dict(row)) + "\n" for row in rows)
     else:
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([csv_cell(row[c]) for c in columns] for row in rows)
-        _write(out.getvalue(), target)
+        with _opened(target) as out:
+            writer = csv.writer(out, lineterminator="\n")
+            writer.writerow(columns)
+            writer.writerows([csv_cell(row[c]) for c in columns] for row in rows)
 
 
 def _write_table(
     rows: Iterable[Mapping[str, Any]], columns: Sequence[str], target: Path | None, title: str
 ) -> None:
-    from rich.cells import cell_len
     from rich.console import Console
 
-    cells = [[_cell(row[c]) for c in columns] for row in rows]
-    n_rows = len(cells)
+    cells = ([_cell(row[c]) for c in columns] for row in rows)
+    first = list(islice(cells, MAX_ROWS))
     console = Console(highlight=False)
     if target is None and console.is_terminal:
-        cells = cells[:MAX_ROWS]
-    held = [max(map(cell_len, column)) for column in zip(*cells, strict=True)] or [0] * len(columns)
-    whole = sum(min(MAX_CELL, max(n, len(c))) + 3 for n, c in zip(held, columns, strict=True)) + 1
-    if target is not None:
-        with open_private(target) as file:
-            console = Console(file=file, highlight=False, width=whole)
-            console.print(_people_table(columns, cells, title))
+        _draw_table(first, columns, title, console)
+        n_left = sum(1 for _ in cells)
+        if n_left:
+            n_rows = n_left + len(first)
+            print_note(f"{n_left:,} of {n_rows:,} rows are not shown (--format csv has every row)")
         return
-    if not console.is_terminal:
-        console = Console(highlight=False, width=max(whole, len(title)))
+    with _opened(target) as out:
+        out.writelines(_plain_lines(first, cells, columns, title))
+
+
+def _draw_table(
+    cells: Sequence[Sequence[str]], columns: Sequence[str], title: str, console: Console
+) -> None:
+    """Draw as many columns as the terminal is wide, and name the others."""
+    held = _widths(cells, len(columns))
     heads = [_heading(c, n) for n, c in zip(held, columns, strict=True)]
     widths = [
         min(MAX_CELL, max(n, *map(len, head.split("\n"))))
@@ -213,10 +221,45 @@ def _write_table(
     if n_shown < len(columns):
         hidden = ", ".join(columns[n_shown:])
         print_note(f"too wide for this terminal: {hidden} (--format csv has every column)")
-    if len(cells) < n_rows:
-        print_note(
-            f"{n_rows - len(cells):,} of {n_rows:,} rows are not shown (--format csv has every row)"
-        )
+
+
+def _plain_lines(
+    first: Sequence[Sequence[str]],
+    others: Iterable[Sequence[str]],
+    columns: Sequence[str],
+    title: str,
+) -> Iterator[str]:
+    """Lines of a table without a frame, numbers to the right; an empty cell is a dash."""
+    from rich.cells import cell_len
+
+    held = _widths(first, len(columns))
+    widths = [min(MAX_CELL, max(n, len(c))) for n, c in zip(held, columns, strict=True)]
+    numeric = [_is_numeric([row[i] for row in first]) for i in range(len(columns))]
+
+    def line(cells: Sequence[str]) -> str:
+        padded: list[str] = []
+        for cell, width, right in zip(cells, widths, numeric, strict=True):
+            text = cell or "-"
+            blank = " " * (width - (len(text) if text.isascii() else cell_len(text)))
+            padded.append(blank + text if right else text + blank)
+        return "  ".join(padded).rstrip() + "\n"
+
+    if title:
+        yield printable(title) + "\n"
+    yield line(columns)
+    yield from map(line, first)
+    yield from map(line, others)
+
+
+def _widths(cells: Sequence[Sequence[str]], n_columns: int) -> list[int]:
+    """How wide the cells of each column are at most."""
+    from rich.cells import cell_len
+
+    return [max(map(cell_len, column)) for column in zip(*cells, strict=True)] or [0] * n_columns
+
+
+def _is_numeric(column: Sequence[str]) -> bool:
+    return any(column) and all(map(_NUMBER.match, column))
 
 
 def _cell(value: object) -> str:
@@ -256,8 +299,7 @@ def _people_table(columns: Sequence[str], cells: Sequence[Sequence[str]], title:
 
     table = Table(title=printable(title) or None, title_justify="left", header_style="bold")
     for i, name in enumerate(columns):
-        column = [row[i] for row in cells]
-        numeric = any(column) and all(map(_NUMBER.match, column))
+        numeric = _is_numeric([row[i] for row in cells])
         table.add_column(name, overflow="fold", justify="right" if numeric else "left")
     for row in cells:
         table.add_row(*(Text(cell) for cell in row[: len(columns)]))
@@ -274,9 +316,16 @@ def _json(value: Any, indent: int | None = None) -> str:
 
 
 def _write(text: str, target: Path | None) -> None:
-    if target is not None:
-        write_private(target, text)
-        return
-    stream: IO[str] = sys.stdout
-    stream.write(text)
-    stream.flush()
+    with _opened(target) as out:
+        out.write(text)
+
+
+@contextmanager
+def _opened(target: Path | None) -> Iterator[IO[str]]:
+    """Where output goes: a new file that is its owner's alone, or stdout, flushed at the end."""
+    if target is None:
+        yield sys.stdout
+        sys.stdout.flush()
+    else:
+        with open_private(target) as file:
+            yield file

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from holdfast.cli import options
@@ -71,7 +71,7 @@ def run(  # noqa: PLR0917 (every option is passed by name)
         _print_table(rows_of(rows), definition, fmt)
 
 
-def _print_table(rows: list[dict[str, Any]], definition: Any, fmt: Format) -> None:
+def _print_table(rows: Iterable[dict[str, Any]], definition: Any, fmt: Format) -> None:
     columns: Sequence[str] = definition.flat_names
     if fmt is Format.TABLE:
         rows, columns = for_people(definition, rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Annotated, Any
 
 from holdfast.cli import options
@@ -81,7 +81,7 @@ def run(  # noqa: PLR0917 (every option is passed by name)
         timeout=timeout,
         quiet=quiet,
     ) as opened:
-        _print_lag(rows_of(opened.tables.table("lag", groups=opened.groups)), topic, fmt, note)
+        _print_lag([*rows_of(opened.tables.table("lag", groups=opened.groups))], topic, fmt, note)
 
 
 def _print_lag(
@@ -100,9 +100,10 @@ def _print_lag(
     if clamped:
         note(f"{clamped} commits lie beyond the end or before the beginning and are clamped")
     columns: Sequence[str] = LAG.flat_names
+    shown: Iterable[dict[str, Any]] = rows
     if fmt is Format.TABLE:
-        rows, columns = for_people(LAG, rows)
-    write_rows(rows, columns, fmt, title="lag")
+        shown, columns = for_people(LAG, rows)
+    write_rows(shown, columns, fmt, title="lag")
 
 
 def _most_first(row: dict[str, Any]) -> tuple[int, str, str, int]:
