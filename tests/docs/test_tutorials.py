@@ -23,7 +23,9 @@ from holdfast.jvm.jars import KAFKA_VERSION
 NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 PAGES = Path(__file__).parents[2] / "docs" / "tutorials"
 ALONE = ("simulation", "upgrade", "fleet")
-LIVE = ("drop-in", "deferred", "worker")
+LIVE = ("deferred", "worker")
+CHECKED = ("confluent",)
+"""Pages with a group that the doctor looks at: Spark starts for it."""
 DEPLOYED = ("kubernetes",)
 """Pages whose program runs until SIGTERM: ``test_kubernetes.py`` runs it."""
 BLOCK = re.compile(r'^```(python title="(?P<file>[^"]+)"|console)\n(?P<text>.*?)^```$', re.M | re.S)
@@ -77,7 +79,7 @@ def run_page(page: str, folder: Path, bootstrap: str = "localhost:9092") -> int:
 
 
 def test_every_tutorial_is_run() -> None:
-    assert {page.stem for page in PAGES.glob("*.md")} == {*ALONE, *LIVE, *DEPLOYED}
+    assert {page.stem for page in PAGES.glob("*.md")} == {*ALONE, *LIVE, *CHECKED, *DEPLOYED}
 
 
 @pytest.mark.parametrize("page", ["simulation", "upgrade"])
@@ -97,6 +99,13 @@ def test_a_tutorial_with_a_group(page: str, tmp_path: Path, broker) -> None:
     assert run_page(page, tmp_path, broker.bootstrap) == 1
 
 
+@pytest.mark.broker
+@pytest.mark.every
+@pytest.mark.parametrize("page", CHECKED)
+def test_a_tutorial_whose_group_the_doctor_looks_at(page: str, tmp_path: Path, broker) -> None:
+    assert run_page(page, tmp_path, broker.bootstrap) == 2
+
+
 @pytest.mark.parametrize(
     ("expected", "printed"), [("a ... c\n", r"a b\n"), ("a\n", r"a\nb\n"), ("", r"warning\n")]
 )
@@ -110,7 +119,7 @@ def test_a_page_that_says_something_else_fails(
         run_page("x", tmp_path)
 
 
-@pytest.mark.parametrize("page", [*ALONE, *LIVE, *DEPLOYED])
+@pytest.mark.parametrize("page", [*ALONE, *LIVE, *CHECKED, *DEPLOYED])
 def test_a_page_names_the_versions_that_it_was_run_with(page):
     """They are those that the other tests of the page run with now."""
     text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
