@@ -183,6 +183,8 @@ class TableFrames(Mapping[str, "DataFrame"]):
         The session of the frames.
     tables : Tables
         The folder, to be read without Spark: ``tables.table(name)`` is an Arrow table.
+
+    References: the folder is kept by the Delta Lake protocol.
     """
 
     spark: SparkSession

@@ -25,6 +25,16 @@ JSON = re.compile(r"^(dict|Mapping)\[str, Any\]$")
 """A JSON document, the one result whose values have no type."""
 WHOLE = ("__iter__", "__call__")
 """What a program calls though its name begins with an underscore."""
+SOURCE = re.compile(r"KIP-\d+|KAFKA-\d+|Incremental Cooperative Rebalancing|Kafka's|Delta Lake")
+NUMBER = re.compile(r"^(?:int|float)( \| None)?$")
+UNIT = re.compile(
+    r"\bn_|\bmax_|(_ms|_s|_seconds|_bytes)\b|\b(ms|seconds|bytes|how many|how long|number|count|index|share|"
+    r"offset|generation|seed)\b",
+    re.IGNORECASE,
+)
+"""A quantity, or what an integer without one is."""
+ARRAY = re.compile(r"NDArray|\b(?:I32|I64|F64)\b")
+SHAPE = re.compile(r"\w+\[[^\]]+\]")
 IMPORTS = re.compile(
     r"^(?:>>> )?from (holdfast[\w.]*) import (?:\()?([\w, ]+)|^import (holdfast[\w.]*)", re.M
 )
@@ -129,8 +139,39 @@ def test_a_docstring_says_what_is_raised():
     assert unsaid == set()
 
 
+def test_a_class_names_its_source():
+    """A KIP, a JIRA, one of the documents, or whose protocol or names it follows."""
+    classes = {name: c for name, c in OWN.items() if inspect.isclass(c)}
+    plain = {n: c for n, c in classes.items() if not issubclass(c, Exception)}
+    assert len(plain) > 15
+    assert [n for n, c in plain.items() if not SOURCE.search(inspect.getdoc(c) or "")] == []
+
+
+def test_a_number_has_a_unit_and_an_array_a_shape():
+    lacks = {
+        (name, given)
+        for name, thing in OWN.items()
+        if not (inspect.isclass(thing) and issubclass(thing, Exception))
+        for given, of in inspect.signature(thing).parameters.items()
+        for rule, annotation in ((UNIT, NUMBER), (SHAPE, ARRAY))
+        if thing not in NOT_MADE and annotation.search(str(of.annotation))
+        if not rule.search(f"{given} {said_of(given, thing)}")
+    }
+    assert lacks == set()
+
+
+def said_of(given: str, thing: Callable[..., object]) -> str:
+    """The entry of a parameter, or the whole docstring where it has none."""
+    doc = inspect.getdoc(thing) or ""
+    entry = re.search(rf"^(?:\w+, )*{given}\b[^\n]* : .*?(?=^\S|\Z)", doc, re.S | re.M)
+    return entry[0] if entry else doc
+
+
 def test_the_rules_find_what_they_look_for():
     assert JSON.match("dict[str, Any]") and not JSON.match("list[dict[str, Any]]")
     assert parameters(holdfast.metrics.PrometheusCollector) == ["members"]
     assert parameters(holdfast.metrics.MemberMetrics) == []
+    assert UNIT.search("timeout Seconds.") and not UNIT.search("timeout It waits.")
+    assert SHAPE.search("owner : int32[n_tps]") and not SHAPE.search("owner : array of int")
+    assert SOURCE.search("KIP-54") and not SOURCE.search("the literature")
     assert "holdfast.Consumer.poll" in FUNCTIONS and "holdfast.confluent.KafkaError" not in THINGS

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.live.chaos_clients import CLIENTS
 from tests.live.cut import Cut
-from tests.live.faults import ONE_BROKER, THREE_BROKERS, fire
+from tests.live.faults import ONE_BROKER, SPOILED, THREE_BROKERS, fire
 from tests.live.herd import CUT, POLL_SESSIONS, herd_of
 
 from holdfast.cluster.broker.broker import Broker, BrokerSettings
@@ -49,7 +49,8 @@ def run(
         }
         with herd_of(broker, cut, folder, design=design, client=client, **sizes) as herd:
             try:
-                chosen = {name: faults[name] for name in faults if name in wanted}
+                known = faults | SPOILED
+                chosen = {name: known[name] for name in known if name in wanted}
                 found = fire(herd, chosen, note=lambda text: print(text, file=sys.stderr))
             except AssertionError as error:  # waited in vain: the other runs go on
                 return {"violations": [str(error)]}
@@ -105,7 +106,10 @@ def main() -> int:
     parser.add_argument("--client", choices=CLIENTS, action="append")
     parser.add_argument("--brokers", type=int, choices=(1, 3), action="append")
     parser.add_argument("--kafka", default=KAFKA_VERSION, help="the version of the brokers")
-    parser.add_argument("--fault", action="append", choices=[*ONE_BROKER, *THREE_BROKERS])
+    known = [*ONE_BROKER, *THREE_BROKERS, *SPOILED]
+    parser.add_argument(
+        "--fault", action="append", choices=known, help="without it: all but spoiled"
+    )
     parser.add_argument("--members", type=int, default=10)
     parser.add_argument("--partitions", type=int, default=60)
     parser.add_argument("--folder", type=Path, help="keep every journal here")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic."""
+    """One partition of one topic, as Kafka's clients name it: ``partition`` counts from 0."""
 
     topic: str
     partition: int

@@ -73,14 +73,20 @@ _LOOK_S = 0.05  # how soon run() sees that it was stopped
 
 
 class Resource(NamedTuple):
-    """One thing to own: a ``kind``, and its ``number`` from 0 on."""
+    """One thing to own: a ``kind``, and its ``number`` from 0 on.
+
+    References: Incremental Cooperative Rebalancing, whose resources need not be partitions.
+    """
 
     kind: str
     number: int
 
 
 class WorkerListener(Protocol):
-    """Callbacks of a worker's application; any of them may be missing."""
+    """Callbacks of a worker's application; any of them may be missing.
+
+    References: KIP-429 (``ConsumerRebalanceListener``), of resources in place of partitions.
+    """
 
     def on_assigned(self, resources: list[Resource]) -> None:
         """Begin work on these."""
@@ -121,6 +127,8 @@ class Worker:
     ------
     ConfigError
         For a bad configuration, kind, count or weight.
+
+    References: Incremental Cooperative Rebalancing; KIP-415, its form in Kafka Connect.
     """
 
     def __init__(
@@ -202,7 +210,7 @@ class Worker:
         resources : mapping of str to int
             Each kind and how many there are, 0 or more.
         version : int, optional
-            The new version; a worker that was made with one gives it.
+            The number of the new version; a worker that was made with one gives it.
 
         Raises
         ------
@@ -294,7 +302,7 @@ class Worker:
         """End all work in order and leave; ``returns`` as in :meth:`holdfast.Consumer.close`.
 
         It may be called twice, from another thread, and from a signal handler. A callback that
-        takes longer than ``timeout`` is not waited for.
+        takes longer than ``timeout`` seconds is not waited for.
 
         Raises
         ------

@@ -119,6 +119,9 @@ class Result:
         Topic-partitions held back, and the member that still claims each.
     prove : callable, optional
         Returns the certificate.
+
+    References: KIP-54 (balance and stickiness); KIP-429, whose cooperative members get only what
+    nobody else still claims.
     """
 
     name: str

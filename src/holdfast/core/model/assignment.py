@@ -26,6 +26,8 @@ class Assignment:
     ------
     ModelError
         A wrong length, an index out of range, or an owner not subscribed to the topic.
+
+    References: KIP-54, "Proposed Changes": what an assignor computes.
     """
 
     group: Group

@@ -225,7 +225,7 @@ class Group:
         return frozen(count.astype(np.int64))
 
     def is_subscribed(self, members: npt.NDArray[Any], topics: npt.NDArray[Any]) -> Mask:
-        """Whether ``members[i]`` subscribes to ``topics[i]``; both int arrays of one length."""
+        """Whether ``members[i]`` subscribes to ``topics[i]``: int[n] and int[n] to bool[n]."""
         return self.subscriptions.holds(members, topics, self.topics.n_topics)
 
     @property

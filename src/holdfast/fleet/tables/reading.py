@@ -55,6 +55,8 @@ class Tables:
         Folder of the tables; "." for tables that never had one.
     only : FolderVersion, optional
         What is read, whatever is committed meanwhile; by default the newest version.
+
+    References: the folder is kept by the Delta Lake protocol.
     """
 
     def __init__(self, root: Place, only: FolderVersion | None = None):

@@ -35,6 +35,8 @@ class BrokerLags:
         For begin and end offsets.
     reset : str
         The group's ``auto.offset.reset``: how far behind a partition without a commit is.
+
+    References: KAFKA-5337, "lag-based assignor"; a lag is in records.
     """
 
     def __init__(self, link: GroupLink, lookup: Lookup, reset: str):

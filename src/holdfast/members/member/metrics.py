@@ -33,7 +33,9 @@ class Wait:
     partitions : mapping of str to tuple of int
         By topic, or by kind.
     seconds_left : float
-        Until they are handed out; 0 or more.
+        Seconds until they are handed out; 0 or more.
+
+    References: Incremental Cooperative Rebalancing, Design II.
     """
 
     departed: str
@@ -43,12 +45,15 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberMetrics:
-    """One member's numbers at one moment; times are in ms, where the name has no other unit.
+    """One member's numbers at one moment: counts, and times in ms where no other unit is named.
 
     ``last_rebalance_seconds_ago`` is -1 before the first round. ``missing_topics`` are the topics
     of the subscription that do not exist; Prometheus gets their number. ``waiting`` is what a
     leader knows; other members have none. ``resource_version`` is a worker's own, and
     ``newest_resource_version`` the newest in the last round that it led; -1 for none.
+
+    References: the names are those of Kafka's ``consumer-coordinator-metrics`` (KIP-429 has the
+    later ones), where Kafka has the number.
     """
 
     group: str
@@ -234,6 +239,8 @@ class PrometheusCollector:
     ----------
     *members : Metered
         Of one process; their ``client.id`` tells them apart.
+
+    References: Kafka's JMX names, as Prometheus spells them; seconds where Kafka has ms.
     """
 
     def __init__(self, *members: Metered):

@@ -183,7 +183,11 @@ def read_round(assignors: Sequence[Assignor], request: ComputeAssignment) -> Lea
 
 
 class Assignor(Embedded, Protocol):
-    """An assignor with both halves: the members' messages, and the leader's round."""
+    """An assignor with both halves: the members' messages, and the leader's round.
+
+    References: KIP-429 (``ConsumerPartitionAssignor``); Incremental Cooperative Rebalancing, whose
+    designs are assignors here.
+    """
 
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:
         """One assignment per member."""
