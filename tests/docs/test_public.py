@@ -28,8 +28,8 @@ WHOLE = ("__iter__", "__call__")
 SOURCE = re.compile(r"KIP-\d+|KAFKA-\d+|Incremental Cooperative Rebalancing|Kafka's|Delta Lake")
 NUMBER = re.compile(r"^(?:int|float)( \| None)?$")
 UNIT = re.compile(
-    r"\bn_|\bmax_|(_ms|_s|_seconds|_bytes)\b|\b(ms|seconds|bytes|how many|how long|number|count|index|share|"
-    r"offset|generation|seed)\b",
+    r"\bn_|\bmax_|(_ms|_s|_seconds|_bytes)\b|"
+    r"\b(ms|seconds|bytes|how many|how long|number|count|index|share|offset|generation|seed)\b",
     re.IGNORECASE,
 )
 """A quantity, or what an integer without one is."""

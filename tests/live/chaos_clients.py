@@ -50,13 +50,13 @@ class Ours:
 
     def stands(self) -> dict[str, str]:
         asked = self._consumer
-        held = asked.assignment
+        held = asked.assignment()
         return answers(
             {
-                "member": lambda: asked.metrics,
+                "member": asked.metrics,
                 "position": lambda: {tp: asked.position(tp) for tp in held},
                 "committed": lambda: asked.committed(held),
-                "paused": lambda: asked.paused,
+                "paused": asked.paused,
             }
         )
 

@@ -5,6 +5,8 @@ A proxy holds every answer back for longer than a connection has for its set-up 
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from kafka.net.manager import KafkaConnectionManager
 from tests.live.crew import Topic, fresh
@@ -112,3 +114,21 @@ def test_a_member_of_each_client_joins_and_reads(late, topic, short_set_up, kind
         until(lambda: found.extend(poll()) or len(found) >= 3, lambda: f"records, not {found}")
     finally:
         consumer.close()
+
+
+@pytest.mark.parametrize("asked_ms", [300, 2**23])
+def test_a_wait_that_no_quota_asks_for_does_not_silence_a_member(broker, topic, asked_ms):
+    """A short one is waited for; of two hours, as one flipped bit makes them, nobody is left."""
+    config = {"bootstrap.servers": broker.bootstrap, "group.id": "g", "request.timeout.ms": 5_000}
+    connections = Connections(Settings.parse(config))
+    connections.open()
+    Lookup(connections).partitions([topic.name]).result()
+    answer = SimpleNamespace(throttle_time_ms=asked_ms)
+
+    async def throttle():
+        (connection,) = connections._manager._conns.values()
+        connection._maybe_throttle(answer)
+        return connection.paused
+
+    assert connections.future(throttle).result() == {"throttle"}
+    ask_until_answered(connections, topic)

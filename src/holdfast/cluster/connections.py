@@ -210,6 +210,7 @@ class Connections:
         limit = self.timeout_ms if timeout_ms is None else timeout_ms
         if self.tries_logins_again:
             self._manager._auth_failures.clear()
+        self._end_long_waits()
         chosen = self._manager.least_loaded_node() if node is None else node
         if chosen is None:
             # No broker that is known can be reached: all of them may have moved (KIP-899).
@@ -219,6 +220,17 @@ class Connections:
         if connection.initializing:
             await self._manager.wait_for(connection.init_future, limit)
         return await self._manager.send(request, node_id=chosen, request_timeout_ms=limit)
+
+    def _end_long_waits(self) -> None:
+        """End connections whose broker asked for a wait that is longer than a request may take.
+
+        A broker's quotas ask for some seconds (KIP-219). A damaged answer may ask for weeks, and
+        the member would send nothing meanwhile.
+        """
+        latest = time.monotonic() + self.timeout_ms / 1000
+        for connection in list(self._manager._conns.values()):
+            if connection._throttle_time > latest:
+                connection.close(AdapterError("the broker asks for too long a wait"))
 
     def submit(
         self,

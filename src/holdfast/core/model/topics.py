@@ -134,7 +134,7 @@ class Topics:
         return (np.repeat(self.start[chosen], counts) + within(counts)).astype(np.int32)
 
     def only(self, tps: I32) -> Topics:
-        """The same topics with no topic-partitions but ``tps``, int32[n] ascending, numbered anew."""
+        """Topics with the topic-partitions ``tps`` alone, int32[n] ascending, numbered anew."""
         counts = np.bincount(self.topic_of[tps], minlength=self.n_topics)
         fewer = replace(
             self,
@@ -149,7 +149,7 @@ class Topics:
         return replace(fewer, rack_start=frozen(starts(sizes)), rack=frozen(self.rack[rows]))
 
     def racks_of(self, tp: int) -> tuple[str, ...]:
-        """Names of the racks known to hold the topic-partition of index ``tp``; empty if none are."""
+        """Names of the racks known to hold the topic-partition at index ``tp``, if any."""
         if self.rack_start is None or self.rack is None:
             return ()
         row = self.rack[self.rack_start[tp] : self.rack_start[tp + 1]]
