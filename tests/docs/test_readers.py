@@ -95,3 +95,63 @@ def test_every_run_has_its_date_and_its_command() -> None:
             first = page.read_text(encoding="utf-8").split("\n\n")[1]
             assert re.match(r"\*Measured 20\d\d-\d\d-\d\d\b.*\*", first), page.name
             assert page.name == "originals.md" or "Command" in first, page.name
+
+
+FIGURES = [
+    ("assignors.md", r"plans in ([\d.]+) ms", "assign.md", r"W1, [^|]*leaves \| ([\d.]+)", 1),
+    ("assignors.md", r"partitions in ([\d.]+) s", "assign.md", r"W4, [^|]*\| ([\d.]+)", 1000),
+    ("brokers.md", r"1 to (\d+) s without a read", "upgrade.md", r"bounced \|[^|]*\| ([\d.]+)", 1),
+    ("fleet.md", r"shown within ([\d.]+) s", "serve.md", r"132 to (\d+) ms", 1000),
+    ("handover.md", r"even: (\d+) s\s", "designs.md", r"time to balance is ([\d.]+) s", 1),
+    ("handover.md", r"in\s+place of (\d+) s", "designs.md", r"more\s+than the (1[\d.]+\d)", 1),
+    ("replay.md", r"of (\d+)\s+predictions", "whatif.md", r"another policy\*\* \| \*\*(\d+)", 1),
+    ("replay.md", r"policy, (\d+) had", "whatif.md", r"policy\*\* \|[^|]*\| \*\*(\d+)", 1),
+]
+"""A figure of a page for users, and where its run stands; how many of the run's unit make one."""
+
+
+@pytest.mark.parametrize(("page", "said", "run", "seen", "unit"), FIGURES)
+def test_a_figure_is_that_of_its_run(page: str, said: str, run: str, seen: str, unit: int) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    written, measured = (
+        re.findall(said, text),
+        re.findall(seen, (DOCS / "measured" / run).read_text("utf-8")),
+    )
+    assert len(written) == 1 and measured, (written, measured)
+    digits = len(written[0].partition(".")[2])
+    assert float(written[0]) == round(float(measured[0]) / unit, digits)
+
+
+def test_every_page_with_a_run_has_its_figures_compared() -> None:
+    """A sentence with a number and a link to a run is one of the figures, or has none of it."""
+    linked = {
+        page.name
+        for page in USER_PAGES
+        for sentence in re.split(r"\n\n|\n(?=[-|] ?)", page.read_text(encoding="utf-8"))
+        if re.search(r"\]\((\.\./)?measured/", sentence) and re.search(r"\d (m?s|MB)\b", sentence)
+    }
+    assert linked <= {page for page, *_ in FIGURES} | ASIDE
+
+
+ASIDE = {
+    "cli.md",  # a limit of the code, which the run has chosen
+    "metrics.md",  # an interval of commits, not a figure of the run
+}
+
+
+def test_the_policies_of_the_readme_are_those_of_the_run() -> None:
+    runs = (DOCS / "measured/bounce.md").read_text(encoding="utf-8")
+    seen: dict[str, list[float]] = {}
+    for kind, stopped, moved in re.findall(
+        r"^\| `(\w+)` \* \| ([\d.]+) \| [^|]*\| [^|]*\| (\d+) \|", runs, re.MULTILINE
+    ):
+        seen.setdefault(kind, []).extend([float(moved), round(float(stopped))])
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    written = {
+        kind: [float(n) for n in numbers]
+        for kind, *numbers in re.findall(
+            r"^\| `(\w+)` \| (\d+), (\d+) \| (\d+), (\d+) \|", readme, re.MULTILINE
+        )
+    }
+    assert len(written) == 4
+    assert written == {kind: seen[kind] for kind in written}
