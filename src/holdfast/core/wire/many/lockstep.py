@@ -39,8 +39,7 @@ from holdfast.core.wire.many.columns import (
     Text,
     join,
 )
-from holdfast.core.wire.many.cursor import Cursor
-from holdfast.core.wire.many.ragged import gather, invalid_utf8
+from holdfast.core.wire.many.ragged import Cursor, gather, invalid_utf8
 
 # An element's columns and the memory to read them are some 60 bytes. Where the mean element is
 # smaller than TINY_SIZE bytes they are read by blocks; from TAPE_MIN_SIZE on there may be a tape.
