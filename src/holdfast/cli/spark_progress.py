@@ -137,16 +137,8 @@ def spark_bar(
 
     Parameters
     ----------
-    spark : SparkSession
-        Classic or of Spark Connect.
-    what : str
-        Such as ``history``.
     n_records : int or callable, optional
         Records that every stage works on, for the speed; a function is called as a stage begins.
-    unit : str
-        What a record is called.
-    quiet : bool
-        No bar.
     """
     if quiet or not stderr_console().is_terminal:
         yield

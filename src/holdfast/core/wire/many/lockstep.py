@@ -384,12 +384,6 @@ def locate(program: Program, cursor: Cursor, count: I64, tape: Tape | None = Non
 
     Parameters
     ----------
-    program : Program
-        Of one element.
-    cursor : Cursor
-        At the first element.
-    count : int64[n]
-        Elements of each message.
     tape : Tape, optional
         Gets the values that are read in passing.
 

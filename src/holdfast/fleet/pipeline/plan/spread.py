@@ -123,8 +123,6 @@ class Spread:
         ----------
         free, choice : int64
             Sorted: topic-partitions that are new to their member, and all with a choice.
-        live : bool[n_groups]
-            Groups to spread.
         """
         n_groups = len(live)
         n_choice = np.bincount(self.group[choice], minlength=n_groups)

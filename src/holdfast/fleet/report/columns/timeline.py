@@ -153,8 +153,6 @@ def build_timeline(tables: Tables, group: str, last_ms: int | None = None) -> Ti
     ----------
     tables : Tables
         ``generations`` and ``assignments``; ``pauses`` and ``members`` where there are any.
-    group : str
-        Name of the group.
     last_ms : int, optional
         End of the window; never before the last generation.
 

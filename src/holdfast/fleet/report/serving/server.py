@@ -90,8 +90,6 @@ class PageServer(ThreadingHTTPServer):
     ----------
     host, port : str, int
         Where to listen; port 0 takes any free one. ``::`` serves IPv4 too.
-    tell : callable
-        Prints one line about what goes wrong.
 
     Raises
     ------

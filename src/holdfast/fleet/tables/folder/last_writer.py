@@ -85,13 +85,6 @@ def this_process(again_seconds: float | None = None) -> LastWriter:
 def refuse_second(root: Place, last: LastWriter | None, own: LastWriter) -> None:
     """Refuse to begin where another process goes on writing.
 
-    Parameters
-    ----------
-    last : LastWriter, optional
-        Who committed last.
-    own : LastWriter
-        This process, as of now.
-
     Raises
     ------
     SourceError
