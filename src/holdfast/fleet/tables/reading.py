@@ -70,6 +70,13 @@ class Tables:
     def stored(self, name: str, *, groups: Sequence[str] | None = None) -> pa.Table:
         """Read a table as it is stored: nested where it is, in no certain order.
 
+        Parameters
+        ----------
+        name : str
+            The table.
+        groups : sequence of str, optional
+            Leave out other groups.
+
         Raises
         ------
         SourceError
@@ -85,8 +92,12 @@ class Tables:
 
         Parameters
         ----------
+        name : str
+            A table of :mod:`holdfast.fleet.tables.columns.stored`.
         flat : bool
             Open the nested list into one row per element.
+        groups : sequence of str, optional
+            Only these groups.
         """
         rows, definition = self.stored(name, groups=groups), TABLES[name]
         return sort_rows(flatten(rows, definition) if flat else rows, definition)
@@ -214,6 +225,8 @@ class Tables:
 
         Parameters
         ----------
+        name : str
+            The table.
         groups : sequence of str, optional
             Leave out files that hold none of these groups.
 
