@@ -79,10 +79,6 @@ class StageBar:
     n_records : int, callable or None
         Number of all records, or a function that gives it when a stage begins; with None no speed
         is shown.
-    now : float
-        The clock, in seconds.
-    unit : str
-        Name of a record, in the plural.
     """
 
     def __init__(self, progress: Progress, n_records: Records, now: float, unit: str = "records"):

@@ -57,15 +57,11 @@ class DemoOptions:
     ----------
     members, partitions : int
         Size of each group and of the topic.
-    rate : float
-        Records produced per second over all partitions.
     seconds : float
         How long the groups work before, between and after the bounces.
     out : Path, optional
         Folder for tables, journals and report.html; by default only ``report.html`` is left, in
         the current folder.
-    keep : bool
-        Leave tables and journals.
     """
 
     members: int = 4

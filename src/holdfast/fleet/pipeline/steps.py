@@ -93,8 +93,6 @@ class Grouping:
     ----------
     task : callable
         Sees whole groups, one behind the other.
-    out : Schema
-        Of what it makes.
     order : tuple of str
         Columns that sort the rows; the first one is ``group``.
     columns : tuple of str

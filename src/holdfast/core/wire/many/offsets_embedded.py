@@ -53,8 +53,6 @@ class Messages:
         Fields by Kafka's names, n rows each; defaults where a message was not read.
     version : int64[n]
         Version that was written, -1 where a message was not read.
-    unreadable : bool[n]
-        Messages that do not parse.
     reason : uint8[n]
         Why, as an index into :data:`holdfast.core.wire.one.reasons.REASONS`; 0 where it parses.
     position : int64[n]

@@ -84,8 +84,6 @@ def read_at(data: U8, begin: I64, dtype: np.dtype[Any]) -> NDArray[Any]:
         Padded.
     begin : int64[n]
         Positions, in any order.
-    dtype : numpy.dtype
-        Of the element.
 
     Returns
     -------
@@ -219,8 +217,6 @@ class Cursor:
 
     Parameters
     ----------
-    data : uint8[n_bytes]
-        Padded bytes of all messages.
     pos, end : int64[n]
         Where each message goes on, and where it ends. ``pos`` is the cursor's own. It may run past
         the end by a few fixed fields, which the padding allows; :meth:`skip` and

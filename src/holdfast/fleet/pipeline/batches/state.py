@@ -46,8 +46,6 @@ class CarriedState:
 
     Parameters
     ----------
-    past : list of Generations
-        Context rows.
     events : list of ConsumerGroupEvent
         KIP-848 records, of which every generation was reported before.
     """

@@ -287,8 +287,6 @@ def watch(
         From one look to the next, until stopped; by default read the records so far, and end.
     max_records : int, optional
         About so many offsets in a batch, at most; each partition has its share of them.
-    auto_offset_reset, broker_logs, keep_days, started_with
-        As in :class:`Stream`.
     before_batch : callable, optional
         Called before each batch with the number of its offsets, and of all that are new.
     after_batch : callable, optional
@@ -345,8 +343,6 @@ def follow(
     ----------
     into : Stream
         Where to, and how often; its ``query`` is the folder's, or a new one for a new folder.
-    max_records, before_batch, after_batch, after_look
-        As in :func:`watch`.
     """
     with into.tables.writing(into.every_seconds or 0.0):
         kept = into.tables.committed()

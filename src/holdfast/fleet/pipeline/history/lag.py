@@ -77,14 +77,10 @@ class Ends:
 
     Parameters
     ----------
-    taken_at_us : int
-        Microseconds since 1970.
     reset : str
         ``latest``, or anything else for the whole log.
     share : Table of POSITION, optional
         Where share groups are (:mod:`holdfast.fleet.pipeline.ingest.share_positions`).
-    n_bad_share : int
-        Records of ``__share_group_state`` that do not parse.
     """
 
     offsets: pa.Table
@@ -300,8 +296,6 @@ def with_record_ages(rows: pa.Table, times: Times, taken_at_us: int) -> pa.Table
 
     Parameters
     ----------
-    rows : Table
-        The table ``lag``, whole or in part.
     times : callable
         Asks the cluster, or knows what it said.
     taken_at_us : int

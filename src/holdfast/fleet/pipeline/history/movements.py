@@ -68,8 +68,6 @@ class Events:
         identities, and the row in which ``before`` owned it last (-1 for none).
     pause_row, pause_tp, pause_basis, pause_last_row : int64
         One entry per partition that has an owner again in ``pause_row``.
-    fresh : bool[n_rows]
-        Rows with nothing before them.
     """
 
     row: I64

@@ -79,8 +79,6 @@ def write_dump(
         New or empty, or a dump, which is replaced; workers write there too.
     groups : sequence of str
         Only records of these groups, by name or pattern; empty: all records.
-    note : callable, optional
-        Called with one line about anything unusual.
 
     Raises
     ------
@@ -114,8 +112,6 @@ def write_log(
         New or empty, or a dump, which is replaced; workers write there too.
     columns : mapping of str to sequence
         ``partition``, ``offset``, ``timestamp`` (int64 microseconds), ``key``, ``value``.
-    snapshot : ClusterSnapshot
-        Topics and offsets after the last record.
 
     Raises
     ------

@@ -67,8 +67,6 @@ def merge_dumps(sources: Sequence[Place | str], folder: Place | str) -> Dump:
 
     Parameters
     ----------
-    sources : sequence of path or URL
-        Dumps of one cluster, in any order.
     folder : path or URL
         New or empty, or a dump, which is replaced; none of the sources.
 

@@ -29,8 +29,6 @@ class Rebalances:
 
     Parameters
     ----------
-    generation, at_ms : int64[n]
-        Generation and UTC milliseconds.
     cause : tuple of str
         Inferred or stated reason; "" where unknown.
     confidence : float64[n]

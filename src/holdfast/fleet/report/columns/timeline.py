@@ -79,8 +79,6 @@ class Timeline:
         First segment of each row.
     from_ms, to_ms : int64[n_segments]
         UTC milliseconds.
-    owner : int32[n_segments]
-        Member index or NO_OWNER.
     paused : bool[n_segments]
         The owner gave no sign any more before the partition was settled again.
     place : int64[n_segments]

@@ -24,8 +24,6 @@ class ServedFrame:
 
     Parameters
     ----------
-    script : str
-        Keeps the page up to date.
     style : str
         Of the bar, behind the style of the report.
     """

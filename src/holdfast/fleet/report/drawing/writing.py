@@ -191,8 +191,6 @@ def page_body(
     ----------
     shown, groups : sequence of Examination
         Groups with a section of their own, and all groups.
-    extra : sequence of Markup or None
-        Sections after the figures.
     payloads : mapping of str to str
         Element id -> packed text; script and values of the page first, then the groups in order.
     loader : Markup

@@ -36,10 +36,6 @@ class LastWriter:
 
     Parameters
     ----------
-    host : str
-        Name of its machine.
-    pid : int
-        Its process id there.
     began : str
         When it began, as its machine counts; "" where that is not known.
     at : str
