@@ -41,12 +41,12 @@ import pyarrow.parquet as pq
 
 from holdfast.fleet.pipeline.batches.history import run, topic_names
 from holdfast.fleet.pipeline.batches.jobs import Job, remove_staged
-from holdfast.fleet.pipeline.ingest import decode
+from holdfast.fleet.pipeline.ingest import decode_groups
 from holdfast.fleet.pipeline.ingest.generations import assignment_table
-from holdfast.fleet.pipeline.ingest.pieces import Pieces, named, numbers, pieces, read_pieces
 from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.ingest.source import Dump, read_pieces
 from holdfast.fleet.pipeline.session import get_session
+from holdfast.fleet.pipeline.steps import Pieces, named, numbers, pieces
 from holdfast.fleet.tables.columns.schemas import ddl_of
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter
@@ -110,7 +110,7 @@ def assignments_task(root: str, batch: int, parts: list[Pieces]) -> Any:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writer = BatchWriter(root, batch)
         for rows in read_pieces(named(batches, parts)):
-            for gens in decode.generations(rows, subscriptions=False):
+            for gens in decode_groups.generations(rows, subscriptions=False):
                 writer.write("assignments", assignment_table(gens))
         yield from writer.close().to_batches()
 

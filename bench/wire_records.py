@@ -34,8 +34,9 @@ from holdfast.core.wire.layouts.consumer_protocol import (
 from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
 from holdfast.core.wire.many.offsets_batch import Binary, Chunk, decode_batch
 from holdfast.core.wire.many.offsets_embedded import read_assignments, read_subscriptions
-from holdfast.fleet.pipeline.ingest import decode
-from holdfast.fleet.pipeline.ingest.arrow_columns import binary_column
+from holdfast.fleet.pipeline.ingest import split
+from holdfast.fleet.pipeline.ingest.decode import binary_column
+from holdfast.fleet.pipeline.ingest.decode_groups import generations
 
 N_COMMITS = 200_000
 N_GROUPS, N_MEMBERS, N_PARTITIONS = 500, 50, 20
@@ -231,7 +232,7 @@ def commit_cases(version: int, repeats: int, *, peers: bool) -> None:
         f"{form} +arrow",
         "records",
         n_records,
-        lambda: chain.from_iterable(map(decode.offset_commits, batches)),
+        lambda: chain.from_iterable(map(split.offset_commits, batches)),
         repeats,
     )
     if peers:
@@ -251,7 +252,7 @@ def group_cases(version: int, n_topics: int, repeats: int, *, peers: bool) -> No
     form = f"{name}, batch"
     runs: dict[str, Callable[[], Iterator[Any]]] = {
         form: lambda: decode_groups(*columns),
-        f"{form} +arrow": lambda: chain.from_iterable(map(decode.generations, batches)),
+        f"{form} +arrow": lambda: chain.from_iterable(map(generations, batches)),
     }
     for case, run in runs.items():
         measure(case, "rows", n_rows, run, repeats)

@@ -103,7 +103,6 @@ def replace_run(monkeypatch) -> None:
     """Have the command print a result that no broker was started for."""
     from holdfast.cli.demo import run as demo_run
     from holdfast.cli.demo.accounting import Account
-    from holdfast.cli.demo.tables import Witnessed
 
     def cost(n_moves, unowned, read_twice):
         account = Account(
@@ -111,9 +110,13 @@ def replace_run(monkeypatch) -> None:
         )
         return demo_run.Cost(account=account, n_moves=n_moves, unowned=unowned)
 
-    nothing = Witnessed(
-        generations=(), commits=0, pause_lower_seconds=0.0, pause_upper_seconds=0.0, bad_records=0
-    )
+    nothing = {
+        "generations": [],
+        "pause_lower_seconds": 0.0,
+        "pause_upper_seconds": 0.0,
+        "commits": 0,
+        "bad_records": 0,
+    }
     result = demo_run.DemoResult(
         costs={"simple": cost(24, (0.3, 0.5), 7), "deferred": cost(0, (2.5, 0.0), 0)},
         witnessed={"simple": nothing, "deferred": nothing},

@@ -24,7 +24,7 @@ from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS
 from holdfast.core.wire.layouts.record_size import batch_bytes
 from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.errors import WireError
-from holdfast.fleet.pipeline.ingest import decode
+from holdfast.fleet.pipeline.ingest import decode, decode_groups, split
 from holdfast.fleet.pipeline.ingest.generations import (
     Generations,
     assignment_table,
@@ -60,7 +60,7 @@ def rows_of(batches) -> list[dict]:
 def nested(batch) -> list[dict]:
     """Rows of generations, each with its members, and they with what they own."""
     out = []
-    for gens in decode.generations(batch):
+    for gens in decode_groups.generations(batch):
         for table in (gens.head, gens.members, gens.owned):
             table.validate(full=True)
         members = [row | {"owned": []} for row in gens.members.to_pylist()]
@@ -110,7 +110,7 @@ def member(name, subscription=b"", assignment=b"", **fields) -> dict:
 @given(st.lists(records((0, 1)), max_size=8))
 def test_offset_commits_say_what_the_scalar_form_says(some):
     batch = batch_of([encode_record(r) for r in some])
-    rows = rows_of(decode.offset_commits(batch))
+    rows = rows_of(split.offset_commits(batch))
     good = [i for i, record in enumerate(some) if record.key["partition"] >= 0]
     bad = [row["log_offset"] for row in rows_of(decode.unread(batch)[0])]
     assert sorted(bad) == [100 + i for i in range(len(some)) if i not in good]
@@ -191,7 +191,7 @@ def test_group_records_say_what_the_scalar_forms_say(groups):
     ]
     batch = batch_of([encode_record(record) for record in some])
     rows = nested(batch)
-    found = concat([Generations.empty(), *decode.generations(batch)])
+    found = concat([Generations.empty(), *decode_groups.generations(batch)])
     tables = {name: table.to_pylist() for name, table in generation_tables(found).items()}
     flat, members = [], iter(tables["members"])
     for row, counted, record in zip(rows, tables["generations"], some, strict=True):
@@ -212,7 +212,7 @@ def test_group_records_say_what_the_scalar_forms_say(groups):
         (r["member_id"], {"topic": r["topic"], "partitions": r["partitions"], "reader": None})
         for r in tables["assignments"]
     ] == flat
-    quick = concat([Generations.empty(), *decode.generations(batch, subscriptions=False)])
+    quick = concat([Generations.empty(), *decode_groups.generations(batch, subscriptions=False)])
     assert assignment_table(quick).to_pylist() == tables["assignments"]
     assert quick.members["subscribed_topics"].null_count == len(quick.members)
 
@@ -256,7 +256,7 @@ def test_a_generation_says_how_large_its_record_is():
     sizes = [0, 60, 8_100, 1_050_000]
     some = [encode_record(group_record([member("m", b"s" * size)])) for size in sizes]
     batch = batch_of([*some, (some[0][0], None)])
-    found = concat([Generations.empty(), *decode.generations(batch)])
+    found = concat([Generations.empty(), *decode_groups.generations(batch)])
     heads = sorted(found.head.to_pylist(), key=lambda row: row["log_offset"])
     expected = [batch_bytes(len(key), len(value)) for key, value in some]
     assert [row["record_bytes"] for row in heads] == [*expected, None]  # a tombstone has none
@@ -271,7 +271,7 @@ def test_generations_number_their_rows():
         group_record([member("a"), member("b", assignment=told)]),
         group_record([member("c", assignment=told)]),
     ]
-    (gens,) = decode.generations(batch_of([encode_record(record) for record in some]))
+    (gens,) = decode_groups.generations(batch_of([encode_record(record) for record in some]))
     for part in (gens, gens.take([1, 2])):
         shift = 3 - part.n_rows
         assert part.members.column("row").to_pylist() == [1 - shift, 1 - shift, 2 - shift]
@@ -321,7 +321,7 @@ SINGLE = [number for number, t in RECORD_SCHEMAS.items() if not t.value.max_vers
 def test_typed_records_say_what_the_scalar_form_says(number, data):
     drawn = data.draw(st.lists(records((number,)), max_size=6))
     batch = batch_of([encode_record(r) for r in drawn])
-    rows = rows_of(decode.typed_records(batch, number))
+    rows = rows_of(decode_groups.typed_records(batch, number))
     strange = [below_zero(r.key) or below_zero(r.value) for r in drawn]
     bad = sorted(row["log_offset"] for row in rows_of(decode.unread(batch)[0]))
     assert bad == [100 + i for i, is_it in enumerate(strange) if is_it]
@@ -348,13 +348,13 @@ def test_absent_tagged_struct_is_null_in_arrow():
             "serverAssignor": None,
         },
     )
-    (row,) = rows_of(decode.typed_records(batch_of([encode_record(record)]), 5))
+    (row,) = rows_of(decode_groups.typed_records(batch_of([encode_record(record)]), 5))
     assert row["value"]["classicMemberMetadata"] is None
 
 
 def test_several_versions_have_no_typed_schema():
     with pytest.raises(ValueError, match="several versions"):
-        decode.typed_schema(2)
+        decode_groups.typed_schema(2)
 
 
 def test_bad_records_come_whole():
@@ -388,7 +388,7 @@ def test_other_binary_types_and_slices(dtype):
     whole = batch_of(pairs)
     other = whole.set_column(0, "key", whole.column("key").cast(dtype))
     assert nested(other.slice(2, 3)) == nested(whole)[2:5]
-    assert list(decode.generations(whole.slice(0, 0))) == []
+    assert list(decode_groups.generations(whole.slice(0, 0))) == []
 
 
 def test_columns_of_the_log_are_optional():

@@ -16,11 +16,10 @@ from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.batches.views import register_views
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
-from holdfast.fleet.tables.columns.rows import sort_rows
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.contents import sweep
 from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST
-from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.reading import Tables, sort_rows
 
 pytestmark = pytest.mark.spark
 

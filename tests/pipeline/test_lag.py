@@ -13,7 +13,7 @@ from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 
 from holdfast.fleet.pipeline import steps
-from holdfast.fleet.pipeline.ingest.positions import POSITION, reduced
+from holdfast.fleet.pipeline.ingest.split import POSITION, reduced
 
 TAKEN_AT = 1_000
 ISO = "1970-01-01T00:16:40+00:00"

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 
-from holdfast.fleet.pipeline.batches.split import is_commit
-from holdfast.fleet.pipeline.ingest.arrow_columns import binary_column
+from holdfast.fleet.pipeline.ingest.decode import binary_column
 from holdfast.fleet.pipeline.ingest.selection import Selection, group_names
+from holdfast.fleet.pipeline.ingest.split import is_commit
 
 
 @pytest.mark.parametrize(

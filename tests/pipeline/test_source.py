@@ -18,11 +18,10 @@ from holdfast.errors import ConfigError, SourceError
 from holdfast.fleet.pipeline.ingest import dump as dump_module
 from holdfast.fleet.pipeline.ingest.dump import _check_counts, _write_records, gathered
 from holdfast.fleet.pipeline.ingest.offsets_topic import kafka_options
-from holdfast.fleet.pipeline.ingest.pieces import RECORDS, named, pieces, read_pieces
-from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump, read_pieces
 from holdfast.fleet.pipeline.session import local_cores, parse_defaults
 from holdfast.fleet.pipeline.spark_errors import _deepest
-from holdfast.fleet.pipeline.steps import FrameRows, collected
+from holdfast.fleet.pipeline.steps import FrameRows, collected, named, pieces
 from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST, Batch

@@ -13,8 +13,8 @@ from tests.pipeline.test_kill import lived
 
 import holdfast.spark as hs
 from holdfast.errors import ConfigError, SourceError
-from holdfast.fleet.tables.columns.rows import sort_rows
 from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.reading import sort_rows
 
 pytestmark = pytest.mark.spark
 

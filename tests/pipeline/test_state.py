@@ -9,8 +9,8 @@ from tests.pipeline.histories import generation
 
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches import state
-from holdfast.fleet.pipeline.batches.split import RowKind, split_rows
 from holdfast.fleet.pipeline.ingest.generations import Generations
+from holdfast.fleet.pipeline.ingest.split import RowKind, split_rows
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 
 
@@ -18,7 +18,7 @@ def some():
     """Two generations of a group, one member each, which owns a partition."""
     from tests.pipeline import fleet
 
-    from holdfast.fleet.pipeline.ingest.decode import generations
+    from holdfast.fleet.pipeline.ingest.decode_groups import generations
 
     records = [fleet.classic(generation("g", n, {"a": {"t": [0]}})) for n in (1, 2)]
     rows = [

@@ -11,12 +11,10 @@ from tests.pipeline.test_kill import lived
 
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.batches.history import ends_of, history_of
-from holdfast.fleet.pipeline.ingest import pieces
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
-from holdfast.fleet.tables.columns.rows import sort_rows
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.reading import Tables, sort_rows
 
 NUMBERS = pa.schema([("group", pa.string()), ("n", pa.int64())])
 SUMS = pa.schema([("group", pa.string()), ("n_sum", pa.int64())])
@@ -76,9 +74,9 @@ def test_all_that_there_is_runs_here_where_there_is_no_session():
 def test_rows_of_large_files_are_spark_s_however_few_they_are(tmp_path, monkeypatch):
     file = tmp_path / "rows.parquet"
     pq.write_table(held(("a", 1)).rows, file)
-    read = pieces.FileRows(files=[str(file)], cost_rows=1, read=iter)
+    read = steps.FileRows(files=[str(file)], cost_rows=1, read=iter)
     assert list(read.here()) == [(str(file), 0)]
-    monkeypatch.setattr(pieces, "PIECE_BYTES", file.stat().st_size - 1)
+    monkeypatch.setattr(steps, "PIECE_BYTES", file.stat().st_size - 1)
     assert read.here() is None
     with pytest.raises(AssertionError, match="Spark is started"):
         steps.run(no_session, step(steps.Input(rows=read)))

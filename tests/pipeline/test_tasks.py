@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation, histories, owners, twin_movements
 
-from holdfast.fleet.pipeline.batches import split, tasks
+from holdfast.fleet.pipeline.batches import tasks
+from holdfast.fleet.pipeline.ingest import split
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 

@@ -7,16 +7,11 @@ import pytest
 from tests.pipeline import fleet
 from tests.pipeline.histories import generation
 
-from holdfast.fleet.pipeline.ingest.decode import (
-    Decoded,
-    bad_table,
-    generations,
-    placed,
-    read_commits,
-    read_groups,
-)
+from holdfast.fleet.pipeline.ingest.decode import placed
+from holdfast.fleet.pipeline.ingest.decode_groups import Decoded, generations, read_groups
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.share_positions import share_positions
+from holdfast.fleet.pipeline.ingest.split import read_commits
 from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 
@@ -45,10 +40,9 @@ def test_a_time_that_no_table_holds_is_a_bad_record(time):
 
 def test_a_commit_of_a_partition_below_0_is_a_bad_record():
     found = [fleet.commit("g", "t", partition, 5, at=1) for partition in (0, -1, 1)]
-    out = Decoded()
-    read_commits(batch([(r[0], r[1]) for r in found], [0, 0, 0]), out)
-    assert pa.Table.from_batches(out.commits)["partition"].to_pylist() == [0, 1]
-    (row,) = bad_table(out).to_pylist()
+    commits, bad, _ = read_commits(batch([(r[0], r[1]) for r in found], [0, 0, 0]))
+    assert commits["partition"].to_pylist() == [0, 1]
+    (row,) = bad.to_pylist()
     assert (row["log_offset"], row["reason"]) == (1, "out-of-range")
 
 
@@ -67,7 +61,7 @@ def test_a_record_of_a_group_with_a_number_below_0_is_a_bad_record(strange):
     good = fleet.consumer_epoch("g", 1), fleet.consumer_target("g", "m-2", {"t": [1]})
     read_groups(batch([good[0], strange, good[1]], [0, 0, 0]), out)
     assert [event["log_offset"] for event in out.consumer] == [0, 2] and not out.generations
-    (row,) = bad_table(out).to_pylist()
+    (row,) = out.bad_table.to_pylist()
     assert (row["log_offset"], row["reason"]) == (1, "out-of-range")
 
 

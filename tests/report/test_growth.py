@@ -6,7 +6,7 @@ import pytest
 from tests.assignors.steps import Counter, count
 from tests.report.fleet import Script, deal, tables
 
-from holdfast.fleet.report.drawing.writing import group_payload
+from holdfast.fleet.report.drawing.payload import group_payload
 from holdfast.fleet.report.findings.examination import examine
 from holdfast.fleet.report.findings.facts import read_facts
 from holdfast.fleet.tables.reading import read_tables

@@ -10,7 +10,7 @@ from bench import report as bench
 from tests.report.browser import Opened
 from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 
-from holdfast.fleet.report.drawing.packing import pack_text
+from holdfast.fleet.report.drawing.payload import pack_text
 from holdfast.fleet.report.drawing.writing import write
 
 pytestmark = pytest.mark.browser

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from holdfast.fleet.report.drawing.palette import COLOURS, HUES
+from holdfast.fleet.report.drawing.payload import COLOURS, HUES
 
 MACHADO = {
     "none": np.eye(3),

@@ -5,10 +5,9 @@ import re
 import pytest
 from tests.report.fleet import rolling_bounce, tables
 
-from holdfast.fleet.report.drawing.body import _fleet_figures
 from holdfast.fleet.report.drawing.markup import escape
 from holdfast.fleet.report.drawing.sections import codes_of, group_figures
-from holdfast.fleet.report.drawing.writing import render
+from holdfast.fleet.report.drawing.writing import _fleet_figures, render
 from holdfast.fleet.report.findings.doctor import examine_fleet
 from holdfast.fleet.report.findings.examination import all_rules
 from holdfast.fleet.report.findings.finding import Evidence, few, generations_of

@@ -10,7 +10,7 @@ from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 from tests.report.unpacking import unpack
 
 from holdfast.fleet.report.columns.timeline import Timeline, build_timeline
-from holdfast.fleet.report.drawing.writing import group_payload
+from holdfast.fleet.report.drawing.payload import group_payload
 from holdfast.fleet.report.findings.facts import read_facts
 from holdfast.fleet.tables.reading import read_tables
 

@@ -1,4 +1,4 @@
-"""Reads what ``drawing/packing.py`` of the report writes: the twin of the reader in the page."""
+"""Reads what ``drawing/payload.py`` of the report writes: the twin of the reader in the page."""
 
 import gzip
 import json
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.fleet.report.drawing.packing import DIGITS
+from holdfast.fleet.report.drawing.payload import DIGITS
 
 _CODES = np.frombuffer(DIGITS.encode("ascii"), np.uint8)
 _WEIGHTS = 1 << np.arange(13)

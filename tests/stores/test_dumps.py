@@ -15,7 +15,7 @@ from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches import history
 from holdfast.fleet.pipeline.ingest.dump import write_log
 from holdfast.fleet.pipeline.ingest.source import Dump
-from holdfast.fleet.tables.storage.places import place_of
+from holdfast.fleet.tables.storage.places import store_of
 
 HISTORY = [generation("g", n, {"a": {"t": [n % 2]}, "b": {"t": [1 - n % 2]}}) for n in (1, 2)]
 TABLES = ("generations", "assignments", "movements", "rebalances", "lag")
@@ -60,17 +60,17 @@ def test_a_dump_on_a_store_is_that_of_a_folder(dump, bucket):
 def test_files_that_nobody_names_are_not_read(dump, bucket):
     made = copied(dump, f"{bucket}/d")
     late = made.path / "records" / "part-late.parquet"
-    late.write_bytes((made.path / "records" / "part-0.parquet").read_bytes())
+    store_of(late).write(store_of(made.path).read("records/part-0.parquet"))
     assert Dump.open(f"{bucket}/d").n_records() == 2
 
 
 def test_a_dump_is_not_written_beside_what_is_not_ours(dump, bucket):
-    (place_of(bucket) / "d" / "letters").write_bytes(b"mine")
+    store_of(f"{bucket}/d/letters").write(b"mine")
     with pytest.raises(SourceError, match="it already holds 'letters'"):
         copied(dump, f"{bucket}/d")
     with pytest.raises(SourceError, match="it is not a folder"):
         copied(dump, f"{bucket}/d/letters")
-    assert (place_of(bucket) / "d" / "letters").read_bytes() == b"mine"
+    assert store_of(f"{bucket}/d/letters").read("") == b"mine"
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_what_is_no_dump(dump, bucket, key, said):
 
 def test_a_damaged_dump(dump, bucket):
     made = copied(dump, f"{bucket}/d")
-    (made.path / "topics" / "part-0.parquet").write_bytes(b"PAR1 nonsense")
+    store_of(made.path / "topics" / "part-0.parquet").write(b"PAR1 nonsense")
     with pytest.raises(
         SourceError, match=r"topics/part-0\.parquet cannot be read: it has no footer of Parquet"
     ):
         Dump.open(f"{bucket}/d")
-    (made.path / "dump.json").write_bytes(json.dumps({"schema_version": 7}).encode())
+    store_of(made.path / "dump.json").write(json.dumps({"schema_version": 7}).encode())
     with pytest.raises(SourceError, match="schema_version 7"):
         Dump.open(f"{bucket}/d")
 

@@ -219,11 +219,11 @@ def test_a_store_that_writes_over_what_is_there_is_refused(root, monkeypatch):
 def entry_of(root, **changed):
     """Change what the first entry of a table says."""
     place = root / entry_name("generations", 0)
-    lines = [json.loads(line) for line in place.read_text().splitlines()]
+    lines = [json.loads(line) for line in store_of(place).read("").splitlines()]
     for line in lines:
         for name in changed.keys() & line.keys():
             line[name] |= changed[name]
-    place.write_bytes("\n".join(map(json.dumps, lines)).encode())
+    store_of(place).write("\n".join(map(json.dumps, lines)).encode())
 
 
 NEWER = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}
@@ -245,15 +245,15 @@ def test_a_table_of_a_newer_version(root):
 def test_tables_of_a_newer_holdfast(root):
     Tables(root).commit(written(root, 0, "a"))
     for name in (MANIFEST, "_commits/000000001.json"):
-        text = (root / name).read_bytes()
-        (root / name).write_bytes(text.replace(b'"schema_version": 1', b'"schema_version": 9'))
+        text = store_of(root).read(name)
+        store_of(root / name).write(text.replace(b'"schema_version": 1', b'"schema_version": 9'))
     with pytest.raises(SourceError, match="schema_version 9") as raised:
         Tables(root).commit(written(root, 1, "b"))
     assert "\n" not in str(raised.value)
 
 
 def test_a_foreign_delta_table(root):
-    (root / "_delta_log" / f"{0:020d}.json").write_bytes(b"{}\n")
+    store_of(root / "_delta_log" / f"{0:020d}.json").write(b"{}\n")
     with pytest.raises(SourceError, match="it is a Delta table; name an empty or a new folder"):
         check_folder(root)
     with pytest.raises(SourceError, match="no tables here"):
@@ -264,7 +264,7 @@ def test_a_foreign_delta_table(root):
     with pytest.raises(SourceError, match="a Delta table that holdfast did not write"):
         read_tables(str(other))
     letters = root.parent / "letters"
-    (letters / "mine").write_bytes(b"x")
+    store_of(letters / "mine").write(b"x")
     with pytest.raises(SourceError, match="it holds 'mine', which is not a table"):
         Tables(letters).commit(Batch(id=0))
 

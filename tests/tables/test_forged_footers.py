@@ -11,8 +11,8 @@ from tests.tables.footers import forged
 from tests.tables.test_commits import written
 
 from holdfast.errors import HoldfastError, SourceError
-from holdfast.fleet.pipeline.ingest.pieces import pieces, read_pieces
-from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.ingest.source import Dump, read_pieces
+from holdfast.fleet.pipeline.steps import pieces
 from holdfast.fleet.tables.reading import Tables, read_tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
 

@@ -8,8 +8,8 @@ import pytest
 from tests.pipeline import fleet
 
 from holdfast.errors import SourceError
-from holdfast.fleet.pipeline.ingest.pieces import pieces, read_pieces
-from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.ingest.source import Dump, read_pieces
+from holdfast.fleet.pipeline.steps import pieces
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.storage import parquet
 from holdfast.fleet.tables.storage.parquet import (

@@ -12,10 +12,9 @@ from holdfast.core.model.columns import starts
 from holdfast.core.wire.layouts.offsets_records import _struct_reader, _struct_writer, default_of
 from holdfast.core.wire.layouts.offsets_schemas import Field, Kind, layout
 from holdfast.core.wire.many.columns import ABSENT, Numbers, Slices, Text, spread
-from holdfast.core.wire.many.cursor import Cursor
 from holdfast.core.wire.many.lockstep import FEW, read, skip, walk
 from holdfast.core.wire.many.programs import program_of
-from holdfast.core.wire.many.ragged import padded
+from holdfast.core.wire.many.ragged import Cursor, padded
 from holdfast.core.wire.one.reader import Reader
 from holdfast.core.wire.one.writer import Writer
 from holdfast.errors import WireError

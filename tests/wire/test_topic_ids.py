@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
 from holdfast.core.wire.one.topic_ids import names_by_id, read_topic_id, topic_id_text
-from holdfast.fleet.pipeline.ingest.arrow_columns import id_text
+from holdfast.fleet.pipeline.ingest.decode import id_text
 
 KNOWN = {
     "00000000-0000-0000-0000-000000000000": "AAAAAAAAAAAAAAAAAAAAAA",

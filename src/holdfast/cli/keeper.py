@@ -67,12 +67,6 @@ class Keeper:
 
     Parameters
     ----------
-    told : Watching
-        What to keep, and where.
-    tell : callable
-        Prints one line about what goes wrong.
-    quiet : bool
-        The keeper prints no notes.
     command : sequence of str
         What its process runs; the number of its end of the pipe is put behind.
     """

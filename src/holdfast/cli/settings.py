@@ -111,17 +111,6 @@ def default_map(
 ) -> dict[str, Any]:
     """Defaults of one command from a settings file, as Click takes them.
 
-    Parameters
-    ----------
-    name : str
-        The command's name.
-    command : click.Command
-        The command.
-    names : sequence of str
-        Names of all commands.
-    path : Path or None
-        Settings file.
-
     Raises
     ------
     ConfigError
@@ -180,12 +169,6 @@ def check_environment(
     ----------
     name : str
         Name of the command that runs; empty for none.
-    command : click.Command
-        That command.
-    names : sequence of str
-        Names of all commands.
-    environment : mapping of str to str
-        Of this process.
     all_variables : callable
         The variables of every command's options; asked where a name has to be suggested.
 
@@ -221,19 +204,7 @@ def variables_of(name: str, command: click.Command) -> Iterator[str]:
 def effective(
     name: str, command: click.Command, values: Mapping[str, Any], path: Path | None
 ) -> Iterator[OptionValue]:
-    """Every option of a command as it would be used without flags.
-
-    Parameters
-    ----------
-    name : str
-        The command's name.
-    command : click.Command
-        The command.
-    values : mapping
-        Of :func:`default_map`.
-    path : Path or None
-        The settings file that they come from.
-    """
+    """Every option of a command as it would be used without flags."""
     root = click.Context(
         click.Group("holdfast"), auto_envvar_prefix=PREFIX, default_map=dict(values)
     )

@@ -41,8 +41,6 @@ class OpenedTables:
     groups : tuple of str or None
         Chosen groups of a folder of tables, patterns resolved. None: all groups of the tables; the
         tables of a dump or a cluster hold the chosen groups only.
-    given : GivenSource
-        The source, for commands that are suggested.
     """
 
     tables: Tables
@@ -79,12 +77,6 @@ def open_source(
     ----------
     source : path or URL, optional
         Folder written by ``holdfast history -o`` or ``holdfast dump -o``.
-    bootstrap : str, optional
-        ``HOST:PORT``, read through the pipeline.
-    command_config : Path, optional
-        Client properties.
-    groups : sequence of str, optional
-        Only these groups, by name or pattern.
     spark_groups : bool
         Without ``groups``, groups of Spark's own are taken from a dump or a cluster too.
     auto_offset_reset : str
@@ -99,8 +91,6 @@ def open_source(
         Only what happened between these moments (:mod:`holdfast.fleet.tables.window`).
     timeout : str
         Wait so long for an answer of a cluster.
-    quiet : bool
-        No notes.
 
     Raises
     ------

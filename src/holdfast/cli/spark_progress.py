@@ -79,10 +79,6 @@ class StageBar:
     n_records : int, callable or None
         Number of all records, or a function that gives it when a stage begins; with None no speed
         is shown.
-    now : float
-        The clock, in seconds.
-    unit : str
-        Name of a record, in the plural.
     """
 
     def __init__(self, progress: Progress, n_records: Records, now: float, unit: str = "records"):
@@ -137,16 +133,8 @@ def spark_bar(
 
     Parameters
     ----------
-    spark : SparkSession
-        Classic or of Spark Connect.
-    what : str
-        Such as ``history``.
     n_records : int or callable, optional
         Records that every stage works on, for the speed; a function is called as a stage begins.
-    unit : str
-        What a record is called.
-    quiet : bool
-        No bar.
     """
     if quiet or not stderr_console().is_terminal:
         yield

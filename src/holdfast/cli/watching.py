@@ -32,12 +32,8 @@ class Watching:
 
     Parameters
     ----------
-    output : path or URL
-        Folder of the tables.
     every_seconds : float or None
         Pause between two looks; None takes what is there, once.
-    max_records : int or None
-        Of a batch, at most.
     """
 
     bootstrap: str

@@ -155,17 +155,12 @@ def _document(result: DemoResult, bootstrap: str | None) -> dict[str, Any]:
 
 def _policy(result: DemoResult, policy: str) -> dict[str, Any]:
     """What the bounce cost under one policy, and what the broker saw of it."""
-    cost, witnessed = result.costs[policy], result.witnessed[policy]
+    cost = result.costs[policy]
     account = cost.account
-    names = ("generation", "cause", "n_members", "n_moved", "n_kept", "n_gained", "n_lost")
     return {
         "moves": cost.n_moves,
         "unowned_seconds": [round(seconds, 3) for seconds in cost.unowned],
-        "generations": [{n: getattr(row, n) for n in names} for row in witnessed.generations],
-        "pause_lower_seconds": round(witnessed.pause_lower_seconds, 3),
-        "pause_upper_seconds": round(witnessed.pause_upper_seconds, 3),
-        "commits": witnessed.commits,
-        "bad_records": witnessed.bad_records,
+        **result.witnessed[policy],
         "records": {
             "produced": account.produced,
             "consumed": account.consumed,

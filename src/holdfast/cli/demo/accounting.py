@@ -76,8 +76,6 @@ def settle(
 
     Parameters
     ----------
-    entries : iterable of Entry
-        All journals.
     acknowledged, end, committed : mapping of partition to int
         Records acknowledged to the producer; end offset; the group's committed offset (0 if none).
     """

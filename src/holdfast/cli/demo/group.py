@@ -31,12 +31,8 @@ class Child:
 
     Parameters
     ----------
-    folder : Path
-        Of that file.
     module, name : str
         A module beside this one; what messages call the process.
-    arguments : str
-        Of the module's command line.
     """
 
     def __init__(self, folder: Path, module: str, name: str, *arguments: str):
@@ -103,8 +99,6 @@ class MemberProcesses:
         Where the members are and what they read.
     policy : str
         Of every member; the group is named after it.
-    n_partitions : int
-        Of the topic.
     folder : Path
         For the journals and what the processes write to stderr.
     """
@@ -146,8 +140,6 @@ class Bounced:
     ----------
     groups : sequence of MemberProcesses
         Whatever is asked for is done in each of them.
-    folder : Path
-        For what the producer writes to stderr.
     """
 
     def __init__(self, groups: Sequence[MemberProcesses], folder: Path):

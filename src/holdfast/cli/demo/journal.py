@@ -71,8 +71,6 @@ class JournalWriter:
 
     Parameters
     ----------
-    name : str
-        Of the process.
     file : text file
         The journal, open for appending; the caller closes it.
     """

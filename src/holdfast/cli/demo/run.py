@@ -30,10 +30,13 @@ from holdfast.cli.demo.ownership import (
     overlaps,
     unowned_seconds,
 )
-from holdfast.cli.demo.tables import Witnessed, read_witnessed, write_tables
+from holdfast.cli.demo.tables import read_witnessed
 from holdfast.cluster.broker.broker import Broker
+from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import AdapterError, ConfigError
+from holdfast.fleet.pipeline.batches.history import run as run_history
 from holdfast.fleet.pipeline.command_session import open_session
+from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.report.drawing.writing import write as write_report
 from holdfast.fleet.tables.storage.private import make_private_folder
 
@@ -54,15 +57,11 @@ class DemoOptions:
     ----------
     members, partitions : int
         Size of each group and of the topic.
-    rate : float
-        Records produced per second over all partitions.
     seconds : float
         How long the groups work before, between and after the bounces.
     out : Path, optional
         Folder for tables, journals and report.html; by default only ``report.html`` is left, in
         the current folder.
-    keep : bool
-        Leave tables and journals.
     """
 
     members: int = 4
@@ -94,8 +93,6 @@ class Cost:
 
     Parameters
     ----------
-    account : Account
-        Every record.
     n_moves : int
         Hand-overs of a partition from one member to another.
     unowned : tuple of float
@@ -115,7 +112,7 @@ class DemoResult:
     """
 
     costs: Mapping[str, Cost]
-    witnessed: Mapping[str, Witnessed]
+    witnessed: Mapping[str, dict[str, Any]]
     bounce_seconds: float
     report: Path
     folder: Path | None
@@ -152,13 +149,6 @@ class TimedStages:
 def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Broker]]:
     """Run the main job; the broker lives as long as the block.
 
-    Parameters
-    ----------
-    options : DemoOptions
-        Sizes and places.
-    stages : Stages
-        Shows what happens.
-
     Yields
     ------
     DemoResult, Broker
@@ -182,7 +172,8 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
             with staged("start Spark"):
                 spark = open_session(kafka=True)
             with staged("turn the offsets topic into tables"):
-                write_tables(spark, broker.bootstrap, tables, names)
+                cluster = LiveCluster(bootstrap=broker.bootstrap)
+                run_history(spark, cluster, tables, selection=Selection(groups=names))
             with staged("write the report"):
                 witnessed = {group.policy: read_witnessed(tables, group.name) for group in groups}
                 report = (folder if options.out else Path.cwd()) / "report.html"

@@ -73,8 +73,6 @@ def get_session(
     remote : str, optional
         Address of a Spark Connect server (``sc://host``), or ``local[2]`` for a server that is
         started here and ends with this process.
-    app_name : str
-        What Spark shows the session as.
 
     Raises
     ------

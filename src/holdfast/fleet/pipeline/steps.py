@@ -12,20 +12,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
 from holdfast.fleet.pipeline.spark_errors import reading
-from holdfast.fleet.tables.columns.schemas import ddl_of
-from holdfast.fleet.tables.storage.parquet import BATCH_ROWS
+from holdfast.fleet.tables.columns.schemas import ddl_of, filled_table
+from holdfast.fleet.tables.storage.parquet import BATCH_ROWS, BoundedParquet
+from holdfast.fleet.tables.storage.places import Place, store_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+Pieces = list[tuple[str, int]]
+"""Files, and a row group of each."""
+
+PIECE_BYTES: Final = 16 << 20
+"""A task reads about so much of files, or less: every core has as many tasks."""
 HERE_ROWS = 200_000
 """A step that costs as much as so many rows, or less, runs in this process: a job costs more."""
 
@@ -84,8 +93,6 @@ class Grouping:
     ----------
     task : callable
         Sees whole groups, one behind the other.
-    out : Schema
-        Of what it makes.
     order : tuple of str
         Columns that sort the rows; the first one is ``group``.
     columns : tuple of str
@@ -106,10 +113,6 @@ class Step:
     ----------
     what : str
         What it reads, for the error of Spark.
-    inputs : sequence of Input
-        At least one.
-    schema : Schema
-        Of the rows that the inputs become.
     grouped : Grouping, optional
         Without it those rows are the result.
     """
@@ -282,3 +285,95 @@ def collected(frame: DataFrame, schema: pa.Schema) -> pa.Table | None:
                 return None
             cause = cause.__cause__ or cause.__context__
         raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FileRows:
+    """Rows of Parquet files: Spark names a part of them, and Arrow opens it in the task.
+
+    Arrow reads a file in a task at a fifth of what the way through the JVM costs. A task opens a
+    file by its place, so Spark needs no jar and no credentials for the storage: what the driver can
+    read, a worker with the same means can.
+    """
+
+    files: Sequence[str]
+    cost_rows: int | None
+    read: Callable[[Pieces], Batches]
+
+    def here(self) -> Batches | None:
+        """All rows, in the order of the files; None where the files are large."""
+        if sum(store_of(file).size() for file in self.files) > PIECE_BYTES:
+            return None
+        return self.read([piece for part in pieces(self.files, 1) for piece in part])
+
+    def mapped(self, spark: SparkSession, task: BatchTask, schema: pa.Schema) -> DataFrame:
+        """What a task makes of the rows, which it reads itself."""
+        parts = pieces(self.files, n_parts(spark, self.files)) if self.files else []
+        if not parts:
+            return spark.createDataFrame([], ddl_of(schema))
+        read = self.read
+
+        def run(batches: Batches) -> Batches:
+            yield from task(read(named(batches, parts)))
+
+        return numbers(spark, len(parts)).mapInArrow(run, ddl_of(schema))
+
+
+def rows_of_files(files: Sequence[Place], schema: pa.Schema, n_rows: int | None) -> FileRows:
+    """Files of tables as rows of these columns, for a step; one that a file lacks is null."""
+    names = [str(file) for file in files]
+    return FileRows(files=names, cost_rows=n_rows, read=partial(_read_stored, schema))
+
+
+def named(batches: Batches, parts: Sequence[Pieces]) -> Pieces:
+    """Pieces of the parts that rows of :func:`numbers` name."""
+    return [piece for rows in batches for n in rows["id"].to_pylist() for piece in parts[n]]
+
+
+def numbers(spark: SparkSession, n_parts: int) -> DataFrame:
+    """A frame with one row, and so one task, for each part.
+
+    A frame of data from the driver would have at most as many tasks as there are cores.
+    """
+    return spark.range(0, n_parts, 1, n_parts)
+
+
+def pieces(files: Sequence[str], n_parts: int) -> list[Pieces]:
+    """Row groups of Parquet files in parts of about equal size, in order.
+
+    Parameters
+    ----------
+    n_parts : int
+        As many parts as tasks are wanted; fewer where there are fewer row groups.
+    """
+    found = [piece for file in files for piece in _row_groups(file)]
+    total = np.cumsum([0, *(size for _, _, size in found)])
+    part = (total[:-1] * n_parts // max(int(total[-1]), 1)).tolist()
+    listed: dict[int, Pieces] = {}
+    for number, (file, i, _) in zip(part, found, strict=True):
+        listed.setdefault(number, []).append((file, i))
+    return list(listed.values())
+
+
+def n_parts(spark: SparkSession, files: Sequence[str | Place]) -> int:
+    """Parts to read files in: as many for every core, each of about PIECE_BYTES or less."""
+    from holdfast.fleet.pipeline.session import local_cores
+
+    size = sum(store_of(file).size() for file in files)
+    master = spark.conf.get("spark.master") or ""
+    cores = local_cores(master) if master.startswith("local") else 1
+    return cores * max(1, -(-size // (cores * PIECE_BYTES)))
+
+
+def _row_groups(file: str) -> list[tuple[str, int, int]]:
+    about = BoundedParquet(file).metadata
+    return [(file, i, about.row_group(i).total_byte_size) for i in range(about.num_row_groups)]
+
+
+def _read_stored(schema: pa.Schema, named: Pieces) -> Batches:
+    for file, own in groupby(named, key=itemgetter(0)):
+        opened = BoundedParquet(file)
+        for _, row_group in own:
+            rows = opened.read_row_group(row_group)
+            there = dict(zip(rows.column_names, rows.columns, strict=True))
+            yield from filled_table(there, schema, rows.num_rows).to_batches()

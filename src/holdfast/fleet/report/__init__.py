@@ -2,7 +2,7 @@
 
 ``columns/`` turns a group's tables into columns. ``findings/``, the doctor, works on these columns;
 ``drawing/`` makes the page of columns and findings; ``serving/`` serves such pages of a whole fleet
-to a browser. ``metrics`` writes for Prometheus. ``progress`` is how a caller follows the work.
+to a browser. ``metrics`` writes for Prometheus.
 
 This package needs pyarrow and no Spark.
 """

@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError, SourceError, suggest
 from holdfast.fleet.tables.columns.chosen import is_pattern, means
-from holdfast.fleet.tables.columns.definition import Table
+from holdfast.fleet.tables.columns.definition import DType, Table
 from holdfast.fleet.tables.columns.groups import GroupedTable
-from holdfast.fleet.tables.columns.rows import flatten, from_memory, sort_rows
+from holdfast.fleet.tables.columns.schemas import ARROW, MILLIS
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.commits import Folder
 from holdfast.fleet.tables.folder.delta_log import DataFile
@@ -37,7 +37,7 @@ from holdfast.fleet.tables.folder.manifest import (
     has_manifest,
     nothing_committed,
 )
-from holdfast.fleet.tables.folder.version import FolderVersion, Held, Known, once_more
+from holdfast.fleet.tables.folder.version import FolderVersion, Held, Known, conform, once_more
 from holdfast.fleet.tables.storage.places import Place, place_of
 
 Source = str | Place | Mapping[str, Any]
@@ -302,3 +302,50 @@ def _known(name: str) -> Table:
     if name not in TABLES:
         raise SourceError(f"no table {name!r}; there are {', '.join(TABLES)}")
     return TABLES[name]
+
+
+def flatten(rows: pa.Table, definition: Table) -> pa.Table:
+    """The flat view of a nested table."""
+    if not definition.explode:
+        return rows
+    at = definition.names.index(definition.explode)
+    nested = rows.column(at).combine_chunks()
+    parents = pc.list_parent_indices(nested)
+    opened = rows.take(parents)
+    return opened.set_column(at, definition.flat_name, nested.flatten())
+
+
+def sort_rows(rows: pa.Table, definition: Table) -> pa.Table:
+    """Rows in the order of the definition (list columns cannot be sorted by, and are left out)."""
+    keys = [
+        definition.flat_name if k == definition.explode else k
+        for k in definition.order
+        if k != definition.explode or definition.flat_name in rows.column_names
+    ]
+    return rows.sort_by([(key, "ascending") for key in keys])
+
+
+def from_memory(name: str, value: Any) -> pa.Table:
+    """A table given as Arrow, as columns, or as a list of row mappings.
+
+    Raises
+    ------
+    SourceError
+        As :func:`conform`.
+    """
+    definition = TABLES[name]
+    if isinstance(value, pa.Table):
+        return conform(value, definition, "the table given")
+    if not isinstance(value, Mapping):
+        value = {c.name: [row.get(c.name) for row in value] for c in definition.columns}
+    arrays = {c.name: _array(value[c.name], c.dtype) for c in definition.columns if c.name in value}
+    return conform(pa.table(arrays), definition, "the columns given")
+
+
+def _array(values: Any, dtype: DType) -> Any:
+    if dtype is not DType.TIMESTAMP:
+        return pa.array(values, type=ARROW[dtype])
+    array = pa.array(values)
+    if pa.types.is_null(array.type) or pa.types.is_integer(array.type):
+        array = array.cast(pa.int64()).cast(MILLIS)
+    return array.cast(ARROW[dtype])

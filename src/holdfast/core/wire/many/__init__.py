@@ -5,8 +5,8 @@
 ``offsets_embedded``       the subscriptions and assignments in group records to columns
 ``columns``                the columns that messages are read into
 ``lockstep``               the reader: all messages advance by one field at a time
-``programs``, ``tags``     layouts compiled for the reader; tagged fields
-``cursor``, ``ragged``     a position in each message; gathering runs of bytes, UTF-8
+``programs``               layouts compiled for the reader; tagged fields
+``ragged``                 a position in each message; gathering runs of bytes, UTF-8
 ``subscription_columns``   the subscriptions of one group to the columns of a leader
 ``topic_blocks``           the topics of subscriptions, which members mostly share
 ``name_arrays``            arrays of names in lock step

@@ -33,12 +33,8 @@ def encode_assignments(
 
     Parameters
     ----------
-    topics : Topics
-        Names and numbering.
     owner : int32[n_tps]
         Member index, or NO_OWNER.
-    n_members : int
-        Messages wanted.
     table : NameTable, optional
         Of the same names, if there is one already.
 

@@ -39,8 +39,7 @@ from holdfast.core.wire.many.columns import (
     Text,
     join,
 )
-from holdfast.core.wire.many.cursor import Cursor
-from holdfast.core.wire.many.ragged import gather, invalid_utf8
+from holdfast.core.wire.many.ragged import Cursor, gather, invalid_utf8
 
 # An element's columns and the memory to read them are some 60 bytes. Where the mean element is
 # smaller than TINY_SIZE bytes they are read by blocks; from TAPE_MIN_SIZE on there may be a tape.
@@ -385,12 +384,6 @@ def locate(program: Program, cursor: Cursor, count: I64, tape: Tape | None = Non
 
     Parameters
     ----------
-    program : Program
-        Of one element.
-    cursor : Cursor
-        At the first element.
-    count : int64[n]
-        Elements of each message.
     tape : Tape, optional
         Gets the values that are read in passing.
 

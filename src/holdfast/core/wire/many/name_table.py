@@ -72,10 +72,6 @@ class NameTable:
         ----------
         buffer : uint8[n_bytes]
             Ends in ``n_pad`` bytes that belong to no name.
-        position : int64[n]
-            First byte of each name.
-        length : int32[n]
-            Bytes of each name.
         """
         result = np.full(len(position), UNKNOWN, np.int32)
         words = words_at(buffer)
@@ -92,8 +88,6 @@ class NameTable:
         ----------
         buffer : uint8[n_bytes]
             The names, an int16 before each, and ``n_pad`` bytes that belong to no name.
-        length : int
-            Bytes of each name.
         """
         result = np.full(n_names, UNKNOWN, np.int32)
         stride = length + 2

@@ -29,10 +29,9 @@ from holdfast.core.model.columns import I64, U8, Mask
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS, schema_layout
 from holdfast.core.wire.many.columns import Columns
-from holdfast.core.wire.many.cursor import Cursor
 from holdfast.core.wire.many.lockstep import read
 from holdfast.core.wire.many.programs import program_of
-from holdfast.core.wire.many.ragged import PAD, keep_freed_memory, padded, read_at
+from holdfast.core.wire.many.ragged import PAD, Cursor, keep_freed_memory, padded, read_at
 from holdfast.core.wire.one.reasons import reason_code
 from holdfast.errors import WireError
 

@@ -32,9 +32,9 @@ from holdfast.core.wire.layouts.offsets_schemas import (
     layout,
 )
 from holdfast.core.wire.many.columns import ABSENT, Columns, Numbers, Slices, spread
-from holdfast.core.wire.many.cursor import Cursor
 from holdfast.core.wire.many.lockstep import Program, read
 from holdfast.core.wire.many.programs import message_program, program_of
+from holdfast.core.wire.many.ragged import Cursor
 from holdfast.core.wire.one.reasons import reason_code
 from holdfast.errors import WireError
 
@@ -53,8 +53,6 @@ class Messages:
         Fields by Kafka's names, n rows each; defaults where a message was not read.
     version : int64[n]
         Version that was written, -1 where a message was not read.
-    unreadable : bool[n]
-        Messages that do not parse.
     reason : uint8[n]
         Why, as an index into :data:`holdfast.core.wire.one.reasons.REASONS`; 0 where it parses.
     position : int64[n]

@@ -65,10 +65,6 @@ def decode_subscriptions(
 
     Parameters
     ----------
-    messages : sequence of bytes
-        One ``ConsumerProtocolSubscription`` a member.
-    table : NameTable
-        The known topics.
     cooperative : bool
         Whether claims stand in the subscription (True) or in sticky user data. Where the one place
         has none the other is tried, because a group in the middle of an upgrade has members of both

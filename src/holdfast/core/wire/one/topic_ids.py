@@ -5,7 +5,7 @@
 (``00000000-0000-0000-0000-000000000001``), which other tools have.
 
 **Strategy.** :func:`topic_id_text` for one id; the pipeline writes whole columns of them
-(:mod:`holdfast.fleet.pipeline.ingest.arrow_columns`).
+(:mod:`holdfast.fleet.pipeline.ingest.decode`).
 
 References: KIP-516; ``org.apache.kafka.common.Uuid.toString``.
 """

@@ -42,15 +42,7 @@ DUMP_FOLDER: Final = "_dump"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Tables that were written, to be read without Spark.
-
-    Parameters
-    ----------
-    tables : Tables
-        ``tables.table(name)`` is an Arrow table.
-    dump : Dump
-        What they were made from.
-    """
+    """Tables that were written, to be read without Spark."""
 
     tables: Tables
     dump: Dump

@@ -34,7 +34,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
-from holdfast.fleet.pipeline.batches.split import SPLIT, SPLIT_ORDER, split_task
 from holdfast.fleet.pipeline.batches.state import STATE, state_task
 from holdfast.fleet.pipeline.batches.tasks import groups_task
 from holdfast.fleet.pipeline.history.broker_log import read_files, restated, unmistakable
@@ -53,30 +52,37 @@ from holdfast.fleet.pipeline.history.pauses import (
     PAUSES,
     SEEN,
     STAGED,
+    add_pauses,
     commit_rows,
     idle_rows,
+    late_pauses,
     pauses_of_groups,
 )
 from holdfast.fleet.pipeline.history.signs import DEPARTURES, with_departures
-from holdfast.fleet.pipeline.ingest.pieces import rows_of_files
-from holdfast.fleet.pipeline.ingest.positions import LATEST, POSITIONS, from_commits
 from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.split import (
+    LATEST,
+    POSITIONS,
+    SPLIT,
+    SPLIT_ORDER,
+    from_commits,
+    split_task,
+)
 from holdfast.fleet.pipeline.steps import (
     Grouping,
     Input,
     Rows,
     Step,
     by_table,
+    rows_of_files,
     run,
     run_on_spark,
     unchanged,
     whole_groups,
 )
-from holdfast.fleet.tables.columns.pause_sums import add_pauses, late_pauses
-from holdfast.fleet.tables.columns.rows import of_groups
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.folder.contents import checked_files, remove_table
-from holdfast.fleet.tables.folder.version import read_parquet
+from holdfast.fleet.tables.folder.version import of_groups, read_parquet
 from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
@@ -138,10 +144,6 @@ class Job:
         ----------
         names : mapping
             Topic id, in either form, to name.
-        times : callable, optional
-            As in :meth:`lag`.
-        logs : sequence of Path
-            As in :meth:`restate`.
         """
         self.read(records, selection, names)
         self.lag(ends, times)

@@ -2,7 +2,7 @@
 
 **Rules.** State is a function of the records read so far, so a batch that runs again makes the
 same state. A group's state is one row of :data:`STATE_ROWS`. It goes to the task of its group as a
-row of its own kind (:class:`~holdfast.fleet.pipeline.batches.split.RowKind`), which is sorted
+row of its own kind (:class:`~holdfast.fleet.pipeline.ingest.split.RowKind`), which is sorted
 before the group's records.
 
 **Strategy.** The value holds the context rows of
@@ -22,14 +22,14 @@ import pyarrow as pa
 
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
-from holdfast.fleet.pipeline.batches.split import RowKind, split_rows
 from holdfast.fleet.pipeline.history.dense import group_codes
-from holdfast.fleet.pipeline.ingest.decode import ConsumerGroupEvent
+from holdfast.fleet.pipeline.ingest.decode_groups import ConsumerGroupEvent
 from holdfast.fleet.pipeline.ingest.generations import (
     Generations,
     concat,
 )
 from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.split import RowKind, split_rows
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 
 STATE: Final = "_state"
@@ -46,8 +46,6 @@ class CarriedState:
 
     Parameters
     ----------
-    past : list of Generations
-        Context rows.
     events : list of ConsumerGroupEvent
         KIP-848 records, of which every generation was reported before.
     """

@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 from holdfast.core.kinds.kind import GroupType
 from holdfast.core.model.columns import I64
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
-from holdfast.fleet.pipeline.batches.split import RowKind, by_kind, file_names
 from holdfast.fleet.pipeline.batches.state import (
     STATE,
     CarriedState,
@@ -45,12 +44,7 @@ from holdfast.fleet.pipeline.history.movements import (
 from holdfast.fleet.pipeline.history.pauses import PAUSES
 from holdfast.fleet.pipeline.history.rebalances import anomaly_table, rebalance_table
 from holdfast.fleet.pipeline.history.reconciled import Reconciled, reconcile, unknown_topics
-from holdfast.fleet.pipeline.ingest.decode import (
-    ConsumerGroupEvent,
-    Decoded,
-    bad_table,
-    read_groups,
-)
+from holdfast.fleet.pipeline.ingest.decode_groups import ConsumerGroupEvent, Decoded, read_groups
 from holdfast.fleet.pipeline.ingest.generations import (
     DEAD,
     Generations,
@@ -58,6 +52,7 @@ from holdfast.fleet.pipeline.ingest.generations import (
     generation_tables,
     list_parts,
 )
+from holdfast.fleet.pipeline.ingest.split import RowKind, by_kind, file_names
 from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter
 
 ASSIGNED_AT_ONCE: Final = 2_000_000
@@ -69,7 +64,7 @@ ROWS_AT_ONCE: Final = 64
 def groups_task(
     root: str, batch: int, topic_names: Mapping[str, str], *, keep_state: bool = False
 ) -> BatchTask:
-    """Rows of :data:`~holdfast.fleet.pipeline.batches.split.SPLIT` without their group to tables.
+    """Rows of :data:`~holdfast.fleet.pipeline.ingest.split.SPLIT` without their group to tables.
 
     Names of files that the split step wrote go back to the driver with the names of the files
     written here. With ``keep_state`` the state of every group is written too.
@@ -124,7 +119,7 @@ class GroupWork:
     def _work(self, *, last_goes_on: bool) -> None:
         waiting, self.waiting, self.n_waiting = self.waiting, Decoded(), 0
         remembered, self.remembered = self.remembered, CarriedState()
-        self.writer.write("bad_records", bad_table(waiting))
+        self.writer.write("bad_records", waiting.bad_table)
         self.writer.unknown += waiting.unknown
         reported = reported_until(remembered.past)
         events = [*remembered.events, *waiting.consumer]

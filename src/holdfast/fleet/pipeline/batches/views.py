@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
-from holdfast.fleet.pipeline.ingest.pieces import rows_of_files
 from holdfast.fleet.pipeline.ingest.source import plain_reader
-from holdfast.fleet.pipeline.steps import unchanged
+from holdfast.fleet.pipeline.steps import rows_of_files, unchanged
 from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import Tables

@@ -48,9 +48,9 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
     n_offsets,
     next_span,
 )
-from holdfast.fleet.pipeline.ingest.pieces import RECORDS
-from holdfast.fleet.pipeline.ingest.positions import LATEST
 from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.source import RECORDS
+from holdfast.fleet.pipeline.ingest.split import LATEST
 from holdfast.fleet.pipeline.spark_errors import reading
 from holdfast.fleet.pipeline.steps import FrameRows
 from holdfast.fleet.tables.columns.names import batch_folder
@@ -74,14 +74,10 @@ class Stream:
 
     Parameters
     ----------
-    tables : Tables
-        The folder.
     query : str
         Which stream this is; a folder belongs to one.
     snapshot : callable
         Reads topics and offsets of the cluster, once per batch, after its records are fixed.
-    selection : Selection
-        Which groups.
     auto_offset_reset : str
         What the lag of a partition without a commit is: 0 for ``latest``, else the whole log.
     broker_logs : sequence of Path
@@ -124,8 +120,6 @@ class Stream:
             partition, offset, timestamp, key, value.
         upto : mapping of int to int, optional
             Where it ends: partition -> offset of the next record.
-        n_rows : int, optional
-            How many records, at most.
 
         Raises
         ------
@@ -293,8 +287,6 @@ def watch(
         From one look to the next, until stopped; by default read the records so far, and end.
     max_records : int, optional
         About so many offsets in a batch, at most; each partition has its share of them.
-    auto_offset_reset, broker_logs, keep_days, started_with
-        As in :class:`Stream`.
     before_batch : callable, optional
         Called before each batch with the number of its offsets, and of all that are new.
     after_batch : callable, optional
@@ -349,14 +341,8 @@ def follow(
 
     Parameters
     ----------
-    feed : Feed
-        Where the records come from.
     into : Stream
         Where to, and how often; its ``query`` is the folder's, or a new one for a new folder.
-    max_records, before_batch, after_batch, after_look
-        As in :func:`watch`.
-    wait : callable
-        Waits so many seconds.
     """
     with into.tables.writing(into.every_seconds or 0.0):
         kept = into.tables.committed()

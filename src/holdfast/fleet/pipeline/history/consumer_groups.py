@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from holdfast.core.kinds.kind import ACTIVE, SOURCE, EpochRecords, GroupKind
 from holdfast.core.kinds.rows import BY_RECORD
-from holdfast.fleet.pipeline.ingest.decode import ConsumerGroupEvent
+from holdfast.fleet.pipeline.ingest.decode_groups import ConsumerGroupEvent
 from holdfast.fleet.pipeline.ingest.generations import (
     DEAD,
     EMPTY,
@@ -63,8 +63,6 @@ def fold(
     ----------
     events : iterable of ConsumerGroupEvent
         Of any groups, in any order.
-    topic_names : mapping
-        Topic id to topic.
     reported : mapping, optional
         Group to (log partition, log offset): generations up to there are not wanted again.
 

@@ -36,12 +36,8 @@ class Dense:
         Group of each row; first row of each group; place of a row inside its group.
     tp_group, tp_topic, tp_partition : int64[n_tps]
         Group, topic (index into ``topics``) and partition of each topic-partition.
-    topics : Array of string
-        Topic names, sorted.
     n_active, step_start : int64[n_steps]
         Topic-partitions of the groups that have this step, and the cell at which it starts.
-    owner : int32[n_cells]
-        Identity of the owner, or NO_OWNER.
     identity : int32[n_member_rows]
         A number for the member's instance id, or else for its member id.
     doubles : (row, tp, member row) int64 columns

@@ -14,7 +14,7 @@ or how long the group has stood at its position (``position``). Only partitions 
 commit are asked for: those furthest behind, and no more than one question may name
 (:mod:`holdfast.cluster.record_times`).
 
-**Strategy.** Positions (:mod:`holdfast.fleet.pipeline.ingest.positions`) and owners of a group come
+**Strategy.** Positions (:mod:`holdfast.fleet.pipeline.ingest.split`) and owners of a group come
 to one task, as rows of one table; one sort by partition brings each position and its owner
 together. A stream keeps the positions for its next batch.
 
@@ -39,17 +39,21 @@ from holdfast.core.kinds.kind import ACTIVE, SHARED, SOURCE
 from holdfast.core.model.columns import I32, I64, Mask
 from holdfast.fleet.pipeline.arrow_types import Arrays
 from holdfast.fleet.pipeline.history.movements import take
-from holdfast.fleet.pipeline.ingest.arrow_columns import filled_table
 from holdfast.fleet.pipeline.ingest.generations import (
     Generations,
     list_parts,
     marked,
     new_runs,
 )
-from holdfast.fleet.pipeline.ingest.positions import LATEST, POSITION, reduced
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.share_positions import share_positions
-from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, from_columns
+from holdfast.fleet.pipeline.ingest.split import LATEST, POSITION, reduced
+from holdfast.fleet.tables.columns.schemas import (
+    TIMESTAMP,
+    arrow_schema,
+    filled_table,
+    from_columns,
+)
 from holdfast.fleet.tables.columns.values import ints, numbered
 
 INPUT: Final = arrow_schema("lag_input")
@@ -73,14 +77,10 @@ class Ends:
 
     Parameters
     ----------
-    taken_at_us : int
-        Microseconds since 1970.
     reset : str
         ``latest``, or anything else for the whole log.
     share : Table of POSITION, optional
         Where share groups are (:mod:`holdfast.fleet.pipeline.ingest.share_positions`).
-    n_bad_share : int
-        Records of ``__share_group_state`` that do not parse.
     """
 
     offsets: pa.Table
@@ -296,8 +296,6 @@ def with_record_ages(rows: pa.Table, times: Times, taken_at_us: int) -> pa.Table
 
     Parameters
     ----------
-    rows : Table
-        The table ``lag``, whole or in part.
     times : callable
         Asks the cluster, or knows what it said.
     taken_at_us : int
@@ -325,13 +323,7 @@ def oldest_unread(rows: pa.Table, taken_at_us: int) -> pa.Table:
 
 
 def times_in_advance(records: pa.Table, times: Times) -> Times:
-    """Ask for the times of the records furthest behind; the answers can be sent to tasks.
-
-    Parameters
-    ----------
-    records : Table of OLDEST_UNREAD
-        Of all parts of the table ``lag``.
-    """
+    """Ask for the times of the records furthest behind; the answers can be sent to tasks."""
     order = np.argsort(-ints(records, "lag"), kind="stable")[:MOST_ASKED]
     wanted = _wanted(records.take(pa.array(order)))
     return partial(_said, dict(zip(wanted, times(wanted) if wanted else (), strict=True)))

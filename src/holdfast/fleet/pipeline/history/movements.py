@@ -26,7 +26,6 @@ from holdfast.core.model.designs import NAMES as DESIGN_NAMES
 from holdfast.fleet.pipeline.arrow_types import Arrays, ArrowColumn
 from holdfast.fleet.pipeline.history.dense import Dense
 from holdfast.fleet.pipeline.history.pauses import OPEN, STAGED
-from holdfast.fleet.pipeline.ingest.arrow_columns import filled_table
 from holdfast.fleet.pipeline.ingest.generations import (
     DEAD,
     OWNED_ROWS,
@@ -37,7 +36,7 @@ from holdfast.fleet.pipeline.ingest.generations import (
     marked,
     new_runs,
 )
-from holdfast.fleet.tables.columns.schemas import TIMESTAMP, from_columns
+from holdfast.fleet.tables.columns.schemas import TIMESTAMP, filled_table, from_columns
 from holdfast.fleet.tables.columns.values import ints, numbered
 
 MOVED, MOVED_THROUGH_GAP, GAINED, LOST = range(4)
@@ -69,8 +68,6 @@ class Events:
         identities, and the row in which ``before`` owned it last (-1 for none).
     pause_row, pause_tp, pause_basis, pause_last_row : int64
         One entry per partition that has an owner again in ``pause_row``.
-    fresh : bool[n_rows]
-        Rows with nothing before them.
     """
 
     row: I64

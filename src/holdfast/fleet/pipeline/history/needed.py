@@ -40,11 +40,6 @@ def needed_of_unequal(
 ) -> tuple[I64, Mask]:
     """Least moves of rows whose members subscribe to different topics.
 
-    Parameters
-    ----------
-    unequal : bool[n_rows]
-        The rows.
-
     Returns
     -------
     (needed, proven) : int64[n_rows], bool[n_rows]

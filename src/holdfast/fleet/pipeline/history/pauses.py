@@ -1,4 +1,6 @@
-"""Narrow the bounds of pauses by commits: an owner that committed was still there.
+"""Narrow the bounds of pauses by commits, and sum pauses up in their rebalances.
+
+An owner that committed was still there.
 
 **Rules.** The lower bound comes from the group's records alone. The upper bound is the time since
 the last sign of the old owner. A commit of the partition is such a sign if it stands in the log
@@ -12,6 +14,9 @@ when log ends were read later, or a cluster told the time of the record that cam
 may have stood still, and ``is_idle`` is null. Log ends are read for groups that are there: a batch
 of a stream may know what a later run over the whole history, which finds the group empty, cannot.
 
+A pause belongs to the rebalance of its group and generation. Sums do not depend on the order in
+which pauses are added.
+
 **Strategy.** Commits and pauses of a group come to one task. One sort by (partition, place) matches
 all pairs at once: the last commit seen is carried forward. A stream does not read old commits
 again. It keeps the latest commit of each partition. For a partition that has lost its owner, it
@@ -21,6 +26,7 @@ basis ``idle``, one for each partition that has nothing to read, or had nothing 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -30,10 +36,16 @@ import pyarrow.compute as pc
 from holdfast.core.model.columns import F64, I64, Mask
 from holdfast.fleet.pipeline.arrow_types import Arrays
 from holdfast.fleet.pipeline.history.signs import DEPARTURES, LEFT, LIVELY_MS, how_they_went
-from holdfast.fleet.pipeline.ingest.arrow_columns import filled_table
 from holdfast.fleet.pipeline.ingest.generations import list_parts, make_lists, new_runs
-from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, from_columns
+from holdfast.fleet.tables.columns.schemas import (
+    TIMESTAMP,
+    arrow_schema,
+    filled_table,
+    from_columns,
+)
+from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.columns.values import floats, ints, numbered
+from holdfast.fleet.tables.folder.version import conform
 
 PAUSES: Final = "_pauses"
 """Staged by the groups job: rows of :data:`STAGED`."""
@@ -50,6 +62,14 @@ COMMIT: Final = "commit"
 OPEN: Final = "open"
 IDLE: Final = "idle"
 
+_SUMS: Final = {
+    f"{kind}_{bound}_seconds": (f"pause_{bound}_seconds", kind == "idle")
+    for kind in ("pause", "idle")
+    for bound in ("lower", "upper")
+}
+"""Columns of ``rebalances``: which column of ``pauses`` they sum up, and if of idle ones alone."""
+_KEYS: Final = ["group", "generation"]
+
 
 def pauses_of_groups(rows: pa.Table) -> dict[str, pa.Table]:
     """Rows of :data:`STAGED` of whole groups to ``pauses``; open pauses go to SEEN.
@@ -61,7 +81,7 @@ def pauses_of_groups(rows: pa.Table) -> dict[str, pa.Table]:
 
 
 def commit_rows(positions: pa.Table) -> pa.Table:
-    """Rows of ``POSITION`` (:mod:`holdfast.fleet.pipeline.ingest.positions`) as commits."""
+    """Rows of ``POSITION`` (:mod:`holdfast.fleet.pipeline.ingest.split`) as commits."""
     found = positions.filter(positions["offset"].is_valid())
     n = found.num_rows
     columns: Arrays = {name: found[name] for name in ("group", "topic", "partition", "log_offset")}
@@ -75,8 +95,6 @@ def idle_rows(lag: pa.Table, taken_at_us: int) -> pa.Table:
 
     Parameters
     ----------
-    lag : Table
-        The table ``lag``.
     taken_at_us : int
         When the log ends were read, in microseconds since 1970.
 
@@ -288,3 +306,43 @@ def _last_commits(pauses: pa.Table, read: _Read, commits: pa.Table) -> I64:
     result = np.empty(len(order), np.int64)
     result[order] = which
     return result[:n]
+
+
+# Sums in rebalances
+
+
+def late_pauses(pauses: Sequence[pa.Table], rebalances: Sequence[pa.Table]) -> pa.Table:
+    """Return the pauses that belong to none of these rebalances."""
+    rows = pa.concat_tables([arrow_schema("pauses").empty_table(), *pauses])
+    own = pa.concat_tables([arrow_schema("rebalances").empty_table(), *rebalances])
+    wanted = rows.append_column("_row", pa.array(range(rows.num_rows), pa.int64()))
+    kept = wanted.select([*_KEYS, "_row"]).join(own.select(_KEYS), _KEYS, join_type="left anti")
+    return rows.take(kept["_row"].sort())
+
+
+def add_pauses(rebalances: pa.Table, pauses: pa.Table) -> pa.Table:
+    """Rebalances with the partition-seconds of these pauses added, rows in their order."""
+    rebalances = conform(rebalances, TABLES["rebalances"], "rebalances")
+    size = pc.list_value_length(pauses["partitions"]).cast(pa.float64())
+    idle = pc.if_else(pc.fill_null(pauses["is_idle"], False), size, 0.0)
+    weighted = pa.table(
+        {
+            **{name: pauses[name] for name in _KEYS},
+            **{
+                name: pc.multiply(pauses[of], idle if only_idle else size)
+                for name, (of, only_idle) in _SUMS.items()
+            },
+        }
+    )
+    sums = weighted.group_by(_KEYS).aggregate([(name, "sum") for name in _SUMS])
+    numbered = rebalances.append_column("_row", pa.array(range(rebalances.num_rows), pa.int64()))
+    joined = numbered.join(sums, _KEYS, join_type="left outer").sort_by("_row")
+    # A group that was converted has its last generation twice: pauses belong to the first of them.
+    again = pc.fill_null(pc.equal(joined["generation"], joined["previous_generation"]), False)
+    for name in _SUMS:
+        late = pc.if_else(again, 0.0, pc.fill_null(joined[f"{name}_sum"], 0.0))
+        more = pc.add(pc.fill_null(joined[name], 0.0), late)
+        more = pc.round(more, 6)  # to the microsecond, so in whatever order they were added
+        joined = joined.set_column(joined.schema.get_field_index(name), name, more)
+    result: pa.Table = joined.select(rebalances.column_names)
+    return result

@@ -44,13 +44,7 @@ class ReaderNumbers:
 
 
 def reader_numbers(gens: Generations, fresh: Mask) -> ReaderNumbers:
-    """Compare every generation of a share group with the one before it.
-
-    Parameters
-    ----------
-    fresh : bool[n_rows]
-        Rows with nothing before them.
-    """
+    """Compare every generation of a share group with the one before it."""
     n = gens.n_rows
     row, pair, load = _pairs(gens)
     width = int(pair.max(initial=0)) + 1

@@ -30,7 +30,7 @@ from holdfast.core.kinds.rows import BY_RECORD
 from holdfast.core.model.columns import Mask
 from holdfast.fleet.pipeline.history.consumer_groups import topics_read
 from holdfast.fleet.pipeline.history.pauses import OPEN, STAGED
-from holdfast.fleet.pipeline.ingest.decode import ConsumerGroupEvent
+from holdfast.fleet.pipeline.ingest.decode_groups import ConsumerGroupEvent
 from holdfast.fleet.pipeline.ingest.generations import Generations, marked
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.values import ints

@@ -1,24 +1,20 @@
-"""Records of ``__consumer_offsets`` in Arrow, decoded to Arrow: no Spark, no loop per record.
+"""Records of ``__consumer_offsets`` in Arrow, read by type: no Spark, no loop per record.
 
 A record batch has the columns ``key`` and ``value`` (binary). It may have ``partition`` (int32),
 ``offset`` (int64) and ``timestamp``, as Spark's Kafka source and a dump do. These three come out as
-``log_partition``, ``log_offset`` and ``timestamp``.
-
-=========================  =====================================================================
-``read_commits(b, out)``   a batch of commits, whole: commits, and what does not parse
-``read_groups(b, out)``    a batch of other records, whole: generations, events, and the rest
-``offset_commits(b)``      types 0 and 1: the table ``offset_commits``, schema COMMITS
-``generations(b)``         type 2: :class:`~holdfast.fleet.pipeline.ingest.generations.Generations`
-``typed_records(b, n)``    type n, any: ``key`` and ``value`` as structs, schema typed_schema(n)
-``unread(b)``              records that do not parse, schema BAD, and numbers of unknown types
-=========================  =====================================================================
+``log_partition``, ``log_offset`` and ``timestamp`` (:func:`log_places`). Commits become columns in
+:mod:`holdfast.fleet.pipeline.ingest.split`, the records of groups in
+:mod:`holdfast.fleet.pipeline.ingest.decode_groups`.
 
 **Rules.** A record that does not parse becomes a row of ``bad_records`` with its bytes, and nothing
 else. A record of an unknown type is counted. Rows come out in no particular order within a batch;
-``log_partition`` and ``log_offset`` say where each stood.
+``log_partition`` and ``log_offset`` say where each stood. No array is built element by element. An
+id becomes its canonical text. A time in milliseconds becomes a UTC timestamp in microseconds; it is
+null if below 0 or beyond year 9999.
 
-**Strategy.** Good records are decoded in one pass. If fewer rows come out than went in, the batch
-is read once more for records that are bad or of an unknown type; clean data do not pay for that.
+**Strategy.** Good records are read in one pass. If fewer rows come out than went in, the batch is
+read once more for records that are bad or of an unknown type; clean data do not pay for that.
+Columns of the batch decoder become Arrow arrays buffer by buffer.
 
 References: KIP-429, KIP-848, KIP-915.
 """
@@ -27,115 +23,52 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NotRequired, TypedDict
+from dataclasses import replace
+from string import ascii_lowercase, ascii_uppercase, digits
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.kinds.rows import BY_RECORD
-from holdfast.core.model.columns import I64, Mask
-from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType, schema_layout
+from holdfast.core.model.columns import I32, I64, Mask
+from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.wire.layouts.offsets_schemas import Field, Kind, Layout, layout
 from holdfast.core.wire.layouts.record_size import batch_bytes
-from holdfast.core.wire.many.columns import Columns, Ids, Items, Numbers, take
-from holdfast.core.wire.many.offsets_batch import BadRows, Chunk, Family, decode_batch
+from holdfast.core.wire.many.columns import (
+    Column,
+    Columns,
+    Ids,
+    Items,
+    Numbers,
+    Optional,
+    Slices,
+    Text,
+    take,
+)
+from holdfast.core.wire.many.offsets_batch import BadRows, Binary, Chunk, Family, decode_batch
 from holdfast.core.wire.one.reasons import REASONS, Reason
+from holdfast.core.wire.one.topic_ids import TEXT_LENGTH
 from holdfast.fleet.pipeline.arrow_types import Arrays
-from holdfast.fleet.pipeline.ingest.arrow_columns import (
-    binary_column,
-    constant,
-    filled_batch,
-    id_text,
-    ints,
-    layout_type,
-    millis,
-    numbers,
-    struct_array,
-    text,
-)
-from holdfast.fleet.pipeline.ingest.decode_classic import group_generations
-from holdfast.fleet.pipeline.ingest.generations import Generations
 from holdfast.fleet.tables.columns.holdable import holdable_times
-from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema
+from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, filled_batch
 
-LOG: Final = (
-    pa.field("timestamp", TIMESTAMP),
-    pa.field("log_partition", pa.int32()),
-    pa.field("log_offset", pa.int64()),
+Ints = npt.NDArray[Any]
+
+_YEAR_9999_MS: Final = 253_402_300_799_999
+_BASE64URL: Final = np.frombuffer(
+    f"{ascii_uppercase}{ascii_lowercase}{digits}-_".encode("ascii"), np.uint8
 )
-COMMITS: Final[pa.Schema] = arrow_schema("offset_commits")
-COMMIT_TYPES: Final = (RecordType.LEGACY_OFFSET_COMMIT, RecordType.OFFSET_COMMIT)
+_NUMBERS: Final = {
+    Kind.INT8: pa.int8(),
+    Kind.INT16: pa.int16(),
+    Kind.UINT16: pa.uint16(),
+    Kind.INT32: pa.int32(),
+    Kind.INT64: pa.int64(),
+}
 BAD: Final[pa.Schema] = arrow_schema("bad_records")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_BYTES: Final = "classicMemberMetadata"
 _COUNTED: Final = ("partition", "partitions", "generation", "epoch", "assignmentEpoch")
-
-
-class ConsumerGroupEvent(TypedDict):
-    """One record of a KIP-848, share or streams group, fit for JSON.
-
-    A stream keeps those that still count.
-    """
-
-    type: int
-    """A RecordType, or RELEASED of :mod:`holdfast.fleet.pipeline.history.reconciled`."""
-    group: str
-    member_id: str
-    """Empty in a record about the whole group."""
-    value: Any
-    """Fields by Kafka's names; None in a tombstone."""
-    timestamp: int
-    """Microseconds since 1970."""
-    log_partition: int
-    log_offset: int
-    old: NotRequired[bool]
-    """An earlier batch has reported it."""
-
-
-@dataclass(slots=True)
-class Decoded:
-    """What batches of records hold."""
-
-    commits: list[pa.RecordBatch] = field(default_factory=list)
-    generations: list[Generations] = field(default_factory=list)
-    consumer: list[ConsumerGroupEvent] = field(default_factory=list)
-    bad: list[pa.RecordBatch] = field(default_factory=list)
-    unknown: Counter[int] = field(default_factory=Counter)
-    """Records of types that are not known, by type."""
-
-
-def read_commits(batch: pa.RecordBatch, out: Decoded) -> None:
-    """Decode a batch that holds commits and what looked like them; anything else is bad."""
-    decoded = list(offset_commits(batch))
-    out.commits += decoded
-    if sum(rows.num_rows for rows in decoded) < batch.num_rows:
-        _read_rest(batch, out)
-
-
-def read_groups(batch: pa.RecordBatch, out: Decoded) -> None:
-    """Decode a batch without commits: classic generations and KIP-848 events."""
-    types = np.unique(key_types(batch["key"])[1])
-    n_good = 0
-    if RecordType.GROUP_METADATA in types:
-        for gens in generations(batch):
-            out.generations.append(gens)
-            n_good += gens.n_rows
-    for one in BY_RECORD:
-        if one in types:
-            for rows in typed_records(batch, RecordType(one)):
-                out.consumer += [_event(RecordType(one), row) for row in rows.to_pylist()]
-                n_good += rows.num_rows
-    if n_good < batch.num_rows:
-        _read_rest(batch, out)
-
-
-def _read_rest(batch: pa.RecordBatch, out: Decoded) -> None:
-    """Find records that are bad or of an unknown type."""
-    bad, unknown = unread(batch)
-    out.bad += bad
-    out.unknown += unknown
 
 
 def key_types(keys: pa.Array) -> tuple[Mask, I64]:
@@ -147,139 +80,6 @@ def key_types(keys: pa.Array) -> tuple[Mask, I64]:
         has_type &= column.valid
     at = start[:-1][has_type]
     return has_type, column.data[at].astype(np.int64) << 8 | column.data[at + 1]
-
-
-def _event(record_type: RecordType, row: dict[str, Any]) -> ConsumerGroupEvent:
-    """One KIP-848 record as an event, without the bytes of a member's classic protocols."""
-    value = row["value"] and {k: v for k, v in row["value"].items() if k != _BYTES}
-    return {
-        "type": record_type,
-        "group": row["key"]["groupId"],
-        "member_id": row["key"].get("memberId", ""),
-        "value": value,
-        "timestamp": (row["timestamp"] - _EPOCH) // timedelta(microseconds=1),
-        "log_partition": row["log_partition"],
-        "log_offset": row["log_offset"],
-    }
-
-
-def bad_table(out: Decoded) -> pa.Table:
-    """The table ``bad_records``."""
-    return pa.Table.from_batches(out.bad, BAD)
-
-
-def offset_commits(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Offset commits and their tombstones.
-
-    Yields
-    ------
-    RecordBatch of COMMITS
-        ``offset`` and all that comes with it is null in a tombstone; so is a leader epoch of
-        -1, a topic id of zero and a time below 0.
-
-    References: KAFKA-19141 (version 4).
-    """
-    for family in _families(batch, COMMIT_TYPES):
-        key, value, n_rows = family.key, family.value, len(family)
-        columns: Arrays = {
-            "group": text(key["group"]),
-            "topic": text(key["topic"]),
-            "partition": numbers(ints(key["partition"])),
-            "is_tombstone": constant(family.value_version is None, pa.bool_(), n_rows),
-            "value_version": constant(family.value_version, pa.int32(), n_rows),
-            **_log(batch, family.rows),
-        }
-        if value:
-            columns |= _commit_values(value)
-        yield filled_batch(columns, COMMITS, n_rows)
-
-
-def _commit_values(value: Columns) -> Arrays:
-    columns = {
-        "offset": numbers(ints(value["offset"])),
-        "metadata": text(value["metadata"]),
-        "commit_timestamp": millis(ints(value["commitTimestamp"])),
-    }
-    if "leaderEpoch" in value:
-        epoch = ints(value["leaderEpoch"])
-        columns["leader_epoch"] = numbers(epoch, epoch >= 0)
-    if "expireTimestamp" in value:
-        columns["expire_timestamp"] = millis(ints(value["expireTimestamp"]))
-    if "topicId" in value:
-        ids = value["topicId"]
-        assert isinstance(ids, Ids)
-        columns["topic_id"] = id_text(ids.values, zero_is_null=True)
-    return columns
-
-
-def generations(batch: pa.RecordBatch, *, subscriptions: bool = True) -> Iterator[Generations]:
-    """Records of classic groups: generations, their members, and each member's partitions.
-
-    Parameters
-    ----------
-    subscriptions : bool
-        Read the members' subscriptions too.
-
-    Yields
-    ------
-    Generations
-        In the order of the log as far as the batch is. ``state`` is Stable, Empty, or Dead for a
-        tombstone (generation -1, no members). What a subscription says (``rack``,
-        ``subscribed_topics``, ``n_claimed``) is null where it was not read: another protocol
-        type, empty, or unreadable. A member owns nothing where its assignment was not read;
-        ``readable`` is False where the assignment does not parse. ``partitions`` ascend.
-
-    References: KIP-429, KIP-345.
-    """
-    for family in _families(batch, (RecordType.GROUP_METADATA,)):
-        place = {"group": text(family.key["group"]), **_log(batch, family.rows)}
-        if family.value:
-            place["record_bytes"] = numbers(_sizes(batch, family.rows))
-        yield group_generations(family, place, subscriptions=subscriptions)
-
-
-def typed_schema(record_type: RecordType) -> pa.Schema:
-    """Schema of :func:`typed_records`; for types whose value has one version only."""
-    schemas = RECORD_SCHEMAS[record_type]
-    if schemas.value.max_version:
-        raise ValueError(f"{schemas.name} has several versions: use its own function")
-    return pa.schema(
-        [
-            pa.field("is_tombstone", pa.bool_()),
-            pa.field("key", layout_type(schema_layout(schemas.key, 0), 0)),
-            pa.field("value", layout_type(schema_layout(schemas.value, 0), 0)),
-            *LOG,
-        ]
-    )
-
-
-def typed_records(batch: pa.RecordBatch, record_type: RecordType) -> Iterator[pa.RecordBatch]:
-    """Records of one type, fields by Kafka's names.
-
-    Parameters
-    ----------
-    batch : RecordBatch
-        With ``key`` and ``value``.
-    record_type : RecordType
-        Of KIP-848 (3 to 8, 16), share groups (10 to 15) or streams groups (17 to 23).
-
-    Yields
-    ------
-    RecordBatch of typed_schema(record_type)
-        ``value`` is null in a tombstone. Ids are text. An absent tagged struct is null.
-
-    References: KIP-848, KIP-932, KIP-1071.
-    """
-    schema = typed_schema(record_type)
-    for family in _families(batch, (record_type,)):
-        columns: Arrays = {
-            "is_tombstone": constant(not family.value, pa.bool_(), len(family)),
-            "key": struct_array(family.key),
-            **_log(batch, family.rows),
-        }
-        if family.value:
-            columns["value"] = struct_array(family.value)
-        yield filled_batch(columns, schema, len(family))
 
 
 def unread(batch: pa.RecordBatch) -> tuple[list[pa.RecordBatch], Counter[int]]:
@@ -343,7 +143,7 @@ def _bad_columns(batch: pa.RecordBatch, bad: BadRows) -> Arrays:
         None if not k or len(k) < 2 else int.from_bytes(k[:2], "big", signed=True) for k in keys
     ]
     return {
-        **_log(batch, bad.rows),
+        **log_places(batch, bad.rows),
         "record_type": pa.array(types, pa.int32()),
         "reason": pa.array([str(REASONS[code]) for code in bad.reason.tolist()], pa.string()),
         "position": numbers(bad.position),
@@ -357,7 +157,8 @@ def _chunks(batch: pa.RecordBatch, types: Collection[int] | None) -> Iterator[Ch
     return decode_batch(keys, values, types)
 
 
-def _families(batch: pa.RecordBatch, types: Collection[int]) -> Iterator[Family]:
+def families(batch: pa.RecordBatch, types: Collection[int]) -> Iterator[Family]:
+    """The records of these types whose numbers a broker can have written, by type and version."""
     for chunk in _chunks(batch, types):
         for family in chunk.families:
             good = ~_out_of_count(family)
@@ -389,7 +190,7 @@ def _taken(family: Family, rows: I64) -> Family:
     return replace(family, rows=family.rows[rows], key=key, value=value, n_unknown_tags=None)
 
 
-def _log(batch: pa.RecordBatch, rows: I64) -> Arrays:
+def log_places(batch: pa.RecordBatch, rows: I64) -> Arrays:
     """Where the rows stood in the log, as far as the batch says."""
     names = {"timestamp": "timestamp", "log_partition": "partition", "log_offset": "offset"}
     here = batch.schema.names
@@ -398,7 +199,7 @@ def _log(batch: pa.RecordBatch, rows: I64) -> Arrays:
     }
 
 
-def _sizes(batch: pa.RecordBatch, rows: I64) -> I64:
+def record_sizes(batch: pa.RecordBatch, rows: I64) -> I64:
     """Bytes of each record, as its broker compares them with its limit."""
     key, value = (binary_column(_pick(batch.column(name), rows)) for name in ("key", "value"))
     return batch_bytes(*(np.diff(column.start).astype(np.int64) for column in (key, value)))
@@ -411,3 +212,167 @@ def _pick(array: pa.Array, rows: I64) -> pa.Array:
     else:
         array = array.take(pa.array(rows, pa.int64()))
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+# Columns of the batch decoder as Arrow arrays
+
+
+def binary_column(array: pa.Array | pa.ChunkedArray) -> Binary:
+    """Buffers of a binary or string array, without a copy unless it is in chunks."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if not (pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)):
+        array = array.cast(pa.binary())
+    _, starts, data = array.buffers()
+    dtype = np.dtype(np.int64 if pa.types.is_large_binary(array.type) else np.int32)
+    n_rows = len(array)
+    start: I32 | I64 = np.zeros(n_rows + 1, dtype)
+    if starts is not None and n_rows:
+        start = np.frombuffer(starts, dtype, n_rows + 1 + array.offset)[array.offset :]
+    valid = None
+    if array.null_count:
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+    raw = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return Binary(data=raw, start=start, valid=valid)
+
+
+def numbers(values: Ints, valid: Mask | None = None) -> pa.Array:
+    """An integer array; null where not ``valid``."""
+    dtype = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(
+        dtype, len(values), [_bitmap(valid), pa.py_buffer(np.ascontiguousarray(values))]
+    )
+
+
+def millis(values: Ints) -> pa.Array:
+    """Times in ms since the epoch, int64[n]."""
+    valid = (values >= 0) & (values <= _YEAR_9999_MS)
+    micros = np.where(valid, values, 0) * 1000
+    return pa.Array.from_buffers(
+        TIMESTAMP,
+        len(values),
+        [None if valid.all() else _bitmap(valid), pa.py_buffer(micros)],
+    )
+
+
+def text(column: Column) -> pa.Array:
+    """Strings of a :class:`Text`."""
+    assert isinstance(column, Text)
+    return _runs(pa.string(), column.data, column.start, column.valid)
+
+
+def id_text(values: Ints, *, zero_is_null: bool = False) -> pa.Array:
+    """Topic ids, uint8[n, 16], as Kafka's tools write them; each is written once."""
+    ids = pa.Array.from_buffers(pa.binary(16), len(values), [None, pa.py_buffer(values)])
+    coded = ids.dictionary_encode()
+    different = np.frombuffer(coded.dictionary.buffers()[1], np.uint8, 16 * len(coded.dictionary))
+    return _write_ids(different.reshape(-1, 16), zero_is_null=zero_is_null).take(coded.indices)
+
+
+def _write_ids(values: Ints, *, zero_is_null: bool) -> pa.Array:
+    n_rows = len(values)
+    padded = np.zeros((n_rows, 18), np.uint8)  # 24 characters, of which the last two say nothing
+    padded[:, :16] = values
+    three = padded.reshape(n_rows, 6, 3).astype(np.uint32)
+    bits = three[:, :, 0] << 16 | three[:, :, 1] << 8 | three[:, :, 2]
+    letters = np.stack([bits >> shift & 63 for shift in (18, 12, 6, 0)], axis=2)
+    out = _BASE64URL[letters.reshape(n_rows, 24)[:, :TEXT_LENGTH]]
+    valid = (values != 0).any(axis=1) if zero_is_null else None
+    return _runs(pa.string(), out.reshape(-1), np.arange(n_rows + 1) * TEXT_LENGTH, valid)
+
+
+def lists(start: Ints, child: pa.Array, valid: Mask | None = None) -> pa.Array:
+    """A list array from row starts."""
+    return pa.Array.from_buffers(
+        pa.list_(child.type),
+        len(start) - 1,
+        [_bitmap(valid), pa.py_buffer(start.astype(np.int32))],
+        children=[child],
+    )
+
+
+def column_array(column: Column) -> pa.Array:
+    """Any column of the decoder."""
+    match column:
+        case Numbers():
+            return numbers(column.values)
+        case Ids():
+            return id_text(column.values)
+        case Text():
+            return text(column)
+        case Slices():
+            data, start = column.gather()
+            return _runs(pa.binary(), data, start, column.valid)
+        case Items():
+            return lists(column.start, _element_array(column.columns), column.valid)
+        case Optional():
+            child = struct_array(column.columns)
+            index = column.index
+            return child.take(numbers(np.maximum(index, 0), index >= 0))
+
+
+def struct_array(columns: Columns) -> pa.StructArray:
+    """Columns of a struct as one array."""
+    n_rows = len(next(iter(columns.values())))
+    arrays = [column_array(column) for column in columns.values()]
+    fields = [pa.field(name, array.type) for name, array in zip(columns, arrays, strict=True)]
+    return pa.Array.from_buffers(pa.struct(fields), n_rows, [None], children=arrays)
+
+
+def _element_array(columns: Columns) -> pa.Array:
+    return column_array(columns[""]) if "" in columns else struct_array(columns)
+
+
+def layout_type(struct: Layout, version: int) -> pa.DataType:
+    """Arrow type of :func:`struct_array` for a layout."""
+    return pa.struct(
+        [
+            pa.field(field.name, _field_type(field, version, struct.flexible))
+            for field in (*struct.plain, *struct.tagged)
+        ]
+    )
+
+
+def _field_type(field: Field, version: int, flexible: bool) -> pa.DataType:
+    if field.kind is Kind.STRUCT:
+        one = layout_type(layout(field.fields, version, flexible), version)
+    elif field.kind is Kind.BYTES:
+        one = pa.binary()
+    else:
+        one = _NUMBERS.get(field.kind, pa.string())
+    return pa.list_(one) if field.is_array else one
+
+
+def constant(value: object, dtype: pa.DataType, n_rows: int) -> pa.Array:
+    """One value in every row."""
+    return pa.nulls(n_rows, dtype) if value is None else pa.repeat(pa.scalar(value, dtype), n_rows)
+
+
+def ints(column: Column) -> Ints:
+    """Values of a column of numbers."""
+    assert isinstance(column, Numbers)
+    return column.values
+
+
+def items(column: Column) -> Items:
+    """A column of lists."""
+    assert isinstance(column, Items)
+    return column
+
+
+def _runs(dtype: pa.DataType, data: Ints, start: Ints, valid: Mask | None) -> pa.Array:
+    if len(data) > INT32_MAX:
+        raise OverflowError(f"{len(data)} bytes of text in one batch; decode smaller batches")
+    return pa.Array.from_buffers(
+        dtype,
+        len(start) - 1,
+        [
+            _bitmap(valid),
+            pa.py_buffer(start.astype(np.int32)),
+            pa.py_buffer(np.ascontiguousarray(data)),
+        ],
+    )
+
+
+def _bitmap(valid: Mask | None) -> pa.Buffer | None:
+    return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))

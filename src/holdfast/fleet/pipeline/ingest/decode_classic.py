@@ -33,15 +33,7 @@ from holdfast.core.wire.many.offsets_embedded import (
 )
 from holdfast.errors import WireError
 from holdfast.fleet.pipeline.arrow_types import Arrays
-from holdfast.fleet.pipeline.ingest.arrow_columns import (
-    constant,
-    filled_table,
-    ints,
-    items,
-    lists,
-    numbers,
-    text,
-)
+from holdfast.fleet.pipeline.ingest.decode import constant, ints, items, lists, numbers, text
 from holdfast.fleet.pipeline.ingest.decode_tasks import blobs, replaced, with_tasks
 from holdfast.fleet.pipeline.ingest.generations import (
     DEAD,
@@ -56,6 +48,7 @@ from holdfast.fleet.pipeline.ingest.generations import (
 )
 from holdfast.fleet.tables.columns import values
 from holdfast.fleet.tables.columns.holdable import CONNECTOR
+from holdfast.fleet.tables.columns.schemas import filled_table
 
 DEFERRING = (NAMES[Design.DEFERRED], NAMES[Design.INCREMENTAL])
 """Protocols whose assignments say when the next round is due."""
@@ -66,12 +59,8 @@ def group_generations(family: Family, place: Arrays, *, subscriptions: bool = Tr
 
     Parameters
     ----------
-    family : Family
-        Records of type 2.
     place : dict of name to Array
         The group of each record, and where it stood in the log.
-    subscriptions : bool
-        Read the members' subscriptions too.
     """
     n_rows = len(family)
     head = {

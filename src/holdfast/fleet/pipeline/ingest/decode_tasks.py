@@ -34,8 +34,6 @@ class GivenTasks:
 
     Parameters
     ----------
-    member : int64[n]
-        Members whose messages were looked at, ascending.
     given : list of (Given or None), [n]
         What each says; None where its messages do not parse.
     readable : bool[n]

@@ -32,9 +32,8 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
     Cluster,
     kafka_records,
 )
-from holdfast.fleet.pipeline.ingest.pieces import RECORDS
 from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.source import DUMP_FILE, DUMP_VERSION, Dump
+from holdfast.fleet.pipeline.ingest.source import DUMP_FILE, DUMP_VERSION, RECORDS, Dump
 from holdfast.fleet.pipeline.spark_errors import reading
 from holdfast.fleet.pipeline.steps import FrameRows, Input, Rows, Step, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
@@ -76,14 +75,10 @@ def write_dump(
     ----------
     spark : SparkSession
         With the Kafka connector on its class path.
-    cluster : Cluster
-        The cluster to read.
     folder : path or URL
         New or empty, or a dump, which is replaced; workers write there too.
     groups : sequence of str
         Only records of these groups, by name or pattern; empty: all records.
-    note : callable, optional
-        Called with one line about anything unusual.
 
     Raises
     ------
@@ -117,8 +112,6 @@ def write_log(
         New or empty, or a dump, which is replaced; workers write there too.
     columns : mapping of str to sequence
         ``partition``, ``offset``, ``timestamp`` (int64 microseconds), ``key``, ``value``.
-    snapshot : ClusterSnapshot
-        Topics and offsets after the last record.
 
     Raises
     ------
@@ -217,8 +210,6 @@ class WrittenRecords:
         How many there were; none where the records were few.
     rows : Counter of int to int
         Records of each Kafka partition.
-    files : list of str
-        Names of the files that count.
     """
 
     n_tasks: int

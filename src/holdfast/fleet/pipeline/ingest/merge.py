@@ -27,8 +27,7 @@ from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.ingest.dump import make_room, write_parts
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
-from holdfast.fleet.pipeline.ingest.pieces import RECORDS, read_pieces
-from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump, read_pieces
 from holdfast.fleet.tables.columns.values import to_us
 from holdfast.fleet.tables.storage.clients import telling
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
@@ -68,8 +67,6 @@ def merge_dumps(sources: Sequence[Place | str], folder: Place | str) -> Dump:
 
     Parameters
     ----------
-    sources : sequence of path or URL
-        Dumps of one cluster, in any order.
     folder : path or URL
         New or empty, or a dump, which is replaced; none of the sources.
 

@@ -87,15 +87,7 @@ class Feed(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaFeed:
-    """The offsets topic of a live cluster.
-
-    Parameters
-    ----------
-    spark : SparkSession
-        With the Kafka connector.
-    cluster : Cluster
-        The cluster.
-    """
+    """The offsets topic of a live cluster."""
 
     spark: SparkSession
     cluster: Cluster
@@ -112,13 +104,7 @@ class KafkaFeed:
 def kafka_records(
     spark: SparkSession, cluster: Cluster, ends: Mapping[int, tuple[int, int]]
 ) -> DataFrame:
-    """The offsets topic up to ``ends`` as a Spark frame, one Spark partition per Kafka partition.
-
-    Parameters
-    ----------
-    ends : mapping of partition to (begin, end)
-        What to read, end exclusive.
-    """
+    """The offsets topic up to ``ends``: one partition of Spark for each partition of Kafka."""
     reader = spark.read.format("kafka")
     for key, value in kafka_options(cluster, sorted(ends)).items():
         reader = reader.option(key, value)
@@ -167,8 +153,6 @@ def next_span(done: Offsets, ends: Span, most: int | None) -> dict[int, tuple[in
     ----------
     done : mapping
         Where the batch before ended; a partition that is not there is read from its beginning.
-    ends : mapping
-        Where the partitions begin and end.
     most : int, optional
         Offsets of a batch, about; each partition with new records gives one at least.
 

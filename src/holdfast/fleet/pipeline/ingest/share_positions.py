@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from holdfast.core.wire.layouts.share_state import ShareState, decode_share_state
 from holdfast.errors import WireError
-from holdfast.fleet.pipeline.ingest.arrow_columns import filled_table
-from holdfast.fleet.pipeline.ingest.positions import POSITION
 from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.split import POSITION
 from holdfast.fleet.tables.columns.holdable import holdable_times
+from holdfast.fleet.tables.columns.schemas import filled_table
 from holdfast.fleet.tables.columns.values import ints
 
 NOT_KNOWN = -1

@@ -11,15 +11,17 @@ the number of records that Spark read can be compared with the broker's end offs
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import SourceError
+from holdfast.fleet.pipeline.arrow_types import Batches
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
-from holdfast.fleet.pipeline.ingest.pieces import RECORDS, FileRows, read_pieces
-from holdfast.fleet.pipeline.steps import unchanged
+from holdfast.fleet.pipeline.steps import FileRows, Pieces, unchanged
 from holdfast.fleet.tables.columns.dumped import DUMP_TABLES
 from holdfast.fleet.tables.columns.holdable import holdable_times
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema
@@ -31,6 +33,7 @@ from holdfast.fleet.tables.storage.places import Place, parquet_files, place_of,
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
+RECORDS: Final = arrow_schema("records")
 DUMP_FILE = "dump.json"
 DUMP_VERSION = 1
 MOST_OF_A_TOPIC = 2**20
@@ -43,8 +46,6 @@ class Dump:
 
     Parameters
     ----------
-    path : Path or StorePath
-        The folder.
     cluster_id, taken_at : str
         From ``dump.json``; empty where the writer did not say.
     named : frozenset of str
@@ -63,11 +64,6 @@ class Dump:
     @classmethod
     def open(cls, path: Place | str) -> Dump:
         """Look at a dump folder.
-
-        Parameters
-        ----------
-        path : path or URL
-            As in :func:`holdfast.fleet.tables.storage.places.place_of`.
 
         Raises
         ------
@@ -242,3 +238,26 @@ def _read_part(folder: Place, name: str) -> pa.Table:
         reason = str(error).splitlines()[0]
         raise SourceError(f"{folder / name} cannot be read: {reason}") from error
     return found
+
+
+def read_pieces(named: Pieces) -> Batches:
+    """Records of row groups of a dump's files, as :data:`RECORDS`.
+
+    Raises
+    ------
+    SourceError
+        A file cannot be read, or unpacks to far more than its size.
+    """
+    for file, own in groupby(named, key=itemgetter(0)):
+        try:
+            for rows in batches_of(file, RECORDS.names, [row_group for _, row_group in own]):
+                yield to_records(rows)
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise SourceError(f"{file} cannot be read: {reason}") from error
+
+
+def to_records(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Cast records of another writer to our types; a time without a zone is UTC."""
+    columns = [rows.column(field.name).cast(field.type, safe=False) for field in RECORDS]
+    return pa.RecordBatch.from_arrays(columns, schema=RECORDS)

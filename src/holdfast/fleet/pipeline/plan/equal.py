@@ -37,8 +37,6 @@ class Stack:
     ----------
     tp_start, topic_start, member_start : int64[n_groups + 1]
         Where each group's topic-partitions, topics and members start.
-    n_partitions : int32[n_topics]
-        Partitions of each topic.
     place : int64[n_members]
         Turn of each member in its group.
     owner : int32[n_tps]

@@ -91,8 +91,6 @@ def fleet_rows(
     ----------
     topics : mapping
         Topic to number of partitions; topics that are not there are left out.
-    groups : sequence of str, optional
-        Only these.
     """
     last = _last_generations(tables.table("generations", groups=groups))
     members = _members_of(tables.table("members", flat=False, groups=groups), last)

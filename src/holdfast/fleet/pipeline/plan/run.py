@@ -319,10 +319,6 @@ def plan(
         Where many groups are planned; few are planned here.
     topics : mapping
         Topic to number of partitions.
-    groups : sequence of str, optional
-        Only these.
-    **options
-        Those of the assignor.
 
     Returns
     -------

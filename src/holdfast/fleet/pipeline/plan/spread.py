@@ -45,10 +45,6 @@ class Spread:
         The cell of a topic and a member is ``cell[topic]`` plus the member's row.
     base : int64[n_tps]
         ``cell`` of the topic of each topic-partition.
-    topic_of : int64[n_cells]
-        Topic of a cell.
-    group_of : int64[n_topics]
-        Group of a topic.
     rows, claimed : int64[n_tps]
         Row of the owner, changed in place; row of the member that has the partition before, or -1.
     table : int64[n_cells]
@@ -82,8 +78,6 @@ class Spread:
             CSR starts of topics and rows by group.
         columns : tuple of int64[n_tps]
             ``group``, ``rows`` and ``claimed``.
-        live : bool[n_groups]
-            The groups.
         """
         topic_start, member_start = start
         size = np.diff(member_start)
@@ -123,8 +117,6 @@ class Spread:
         ----------
         free, choice : int64
             Sorted: topic-partitions that are new to their member, and all with a choice.
-        live : bool[n_groups]
-            Groups to spread.
         """
         n_groups = len(live)
         n_choice = np.bincount(self.group[choice], minlength=n_groups)

@@ -75,8 +75,6 @@ class Story:
         Whether members keep working through a rebalance.
     static : bool
         Every member has an instance id; a slot is then a place and may start again.
-    places : tuple of int
-        Place of each slot.
     asked : dict of int to tuple of str
         Topics each slot subscribes to when it starts.
     session_ms, rebalance_ms : int

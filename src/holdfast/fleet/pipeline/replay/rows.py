@@ -208,17 +208,7 @@ _COLUMNS = {
 def group_rows(
     tables: Tables, *, groups: Sequence[str] | None = None, lags: bool = False
 ) -> Iterator[GroupRows]:
-    """Rows of every group, sorted by group.
-
-    Parameters
-    ----------
-    tables : holdfast.fleet.tables.reading.Tables
-        Tables of a history.
-    groups : sequence of str, optional
-        Only these.
-    lags : bool
-        Read the lag table too.
-    """
+    """Rows of every group, sorted by group."""
     names = [name for name in _COLUMNS if lags or name != "lag"]
     cut = {name: _cut(tables, name, groups) for name in names}
     for group in cut["generations"].bounds:

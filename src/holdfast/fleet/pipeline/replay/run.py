@@ -74,8 +74,6 @@ class Request:
         For a group that defers, where its records do not show its delay.
     costs : ReplayCosts
         What no record tells, as far as the user does.
-    seed : int
-        Of all chance.
     """
 
     settings: tuple[ReplaySettings, ...] = ()
@@ -135,8 +133,6 @@ def played(
     ----------
     costs : ReplayCosts
         Sessions, where the story does not know them.
-    seed : int
-        Of all chance in the worlds.
     """
     total = ReplayCost()
     for number, session in enumerate(story.sessions):
@@ -242,8 +238,6 @@ def replay(
     ----------
     spark : callable or None
         Gives the session, if there is enough to do to use one.
-    stories : sequence of Story
-        From :func:`holdfast.fleet.pipeline.replay.story.stories`.
     track : callable
         Passes on what this process works off one by one, for a progress bar.
 

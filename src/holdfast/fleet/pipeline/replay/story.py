@@ -98,16 +98,10 @@ def stories(
 
     Parameters
     ----------
-    tables : holdfast.fleet.tables.reading.Tables
-        Tables of a history.
     topics : mapping, optional
         Topic to number of partitions; for other topics it is inferred from the assignments.
-    groups : sequence of str, optional
-        Only these.
     costs : ReplayCosts, optional
         Restart times and sessions that guesses of time rest on.
-    lags : bool
-        Bring the lag of every partition too.
     """
     for rows in group_rows(tables, groups=groups, lags=lags):
         story = story_of(rows, topics or {}, costs or ReplayCosts())

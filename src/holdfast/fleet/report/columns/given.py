@@ -33,8 +33,6 @@ class Readers:
         Names, sorted.
     topic, member : int32[n]
         Indices into them; rows are sorted by topic, partition and member.
-    partition : int64[n]
-        Partition of the topic.
     """
 
     topics: tuple[str, ...]

@@ -18,6 +18,7 @@ from holdfast.fleet.tables.columns.stored import REBALANCES
 from holdfast.fleet.tables.columns.values import ArrowTable, codes, floats, ints, times_ms
 from holdfast.fleet.tables.reading import Tables
 
+MOST_PROCESSES = 24
 _BOUNDS = ("lower", "upper")
 _COUNTS = tuple(column.name for column in REBALANCES.counts)
 
@@ -28,8 +29,6 @@ class Rebalances:
 
     Parameters
     ----------
-    generation, at_ms : int64[n]
-        Generation and UTC milliseconds.
     cause : tuple of str
         Inferred or stated reason; "" where unknown.
     confidence : float64[n]
@@ -121,18 +120,9 @@ def _stated(table: ArrowTable, order: I64) -> tuple[str | None, ...]:
 
 
 def movement_matrix(
-    tables: Tables, timeline: Timeline, limit: int = 24
+    tables: Tables, timeline: Timeline
 ) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
-    """Partitions that went from one process to another.
-
-    Parameters
-    ----------
-    tables : Tables
-        ``movements``.
-    timeline : Timeline
-        Of the group; its identities name the processes.
-    limit : int
-        Processes shown by name; the rest are summed up as one.
+    """Partitions that went from one process to another: of MOST_PROCESSES, and of the others.
 
     Returns
     -------
@@ -157,10 +147,10 @@ def movement_matrix(
     busy = np.bincount(np.concatenate([gave, took]), minlength=n)
     order = np.argsort(-busy, kind="stable")
     order = order[busy[order] > 0]
-    shown = order[:limit]
+    shown = order[:MOST_PROCESSES]
     place = np.full(n, len(shown), dtype=np.int64)
     place[shown] = np.arange(len(shown))
-    size = len(shown) + (len(order) > limit)
+    size = len(shown) + (len(order) > MOST_PROCESSES)
     counts = np.zeros((size, size), dtype=np.int64)
     np.add.at(counts, (place[gave], place[took]), 1)
     names_shown = tuple(timeline.identities.names[i] for i in shown)

@@ -25,16 +25,10 @@ class Identities:
 
     Parameters
     ----------
-    members : tuple of str
-        Member ids.
     names : tuple of str
         Identities, in order of first appearance.
-    identity : int32[n_members]
-        Identity of each member.
     hosts : tuple of str
         Distinct client hosts; "" where none is known.
-    host : int32[n_members]
-        Host of each member.
     """
 
     members: tuple[str, ...]

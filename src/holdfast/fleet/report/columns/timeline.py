@@ -79,8 +79,6 @@ class Timeline:
         First segment of each row.
     from_ms, to_ms : int64[n_segments]
         UTC milliseconds.
-    owner : int32[n_segments]
-        Member index or NO_OWNER.
     paused : bool[n_segments]
         The owner gave no sign any more before the partition was settled again.
     place : int64[n_segments]
@@ -153,8 +151,6 @@ def build_timeline(tables: Tables, group: str, last_ms: int | None = None) -> Ti
     ----------
     tables : Tables
         ``generations`` and ``assignments``; ``pauses`` and ``members`` where there are any.
-    group : str
-        Name of the group.
     last_ms : int, optional
         End of the window; never before the last generation.
 

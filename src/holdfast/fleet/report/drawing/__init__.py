@@ -1,7 +1,7 @@
 """The page: one HTML file.
 
-``writing`` makes the file of ``body`` (HTML), whose parts are ``sections``, ``lag_section``,
-``readers_section`` and ``policies`` over ``words`` (sentences and small pictures), and of
-``packing`` (columns for the script). ``document`` is the whole page with its policy. ``markup``
-escapes, ``palette`` has the colours, and ``page/`` is the script and the style.
+``writing`` puts the page together: HTML, whose parts are ``sections``, ``lag_section``,
+``readers_section`` and ``policies`` over ``words`` (sentences and small pictures), and ``payload``,
+columns and colours for the script. ``document`` is a whole page with its policy. ``markup``
+escapes, and ``page/`` is the script, the style and the timeline's frame.
 """

@@ -24,10 +24,6 @@ class ServedFrame:
 
     Parameters
     ----------
-    bar : Markup
-        First element of the page.
-    script : str
-        Keeps the page up to date.
     style : str
         Of the bar, behind the style of the report.
     """
@@ -76,10 +72,6 @@ def policy_of(scripts: Sequence[str], style: str, *, served: bool = False) -> st
 
     Parameters
     ----------
-    scripts : sequence of str
-        Texts of the scripts that may run.
-    style : str
-        Text of the style.
     served : bool
         Its scripts may ask the server that it came from, and its forms may.
     """
@@ -91,13 +83,7 @@ def policy_of(scripts: Sequence[str], style: str, *, served: bool = False) -> st
 
 
 def document(title: str, body: Markup, *, style: str, policy: str) -> str:
-    """A page.
-
-    Parameters
-    ----------
-    policy : str
-        From :func:`policy_of`.
-    """
+    """A page."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),

@@ -6,14 +6,10 @@ too.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from holdfast.fleet.report.columns.timeline import Timeline
 from holdfast.fleet.report.drawing.markup import Markup, name_of, tag
-from holdfast.fleet.report.drawing.packing import MAX_VALUE
 from holdfast.fleet.report.drawing.sections import amount, table
 from holdfast.fleet.report.drawing.words import NONE, number
 from holdfast.fleet.tables.columns.stored import LAG
@@ -21,30 +17,6 @@ from holdfast.fleet.tables.columns.values import ArrowTable, codes, ints
 from holdfast.fleet.tables.reading import Tables
 
 WORST = 20
-
-
-def lag_columns(tables: Tables, group: str) -> tuple[dict[str, npt.ArrayLike], dict[str, Any]]:
-    """Columns and names for the page; sorted by topic and partition.
-
-    Returns
-    -------
-    columns : dict of int[n]
-        ``lag_value`` is lag + 1, ``lag_owner`` owner + 1; 0 where there is none.
-    values : dict
-        ``lag_topics`` and ``lag_owners``.
-    """
-    rows = tables.of_group(group, "lag")
-    topic, topics = codes(rows, "topic")
-    owner, owners = codes(rows, "member_id")
-    partition = ints(rows, "partition")
-    order = np.lexsort((partition, topic))
-    columns: dict[str, npt.ArrayLike] = {
-        "lag_topic": topic[order],
-        "lag_partition": partition[order],
-        "lag_value": np.minimum(ints(rows, "lag")[order], MAX_VALUE - 2) + 1,
-        "lag_owner": owner[order] + 1,
-    }
-    return columns, {"lag_topics": topics, "lag_owners": owners}
 
 
 def lag_section(tables: Tables, timeline: Timeline, *, by_owner: bool = True) -> Markup | None:

@@ -110,9 +110,9 @@ def _cost(row: Mapping[str, Any]) -> float:
     return math.inf if value is None else value
 
 
-def _value(row: Mapping[str, Any], *names: str) -> float | None:
-    """The first of ``names`` that is in a row, if it is a number: a file may hold anything."""
-    value = next((row[name] for name in names if name in row), None)
+def _value(row: Mapping[str, Any], name: str) -> float | None:
+    """A value of a row, if it is a number: a file may hold anything."""
+    value = row.get(name)
     return value if isinstance(value, (int, float)) and -_MOST < value < _MOST else None
 
 
@@ -125,7 +125,7 @@ def _row(row: Mapping[str, Any], top: float) -> list[object]:
         _policy(row),
         tag("td", name_of(row.get("assignor") or NONE)),
         amount(None if delay is None else delay / 1000, 1),
-        amount(_value(row, "rebalances", "rounds")),
+        amount(_value(row, "rebalances")),
         amount(_value(row, "moved")),
         amount(_value(row, "moved_to_third")),
         amount(_value(row, "revocations")),

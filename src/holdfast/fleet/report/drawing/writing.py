@@ -2,10 +2,11 @@
 
 **Rules.** The file loads nothing: its policy allows the loader, the script that the loader unpacks
 and one style, each by its hash, and no connection. Names from the cluster are escaped or packed.
-The same tables give the same file, byte for byte.
+The same tables give the same file, byte for byte. Without JavaScript everything but the pictures
+can be read, and each element that needs JavaScript is marked.
 
 **Strategy.** ``page/`` holds the style and the parts of the script, which are joined here in order.
-Each group is one payload (:mod:`holdfast.fleet.report.drawing.packing`); the page reads the payload
+Each group is one payload (:mod:`holdfast.fleet.report.drawing.payload`); the page reads the payload
 when it shows the group.
 """
 
@@ -14,30 +15,44 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
-import numpy.typing as npt
 
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
-from holdfast.core.model.columns import I64
-from holdfast.fleet.report.columns.timeline import Timeline, last_time
-from holdfast.fleet.report.drawing.body import page_body, window_of
+from holdfast.fleet.report.columns.timeline import last_time
 from holdfast.fleet.report.drawing.document import (
     ServedFrame,
     asset,
     document,
+    lean,
     policy_of,
     script_of,
     shown_script,
     style_of,
 )
-from holdfast.fleet.report.drawing.lag_section import lag_columns
-from holdfast.fleet.report.drawing.packing import pack, pack_text, pack_values
-from holdfast.fleet.report.drawing.palette import COLOURS
+from holdfast.fleet.report.drawing.lag_section import lag_section
+from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
+from holdfast.fleet.report.drawing.payload import COLOURS, group_payload, pack_text, pack_values
 from holdfast.fleet.report.drawing.policies import policy_section
-from holdfast.fleet.report.findings.examination import examine
-from holdfast.fleet.report.findings.facts import Facts, read_facts
-from holdfast.fleet.report.progress import Track
+from holdfast.fleet.report.drawing.readers_section import readers_section
+from holdfast.fleet.report.drawing.sections import (
+    amount,
+    codes_of,
+    codes_section,
+    figures,
+    findings_section,
+    group_figures,
+    idle_words,
+    matrix_section,
+    rebalance_section,
+    table,
+    when,
+)
+from holdfast.fleet.report.drawing.words import NONE, bounds, headline, number, stood_still
+from holdfast.fleet.report.findings.doctor import Track
+from holdfast.fleet.report.findings.examination import Examination, examine
+from holdfast.fleet.report.findings.facts import read_facts
 from holdfast.fleet.tables.reading import Source, Tables, read_tables
 from holdfast.fleet.tables.storage.private import write_private
 
@@ -72,12 +87,8 @@ def write(
         Folder of tables, or columns in memory (:func:`holdfast.fleet.tables.reading.read_tables`).
     out : path
         File to write; its folder must exist.
-    title : str
-        Heading.
     groups : sequence of str, optional
         Groups to show, in this order; by default the worst, at most ``MAX_GROUPS``.
-    policies : sequence of mapping
-        Rows of ``holdfast replay`` (:mod:`holdfast.fleet.report.drawing.policies`).
     last_ms : int, optional
         End of the window in UTC milliseconds; by default the last time in the tables.
     track : callable
@@ -143,93 +154,6 @@ def render(
     )
 
 
-def group_payload(facts: Facts, tables: Tables) -> str:
-    """Columns of one group for the script (see ``page/timeline.js``)."""
-    t, r = facts.timeline, facts.rebalances
-    edges, owner, step, pause, counts = _folded(t)
-    cause, moved, stood_ms = _rebalance_of(facts)
-    causes = tuple(c.replace("_", " ") for c in dict.fromkeys(("", *r.cause)))
-    columns: dict[str, npt.ArrayLike] = {
-        "edge+": edges,
-        "row_topic": t.row_topic,
-        "row_number": t.row_partition + 1,  # 0: a connector itself
-        "row_segments": counts,
-        "seg_owner": owner,
-        "seg_step": step,
-        "seg_pause": pause,
-        "member_identity": t.identities.identity,
-        "member_host": t.identities.host,
-        "gen_edge+": np.searchsorted(edges, t.generations.at_ms - t.first_ms),
-        "gen_number": np.maximum(t.generations.number, 0),
-        "gen_members": np.maximum(t.generations.n_members, 0),
-        "gen_cause": np.asarray([causes.index(c) for c in cause], dtype=np.int64),
-        "gen_moved": moved,
-        "gen_stood_least": stood_ms[0],
-        "gen_stood_most": stood_ms[1],
-    }
-    values = {
-        "t0": t.first_ms,
-        "topics": t.topics,
-        "joint": facts.kind.words.joint,
-        "members": t.members,
-        "identities": t.identities.names,
-        "hosts": t.identities.hosts,
-        "causes": causes,
-    }
-    assert len(cause) == len(moved) == len(t.generations.number)
-    lag, names = lag_columns(tables, t.group)
-    return pack({**columns, **lag}, {**values, **names})
-
-
-def _folded(t: Timeline) -> tuple[I64, I64, I64, I64, I64]:
-    """Segments with their pauses folded in: every end is an edge, a generation or the window's end.
-
-    Returns
-    -------
-    edges : int64[n_edges]
-        Milliseconds since the first, ascending.
-    owner, step, pause : int64[n]
-        0 nobody, 1 + member; edges to go; milliseconds at the end in which it is paused.
-    counts : int64[n_rows]
-        Segments of each row.
-    """
-    times = np.append(t.generations.at_ms, (t.first_ms, t.last_ms))
-    edges = np.unique(times) - t.first_ms
-    first = np.zeros(len(t.paused), dtype=bool)
-    first[t.start[:-1]] = True
-    ends = np.zeros(len(t.paused), dtype=bool)  # a pause at the end of its owner's segment
-    ends[1:] = t.paused[1:] & ~t.paused[:-1] & ~first[1:] & (t.owner[1:] == t.owner[:-1])
-    own = np.flatnonzero(~ends)
-    followed = np.append(ends[1:], False)[own]
-    tail = np.where(followed, own + 1, own)
-    pause = np.where(t.paused[tail], t.to_ms[tail] - t.from_ms[tail], 0)
-    end = np.searchsorted(edges, t.to_ms[tail] - t.first_ms)
-    row = np.searchsorted(t.start, own, side="right") - 1
-    step = np.diff(end, prepend=0)
-    heads = np.flatnonzero(first[own])
-    step[heads] = end[heads]
-    owner = t.owner[own].astype(np.int64) + 1
-    return edges, owner, step, pause, np.bincount(row, minlength=len(t.row_partition))
-
-
-def _rebalance_of(facts: Facts) -> tuple[list[str], I64, tuple[I64, I64]]:
-    """Cause, moved partitions, and partition-milliseconds that stood still, of each generation.
-
-    They are "" and 0 where it has no rebalance; what stood still is at least and at most so much.
-    """
-    r, index = facts.rebalances, facts.rebalance_index
-    places = np.full(len(facts.generations.number), -1)
-    places[index[index >= 0]] = np.flatnonzero(index >= 0)
-    gap = np.maximum(r.counts["n_moved_through_gap"], 0)
-    moved = np.append(np.maximum(r.counts["n_moved"], 0) + gap, 0)
-    words = np.asarray([*r.cause, ""], dtype=object)[places].tolist()
-    least, most = (
-        np.append(np.rint(1000 * np.nan_to_num(bound)), 0).astype(np.int64)[places]
-        for bound in (r.pause_lower_s, r.pause_upper_s)
-    )
-    return [cause.replace("_", " ") for cause in words], moved[places], (least, most)
-
-
 def report_policy(frame: ServedFrame | None = None) -> str:
     """The policy of every page that :func:`render` makes, with ``frame`` or without one."""
     own = [_loader(), script_of(SCRIPTS)]
@@ -245,3 +169,214 @@ def _loader() -> str:
 def _style(frame: ServedFrame | None) -> str:
     own = asset("style.css")
     return style_of(own) if frame is None else style_of(own, frame.style)
+
+
+# The body
+
+
+def page_body(
+    tables: Tables,
+    title: str,
+    shown: Sequence[Examination],
+    groups: Sequence[Examination],
+    *,
+    extra: Sequence[Markup | None],
+    payloads: Mapping[str, str],
+    loader: Markup,
+    frame: ServedFrame | None = None,
+) -> Markup:
+    """Everything between the body tags.
+
+    Parameters
+    ----------
+    shown, groups : sequence of Examination
+        Groups with a section of their own, and all groups.
+    payloads : mapping of str to str
+        Element id -> packed text; script and values of the page first, then the groups in order.
+    loader : Markup
+        The element of the script that unpacks the others.
+    """
+    drawn = any(len(group.facts.timeline.row_partition) for group in shown)
+    blobs = [
+        tag("script", Markup(text), type="application/octet-stream", id=key)
+        for key, text in payloads.items()
+        if drawn or key == "app"
+    ]
+    # The first group's columns and the script come first: unpacking, which is not done on the
+    # browser's main thread, overlaps with reading and laying out everything else.
+    main = tag(
+        "main",
+        tag("div", _fleet_figures(tables, groups), id="figures"),
+        _timeline_frame() if drawn else tag("p", "No partition has had an owner: nothing to draw."),
+        _fleet_table(shown, groups) if len(groups) > 1 else None,
+        *extra,
+        *(
+            _group_section(tables, group, i, several=len(groups) > 1)
+            for i, group in enumerate(shown)
+        ),
+        codes_section(f.code for group in groups for f in group.findings)
+        if len(groups) > 1
+        else None,
+    )
+    bar = frame.bar if frame is not None else ""
+    script = shown_script(frame.script) if frame is not None else ""
+    footer = page_footer(served=frame is not None)
+    head = [*blobs[:3], loader, bar, _header(title, groups)]
+    return join([*head, main, footer, *blobs[3:], script])
+
+
+def window_of(groups: Sequence[Examination]) -> str:
+    """The time that the generations of these groups cover."""
+    known = [g.facts.timeline for g in groups if g.facts.timeline.first_ms]
+    if not known:
+        return "no generation was found"
+    first, last = min(t.first_ms for t in known), max(t.last_ms for t in known)
+    return f"{when(first, 'seconds')} to {when(last, 'seconds')} UTC"
+
+
+def _header(title: str, groups: Sequence[Examination]) -> Markup:
+    what = f"{number(len(groups))} consumer group{'s' if len(groups) != 1 else ''}"
+    buttons = tag(
+        "div",
+        tag("button", "Light or dark", type="button", id="theme"),
+        " ",
+        tag("button", "Print", type="button", id="print"),
+        class_="needs-js screen-only",
+    )
+    covered = tag("p", f"{what}, {window_of(groups)}", id="window")
+    words = tag("div", tag("h1", title), covered, tag("div", _first_words(groups), id="first"))
+    return tag("header", words, buttons)
+
+
+def _first_words(groups: Sequence[Examination]) -> Markup | None:
+    """What is wrong, in a sentence, of the group that stood still longest."""
+    if not groups:
+        return None
+    worst = max(
+        groups, key=lambda g: (float(np.nansum(g.facts.rebalances.pause_lower_s)), g.facts.cost)
+    )
+    told, timeline = worst.facts.rebalances, worst.facts.timeline
+    low, high = float(np.nansum(told.pause_lower_s)), float(np.nansum(told.pause_upper_s))
+    by_cause = {
+        cause: float(np.nansum(told.pause_lower_s[told.caused_by(cause)]))
+        for cause in dict.fromkeys(told.cause)
+    }
+    covered_s = (timeline.last_ms - timeline.first_ms) / 1000
+    return stood_still(timeline.group, low, high, by_cause, covered_s)
+
+
+def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
+    if len(groups) == 1:
+        return _one_group(tables, groups[0])
+    low = sum(float(np.nansum(g.facts.rebalances.pause_lower_s)) for g in groups)
+    pause = sum(group.facts.cost[0] for group in groups)
+    rebalances = sum(group.facts.n_rebalances for group in groups)
+    moved = [g.facts.rebalances.total("n_moved") for g in groups]
+    still, remark = headline(low, pause)
+    lag = np.concatenate([np.zeros(0, np.int64), *(g.facts.lag.lag for g in groups)])
+    items = [
+        ("Groups", number(len(groups)), ""),
+        ("Partitions", number(sum(len(g.facts.timeline.row_partition) for g in groups)), ""),
+        ("Rebalances", number(rebalances), ""),
+        ("Partitions moved", number(sum(m or 0 for m in moved)), ""),
+        (
+            "Stood still",
+            still,
+            remark + idle_words(*(g.facts.rebalances for g in groups)),
+        ),
+        ("Lag", number(int(lag[lag >= 0].sum())) if len(lag) else NONE, "records behind"),
+    ]
+    return figures([*items, *_oddities(tables, groups)])
+
+
+def _one_group(tables: Tables, group: Examination) -> Markup:
+    inner = group_figures(group.facts)
+    odd = _oddities(tables, [group])
+    return join([inner, figures(odd)]) if odd else inner
+
+
+def _oddities(tables: Tables, groups: Sequence[Examination]) -> list[tuple[str, str, str]]:
+    found = []
+    counts = (
+        ("anomalies", "Anomalies", sum(len(group.facts.anomalies) for group in groups)),
+        ("bad_records", "Bad records", tables.stored("bad_records").num_rows),
+    )
+    for name, what, count in counts:
+        if count:
+            found.append((what, number(count), f"see the table {name}"))
+    return found
+
+
+def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) -> Markup:
+    heads = [
+        ("Group", False),
+        ("Partitions", True),
+        ("Members", True),
+        ("Rebalances", True),
+        ("Moved", True),
+        ("Stood still, s", True),
+        ("Findings", False),
+    ]
+    rows = []
+    for i, group in enumerate(groups[:500]):
+        t = group.facts.timeline
+        low = float(np.nansum(group.facts.rebalances.pause_lower_s))
+        members = int(t.generations.n_members[-1]) if len(t.generations.n_members) else 0
+        pause, moved = group.facts.cost
+        rows.append(
+            [
+                tag("td", _group_link(t.group) if i < len(shown) else name_of(t.group)),
+                amount(group.facts.n_partitions),
+                amount(members),
+                amount(group.facts.n_rebalances),
+                amount(moved),
+                (bounds(low, pause), pause),
+                tag("td", join(codes_of(group.findings)), class_="t"),
+            ]
+        )
+    hidden = len(groups) - len(shown)
+    note = f" {hidden:,} more have no section of their own here." if hidden > 0 else ""
+    lead = tag("p", "Worst first." + note, class_="lead")
+    body = table(heads, rows, narrow=("Group", "Stood still, s", "Findings"))
+    return tag("section", tag("h2", "Groups"), lead, body, class_="card")
+
+
+def _group_link(group: str) -> Markup:
+    """The name of a group, leading to its section: the script reads the same words."""
+    return tag("a", name_of(group), href=f"#{_address(group)}")
+
+
+def _address(group: str) -> str:
+    return f"g={quote(group, safe='')}"
+
+
+def _timeline_frame() -> Markup:
+    """Where the script draws the timeline: ``page/timeline.html``."""
+    return Markup(lean(asset("timeline.html")).replace("\n", ""))
+
+
+def _group_section(tables: Tables, group: Examination, index: int, *, several: bool) -> Markup:
+    timeline = group.facts.timeline
+    return tag(
+        "section",
+        tag("h2", "Group ", name_of(timeline.group)),
+        group_figures(group.facts) if several else None,
+        findings_section(group.findings),
+        rebalance_section(group.facts.rebalances),
+        matrix_section(tables, timeline),
+        readers_section(tables, timeline) if group.facts.kind.is_shared else None,
+        lag_section(tables, timeline, by_owner=not group.facts.kind.is_shared),
+        class_="card group",
+        id=_address(timeline.group),
+        data_group=index,
+    )
+
+
+def page_footer(*, served: bool = False) -> Markup:
+    """The last element of a page."""
+    alone = "This page asks its own server and nobody else."
+    if not served:
+        alone = "This file is complete: it asks for nothing from the network."
+    made = "Made by holdfast from the group's own records in the offsets topic."
+    text = f"{made} {alone} Times are UTC."
+    return tag("footer", tag("p", text))

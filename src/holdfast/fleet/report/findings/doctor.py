@@ -6,9 +6,9 @@ names are raw there (JSON quotes them); texts are visible text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,18 +16,18 @@ from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.fleet.report.columns.timeline import last_time
 from holdfast.fleet.report.findings.examination import Examination, all_rules, examine
 from holdfast.fleet.report.findings.facts import NOT_KEPT, Facts, read_age, read_facts
-from holdfast.fleet.report.findings.finding import Finding, Limits, Rule
-from holdfast.fleet.report.progress import Track
+from holdfast.fleet.report.findings.finding import Finding, Rule
 from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
 from holdfast.fleet.tables.reading import Tables
 
 SCHEMA_VERSION = 1
+Track: TypeAlias = Callable[[Sequence[str]], Iterable[str]]
+"""Takes names of groups and hands them on one by one; ``iter`` shows nothing."""
 
 
 def examine_fleet(
     tables: Tables,
     groups: Sequence[str] | None = None,
-    limits: Limits | None = None,
     last_ms: int | None = None,
     *,
     track: Track = iter,
@@ -38,12 +38,6 @@ def examine_fleet(
 
     Parameters
     ----------
-    tables : Tables
-        Of the pipeline.
-    groups : sequence of str, optional
-        All by default.
-    limits : Limits, optional
-        Thresholds.
     last_ms : int, optional
         End of the window in UTC milliseconds; the last time in the tables by default.
     track : callable
@@ -53,14 +47,13 @@ def examine_fleet(
     now_ms : int, optional
         Time by the caller's clock, in UTC milliseconds: then old tables are a finding.
     """
-    found = examinations(tables, groups, limits, last_ms, track=track, source=source, now_ms=now_ms)
+    found = examinations(tables, groups, last_ms, track=track, source=source, now_ms=now_ms)
     return sorted(found, key=lambda e: (*(-b for b in e.badness), e.facts.group))
 
 
 def examinations(
     tables: Tables,
     groups: Sequence[str] | None = None,
-    limits: Limits | None = None,
     last_ms: int | None = None,
     *,
     track: Track = iter,
@@ -72,7 +65,7 @@ def examinations(
     names = tables.groups if groups is None else tuple(groups)
     age = NOT_KEPT if now_ms is None else read_age(tables, now_ms)
     for name in track(names):
-        yield examine(read_facts(tables, name, last, source, age), limits)
+        yield examine(read_facts(tables, name, last, source, age))
 
 
 def to_json(examinations: Sequence[Examination]) -> dict[str, Any]:

@@ -46,8 +46,6 @@ class Presence:
         Index into the generations.
     member, identity : int32[n]
         Member id and process (:class:`holdfast.fleet.report.columns.identity.Identities`).
-    n_partitions : int64[n]
-        Partitions given to it.
     n_copies : int64[n]
         Tasks of which it keeps the state for others.
     session_timeout_ms : int64[n]
@@ -85,8 +83,6 @@ class LagRows:
 
     Parameters
     ----------
-    topic : tuple of str
-        Topic of each row.
     partition, lag, committed, commit_ms, position_ms : int64[n]
         -1 where there is none. ``position_ms`` is when the group came to ``committed``.
     age_s : float64[n]

@@ -146,16 +146,10 @@ class Symptom:
 
     Parameters
     ----------
-    text : str
-        One sentence with the numbers that matter.
-    evidence : Evidence
-        The records and numbers behind the symptom.
     severity : Severity, optional
         Replaces the rule's severity where the evidence is thin or the case is extreme.
     cost_lower_s, cost_upper_s : float
         Partition-seconds that it cost in the window, at least and at most.
-    command : str
-        One command that helps.
     basis : Basis
         Stated by a record, or inferred from several.
     rebalances : frozenset of int

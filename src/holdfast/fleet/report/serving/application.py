@@ -70,8 +70,6 @@ class ServedPages:
 
     Parameters
     ----------
-    fleet : ServedFleet
-        What is shown.
     is_local : bool
         It listens on a loopback address.
     token : str

@@ -15,7 +15,6 @@ from urllib.parse import urlencode
 import numpy as np
 
 from holdfast.core.model.columns import I64
-from holdfast.fleet.report.drawing.body import page_footer
 from holdfast.fleet.report.drawing.document import (
     ServedFrame,
     asset,
@@ -43,6 +42,7 @@ from holdfast.fleet.report.drawing.words import (
     spark,
     stood_still,
 )
+from holdfast.fleet.report.drawing.writing import page_footer
 from holdfast.fleet.report.findings.examination import all_rules
 from holdfast.fleet.report.serving.group_index import (
     SEVERITIES,

@@ -15,8 +15,6 @@ class Keeping:
         How far it is with its first read; empty once the tables are up to date.
     trouble : str
         Why the tables are not kept up to date; empty where they are.
-    since_ms : int
-        Since when, in UTC milliseconds.
     """
 
     doing: str = ""

@@ -66,15 +66,9 @@ class ServedTables:
         Held in memory.
     last_ms : int or None
         Last time in the tables: the end of every window.
-    index : GroupIndex
-        One row a group.
     number : int
         1, 2, ... : the tables after these have a higher one; 0 where no batch is there yet:
         nothing, or the lag that coordinators told.
-    read_ms : int
-        When they were read, in UTC milliseconds.
-    age : Age
-        How old they were then.
     """
 
     tables: Tables
@@ -147,8 +141,6 @@ class ServedFleet:
 
     Parameters
     ----------
-    folder : path or URL
-        Folder of tables.
     tell : callable
         Prints one line about what goes wrong beside the requests.
     keeping : callable, optional
@@ -372,7 +364,7 @@ class ServedFleet:
 
     def _examined(self, served: ServedTables) -> Iterator[Examination]:
         found = examinations(
-            served.tables, None, None, served.last_ms, track=self._until_closed, source=self._given
+            served.tables, None, served.last_ms, track=self._until_closed, source=self._given
         )
         for examination in found:
             with self._changed:

@@ -72,8 +72,6 @@ class _PageClient:
     ----------
     ends_at : float or None
         When it is dropped; None while it waits.
-    asking : bool
-        It still sends.
     slow_at : float or None
         When it has taken its answer for too long to keep its place; None before it takes it.
     """
@@ -90,8 +88,6 @@ class PageServer(ThreadingHTTPServer):
     ----------
     host, port : str, int
         Where to listen; port 0 takes any free one. ``::`` serves IPv4 too.
-    tell : callable
-        Prints one line about what goes wrong.
 
     Raises
     ------

@@ -3,8 +3,7 @@
 ``definition`` is what a table and a column are. ``stored`` defines the tables that a run keeps,
 ``dumped`` the parts of a dump, ``answers`` the rows that a plan or a replay prints, ``steps`` the
 rows that one step of the pipeline hands to another. ``schemas`` finds a definition by its name and
-makes its Arrow schema, and ``names`` are the names of files. ``rows`` brings rows to the columns of
-their table, and ``holdable`` refuses values that a column cannot have. ``groups`` cuts a table by
-group, ``chosen`` says which groups a user means, ``pause_sums`` adds pauses up, and ``values``
-turns Arrow columns into NumPy columns.
+makes its Arrow schema, and ``names`` are the names of files. ``holdable`` refuses values that a
+column cannot have. ``groups`` cuts a table by group, ``chosen`` says which groups a user means, and
+``values`` turns Arrow columns into NumPy columns.
 """

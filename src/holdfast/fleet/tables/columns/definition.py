@@ -40,7 +40,6 @@ class Column:
     ----------
     name : str
         Also its heading in CSV and on a terminal.
-    dtype : DType
     doc : str
         What a value says, for the docs.
     unit : str
@@ -75,8 +74,6 @@ class Table:
 
     Parameters
     ----------
-    name : str
-        Also the name of its folder.
     columns : tuple of Column
         In the order in which they are stored and printed.
     order : tuple of str

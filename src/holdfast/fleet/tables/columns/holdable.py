@@ -39,13 +39,6 @@ _LISTS: Final = frozenset({DType.INT32_LIST, DType.INT64_LIST, DType.STRING_LIST
 def refuse_values(rows: pa.Table, definition: Table, place: str) -> None:
     """Refuse rows with a value that a column cannot have.
 
-    Parameters
-    ----------
-    rows : Table
-        In the columns of the definition.
-    place : str
-        Where they are from, for the text.
-
     Raises
     ------
     SourceError

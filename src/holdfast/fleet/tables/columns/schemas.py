@@ -86,3 +86,18 @@ def _array(values: Any, dtype: pa.DataType) -> Any:
     if pa.types.is_timestamp(dtype):
         return pa.array(values, pa.int64()).cast(dtype)
     return pa.array(values, dtype)
+
+
+def filled_table(columns: Mapping[str, Any], schema: pa.Schema, n_rows: int) -> pa.Table:
+    """A table of this schema; a column that is not given is null."""
+    return pa.Table.from_arrays([_or_null(columns, f, n_rows) for f in schema], schema=schema)
+
+
+def filled_batch(columns: Mapping[str, Any], schema: pa.Schema, n_rows: int) -> pa.RecordBatch:
+    """A record batch of this schema; a column that is not given is null."""
+    return pa.RecordBatch.from_arrays([_or_null(columns, f, n_rows) for f in schema], schema=schema)
+
+
+def _or_null(columns: Mapping[str, Any], field: pa.Field, n_rows: int) -> Any:
+    given = columns.get(field.name)
+    return pa.nulls(n_rows, field.type) if given is None else _array(given, field.type)

@@ -67,12 +67,7 @@ KEPT_VERSIONS: Final = 1_000
 
 
 class Folder:
-    """A folder of tables.
-
-    Parameters
-    ----------
-    root : path or URL
-    """
+    """A folder of tables."""
 
     def __init__(self, root: Place):
         self.root = root
@@ -305,8 +300,6 @@ def tidy(
     ----------
     until_ns : int
         Files that were written after this moment stay: they may belong to a batch in the making.
-    now_ms : int
-        Present time.
     is_whole : bool
         Look into all folders, for files of tasks that died, too.
     """

@@ -89,8 +89,6 @@ def sweep(
 
     Parameters
     ----------
-    kept : collection of str
-        Names of the files that stay.
     until_ns : int
         Files that were written after this moment stay; nanoseconds since 1970.
     only : collection of str, optional

@@ -66,8 +66,6 @@ class DataFile:
     ----------
     name : str
         Below the folder of the tables.
-    rows, size : int
-        Rows and bytes.
     written_ms : int
         When it was written, UTC.
     lowest, highest : dict
@@ -98,8 +96,6 @@ class TableState:
     ----------
     version : int
         -1 where there is no table yet.
-    files : dict of str to DataFile
-        By name.
     about : dict
         The table's ``metaData``; empty where there is none yet.
     removed : dict of str to int

@@ -36,10 +36,6 @@ class LastWriter:
 
     Parameters
     ----------
-    host : str
-        Name of its machine.
-    pid : int
-        Its process id there.
     began : str
         When it began, as its machine counts; "" where that is not known.
     at : str
@@ -84,13 +80,6 @@ def this_process(again_seconds: float | None = None) -> LastWriter:
 
 def refuse_second(root: Place, last: LastWriter | None, own: LastWriter) -> None:
     """Refuse to begin where another process goes on writing.
-
-    Parameters
-    ----------
-    last : LastWriter, optional
-        Who committed last.
-    own : LastWriter
-        This process, as of now.
 
     Raises
     ------

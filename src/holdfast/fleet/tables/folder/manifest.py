@@ -82,8 +82,6 @@ class TableVersion:
         Of the table's log.
     checkpoint : int
         Its newest checkpoint that is not newer; -1 for none.
-    rows : int
-        Rows of the version.
     """
 
     version: int
@@ -156,13 +154,6 @@ def commit_manifest(
     writer: LastWriter,
 ) -> Manifest:
     """Make these versions of the tables the ones that count, at once.
-
-    Parameters
-    ----------
-    made_from : Manifest
-        The version that these were made from.
-    writer : LastWriter
-        Which process commits.
 
     Raises
     ------

@@ -30,13 +30,12 @@ import pyarrow.compute as pc
 
 from holdfast.fleet.tables.columns.definition import Table
 from holdfast.fleet.tables.columns.names import run_of
-from holdfast.fleet.tables.columns.rows import conform
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.commits import Folder
 from holdfast.fleet.tables.folder.contents import checked_files
 from holdfast.fleet.tables.folder.delta_log import DataFile
 from holdfast.fleet.tables.folder.manifest import Batch, Files, Manifest
-from holdfast.fleet.tables.folder.version import FolderVersion, read_parquet
+from holdfast.fleet.tables.folder.version import FolderVersion, conform, read_parquet
 from holdfast.fleet.tables.folder.writing import write_merged
 from holdfast.fleet.tables.storage.places import Place
 
@@ -105,11 +104,6 @@ def merge(folder: Folder, *, everything: bool = False) -> Done:
 
 def drop_before(folder: Folder, horizon_us: int) -> Done:
     """Delete rows before a moment, but what still counts; one commit, or none.
-
-    Parameters
-    ----------
-    horizon_us : int
-        Microseconds since 1970.
 
     Raises
     ------

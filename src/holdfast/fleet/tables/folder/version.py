@@ -2,7 +2,9 @@
 
 **Rules.** What is read of one version belongs together. Only the files that its manifest names are
 read, and none of them through a link. A file that is gone was swept after the manifest
-was read: that is a FileNotFoundError, and :func:`once_more` asks a newer version.
+was read: that is a FileNotFoundError, and :func:`once_more` asks a newer version. Rows come in the
+columns and types of :mod:`holdfast.fleet.tables.columns.stored`: a missing nullable column holds
+nulls, and any other missing column is an error that names it.
 
 **Strategy.** Where groups are named, only files and row groups are read whose bounds, in the log
 and in the footer, admit one of them. States of logs and footers are read once (:class:`Known`).
@@ -14,12 +16,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.errors import SourceError
-from holdfast.fleet.tables.columns.definition import Table
-from holdfast.fleet.tables.columns.rows import conform, latest_ms, of_groups
-from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.columns.definition import DType, Table
+from holdfast.fleet.tables.columns.holdable import refuse_values
+from holdfast.fleet.tables.columns.schemas import ARROW, arrow_schema
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.columns.values import to_us
 from holdfast.fleet.tables.folder.contents import checked_files
@@ -43,12 +47,8 @@ class Known:
 
     Parameters
     ----------
-    root : path or URL
-        Folder of the tables.
     folder : str
         Whose states these are; see :class:`Manifest`.
-    states : dict of str to TableState
-    footers : dict of Path to FileMetaData
     """
 
     root: Place
@@ -88,7 +88,6 @@ class FolderVersion:
 
     Parameters
     ----------
-    known : Known
     manifest : Manifest
         The version; the empty one where nothing was committed.
     """
@@ -174,7 +173,6 @@ class Held(FolderVersion):
 
     Parameters
     ----------
-    rows : dict of str to Table
     newest : dict of str to int
         Latest time of tables whose rows are not all here.
     """
@@ -207,6 +205,70 @@ class Held(FolderVersion):
         """The same with these rows in place of theirs."""
         newest = {name: time for name, time in self.newest.items() if name not in rows}
         return Held(self.known, self.manifest, {**self.rows, **rows}, newest)
+
+
+def conform(found: pa.Table, definition: Table, place: str) -> pa.Table:
+    """Bring a table to the columns and types of its definition; absent nullable columns are null.
+
+    Raises
+    ------
+    SourceError
+        A column is missing, has values of another type, or values that it cannot have
+        (:mod:`holdfast.fleet.tables.columns.holdable`); the text names ``place``.
+    """
+    schema = pa.schema([(column.name, ARROW[column.dtype]) for column in definition.columns])
+    if found.schema.equals(schema):
+        refuse_values(found, definition, place)
+        return found
+    arrays = []
+    found = _nest(found, definition)
+    for column in definition.columns:
+        dtype = ARROW[column.dtype]
+        if column.name in found.column_names:
+            where = f"{definition.name}.{column.name}"
+            arrays.append(_cast(found[column.name], dtype, where))
+        elif column.nullable:
+            arrays.append(pa.nulls(found.num_rows, dtype))
+        else:
+            raise SourceError(
+                f"{place}: table {definition.name} has no column {column.name}; "
+                f"was it written by another version of holdfast?"
+            )
+    made = pa.table(arrays, schema=schema)
+    refuse_values(made, definition, place)
+    return made
+
+
+def _nest(found: pa.Table, definition: Table) -> pa.Table:
+    """A flat view as the nested table it came from: one element per list."""
+    flat = bool(definition.explode) and definition.explode not in found.column_names
+    if not flat or definition.flat_name not in found.column_names:
+        return found
+    values = found[definition.flat_name].cast(pa.int32()).combine_chunks()
+    ends = pa.array(np.arange(found.num_rows + 1, dtype=np.int32))
+    return found.append_column(definition.explode, pa.ListArray.from_arrays(ends, values))
+
+
+def _cast(column: Any, dtype: pa.DataType, place: str) -> Any:
+    if column.type == dtype:
+        return column
+    try:
+        return column.cast(dtype, safe=not pa.types.is_timestamp(dtype))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SourceError(f"{place}: found {column.type}, expected {dtype}: {error}") from error
+
+
+def latest_ms(times: Any) -> int | None:
+    """The latest of some times, rounded up to milliseconds since 1970."""
+    us = pc.max(times.cast(ARROW[DType.TIMESTAMP])).cast(pa.int64()).as_py()
+    return None if us is None else -(-us // 1_000)
+
+
+def of_groups(rows: pa.Table, groups: Sequence[str] | None) -> pa.Table:
+    """Rows of these groups; all rows without them, or of a table without groups."""
+    if groups is None or "group" not in rows.column_names:
+        return rows
+    return rows.filter(pc.is_in(rows["group"], pa.array(sorted(set(groups)), pa.string())))
 
 
 def read_parquet(

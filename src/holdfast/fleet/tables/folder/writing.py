@@ -53,8 +53,6 @@ class BatchWriter:
     ----------
     root : str
         Folder of the tables, a path or a URL; every worker must reach it under this name.
-    batch : int
-        Batch that the files belong to.
     buffer_rows : int
         Rows of a table that are written together, as one row group.
     unknown : Counter of int

@@ -74,10 +74,6 @@ def unpacked_size(
 
     Parameters
     ----------
-    file : NativeFile
-    about : FileMetaData
-    columns : collection of str, optional
-        Names of whole columns; all by default.
     limit : int
         It stops as soon as ``n_bytes`` is above it, and unpacks no dictionary that is.
 

@@ -62,7 +62,6 @@ class BoundedParquet:
 
     Parameters
     ----------
-    path : path or URL
     read_dictionary : sequence of str
         Columns that are read as dictionaries.
     metadata : FileMetaData, optional
@@ -205,13 +204,7 @@ class BoundedParquet:
 
 
 def row_groups_of(about: Any, column: str, values: Sequence[Any]) -> list[int]:
-    """Row groups that may hold one of these values of a column, by the statistics of a footer.
-
-    Parameters
-    ----------
-    values : sequence
-        Ascending.
-    """
+    """Row groups that may hold one of these values of a column, by the statistics of a footer."""
     at = {about.schema.column(i).path: i for i in range(about.num_columns)}.get(column)
     if at is None:
         return list(range(about.num_row_groups))
@@ -231,13 +224,6 @@ def batches_of(
     path: Place | str, columns: Sequence[str], row_groups: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Columns of a Parquet file, in batches of about BATCH_BYTES, unpacked.
-
-    Parameters
-    ----------
-    columns : sequence of str
-        In the order of the batches.
-    row_groups : sequence of int, optional
-        All by default.
 
     Raises
     ------

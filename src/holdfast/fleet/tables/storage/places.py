@@ -101,21 +101,6 @@ class StorePath:
         """What stands in the folder; nothing where it is not there."""
         yield from (self / name for name in self._store.names(""))
 
-    def read_bytes(self) -> bytes:
-        """What the file holds; FileNotFoundError where it is not there."""
-        data = self._store.read("")
-        if data is None:
-            raise FileNotFoundError(2, "no such file", str(self))
-        return data
-
-    def read_text(self, encoding: str = "utf-8") -> str:
-        """What the file holds, as text."""
-        return self.read_bytes().decode(encoding)
-
-    def write_bytes(self, data: bytes) -> None:
-        """Give the file this content at once; there may be one already."""
-        self._store.write(data)
-
     def unlink(self, missing_ok: bool = True) -> None:
         """Delete the file; it need not be there."""
         self._store.delete("")

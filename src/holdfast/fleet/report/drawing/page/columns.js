@@ -1,4 +1,4 @@
-// Columns of one payload: head and byte planes, unpacked by loader.js. The writer is packing.py.
+// Columns of one payload: head and byte planes, unpacked by loader.js. The writer is payload.py.
 const { started: STARTED, unpack, bytesOf, whenParsed, fail } = globalThis.holdfast;
 globalThis.holdfast.runs = true;
 

@@ -2,7 +2,7 @@
 // The policy names this script and the one inside the payload "app", each by its hash.
 const byId = (id) => document.getElementById(id);
 const root = document.documentElement;
-// 13 bits in two characters of 91, "#" to "~" without "<"; the writer is packing.py.
+// 13 bits in two characters of 91, "#" to "~" without "<"; the writer is payload.py.
 const bytesOf = (text) => {
   const odd = text.length & 1, last = text.length - odd, out = new Uint8Array((last / 2 * 13 >> 3) - odd);
   const codes = new TextEncoder().encode(text);

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.report.unpacking import of_digits, unpack
 
-from holdfast.fleet.report.drawing.packing import DIGITS, MAX_VALUE, pack, to_digits
+from holdfast.fleet.report.drawing.payload import DIGITS, MAX_VALUE, pack, to_digits
 
 NUMBERS = st.lists(st.integers(0, MAX_VALUE - 1))
 
