@@ -150,7 +150,7 @@ def _measure(
     ours = best.get("holdfast", {})
     for peer, line in best.items():
         with_ratio = ours and peer != "holdfast"
-        ratios = _ratios(ours, line) if with_ratio else {}
+        ratios = ratios_to(ours, line) if with_ratio else {}
         _emit({"case": case.name, "peer": peer, **line, **ratios})
 
 
@@ -162,7 +162,7 @@ RATIOS = {
 }
 
 
-def _ratios(ours: dict[str, Any], other: dict[str, Any]) -> dict[str, float | None]:
+def ratios_to(ours: dict[str, Any], other: dict[str, Any]) -> dict[str, float | None]:
     """Ratios of holdfast to a peer; None where the peer's clock is too coarse and says 0."""
     return {
         name: round(ours[key] / other[key], 3) if other[key] else None
