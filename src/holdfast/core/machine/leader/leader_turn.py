@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.core.assignors.registry import Named, assign, assign_in_round, known
-from holdfast.core.assignors.result import Result
+from holdfast.core.assignors.registry import Named, assign_in_round, known
 from holdfast.core.model.columns import distinct
 from holdfast.core.model.group import Group
 from holdfast.core.model.lag import MAX_LAG, lag_column, lag_column_of
@@ -84,21 +83,6 @@ def perform_assignment(
     topics, n_members = result.group.topics, result.group.n_members
     messages = encode_assignments(topics, result.owner, n_members, read.table)
     return dict(zip(read.member_ids, messages, strict=True))
-
-
-def assign_members(
-    name: Named,
-    members: Sequence[Member] | ReadMembers,
-    partitions: Mapping[str, int],
-    *,
-    lags: Mapping[str, Sequence[int]] | None = None,
-    racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
-    generation: int | None = None,
-    **options: Any,
-) -> Result:
-    """Decode every subscription and assign; parameters as for :func:`perform_assignment`."""
-    group = read_group(name, members, partitions, lags=lags, racks=racks, generation=generation)
-    return assign(group, name, **options)
 
 
 def read_group(
