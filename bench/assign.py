@@ -149,12 +149,25 @@ def _measure(
     path.unlink()
     ours = best.get("holdfast", {})
     for peer, line in best.items():
-        ratios = {}
-        if ours and peer != "holdfast":
-            ratios["ours_to_this"] = round(ours["min_ms"] / line["min_ms"], 3)
-            ratios["ours_to_this_cpu"] = round(ours["min_cpu_ms"] / line["min_cpu_ms"], 3)
-            ratios["ours_to_this_first_turn"] = round(ours["cold_cpu_ms"] / line["cold_cpu_ms"], 3)
+        with_ratio = ours and peer != "holdfast"
+        ratios = ratios_to(ours, line) if with_ratio else {}
         _emit({"case": case.name, "peer": peer, **line, **ratios})
+
+
+RATIOS = {
+    "ours_to_this": "min_ms",
+    "ours_to_this_cpu": "min_cpu_ms",
+    "ours_to_this_cpu_median": "median_cpu_ms",
+    "ours_to_this_first_turn": "cold_cpu_ms",
+}
+
+
+def ratios_to(ours: dict[str, Any], other: dict[str, Any]) -> dict[str, float | None]:
+    """Ratios of holdfast to a peer; None where the peer's clock is too coarse and says 0."""
+    return {
+        name: round(ours[key] / other[key], 3) if other[key] else None
+        for name, key in RATIOS.items()
+    }
 
 
 def _run(command: list[str], timeout: float) -> dict[str, Any]:

@@ -24,7 +24,8 @@ TWICE = 2.3
 
 def lines_of(name: str, group: dict[str, Any]) -> int:
     """Lines of holdfast that one run executes, from normalised claims to the plan."""
-    claims = normalise(Group.from_dict(group))
+    first, claims = (normalise(Group.from_dict(group)) for _ in range(2))
+    ASSIGNORS[name].function(first)  # imports the modules that it needs
     count = 0
 
     def on_line(frame: FrameType, event: str, _: object) -> Any:

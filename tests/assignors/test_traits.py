@@ -110,7 +110,8 @@ def test_options_are_checked_without_a_group() -> None:
         ("lag", {"group_id": 3}, "group_id: 3, expected a string"),
         ("lag-sticky", {"max_skow": 1}, "unknown option 'max_skow'; did you mean max_skew"),
         ("range", {"speed": 1}, "unknown option 'speed'; it takes none"),
-        ("stiky", {}, "unknown assignor 'stiky'"),
+        ("stiky", {}, "unknown assignor 'stiky'; did you mean sticky"),
+        ("org.apache.kafka.clients.consumer.RangAssignor", {}, "did you mean org.*RangeAssignor"),
     ):
         with pytest.raises(ConfigError, match=text):
             check_options(name, options)

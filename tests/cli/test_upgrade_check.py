@@ -192,7 +192,7 @@ def test_a_member_without_a_list_has_its_clients_default(tmp_path):
     ("arguments", "code", "words"),
     [
         ((), 2, "a file or --to is missing"),
-        (("--from", "rnage", "--to", "range"), 2, "unknown assignor"),
+        (("--from", "rnage", "--to", "range"), 2, "unknown assignor 'rnage'; did you mean range"),
         (("nowhere.json",), 3, "nowhere.json"),
     ],
 )

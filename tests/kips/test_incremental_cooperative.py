@@ -236,7 +236,8 @@ class TestDesignII:
         assert "T0" in "".join(play.all_owned().values())
 
     def test_leader_exits_newcomer_leads_and_hears_of_the_timeout_from_the_others(self):
-        # The document lets a newcomer assume that no wait is in effect; members tell it otherwise.
+        # The document lets a newcomer assume that no wait is in effect; members tell it otherwise,
+        # as docs/memory.md says ("What the memory survives and costs").
         play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
         play.members = {
             name: replace(m, instance_id=name.lower()) for name, m in play.members.items()

@@ -14,7 +14,6 @@ from holdfast import perform_assignment
 from holdfast.core.assignors.registry import ASSIGNORS, assign
 from holdfast.core.machine.leader.leader_turn import (
     Member,
-    assign_members,
     read_group,
     read_members,
 )
@@ -26,6 +25,8 @@ from holdfast.core.wire.layouts.consumer_protocol import (
 )
 from holdfast.core.wire.layouts.sticky_user_data import StickyUserData, encode_sticky_user_data
 from holdfast.errors import ConfigError, ModelError
+
+STICKY = "cooperative-sticky"
 
 
 def messages(snapshot: dict[str, Any], *, eager: bool) -> list[Member]:
@@ -93,7 +94,7 @@ def test_unreadable_members_do_not_stop_the_group() -> None:
 def test_scenario_39_dropped_claims_are_named_from_bytes_too() -> None:
     owned = (("gone", (4,)), ("t", (0, 0, 7, -1)), ("u", (0,)))
     data = encode_subscription(Subscription(topics=("t",), owned=owned, generation=3))
-    result = assign_members("cooperative-sticky", [("a", None, data)], {"t": 2, "u": 1})
+    result = assign(read_group(STICKY, [("a", None, data)], {"t": 2, "u": 1}), STICKY)
     assert ("unknown-topic", "a", "gone", 4) in result.group.dropped.examples
     assert result.quality.dropped_claims == {
         "unknown-topic": 1,
@@ -118,12 +119,12 @@ def test_claims_of_a_generation_that_cannot_exist_count_as_none(name: str, lie: 
         for member, own in owned.items()
     ]
     members = messages({"members": rows}, eager=name != "cooperative-sticky")
-    result = assign_members(name, members, {"t": 6}, generation=9)
+    result = assign(read_group(name, members, {"t": 6}, generation=9), name)
     assert result.quality.dropped_claims == {"impossible-generation": 6}
     assert result.claims.owner.tolist() == [0, 0, 0, 1, 1, 1]
     assert result.group.generation.tolist() == [8, 8, -1]
     assert result.quality.kept == 4
-    before = assign_members(name, members, {"t": 6})
+    before = assign(read_group(name, members, {"t": 6}), name)
     assert before.claims.owner.tolist() == [2] * 6  # nobody can tell without the generation
     read = read_members(name, members, generation=9)
     for answers in (
@@ -141,9 +142,9 @@ def test_a_claim_outside_the_subscription_of_an_impossible_generation_withholds_
     lie = Subscription(topics=(), owned=(("t", (0, 1)),), generation=9)
     honest = Subscription(topics=("t",), owned=(("t", (0, 1)),), generation=8)
     members = [("a", None, encode_subscription(honest)), ("b", None, encode_subscription(lie))]
-    known = assign_members("cooperative-sticky", members, {"t": 2}, generation=9)
+    known = assign(read_group(STICKY, members, {"t": 2}, generation=9), STICKY)
     assert known.to_dict() == {"a": {"t": [0, 1]}, "b": {}}
-    assert assign_members("cooperative-sticky", members, {"t": 2}).withheld == {0: 1, 1: 1}
+    assert assign(read_group(STICKY, members, {"t": 2}), STICKY).withheld == {0: 1, 1: 1}
 
 
 def test_lags_are_cut_to_the_partitions_there_are() -> None:

@@ -35,11 +35,12 @@ from holdfast.core.assignors.registry import (
     Named,
     canonical,
     find,
+    unknown,
 )
 from holdfast.core.machine.leader.designs import Assignor
 from holdfast.core.machine.offers import Offered, lacks_group
 from holdfast.core.machine.policies import DESIGNS
-from holdfast.errors import ConfigError, LocalProtocolError, PlanError, nearest, suggest
+from holdfast.errors import ConfigError, LocalProtocolError, PlanError, nearest
 from holdfast.members.member.in_time import InTime, LateError
 
 _PARTS = ("name", "modes", "subscribe", "read", "lead", "stay")
@@ -106,7 +107,7 @@ def _found(given: object) -> Offered:
     if name in ASSIGNORS or name in DESIGNS:
         return name
     if "." not in name and ":" not in name:
-        raise ConfigError(f"unknown assignor {name!r}; {suggest(name, (*ASSIGNORS, *DESIGNS), 3)}")
+        raise unknown(name, DESIGNS)
     return _checked(_imported(name), name)
 
 

@@ -32,6 +32,7 @@ from tests.sim.faults.scene import (
 )
 from tests.sim.hand_played import HandPlayedGroup
 
+from holdfast.core.assignors.registry import assign
 from holdfast.core.machine.actions import SendJoin
 from holdfast.core.machine.events import JoinedMember, MetadataChanged, SyncAnswered
 from holdfast.core.machine.leader.designs import (
@@ -42,7 +43,7 @@ from holdfast.core.machine.leader.designs import (
     LeaderRound,
 )
 from holdfast.core.machine.leader.leader import plan_round
-from holdfast.core.machine.leader.leader_turn import assign_members
+from holdfast.core.machine.leader.leader_turn import read_group
 from holdfast.core.machine.states import GroupState, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
@@ -150,7 +151,8 @@ def handed(
     ready = LeaderRound(members=members, partitions={"t": partitions}, generation=9)
     own = {m: {p for _, p in STICKY.read(data).assigned} for m, data in STICKY.lead(ready).items()}
     triples = [(m.member_id, m.instance_id, m.metadata) for m in members]
-    result = assign_members("cooperative-sticky", triples, {"t": partitions}, generation=9)
+    group = read_group("cooperative-sticky", triples, {"t": partitions}, generation=9)
+    result = assign(group, "cooperative-sticky")
     ids = result.group.member_ids
     return own, {int(tp): ids[result.target[tp]] for tp in result.withheld_tp}
 

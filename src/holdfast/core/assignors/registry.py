@@ -13,14 +13,14 @@ no table: wherever a name is taken, the row itself is taken, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.core.assignors import options as checks
-from holdfast.errors import ConfigError, InfeasibleError, suggest
+from holdfast.errors import ConfigError, InfeasibleError, nearest, suggest
 
 if TYPE_CHECKING:
     from holdfast.core.assignors.result import Result, Solution
@@ -284,7 +284,16 @@ def find(name: Named) -> AssignorInfo:
         return name
     if (own := canonical(name)) in ASSIGNORS:
         return ASSIGNORS[own]
-    raise ConfigError(f"unknown assignor {name!r}; {suggest(name, ASSIGNORS, 3)}")
+    raise unknown(name)
+
+
+def unknown(name: str, more: Iterable[str] = ()) -> ConfigError:
+    """The error about a name that no assignor has: it suggests near Java classes, else near names.
+
+    ``more``: names of others than assignors that would do.
+    """
+    near = nearest(name, JAVA_NAMES) or f"; {suggest(name, (*ASSIGNORS, *more), 3)}"
+    return ConfigError(f"unknown assignor {name!r}{near}")
 
 
 def check_options(name: Named, options: Mapping[str, object]) -> dict[str, Any]:

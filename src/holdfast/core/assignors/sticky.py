@@ -6,7 +6,8 @@ owners, which may still have their state, (5) each topic spread evenly over its 
 goals leave open is decided by Kafka's own order
 (:mod:`holdfast.core.assignors.optimal.sticky_equal`), never by the order of input.
 
-**Strategy.** The files of the family, in the order in which they work:
+**Strategy.** The files of the family, in the order in which they work; those of the flow are
+imported when a group needs them, since a leader's first turn waits for the import:
 
 ===================================  =======================================================
 ``sticky``                           chooses between the closed form and the flow
@@ -29,10 +30,7 @@ import numpy as np
 
 from holdfast.core.assignors.certificate import certify
 from holdfast.core.assignors.claims import Claims
-from holdfast.core.assignors.optimal.flow_graph import build
-from holdfast.core.assignors.optimal.former_owners import prefer_former
 from holdfast.core.assignors.optimal.sticky_equal import Part, Prices, balance_equal
-from holdfast.core.assignors.optimal.sticky_flow import balance_flow
 from holdfast.core.assignors.result import Solution
 from holdfast.core.model.columns import I32, NO_OWNER
 
@@ -47,6 +45,8 @@ def sticky(claims: Claims) -> Solution:
         return Solution(
             target=target, prove=lambda: certify(claims, target, prices.level, prices.minor)
         )
+    from holdfast.core.assignors.optimal.former_owners import prefer_former
+
     first = certify(claims, target, prices.level, prices.minor)
     proof = None if first is None else prefer_former(claims, target, first)
     return Solution(target=target, prove=lambda: proof or first)
@@ -63,5 +63,8 @@ def balance_and_keep(claims: Claims) -> tuple[I32, Prices]:
                 claims, Part.of(group, group.dealing_order, group.set_topic), target, prices
             )
     else:
+        from holdfast.core.assignors.optimal.flow_graph import build
+        from holdfast.core.assignors.optimal.sticky_flow import balance_flow
+
         balance_flow(claims, build(claims), target, prices)
     return target, prices

@@ -25,6 +25,7 @@ from holdfast.core.assignors.registry import (
     check_options,
     find,
     known,
+    unknown,
 )
 from holdfast.core.machine.leader.designs import (
     Assignor,
@@ -35,7 +36,7 @@ from holdfast.core.machine.leader.designs import (
 from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.policies import DEFAULTS, DESIGNS, find_policy
 from holdfast.core.machine.policy import Policy
-from holdfast.errors import ConfigError, suggest
+from holdfast.errors import ConfigError
 
 Offered = Named | Assignor
 """What a list of assignors holds: a name, a row of the user's, or an assignor itself."""
@@ -128,7 +129,7 @@ def offered(assignors: Sequence[Offered], settings: Policy = DEFAULTS) -> tuple[
             row = find(a)
             made.append(assignor_of(row, _own_options(row, rows, settings.options)))
         else:
-            raise ConfigError(f"unknown assignor {a!r}; {suggest(a, (*ASSIGNORS, *DESIGNS), 3)}")
+            raise unknown(a, DESIGNS)
     return tuple(made)
 
 

@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
-from holdfast.core.assignors.registry import ASSIGNORS, JAVA_NAMES
+from holdfast.core.assignors.registry import ASSIGNORS, JAVA_NAMES, unknown
 from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.policies import DESIGNS, policy_of_protocol
 from holdfast.core.model.designs import NAMES, Design
@@ -229,8 +229,7 @@ def modes_of(assignor: str, client: Client = Client.HOLDFAST) -> frozenset[Rebal
     if assignor in DESIGNS:
         return BOTH
     if assignor not in ASSIGNORS:
-        known = ", ".join([*sorted(ASSIGNORS), *DESIGNS])
-        raise ConfigError(f"unknown assignor {assignor!r}; known: {known}")
+        raise unknown(assignor, DESIGNS)
     if not ASSIGNORS[assignor].cooperative:
         return frozenset({EAGER})
     if client in (Client.KAFKA_PYTHON, Client.CONFLUENT):

@@ -6,7 +6,7 @@ is read-only once it belongs to a value. Nothing here knows what a column means.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 F64 = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+T = TypeVar("T", bound=np.integer[Any])
 
 NO_OWNER = -1
 """Value of an owner column where a topic-partition has no owner."""
@@ -45,10 +46,11 @@ def within(counts: npt.NDArray[Any]) -> I64:
     return np.arange(start[-1], dtype=np.int64) - np.repeat(start[:-1], counts)
 
 
-def distinct(key: I64) -> I64:
+def distinct(key: npt.NDArray[T]) -> npt.NDArray[T]:
     """Sorted values without repeats; sorts ``key`` in place.
 
     ``numpy.unique`` hashes integers since 2.3, which is many times slower where most are distinct.
+    Its first call imports ``numpy.ma``, for which a leader's first turn would wait 15 ms.
     """
     key.sort()
     new = np.ones(len(key), np.bool_)

@@ -29,6 +29,7 @@ from holdfast.core.model.columns import (
     I64,
     NO_OWNER,
     Mask,
+    distinct,
     row_of,
     stable_order,
     starts,
@@ -68,7 +69,7 @@ class _Counts:
 
 def _counts(group: Group, target: I32, choice: I32) -> _Counts | None:
     """Counts of the topics and owners of ``choice``; None if there are too many."""
-    topics, members = np.unique(group.topics.topic_of[choice]), np.unique(target[choice])
+    topics, members = distinct(group.topics.topic_of[choice]), distinct(target[choice])
     shape = len(topics), len(members)
     if shape[0] * shape[1] > MAX_TABLE:
         return None
@@ -87,7 +88,7 @@ def crowded(group: Group, target: I32, tps: I32) -> I32:
         return tps
     topic = group.topics.topic_of[tps]
     share = -(-group.topics.n_partitions[topic] // group.n_readers[topic])
-    all_of = group.topics.tps_in(np.unique(topic))
+    all_of = group.topics.tps_in(distinct(topic.copy()))
     all_of = all_of[target[all_of] != NO_OWNER]
     key = group.topics.topic_of[all_of] * np.int64(group.n_members) + target[all_of]
     key.sort()
@@ -114,7 +115,7 @@ def spread(claims: Claims, target: I32, free: I32, choice: I32) -> None:
     rows = crowded(group, target, free)
     if not len(rows):
         return
-    choice = np.union1d(choice, free).astype(np.int32)
+    choice = distinct(np.concatenate((choice, free)))
     counts, work = _counts(group, target, choice), 0
     while counts is not None and len(rows):
         readers = _by_set(group, target, choice)

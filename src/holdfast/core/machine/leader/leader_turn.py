@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.core.assignors.registry import Named, assign, assign_in_round, known
-from holdfast.core.assignors.result import Result
+from holdfast.core.assignors.registry import Named, assign_in_round, known
+from holdfast.core.model.columns import distinct
 from holdfast.core.model.group import Group
 from holdfast.core.model.lag import MAX_LAG, lag_column, lag_column_of
 from holdfast.core.model.topics import Topics
@@ -85,21 +85,6 @@ def perform_assignment(
     return dict(zip(read.member_ids, messages, strict=True))
 
 
-def assign_members(
-    name: Named,
-    members: Sequence[Member] | ReadMembers,
-    partitions: Mapping[str, int],
-    *,
-    lags: Mapping[str, Sequence[int]] | None = None,
-    racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
-    generation: int | None = None,
-    **options: Any,
-) -> Result:
-    """Decode every subscription and assign; parameters as for :func:`perform_assignment`."""
-    group = read_group(name, members, partitions, lags=lags, racks=racks, generation=generation)
-    return assign(group, name, **options)
-
-
 def read_group(
     name: Named,
     members: Sequence[Member] | ReadMembers,
@@ -155,7 +140,9 @@ class ReadMembers:
     @property
     def topics(self) -> tuple[str, ...]:
         """The known topics with a subscriber, sorted."""
-        return tuple(self.names[i] for i in np.unique(self.columns.subscriptions.topic).tolist())
+        return tuple(
+            self.names[i] for i in distinct(self.columns.subscriptions.topic.copy()).tolist()
+        )
 
     @property
     def has_racks(self) -> bool:
@@ -185,7 +172,7 @@ def read_members(
         Of the round, from JoinGroup.
     """
     ordered = sorted(members, key=itemgetter(0))
-    ids, instance_ids, messages = zip(*ordered, strict=True) if ordered else ((), (), ())
+    ids, instance_ids, messages = (tuple(map(itemgetter(i), ordered)) for i in range(3))
     names = tuple(sorted(named_topics(messages) if topics is None else topics))
     table = NameTable(names)
     row = known(name)

@@ -13,7 +13,7 @@ References: KIP-429; ``ConsumerProtocolAssignment`` of Kafka 4.3.1.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from io import BytesIO
 
 import numpy as np
 
@@ -68,9 +68,8 @@ def encode_assignments(
     numbers = topics.partition_of[tp]
     into = np.repeat(at + 6 + length, count) + 4 * within(count)
     int32_at(buffer)[into] = numbers
-    bounds = _write_frames(buffer, n_members, n_runs, run_member, size)
-    raw = buffer.tobytes()
-    return [raw[a:b] for a, b in pairwise(bounds)]
+    sizes = _write_frames(buffer, n_members, n_runs, run_member, size)
+    return list(map(BytesIO(buffer.tobytes()).read, sizes))
 
 
 def _by_member(owner: I32) -> tuple[I32, I32]:
@@ -94,7 +93,7 @@ def _write_runs(buffer: U8, table: NameTable, at: I64, topic: I32, count: I64) -
 
 
 def _write_frames(buffer: U8, n_members: int, n_runs: I64, run_member: I32, size: I64) -> list[int]:
-    """Write what stands around the runs of each member; return the bounds of the messages."""
+    """Write what stands around the runs of each member; return the size of each message."""
     sizes = np.bincount(run_member, weights=size, minlength=n_members).astype(np.int64)
     sizes += _HEADER + _TRAILER
     bounds = np.zeros(n_members + 1, np.int64)
@@ -102,5 +101,5 @@ def _write_frames(buffer: U8, n_members: int, n_runs: I64, run_member: I32, size
     int16_at(buffer)[bounds[:-1]] = HIGHEST_VERSION
     int32_at(buffer)[bounds[:-1] + 2] = n_runs
     int32_at(buffer)[bounds[1:] - _TRAILER] = -1
-    result: list[int] = bounds.tolist()
+    result: list[int] = sizes.tolist()
     return result

@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from holdfast.core.model.columns import I32, I64, U8, Mask, within
 from holdfast.core.model.reported import ReportedClaims, Subscriptions
@@ -93,13 +92,12 @@ class _Tails:
 
 
 def _read_tails(
-    messages: Sequence[bytes], blocks: TopicBlocks, ends: list[int], *, cooperative: bool
+    messages: Sequence[bytes], blocks: TopicBlocks, ends: I64, *, cooperative: bool
 ) -> _Tails:
     """Read user data, claims, generation and rack of every member whose topics were readable."""
     buffer, first, last = join(messages, ends, blocks.table.n_pad)
     int32, int16 = int32_at(buffer), int16_at(buffer)
-    readable = np.array(blocks.row, np.int64) >= 0
-    version = _versions(messages)
+    readable, version = blocks.row >= 0, blocks.version
     good = readable & (version >= 0) & (first + 4 <= last)
     n_user = np.where(good, int32[np.minimum(first, last)], -1)
     after = first + 4 + np.maximum(n_user, 0)
@@ -137,14 +135,6 @@ def _read_tails(
     )
 
 
-def _versions(messages: Sequence[bytes]) -> npt.NDArray[np.int64]:
-    """Version of each message, 3 for every higher one; -1 where there is none."""
-    heads = b"".join([data[:2] for data in messages])
-    if len(heads) < 2 * len(messages):  # some messages are shorter than that
-        heads = b"".join([data[:2] if len(data) >= 2 else b"\xff\xff" for data in messages])
-    return np.minimum(np.frombuffer(heads, ">i2").astype(np.int64), 3)
-
-
 def _merge(
     messages: Sequence[bytes], blocks: TopicBlocks, tails: _Tails, *, cooperative: bool
 ) -> SubscriptionColumns:
@@ -175,7 +165,7 @@ def _merge(
             generation[member] = claim.generation
         columns, names = slow.merged()
         given_up = tuple(slow.given_up)
-    row = np.array(blocks.row, np.int32)
+    row = blocks.row
     if (row < 0).any():
         generation = np.where(row < 0, -1, generation)
         row[row < 0] = blocks.add(b"")

@@ -4,9 +4,9 @@
 :func:`holdfast.core.wire.layouts.consumer_protocol.decode_subscription` reads it. Names that are
 not in the table of known topics are checked and left out.
 
-**Strategy.** A block that was read before is recognised by comparing bytes. If members have
-different blocks, the blocks are read together: as one table if all names are alike in length, else
-in lock step (:mod:`~holdfast.core.wire.many.name_arrays`).
+**Strategy.** A head, which is a version and a block, that was read before is recognised by
+comparing bytes. If members have different heads, the blocks are read together: as one table if all
+names are alike in length, else in lock step (:mod:`~holdfast.core.wire.many.name_arrays`).
 
 References: KIP-429: ``ConsumerProtocolSubscription``, ``Topics``.
 """
@@ -23,14 +23,14 @@ from holdfast.core.model.reported import Subscriptions
 from holdfast.core.wire.many.name_arrays import join, walk
 from holdfast.core.wire.many.name_table import NameTable
 
-NO_BLOCK = b"\xff\xff\xff\xff"
-"""A block that no readable message has: its number of topics is -1."""
+NO_HEAD = b"\xff\xff"
+"""The head of a message that cannot be read: its version is -1."""
 PREFIX = 48
-"""Bytes of a message by which a block met before is looked up."""
+"""Bytes of a message by which a head met before is looked up."""
 SLOW = 2
-"""Blocks read one by one before the rest is read in lock step."""
+"""Heads read one by one before the rest is read in lock step."""
 WORTH = 16
-"""For every so many members with a known block, one more new block is read one by one."""
+"""For every so many members with a known head, one more new head is read one by one."""
 
 Found = tuple[I64, I32, list[bool], list[int]]
 """Blocks of many messages: CSR starts of their names, the topic of each name, whether each block is
@@ -43,7 +43,8 @@ _INT16 = Struct(">h").unpack_from
 def named_topics(messages: Sequence[bytes]) -> list[str]:
     """Topics that stand in the subscriptions, each once; equal blocks are read once."""
     ends = TopicBlocks(NameTable(())).read(messages)
-    blocks = dict.fromkeys(data[2:end] for data, end in zip(messages, ends, strict=True) if end)
+    pairs = zip(messages, ends.tolist(), strict=True)
+    blocks = dict.fromkeys(data[2:end] for data, end in pairs if end)
     names: dict[bytes, None] = {}
     for block in blocks:
         end = 4
@@ -55,39 +56,49 @@ def named_topics(messages: Sequence[bytes]) -> list[str]:
 
 
 class TopicBlocks:
-    """Blocks of topics, each read once. ``row`` of a member is -1 where its block is unreadable."""
+    """Blocks of topics, each read once.
+
+    After :meth:`read`, ``version`` has the version of each message, 3 for every higher one, and
+    ``row`` the row of its topics. Both are -1 where the block cannot be read.
+    """
 
     def __init__(self, table: NameTable):
         self.table = table
         self.rows: dict[bytes, int] = {}  # sorted topics, as int32 bytes: row of the set table
-        self.row: list[int] = []
+        self.version = self.row = np.empty(0, np.int32)
 
-    def read(self, messages: Sequence[bytes]) -> list[int]:
-        """Find the end of every member's topics, and fill ``row``."""
+    def read(self, messages: Sequence[bytes]) -> I64:
+        """Find the end of every member's topics, and fill ``version`` and ``row``."""
         known: dict[bytes, list[tuple[bytes, int]]] = {}
-        block, row = NO_BLOCK, -1
-        ends, self.row = [0] * len(messages), [-1] * len(messages)
+        head, row = NO_HEAD, -1
+        first, runs = [0], [(0, -1, -1)]  # members from which on messages have another head
         late: list[int] = []
         n_slow = 0
         for member, data in enumerate(messages):
-            if not data.startswith(block, 2):
-                for pair in known.get(data[2:PREFIX], ()):
-                    if data.startswith(pair[0], 2):
-                        block, row = pair
-                        break
-                else:
-                    if n_slow >= SLOW + (member - n_slow - len(late)) // WORTH:
-                        late.append(member)
-                        continue
-                    n_slow += 1
-                    end, row = self._read_one(data)
-                    block = data[2:end] if end else NO_BLOCK
-                    if not end:
-                        continue
-                    known.setdefault(data[2:PREFIX], []).append((block, row))
-            ends[member], self.row[member] = 2 + len(block), row
+            if data.startswith(head):
+                continue
+            for pair in known.get(data[:PREFIX], ()):
+                if data.startswith(pair[0]):
+                    head, row = pair
+                    break
+            else:
+                if n_slow >= SLOW + (member - n_slow - len(late)) // WORTH:
+                    late.append(member)
+                    continue
+                n_slow += 1
+                end, row = self._read_one(data)
+                head = data[:end] or NO_HEAD
+                if end:
+                    known.setdefault(data[:PREFIX], []).append((head, row))
+            first.append(member)
+            runs.append((len(head) if row >= 0 else 0, row, *_INT16(head)))
+        sizes = np.diff(np.array([*first, len(messages)]))
+        heads = np.repeat(np.array(runs, np.int64), sizes, axis=0)
         if late:
-            self._read_late([messages[member] for member in late], late, ends)
+            heads[late] = self._read_late([messages[member] for member in late])
+        self.row = heads[:, 1].astype(np.int32)
+        self.version = np.minimum(heads[:, 2], 3).astype(np.int32)
+        ends: I64 = heads[:, 0]
         return ends
 
     def add(self, topics: bytes) -> int:
@@ -117,24 +128,26 @@ class TopicBlocks:
             return 0, -1
         return end, self.add(np.array(sorted(found), np.int32).tobytes())
 
-    def _read_late(self, messages: list[bytes], late: list[int], ends: list[int]) -> None:
-        """Read many different blocks together."""
+    def _read_late(self, messages: list[bytes]) -> I64:
+        """Read many different blocks together: end, row and version of each, int64[n, 3]."""
         start, topic, readable, end = self._alike(messages) or self._in_lock_step(messages)
-        member = np.repeat(np.arange(len(late), dtype=np.int64) << 32, np.diff(start))
+        member = np.repeat(np.arange(len(messages), dtype=np.int64) << 32, np.diff(start))
         ours = topic >= 0
         key = member | topic if ours.all() else (member | topic)[ours]
         if not (key[1:] > key[:-1]).all():  # names mostly stand in their order
             key = distinct(key)
-        bounds = (4 * np.searchsorted(key, np.arange(len(late) + 1) << 32)).tolist()
+        bounds = (4 * np.searchsorted(key, np.arange(len(messages) + 1) << 32)).tolist()
         rows = (key & 0x7FFFFFFF).astype(np.int32).tobytes()
         unknown = np.flatnonzero(~ours)
         odd = set((np.searchsorted(start, unknown, side="right") - 1).tolist())
-        for i, place in enumerate(late):
+        row = [-1] * len(messages)
+        for i, data in enumerate(messages):
             if i in odd or not readable[i]:  # check the names that are not ours, too
-                ends[place], self.row[place] = self._read_one(messages[i])
+                end[i], row[i] = self._read_one(data)
             else:
-                ends[place] = end[i]
-                self.row[place] = self.add(rows[bounds[i] : bounds[i + 1]])
+                row[i] = self.add(rows[bounds[i] : bounds[i + 1]])
+        version = [_INT16(data)[0] if at else -1 for data, at in zip(messages, end, strict=True)]
+        return np.array((end, row, version), np.int64).T
 
     def _alike(self, messages: list[bytes]) -> Found | None:
         """Read blocks in which every name is as long as the very first; None if others are."""
@@ -158,19 +171,20 @@ class TopicBlocks:
 
     def _in_lock_step(self, messages: list[bytes]) -> Found:
         """Read blocks of any names."""
-        buffer, first, last = join(messages, [0] * len(messages), self.table.n_pad)
+        buffer, first, last = join(messages, np.zeros(len(messages), np.int64), self.table.n_pad)
         names = walk(buffer, first + 2, last, np.ones(len(first), np.bool_), partitions=False)
         topic = self.table.find(buffer, names.name_at, names.name_length)
         return names.start, topic, names.good.tolist(), (names.end - first).tolist()
 
     def subscriptions(self, row: I32) -> Subscriptions:
         """The members' subscriptions, from the row of each member, numbered in the order met."""
-        used, first, inverse = np.unique(row, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        place = np.empty(len(order), np.int32)
-        place[order] = np.arange(len(order), dtype=np.int32)
+        first = np.full(len(self.rows), len(row))
+        first[row[::-1]] = np.arange(len(row))[::-1]  # the first member of a row is written last
+        used = np.argsort(first)[: np.count_nonzero(first < len(row))]
+        place = np.empty(len(first), np.int32)
+        place[used] = np.arange(len(used))
         every = list(self.rows)
-        rows = [every[old] for old in used[order].tolist()]
+        rows = [every[old] for old in used.tolist()]
         start = starts(np.array([len(one) // 4 for one in rows], np.int64))
         topic = np.frombuffer(b"".join(rows), np.int32).copy()
-        return Subscriptions(start, topic, place[inverse])
+        return Subscriptions(start, topic, place[row])
