@@ -39,10 +39,13 @@ def sites() -> set[Site]:
     """Every call in the code that makes a command line."""
     found = set()
     for path in sorted(SOURCE.rglob("*.py")):
+        name = str(path.relative_to(SOURCE))
+        makers = MAKERS | CHOOSERS.get(str(path.parent.relative_to(SOURCE)), set())
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            name = str(path.relative_to(SOURCE))
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in MAKERS | CHOOSERS.get(
-                str(path.parent.relative_to(SOURCE)), set()
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id in makers
             ):
                 found.add(Site(name, node.lineno, node.end_lineno or node.lineno))
     return found

@@ -89,7 +89,6 @@ def of_kafka_python(config: Config) -> tuple[Assignor, ...]:
             return constructed_by_kafka_python(config)
         finally:
             gc.collect()
-            gc.unfreeze()
 
 
 def constructed_by_kafka_python(config: Config) -> tuple[Assignor, ...]:
