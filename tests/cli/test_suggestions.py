@@ -20,11 +20,12 @@ from typing import Any
 
 import pytest
 from tests.cli.running import Done, run, write_tables
-from tests.cli.suggested import SOURCE, fleet_of, listening, parse, sites, words_of
+from tests.cli.suggested import fleet_of, listening, parse, sites, words_of
 from tests.pipeline import local
 from tests.pipeline.kinds import kind
 from tests.report.fleet import rolling_bounce, tables
 from tests.report.test_findings import CASES
+from tests.source import SOURCE
 
 from holdfast.cli.app import COMMANDS
 from holdfast.core.assignors.registry import ASSIGNORS

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from tests.docs.test_structure import modules
+from tests.source import modules
 
 MOST_PER_THOUSAND = {"these": 1.25, "who": 0.5, "told": 0.35}
 """A word that sends the reader back, and how often a thousand words of docstrings may have it."""
