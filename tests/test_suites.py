@@ -53,8 +53,11 @@ def test_ci_runs_two_suites_and_the_soak_runs_the_third() -> None:
         )
     )
     assert ["--all" in recipes[name] for name in ("test", "test-all")] == [False, True]
-    soaked = [words for words in PARTS.values() if words[:2] == ["-m", "pytest"]]
-    assert soaked and all(words[words.index("-q") + 2] == SUITES["slow"] for words in soaked)
+    soaked = {name: words for name, words in PARTS.items() if words[:2] == ["-m", "pytest"]}
+    laws = soaked.pop("laws")
+    assert "exhaustive" in laws and laws[-1].startswith("hypothesis and ")
+    assert soaked
+    assert all(words[words.index("-q") + 2] == SUITES["slow"] for words in soaked.values())
 
 
 def test_of_the_cases_of_a_promise_the_first_is_quick() -> None:

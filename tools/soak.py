@@ -1,4 +1,4 @@
-"""The long runs: faulty runs, drawn laws, liars, search, fuzzing, real groups, frameworks, old clients.
+"""The long runs: faulty runs, laws, liars, search, fuzzing, real groups, frameworks, old clients.
 
 ``make soak ARGS="--only seeds --seeds 20000"``. Nothing here is in `make test` or `make test-all`;
 of a drawn law these have 30 examples, and 5,000 are drawn here.
