@@ -64,3 +64,4 @@ lock:  ## write requirements.lock anew from pyproject.toml
 
 clean:  ## remove the environment and every cache in the tree
 	rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find $(PATHS) -name __pycache__ -prune -exec rm -rf {} +

@@ -31,7 +31,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # No deadlines: a shared machine is slow at times. `HYPOTHESIS_PROFILE` names another profile.
 settings.register_profile(
-    "default", derandomize=True, deadline=None, max_examples=60, database=None
+    "default", derandomize=True, deadline=None, max_examples=30, database=None
 )
 settings.register_profile("ci", deadline=None, max_examples=300, database=None)
 settings.register_profile("exhaustive", deadline=None, max_examples=5000)
@@ -75,6 +75,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             )
         elif item.get_closest_marker("broker") is not None:
             item.add_marker(pytest.mark.xdist_group(broker_of[item.path]))
+
+
+def pytest_collection_finish() -> None:
+    """Let no collection of garbage walk through the tests and modules: these stay to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

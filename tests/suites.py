@@ -15,17 +15,16 @@ def further(values: Iterable[Any], stays: Collection[Any] = ()) -> list[Any]:
     """
     cases = list(values)
     kept = stays or cases[:1]
-    return [case if case in kept else _marked(case) for case in cases]
+    return [case if case in kept else _marked(case, pytest.mark.every) for case in cases]
 
 
 def long(values: Iterable[Any], quick: int = 1) -> list[Any]:
     """Return the cases; those after the first ``quick`` ones are marked `slow` (`make soak`)."""
     return [
-        case if at < quick else pytest.param(case, marks=pytest.mark.slow)
-        for at, case in enumerate(values)
+        case if at < quick else _marked(case, pytest.mark.slow) for at, case in enumerate(values)
     ]
 
 
-def _marked(case: Any) -> Any:
+def _marked(case: Any, mark: pytest.MarkDecorator) -> Any:
     parameters = case if isinstance(case, tuple) else (case,)
-    return pytest.param(*parameters, marks=pytest.mark.every)
+    return pytest.param(*parameters, marks=mark)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark.expression import Expression
 from tests.suites import further
+from tools import run_tests
 from tools.run_tests import SUITES
 from tools.soak import PARTS
 
@@ -53,8 +54,20 @@ def test_ci_runs_two_suites_and_the_soak_runs_the_third() -> None:
         )
     )
     assert ["--all" in recipes[name] for name in ("test", "test-all")] == [False, True]
-    soaked = [words for words in PARTS.values() if words[:2] == ["-m", "pytest"]]
-    assert soaked and all(words[words.index("-q") + 2] == SUITES["slow"] for words in soaked)
+    soaked = {name: words for name, words in PARTS.items() if words[:2] == ["-m", "pytest"]}
+    laws = soaked.pop("laws")
+    assert "exhaustive" in laws and laws[-1].startswith("hypothesis and ")
+    assert soaked
+    assert all(words[words.index("-q") + 2] == SUITES["slow"] for words in soaked.values())
+
+
+def test_python_keeps_what_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    environments: list[dict[str, str]] = []
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr(run_tests, "find_java", lambda: None)
+    monkeypatch.setattr(run_tests.subprocess, "call", lambda _, env: environments.append(env) or 0)
+    assert run_tests.main([]) == 0
+    assert [env.get("PYTHONDONTWRITEBYTECODE") for env in environments] == [None]
 
 
 def test_of_the_cases_of_a_promise_the_first_is_quick() -> None:

@@ -4,6 +4,8 @@
 
 1. A test belongs to one suite of ``SUITES``: `test`, `test-all` or `slow` (`make soak`).
 2. `test-all` repeats nothing of `test`; CI runs the two one after the other.
+3. Python keeps what it compiles, also where the caller's environment forbids that: each worker and
+   each command that a test starts would compile all of holdfast again, and all tests.
 
 Two of the three workers wait for their broker most of the time, so two cores are busy and no worker
 is left to run alone in the end. Without a usable Java the `spark` and `broker` tests are left out
@@ -34,8 +36,10 @@ def main(arguments: list[str]) -> int:
             return 1
         print("the tests that need Java are left out", file=sys.stderr)
         marks += " and not spark and not broker"
+    environment = dict(os.environ)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     others = [word for word in arguments if word != "--all"]
-    return subprocess.call([*command, "-m", marks, *others])
+    return subprocess.call([*command, "-m", marks, *others], env=environment)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""The long runs: faulty runs, liars, search, fuzzing, real groups, frameworks, old clients.
+"""The long runs: faulty runs, laws, liars, search, fuzzing, real groups, frameworks, old clients.
 
-``make soak ARGS="--only seeds --seeds 20000"``. Nothing here is in `make test` or `make test-all`.
+``make soak ARGS="--only seeds --seeds 20000"``. Nothing here is in `make test` or `make test-all`;
+of a drawn law these have 30 examples, and 5,000 are drawn here.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ PARTS = {
     "fuzz": ["-m", "tests.fuzz.fuzz_wire", "--runs", "{runs}"],
     "slow": ["-m", "pytest", "-q", "-m", "slow", "--ignore", "tests/frameworks"],
     "frameworks": ["-m", "pytest", "-q", "-m", "slow", "tests/frameworks"],
+    "laws": [
+        *("-m", "pytest", "-q", "--hypothesis-profile", "exhaustive"),
+        *("-m", "hypothesis and not spark and not broker"),
+    ],
     "liars": ["-m", "tests.hostile.soak", "--seeds", "{seeds}"],
     "versions": ["-m", "tests.live.versions"],
     "clients": ["-m", "tests.live.oldest_and_newest"],

@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.assignors.groups import run, snapshot, tp
 from tests.oracles import subscribers
@@ -35,7 +35,6 @@ def sum_of_squares(loads: dict[str, int]) -> int:
     return sum(load * load for load in loads.values())
 
 
-@settings(max_examples=150, deadline=None)
 @given(group=snapshots())
 def test_fairest_sticky_is_as_even_as_the_claims_leave_room_for(group: dict[str, Any]) -> None:
     result = run(group, "fairest-sticky")
@@ -44,7 +43,6 @@ def test_fairest_sticky_is_as_even_as_the_claims_leave_room_for(group: dict[str,
         assert sum_of_squares(result.quality.loads) == best
 
 
-@settings(max_examples=150, deadline=None)
 @given(group=snapshots())
 def test_fair_and_lag_sticky_are_as_even_as_can_be(group: dict[str, Any]) -> None:
     model = Group.from_dict(group)
@@ -95,7 +93,6 @@ def test_new_partitions_of_one_topic_are_spread() -> None:
     assert rows == tp("a: t0p0 t1p0; b: t0p1 t1p1; c: t0p2 t1p2")
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     count=st.lists(st.integers(0, 9), min_size=1, max_size=6),
     weights=st.lists(st.sampled_from([0.25, 1.0, 2.0, 7.5]), min_size=6, max_size=6),

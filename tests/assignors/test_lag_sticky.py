@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.assignors.groups import run, settled, snapshot
 from tests.strategies import snapshots
@@ -263,7 +263,6 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], text: str) -> 
         run(snapshot({"t0": 1}, ["C0"]), NAME, **options)
 
 
-@settings(max_examples=40, deadline=None)
 @given(group=snapshots(), max_moves=st.integers(1, 3))
 def test_capped_rounds_come_to_rest(group: dict[str, Any], max_moves: int) -> None:
     current = assign(Group.from_dict(group), NAME, max_moves=max_moves)

@@ -19,14 +19,14 @@ NOT_SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
-@settings(max_examples=30, deadline=None, suppress_health_check=NOT_SLOW)
+@settings(suppress_health_check=NOT_SLOW)
 @given(data=st.data())
 def test_assignor_keeps_the_laws_it_claims(name: str, data: st.DataObject) -> None:
     equal = True if ASSIGNORS[name].needs_equal_subscriptions else None
     laws.check(data.draw(snapshots(equal=equal)), name)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=NOT_SLOW)
+@settings(suppress_health_check=NOT_SLOW)
 @given(
     group=snapshots(),
     max_skew=st.integers(0, 3),
@@ -66,7 +66,6 @@ def test_every_assignor_claims_known_laws_and_known_options() -> None:
 @pytest.mark.parametrize(
     "name", [name for name, info in ASSIGNORS.items() if info.needs_equal_subscriptions]
 )
-@settings(max_examples=30, deadline=None)
 @given(group=snapshots(equal=False))
 def test_constrained_refuses_exactly_the_unequal_groups(name: str, group: dict[str, Any]) -> None:
     known = [set(member["topics"]) & set(group["partitions"]) for member in group["members"]]

@@ -59,7 +59,7 @@ def mixed(draw: st.DrawFn) -> dict[str, Any]:
     return group
 
 
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(snapshots() | mixed())
 def test_it_reaches_the_goals_that_the_best_of_all_assignments_reaches(
     snapshot: dict[str, Any],

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from tests.report.fleet import Script, tables
 from tests.report.test_findings import CASES
+from tests.source import SOURCE, trees
 
 from holdfast.cli.app import app
 from holdfast.core import command_lines
 
-SOURCE = Path(command_lines.__file__).parent
 MAKERS = {"holdfast_line", "kafka_line"}
 """Functions that write a command line."""
 CHOOSERS = {"fleet/report/findings": {"on_group", "describe", "to_cooperative", "_show_rebalances"}}
@@ -38,11 +38,13 @@ class Site:
 def sites() -> set[Site]:
     """Every call in the code that makes a command line."""
     found = set()
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            name = str(path.relative_to(SOURCE))
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in MAKERS | CHOOSERS.get(
-                str(path.parent.relative_to(SOURCE)), set()
+    for name, tree in trees().items():
+        makers = MAKERS | CHOOSERS.get(str(Path(name).parent), set())
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id in makers
             ):
                 found.add(Site(name, node.lineno, node.end_lineno or node.lineno))
     return found

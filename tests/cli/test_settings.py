@@ -10,6 +10,7 @@ import click
 import pytest
 from tests.cli.running import run, write_tables
 from tests.report.fleet import rolling_bounce, tables
+from tests.source import trees
 
 from holdfast.cli import app as cli_app
 from holdfast.cli import settings
@@ -217,11 +218,10 @@ def test_a_variable_of_something_else_is_left_alone(
 
 
 def test_every_variable_that_the_code_reads_by_name_is_known() -> None:
-    source = Path(settings.__file__).parents[1]
     read = {
         node.value
-        for path in source.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for tree in trees().values()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)
         and re.fullmatch(r"HOLDFAST_[A-Z_]+", node.value)

@@ -20,11 +20,12 @@ from typing import Any
 
 import pytest
 from tests.cli.running import Done, run, write_tables
-from tests.cli.suggested import SOURCE, fleet_of, listening, parse, sites, words_of
+from tests.cli.suggested import fleet_of, listening, parse, sites, words_of
 from tests.pipeline import local
 from tests.pipeline.kinds import kind
 from tests.report.fleet import rolling_bounce, tables
 from tests.report.test_findings import CASES
+from tests.source import SOURCE
 
 from holdfast.cli.app import COMMANDS
 from holdfast.core.assignors.registry import ASSIGNORS
@@ -191,7 +192,8 @@ def test_an_error_suggests_a_command_that_runs(name: str, tmp_path: Path, fleet:
     assert line == case.suggested.replace("THERE", str(tmp_path / "there"))
     assert line in " ".join(done.err.replace("\n", " ").split())
     words = parse(line)
-    if SERVERS not in words:
+    starts_spark = name == "a dump to serve"  # the tutorial of a fleet runs the same line
+    if SERVERS not in words and not starts_spark:
         given = {DUMP: str(fleet), FOLDER: str(tmp_path / "made")}
         assert run(*(given.get(word, word) for word in words)).code == 0
 
@@ -346,8 +348,9 @@ def test_every_call_that_suggests_a_command_is_among_the_cases(
         read_reads(tmp_path / "reads")
         thrown_out(tmp_path / "out")
         runpy.run_path(codes.__file__, run_name=codes.__name__)
-    assert sites()
-    assert [site for site in sorted(sites()) if not made.passed(site)] == []
+    made_here = sites()
+    assert made_here
+    assert [site for site in sorted(made_here) if not made.passed(site)] == []
 
 
 def test_a_refused_member_is_told_a_command_that_runs() -> None:

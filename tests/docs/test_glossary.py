@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.source import modules
+
 ROOT = Path(__file__).parents[2]
 PLUG_INS = {
     "Range": "the same assignor for kafka-python and for aiokafka",
@@ -14,16 +16,6 @@ PLUG_INS = {
     "Sticky": "the same assignor for kafka-python and for aiokafka",
 }
 """Names that two classes share, and why."""
-
-
-@cache
-def trees() -> dict[str, ast.Module]:
-    """Syntax trees by module, such as ``model.group``."""
-    source = ROOT / "src" / "holdfast"
-    return {
-        ".".join(path.relative_to(source).with_suffix("").parts): ast.parse(path.read_text())
-        for path in sorted(source.rglob("*.py"))
-    }
 
 
 def targets(node: ast.AST) -> Iterator[str]:
@@ -45,7 +37,7 @@ def targets(node: ast.AST) -> Iterator[str]:
 def defined() -> set[str]:
     """Every name that a module or a class defines; a class's names with the class as well."""
     names: set[str] = set()
-    for tree in trees().values():
+    for tree in modules().values():
         for node in ast.walk(tree):
             names.update(targets(node))
             if isinstance(node, ast.ClassDef):
@@ -78,10 +70,10 @@ def test_pages_of_the_glossary_exist():
 
 def test_a_class_name_stands_for_one_class():
     found: dict[str, list[str]] = defaultdict(list)
-    for module, tree in trees().items():
+    for module, tree in modules().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 found[node.name.lstrip("_")].append(module)
-    twice = {name: modules for name, modules in found.items() if len(modules) > 1}
-    assert {name: modules for name, modules in twice.items() if name not in PLUG_INS} == {}
+    twice = {name: where for name, where in found.items() if len(where) > 1}
+    assert {name: where for name, where in twice.items() if name not in PLUG_INS} == {}
     assert set(PLUG_INS) <= set(twice), "an explanation that nothing needs any more"

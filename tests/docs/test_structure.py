@@ -2,10 +2,9 @@
 
 import ast
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2] / "src"
+from tests.source import SOURCE, modules
+
 MAX_LINES = 60
 """Lines of a function, decorators and docstring not counted."""
 
@@ -39,17 +38,6 @@ SET_BY_NAME = {
     "holdfast.members.drop_in.in_place": "modules have a client's classes under any name",
 }
 """Files that set an attribute whose name is computed, and why."""
-
-
-@cache
-def modules() -> dict[str, ast.Module]:
-    """Every module by its dotted name."""
-    found = {}
-    for path in sorted((ROOT / "holdfast").rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        found[name] = ast.parse(path.read_text(encoding="utf-8"))
-    return found
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
@@ -155,7 +143,7 @@ def test_a_circle_is_found() -> None:
 
 
 def test_no_module_switches_mypy_off() -> None:
-    files = (ROOT / "holdfast").rglob("*.py")
+    files = SOURCE.rglob("*.py")
     switched = [f for f in files if "# mypy:" in f.read_text(encoding="utf-8")]
     assert switched == []
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from kafka import KafkaConsumer
 from tests.assignors.groups import run, snapshot, tp
 from tests.machine.subscribed import subscribed
@@ -137,7 +137,6 @@ def one_by_one(group: dict[str, Any], topic: str) -> dict[str, int]:
     return lag
 
 
-@settings(max_examples=100, deadline=None)
 @given(group=snapshots())
 def test_each_topic_has_the_lags_of_the_loop_of_the_document(group: dict[str, Any]) -> None:
     rows = laws.owners(run(group, "lag").to_dict())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from tests.assignors.groups import run, settled, snapshot, tp
 from tests.machine.player import Player
 from tests.strategies import snapshots
@@ -83,7 +83,6 @@ def rows_as_sets(rows: dict[str, dict[str, list[int]]]) -> dict[str, set[tuple[s
     return {m: {(t, p) for t, ps in own.items() for p in ps} for m, own in rows.items()}
 
 
-@settings(max_examples=100, deadline=None)
 @given(group=snapshots(equal=True))
 def test_every_assignment_is_that_of_the_passes_line_by_line(group: dict[str, Any]) -> None:
     if group["members"]:

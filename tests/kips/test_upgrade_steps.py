@@ -89,7 +89,6 @@ def of_kafka_python(config: Config) -> tuple[Assignor, ...]:
             return constructed_by_kafka_python(config)
         finally:
             gc.collect()
-            gc.unfreeze()
 
 
 def constructed_by_kafka_python(config: Config) -> tuple[Assignor, ...]:
@@ -188,13 +187,19 @@ HAVE_A_WAY = {
 """Between any two of these there is a plan for the client; written down, not computed."""
 
 
+@pytest.fixture(scope="session")
+def bounced() -> list[list[Sequence[Assignor]]]:
+    """Ways that were taken: clients that offer equal assignors take the same one."""
+    return []
+
+
 def name_of(value: object) -> str:
     return "-to-".join(value) if isinstance(value, tuple) else str(value)
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=name_of)
 @pytest.mark.parametrize("client", Client, ids=str)
-def test_a_client_takes_every_step_that_its_plan_prints(client, pair):
+def test_a_client_takes_every_step_that_its_plan_prints(client, pair, bounced):
     start, goal = (Config(client=client, assignors=(name,)) for name in pair)
     if not HAVE_A_WAY[client].issuperset(pair):
         with pytest.raises(ConfigError, match="stop all first"):
@@ -209,7 +214,9 @@ def test_a_client_takes_every_step_that_its_plan_prints(client, pair):
     assert (stages[0][0].name, stages[-1][0].name) == pair
     for before, after in pairwise(stages):
         assert {a.name for a in before} & {a.name for a in after}
-    bounce(stages)
+    if stages not in bounced:
+        bounce(stages)
+        bounced.append(stages)
 
 
 def test_two_cooperative_assignors_of_ours_run_eager_between_two_bounces_of_kafka_python():

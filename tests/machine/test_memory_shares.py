@@ -473,14 +473,14 @@ def test_the_limits_are_kept_and_what_is_left_out_is_left_out_in_order():
     whole = group(40, each=5, waits=2)
     full, given = lead(whole.members, whole.partitions, POLICY)
     memory_bytes, seen = share_bytes(given), set()
-    for limit in range(memory_bytes, -1, -7):
+    for limit in range(memory_bytes, -1, -31):
         policy = replace(POLICY, memory_limit_bytes=limit)
         _, given = lead(whole.members, whole.partitions, policy)
         assert share_bytes(given) <= limit
         seen.add(share_bytes(given))
     assert len(seen) >= len(LeftOut) - 1  # UNCHANGED takes nothing from the shares
     least = None
-    for limit in range(full + 2_000, 0, -97):
+    for limit in range(full + 2_000, 0, -397):
         size, given = lead(
             whole.members, whole.partitions, replace(POLICY, record_limit_bytes=limit)
         )

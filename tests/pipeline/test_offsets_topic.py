@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.source import trees
 
-import holdfast
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
 from holdfast.fleet.pipeline.ingest.offsets_topic import check_session, ends_of_batch, next_span
@@ -120,8 +119,7 @@ def test_a_session_that_would_read_nothing_is_refused():
 
 def test_no_stream_of_sparks_own_is_started():
     """A Connect server gives the Python of one 10 s to come up, and a busy machine needs more."""
-    root = Path(holdfast.__file__).parent
     names = {"writeStream", "readStream", "foreachBatch"}
-    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in root.rglob("*.py"))
-    used = {n.attr for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    nodes = (node for tree in trees().values() for node in ast.walk(tree))
+    used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     assert "mapInArrow" in used and not used & names

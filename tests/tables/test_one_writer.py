@@ -152,7 +152,7 @@ def test_what_fails_because_another_one_has_committed_says_so(tmp_path):
         raise FileNotFoundError("of this process alone")
 
 
-@pytest.mark.parametrize("kind", long(["next", "replacing", "merge", "first"], quick=3))
+@pytest.mark.parametrize("kind", long(["next", "merge", "replacing", "first"], quick=2))
 def test_a_writer_that_is_killed_before_any_operation_on_a_file(tmp_path, start, kind):
     """A change is there in all tables or in none, and the next writer goes on at once."""
     said = start("die_anywhere", tmp_path, kind).communicate()[0].splitlines()

@@ -123,7 +123,7 @@ def is_text(data: bytes) -> bool:
     return b"\xef\xbf\xbd" not in data.decode(errors="replace").encode()
 
 
-@settings(max_examples=200, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.lists(well_formed | damaged(), max_size=9), st.booleans(), st.sampled_from([0, 16]))
 def test_all_at_once_is_one_by_one(messages: list[bytes], cooperative: bool, slow: int) -> None:
     messages = [data for data in messages if is_text(data)]
