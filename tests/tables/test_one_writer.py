@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.suites import long
+from tests.suites import further, long
 from tests.tables.test_pinned import two_tables
 
 from holdfast.errors import SourceError
@@ -152,7 +152,10 @@ def test_what_fails_because_another_one_has_committed_says_so(tmp_path):
         raise FileNotFoundError("of this process alone")
 
 
-@pytest.mark.parametrize("kind", long(["next", "merge", "replacing", "first"], quick=2))
+@pytest.mark.parametrize(
+    "kind",
+    [*further(["next", "merge", "replacing"], ["next", "merge"]), *long(["first"], quick=0)],
+)
 def test_a_writer_that_is_killed_before_any_operation_on_a_file(tmp_path, start, kind):
     """A change is there in all tables or in none, and the next writer goes on at once."""
     said = start("die_anywhere", tmp_path, kind).communicate()[0].splitlines()
