@@ -74,7 +74,7 @@ def test_every_interleaving_of_static_members_with_two_messages_lost_or_late(pol
     assert search(policy, bound).violations == []
 
 
-@pytest.mark.parametrize("policy", ["deferred", "incremental"])
+@pytest.mark.parametrize("policy", ["deferred", "incremental", "lend"])
 def test_every_interleaving_of_members_with_places_and_a_joiner_in_the_first_ones(policy):
     """While the first one is there, neither has a place; when it is gone, it is back."""
     bound = Bound(members=2, joins=1, partitions=3, places=True)
@@ -83,7 +83,7 @@ def test_every_interleaving_of_members_with_places_and_a_joiner_in_the_first_one
 
 @SLOW
 @pytest.mark.parametrize("lost", ["", *KINDS])
-@pytest.mark.parametrize("policy", ["deferred", "incremental"])
+@pytest.mark.parametrize("policy", ["deferred", "incremental", "lend"])
 def test_every_interleaving_of_the_default_bound_with_places(policy, lost):
     assert search(policy, Bound(lost=lost, places=True)).violations == []
 
