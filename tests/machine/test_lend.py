@@ -9,7 +9,10 @@ from tests.machine.subscribed import reports
 from tests.machine.test_places import A, B, C, D
 from tests.sim.hand_played import HandPlayedGroup
 
+from holdfast.core.machine.leader.places import with_places
+from holdfast.core.machine.leader.ring import identity_of
 from holdfast.core.machine.policy import Policy
+from holdfast.core.wire.layouts.memory import RememberedMember, encode_share, read_share
 
 LEND = Policy(lends=True, delay_ms=60_000)
 PLACES = dict(zip("ABCD", (A, B, C, D), strict=True))
@@ -151,6 +154,27 @@ def test_a_false_claim_keeps_nothing_from_its_home(leads):
     play.members = dict(sorted(play.members.items(), key=lambda item: item[0] != leads))
     play.round()
     assert play.owned("E") == had
+
+
+@pytest.mark.parametrize("leader", ["0", "A"])
+def test_one_forged_list_takes_nothing_from_anybody(leader):
+    """C says that all that A has was lent of C; the leader 0 is new and has no share."""
+    play = lending("AC")
+    had = play.owned("A")
+    share = read_share(play.members["C"].subscription.memory)
+    assert share is not None
+    home = RememberedMember(
+        identity=identity_of(with_places([play.members["C"]])[0])[: share.identity_bytes],
+        delay_ms=30_000,
+        owned=share.neighbours[0].owned,
+    )
+    forged = encode_share(replace(share, waiting=(home,), digest=b""))
+    play.members["C"] = reports(play.members["C"], memory=forged)
+    if leader == "0":
+        play.join("0", place=B)
+    play.settle()
+    assert set(play.owned("A").split(",")) <= set(had.split(","))
+    assert set(play.owned("C").split(",")).isdisjoint(had.split(","))
 
 
 def test_without_a_delay_nothing_is_lent():

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from holdfast.core.machine.leader.ring import identities_of
 from holdfast.core.model.partitions import Resource
+from holdfast.core.wire.layouts.memory import read_share
 from holdfast.sim.rules.records import EARLY_MS, Awaited, Moment
 from holdfast.sim.rules.seen import Seen
 
@@ -40,6 +41,8 @@ def lent_after(at: Moment) -> dict[Resource, Awaited]:
 
 def kept_from_home(at: Moment) -> list[str]:
     """What others keep of a member that is back, although it gets something else."""
+    if not _sure(at):
+        return []
     age_ms = max(s.subscription.memory_age_ms for s in at.turn.members)
     revoked = {r for s in at.turn.members for r in s.revoked}
     broken = []
@@ -51,9 +54,18 @@ def kept_from_home(at: Moment) -> list[str]:
             continue
         if not at.turn.exists(r) or r[0] not in home.subscription.topics:
             continue
-        if r not in home.after | revoked and home.gained - at.owed.keys():
+        own = {r for r, other in at.owed.items() if other.identity == who.identity}
+        if r not in home.after | revoked and home.gained - own:
             broken.append(f"{r} is lent, and {home.name} is back and gets something else")
     return broken
+
+
+def _sure(at: Moment) -> bool:
+    """Whether the leader or two members bring a share of the last round."""
+    generation = -1 if at.past is None else at.past.generation
+    shares = {s.name: read_share(s.subscription.memory) for s in at.turn.members}
+    told = {n for n, share in shares.items() if share and share.generation == generation}
+    return at.turn.leader_id in told or len(told) > 1
 
 
 def _here(who: Awaited, at: Moment) -> Seen | None:

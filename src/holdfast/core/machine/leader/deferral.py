@@ -64,6 +64,7 @@ Its
    back by its identity before, it gets what is lent of it, up to its fair share: who has it is
    asked for it, and has what it had before. Nobody else takes a departed member's place, so there
    are no successors. A member without instance id and place is not known when it is back.
+   What one share alone says is believed if it is the leader's: another one may be forged.
    Example: C departs, and A gets partition 2 at once. B departs: A gets partition 1 as well. C is
    back within 30 s: A gives partition 2 up, and C has it in the next round.
 
@@ -256,7 +257,7 @@ def _lent(
     """What is lent, and the members that are back, to which it is pinned (rule 7)."""
     if memory is None or not policy.lends or not policy.longest_delay_ms:
         return (), ()
-    waiting = tuple(w for w in memory.waiting if w.delay_ms > policy.tolerance_ms)
+    waiting = tuple(w for w in memory.waiting if memory.sure and w.delay_ms > policy.tolerance_ms)
     memory = replace(memory, waiting=waiting)
     found = _departed(policy, claims, members, memory, free)
     found = [w for w in found if w.who.identity and len(w.tps)]
