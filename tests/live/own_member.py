@@ -36,7 +36,7 @@ def main(bootstrap, topic, group, name, journal, strategy, more) -> None:
             def on_partitions_lost(self, partitions) -> None:
                 write("lost", partitions)
 
-        design = strategy in ("simple", "deferred", "incremental")
+        design = strategy in ("simple", "deferred", "incremental", "lend")
         consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,

@@ -1,4 +1,4 @@
-"""A Deployment that surges, six processes on a broker: nothing waits, and no setting is needed."""
+"""A Deployment that surges, and one that grows and is bounced: processes on a broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.cli.demo.ownership import intervals, unowned_seconds
 from holdfast.core.machine.leader.successors import START_MS
 from holdfast.core.machine.policy import Policy
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = pytest.mark.broker
 
 PROCESSES, PARTITIONS = 6, 12
 NOISE_SECONDS = 2.0
@@ -48,6 +48,7 @@ def quiet_seconds(group: Crew) -> float:
     return time.time() - max(entry.time_seconds for entry in group.journal.read())
 
 
+@pytest.mark.slow
 def test_a_surge_costs_what_it_costs_under_simple(broker, tmp_path):
     assert Policy().delay_ms > 2 * 1000 * PATIENCE_SECONDS
     cost = {p: rolled_out(broker.bootstrap, p, tmp_path / p) for p in ("simple", "deferred")}
@@ -55,3 +56,34 @@ def test_a_surge_costs_what_it_costs_under_simple(broker, tmp_path):
     (simple, _), (deferred, unowned) = cost["simple"], cost["deferred"]
     assert PARTITIONS <= deferred <= simple
     assert unowned < deferred * NOISE_SECONDS
+
+
+BOUNCED, SHARED = 3, 6
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("policy", ["deferred", "lend"])
+def test_a_bounce_after_growth_ends_as_it_began(broker, tmp_path, policy):
+    """One member more is no successor of those that are bounced: each gets back what it had."""
+    with crew(broker.bootstrap, SHARED, tmp_path) as group:
+        for number in range(BOUNCED - 1):
+            place(group, number, 0, policy)
+        group.await_balance()
+        until(lambda: quiet_seconds(group) > START_MS / 1000, "the group has not grown lately")
+        place(group, BOUNCED - 1, 0, policy)
+        group.await_balance()
+        before = group.holdings()
+        had = {number: before[f"{number}-0"] for number in range(BOUNCED)}
+        time.sleep(START_MS / 1000)
+        for number in range(BOUNCED):
+            group.stop(f"{number}-0")
+            place(group, number, 1, policy)
+            group.await_balance()
+        after = group.holdings()
+        assert {number: after[f"{number}-1"] for number in range(BOUNCED)} == had
+        assert group.overlaps() == []
+
+
+def place(group: Crew, number: int, start: int, policy: str) -> None:
+    """The process of a place, under a new name after each start."""
+    group.own(f"{number}-{start}", policy, holdfast_place=f"pod-{number}")

@@ -226,3 +226,20 @@ def test_after_a_surge_of_all_nothing_waits():
     play.settle()
     loads = [len(own) for own in play.all_owned().values()]
     assert max(loads) - min(loads) <= 1
+
+
+@pytest.mark.parametrize("at_once", [50, 100, 200])
+def test_a_surge_of_many_of_200_members_waits_for_nobody(at_once):
+    play = group(400, [f"a{i:03}" for i in range(200)])
+    for name in play.members:
+        play.members[name] = reports(play.members[name], place=digest_of(name))
+    play.settle()
+    play.now_ms += HOUR_MS
+    for first in range(0, 200, at_once):
+        old = [f"a{i:03}" for i in range(first, first + at_once)]
+        for name in old:
+            play.join(f"b{name}", place=digest_of(f"b{name}"))
+        play.settle()
+        play.leave(*old)
+        assert play.round().waiting == ()
+        play.settle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -18,7 +19,9 @@ POLICY = Policy(design=Design.DEFERRED, delay_ms=60_000)
 HOUR_MS = 3_600_000
 
 
-def group(partitions: int = 12, members: str = "ABC", policy: Policy = POLICY) -> HandPlayedGroup:
+def group(
+    partitions: int = 12, members: Sequence[str] = "ABC", policy: Policy = POLICY
+) -> HandPlayedGroup:
     """A group that has been as it is for an hour, evenly loaded."""
     each = partitions // len(members)
     owned = {

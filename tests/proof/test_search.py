@@ -74,7 +74,7 @@ def test_every_interleaving_of_static_members_with_two_messages_lost_or_late(pol
     assert search(policy, bound).violations == []
 
 
-@pytest.mark.parametrize("policy", ["deferred", "incremental"])
+@pytest.mark.parametrize("policy", ["deferred", "incremental", "lend"])
 def test_every_interleaving_of_members_with_places_and_a_joiner_in_the_first_ones(policy):
     """While the first one is there, neither has a place; when it is gone, it is back."""
     bound = Bound(members=2, joins=1, partitions=3, places=True)

@@ -164,13 +164,14 @@ def test_04_revoke_after_rejoin(monkeypatch):
     caught("holdfast-simple", {"S1", "S5", "S14"})
 
 
-def test_05_timer_lost_on_leader_change(monkeypatch):
+@pytest.mark.parametrize(("policy", "rule"), [("deferred", "D1"), ("lend", "D10")])
+def test_05_timer_lost_on_leader_change(monkeypatch, policy, rule):
     def forgets(*turn):
         memory = recall(*turn)
         return None if memory is None else replace(memory, waiting=())
 
     monkeypatch.setattr(leader, "recall", forgets)
-    caught("deferred", {"D1"})
+    caught(policy, {rule})
 
 
 def test_06_absence_revokes_in_a_design(monkeypatch):

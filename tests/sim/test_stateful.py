@@ -155,11 +155,15 @@ class TestDesignI(case("holdfast-simple", examples=14)):
     pass
 
 
-class TestDesignII(case("deferred", examples=20)):
+class TestDesignII(case("deferred", examples=16)):
     pass
 
 
-class TestDesignIII(case("incremental", examples=20)):
+class TestDesignIII(case("incremental", examples=16)):
+    pass
+
+
+class TestLend(case("lend", examples=8)):
     pass
 
 

@@ -18,6 +18,7 @@ WAYS = (
     ("`eager` (range)", "eager", False),
     ("`simple`", "simple", False),
     ("`deferred`, `incremental`", "deferred", False),
+    ("`lend`", "lend", False),
     ("`simple`, static ids", "simple", True),
     ("KIP-848 (model)", "kip848", False),
 )

@@ -71,6 +71,7 @@ def assignors_for(
                 name, made, "needs holdfast.policy=simple, or none: some go on in a round"
             )
         return made
+    settings = replace(settings, lends=info.lends)
     if not assignors:
         return offered(info.protocols, settings)
     (first, *others) = assignors

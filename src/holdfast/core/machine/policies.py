@@ -8,6 +8,8 @@ one protocol, and a default has one value, everywhere.
 - ``simple`` is Design I as Kafka's own ``cooperative-sticky``. Design I in holdfast's own protocol
   has the name of that protocol, ``holdfast-simple``.
 - An assignor's name is a policy too: that of ``eager`` or ``simple``, with this assignor.
+- ``lend`` is Design II in which others have what a member left until it is back. Its members speak
+  the protocol of Design II, and the leader's policy counts.
 - The defaults of a design's options are those of :class:`~holdfast.core.machine.policy.Policy`.
 
 **Strategy.** :func:`find_policy` returns the row of a name. The rows name protocols and make no
@@ -49,6 +51,8 @@ class PolicyInfo:
         itself, and its one assignor computes targets.
     cooperative : bool
         Whether members go on with their partitions during a round.
+    lends : bool
+        Whether others have what a member left until it is back.
     options : tuple of str
         Fields of :class:`~holdfast.core.machine.policy.Policy` that change what the policy does.
     worker : str
@@ -63,6 +67,7 @@ class PolicyInfo:
     design: Design | None = None
     assignors: tuple[str, ...] = ("cooperative-sticky",)
     cooperative: bool = True
+    lends: bool = False
     options: tuple[str, ...] = ()
     worker: str = ""
 
@@ -74,7 +79,7 @@ class PolicyInfo:
     @property
     def defers(self) -> bool:
         """Whether partitions of a member that left wait for its return."""
-        return "delay_ms" in self.options
+        return "delay_ms" in self.options and not self.lends
 
 
 DESIGNS: Mapping[str, Design] = MappingProxyType({name: design for design, name in NAMES.items()})
@@ -138,6 +143,16 @@ _ROWS: dict[str, PolicyInfo] = {
             design=Design.INCREMENTAL,
             options=(*_WAITS, "batch", "group_batch", "interval_ms"),
             worker="incremental",
+        ),
+        PolicyInfo(
+            name="lend",
+            title="Lend",
+            summary="as simple, and a member that is back in time gets back what it had",
+            needs=_HOLDFAST_ONLY,
+            design=Design.DEFERRED,
+            lends=True,
+            options=_WAITS,
+            worker="lend",
         ),
     )
 }

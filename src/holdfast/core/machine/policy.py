@@ -51,9 +51,11 @@ class Policy:
     ----------
     design : Design
         SIMPLE (I), DEFERRED (II) or INCREMENTAL (III).
+    lends : bool
+        Whether others have the resources of a member that left until it is back.
     delay_ms : int
         ``scheduled.rebalance.max.delay.ms``: how long the resources of a member that
-        left wait for its return; 0: not at all.
+        left wait for its return, or are lent; 0: not at all.
     first_member : When
         Whether a new group assigns at once or waits for more members (KIP-134's case).
     first_member_delay_ms : int
@@ -97,6 +99,7 @@ class Policy:
     """
 
     design: Design = Design.DEFERRED
+    lends: bool = False
     delay_ms: int = 300_000
     first_member: When = When.IMMEDIATE
     first_member_delay_ms: int = 3_000
@@ -137,7 +140,7 @@ class Policy:
     @property
     def defers(self) -> bool:
         """Whether resources of a member that left wait for its return, of some kind at least."""
-        return self.longest_delay_ms > 0
+        return self.longest_delay_ms > 0 and not self.lends
 
     @property
     def longest_delay_ms(self) -> int:

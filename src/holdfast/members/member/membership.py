@@ -83,6 +83,7 @@ def policy_of(settings: Settings, listed: Sequence[Offered] = ()) -> Policy:
         target = resolve_target(named)
     kinds: Mapping[str, Mapping[str, Any]] = settings["holdfast.kinds"]
     policy = Policy(
+        lends=POLICIES[settings["holdfast.policy"]].lends,
         delay_ms=settings["scheduled.rebalance.max.delay.ms"],
         first_member=When(settings["holdfast.first.member"]),
         first_member_delay_ms=settings["holdfast.first.member.delay.ms"],
@@ -120,6 +121,8 @@ def design_of(name: str, who: str) -> Design:
 
 def _kind_policy(kind: str, own: Mapping[str, Any]) -> KindPolicy:
     name = own.get("holdfast.policy")
+    if name is not None and POLICIES[name].lends:
+        raise ConfigError(f"holdfast.kinds: {kind}: {name} is a policy of a whole group")
     return KindPolicy(
         design=None if name is None else design_of(name, f"holdfast.kinds: {kind}: a kind"),
         delay_ms=own.get("scheduled.rebalance.max.delay.ms"),

@@ -114,6 +114,8 @@ RULES: Mapping[str, str] = {
     "D9": "What waits holds nothing else up: under Design II all other resources are balanced in a "
     "round with a delay, as if the lost ones did not exist. Example: c's ten wait, and d joins a "
     "and b, which own ten each. The round after the one that revokes leaves them 7, 7 and 6.",
+    "D10": "Under lend nothing waits. A member that is back by its identity within the delay gets "
+    "what it owned when it departed, from everybody that has it, before it gets anything else.",
     "III": "Under Design III a round revokes, of claims that could have stood, at most a batch for "
     "each member that can gain, and at most the group's batch.",
     "again": "A round that revokes tells every member that another round is coming.",

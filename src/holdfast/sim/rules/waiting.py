@@ -42,6 +42,7 @@ from holdfast.core.wire.layouts.frames import Leaving
 from holdfast.core.wire.layouts.memory import read_share
 from holdfast.sim.rules.lately import lately_after, shortest_wait_ms, with_successors
 from holdfast.sim.rules.ledger import Ledger
+from holdfast.sim.rules.lent import kept_from_home, lent_after
 from holdfast.sim.rules.records import (
     EARLY_MS,
     Awaited,
@@ -110,6 +111,7 @@ class WaitingRules:
         for resource in sorted(unclaimed - turn.after):
             self._unassigned(resource, at)
         self._returned(at)
+        self._sent_home(at)
         if past is not None and policy.defers:
             self._newcomer(at, at.there | {w.member_id for w in owed.values()})
         self._promises(at)
@@ -125,6 +127,7 @@ class WaitingRules:
         self._fresh(at)
         self._kept(at)
         self._named_again(at)
+        self._sent_home(at)
         self._arrivals(at)
         self._write_down(at)
 
@@ -212,6 +215,8 @@ class WaitingRules:
                 fresh = None if lost is None else replace(lost, deadline_ms=deadline_ms)
                 absent = past.waiting.get(r, fresh)
             waiting[r] = absent or Awaited("", None, b"", self._deadline(r, at))
+        if at.policy.lends:
+            waiting |= lent_after(at)
         record = SeenRound(
             generation=turn.generation,
             present=turn.present,
@@ -344,7 +349,7 @@ class WaitingRules:
         loss = self.losses.get(resource) if resource in at.owed else None
         first = at.policy.waits_first and at.past is None and not turn.claimed
         first = loss.first if loss is not None else first
-        if not (at.policy.delay_of(resource[0]) or first):
+        if not (first or (at.policy.delay_of(resource[0]) and not at.policy.lends)):
             text = f"{resource} is claimed by nobody and assigned to nobody"
             self.ledger.fail("L1", now_ms, text)
             return
@@ -392,6 +397,12 @@ class WaitingRules:
             self.ledger.fail(_late(loss, at.turn), at.now_ms, text)
 
     # Which members are served
+
+    def _sent_home(self, at: Moment) -> None:
+        """What is lent goes back to a member that is back (D10)."""
+        if at.policy.lends:
+            for text in kept_from_home(at):
+                self.ledger.fail("D10", at.now_ms, text)
 
     def _returned(self, at: Moment) -> None:
         """A member that is back by identity gets all that waited (D2), where anything waits."""

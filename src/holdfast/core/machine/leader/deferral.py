@@ -59,6 +59,14 @@ Its
 6. Without memory and without any claim the group is new: ``Policy.first_member`` decides whether
    its partitions are assigned now or after ``Policy.first_member_delay_ms``, which has nothing to
    do with the delay of a departed member.
+7. Under ``Policy.lends`` nothing waits for a departed member. What it owned is *lent*: it is dealt
+   at once, and the memory names the departed member as long as it would wait. If that member is
+   back by its identity before, it gets what is lent of it, up to its fair share: who has it is
+   asked for it, and has what it had before. Nobody else takes a departed member's place, so there
+   are no successors. A member without instance id and place is not known when it is back.
+   What one share alone says is believed if it is the leader's: another one may be forged.
+   Example: C departs, and A gets partition 2 at once. B departs: A gets partition 1 as well. C is
+   back within 30 s: A gives partition 2 up, and C has it in the next round.
 
 **Strategy.** Pure functions from claims and a memory to masks over topic-partitions, linear in
 both: newcomers stand in one queue for each topic, and each is served once.
@@ -158,6 +166,10 @@ class Deferral:
         """What the next leader must know of it, as it stands in the memory."""
         return (*self.written(topics, (*self.waiting, *self.held_back)), *self.arrived)
 
+    def without_loans(self, tps: Mask) -> Deferral:
+        """Without some of what is lent: whose it was has its share without them."""
+        return replace(self, held_back=tuple(_only(self.held_back, ~tps)))
+
     @staticmethod
     def written(topics: Topics, waits: Sequence[DepartedMember]) -> tuple[RememberedMember, ...]:
         """Departed members as the memory has them, with topics by name."""
@@ -194,7 +206,10 @@ def defer(
     pace_ms = 0 if memory is None else memory.pace_ms
     if not policy.defers:
         first = _first_wait(policy, claims, memory, free) if policy.waits_first else []
-        return Deferral(waiting=tuple(first), pinned=pinned, exact=(), pace_ms=pace_ms)
+        lent, exact = _lent(policy, claims, members, memory, free=free, pinned=pinned)
+        return Deferral(
+            waiting=tuple(first), held_back=lent, pinned=pinned, exact=exact, pace_ms=pace_ms
+        )
     found = [w for w in _departed(policy, claims, members, memory, free) if len(w.tps)]
     exact, lost = _return_known(found, members, pinned)
     waits = [w for w in lost if w.remaining_ms > policy.tolerance_ms]
@@ -228,6 +243,26 @@ def defer(
         pace_ms=pace_ms,
         arrived=arrivals.entries(policy),
     )
+
+
+def _lent(
+    policy: Policy,
+    claims: Claims,
+    members: Sequence[SubscribedMember],
+    memory: Memory | None,
+    *,
+    free: Mask,
+    pinned: I32,
+) -> tuple[tuple[DepartedMember, ...], tuple[int, ...]]:
+    """What is lent, and the members that are back, to which it is pinned (rule 7)."""
+    if memory is None or not policy.lends or not policy.longest_delay_ms:
+        return (), ()
+    waiting = tuple(w for w in memory.waiting if memory.sure and w.delay_ms > policy.tolerance_ms)
+    memory = replace(memory, waiting=waiting)
+    found = _departed(policy, claims, members, memory, free)
+    found = [w for w in found if w.who.identity and len(w.tps)]
+    exact, _ = _return_known(found, members, pinned)
+    return tuple(_only(found, ~free | (pinned == NO_OWNER))), exact
 
 
 def _claimed_before(claims: Claims, memory: Memory) -> Mask:
@@ -375,7 +410,8 @@ def _departed(
         left = free & ~_given_up(claims.group.topics, members)
         return _guess(policy, claims, left, back)
     unowned = free | _claimed_before(claims, memory)
-    if not unowned.any():
+    lent = np.full(len(free), policy.lends)
+    if not unowned.any() and not (policy.lends and memory.waiting):
         return []
     topics, present = claims.group.topics, _Present(members)
     departed, owning = [], []
@@ -394,10 +430,10 @@ def _departed(
             owning += [who] if waits and not who.delay_ms else []
             continue
         tps = tps_of(topics, who.owned) if who.owned else np.empty(0, np.int32)
-        tps = tps[unowned[tps]]
+        tps = tps[(unowned | lent)[tps] if who.delay_ms else unowned[tps]]
         if member is not None:
             tps = tps[claims.owner[tps] != member]  # it keeps what it claims itself
-        unowned[tps] = False
+        unowned[tps] = lent[tps] = False
         if waits and who.delay_ms:
             departed.append(DepartedMember(who=who, remaining_ms=who.delay_ms, tps=tps))
         elif waits:

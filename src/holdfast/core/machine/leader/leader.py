@@ -46,7 +46,7 @@ KIP-429, "Consumer leader".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
@@ -347,8 +347,7 @@ class _RoundPlanner:
         self.pinned = self._valid(deferral.pinned)
         self.claimed = np.zeros(self.group.topics.n_tps, bool)
         self.claimed[claims.claim_tp] = True
-        held_back = self.claimed & (self.waits | (self.pinned != NO_OWNER))
-        self.owner = np.where(held_back, NO_OWNER, claims.owner).astype(np.int32)
+        self.owner = self._owner()
         self.again = False
         self.notes: list[str] = []
         self.moves_left = 0
@@ -364,8 +363,26 @@ class _RoundPlanner:
         pinned[tps[~fits]] = NO_OWNER
         return pinned
 
+    def _owner(self) -> I32:
+        """The owners before, without those of what is held back."""
+        held_back = self.claimed & (self.waits | (self.pinned != NO_OWNER))
+        return np.where(held_back, NO_OWNER, self.claims.owner).astype(np.int32)
+
     def target(self) -> I32:
-        """Owner wanted for each topic-partition; pins count as claims, what waits has no owner."""
+        """Owner wanted for each topic-partition; what is lent is moved before what is not."""
+        target = self._wanted()
+        if not self.policy.lends:
+            return target
+        too_many = self.claimed & (self.pinned != NO_OWNER) & (target != self.pinned)
+        if too_many.any():
+            self.pinned = np.where(too_many, NO_OWNER, self.pinned).astype(np.int32)
+            self.owner = self._owner()
+            self.deferral = self.deferral.without_loans(too_many)
+            target = self._wanted()
+        return self._lent_first(target)
+
+    def _wanted(self) -> I32:
+        """Owner wanted by the assignor; pins count as claims, what waits has no owner."""
         group = self._with_pins()
         if not self.waits.any():
             return self._computed(group)
@@ -396,8 +413,9 @@ class _RoundPlanner:
         tps = tps[speaks[self.pinned[tps]]]
         if not len(tps):
             return group
-        member = np.concatenate((group.claim_members(), self.pinned[tps]))
-        tp = np.concatenate((group.claim_tp, tps))
+        others = self.pinned[group.claim_tp] == NO_OWNER
+        member = np.concatenate((group.claim_members()[others], self.pinned[tps]))
+        tp = np.concatenate((group.claim_tp[others], tps))
         # A pin stands beside the newest claims, so the pinned member speaks with their generation.
         generation = group.generation.copy()
         generation[np.unique(self.pinned[tps])] = newest
@@ -405,7 +423,8 @@ class _RoundPlanner:
 
     def finish(self, generation: int, leader_id: str) -> PlannedRound:
         """Hand out what may be, ask back what must be, write the memory."""
-        target, owner = self.target(), self.owner
+        target = self.target()
+        owner = self.owner
         wrong_member, wrong_tp = self._wrong_claims(owner)
         moves = self._moves(owner, target)
         revoked_member = np.concatenate((wrong_member, owner[moves]))
@@ -452,17 +471,36 @@ class _RoundPlanner:
         """
         given = np.where(exact, self.pinned, handed).astype(np.int32)
         instead = np.flatnonzero(exact & (handed != NO_OWNER) & (handed != self.pinned))
-        if not len(instead):
-            return given
+        for tp, other in self._in_place_of(instead.tolist(), self.pinned, handed, ~exact):
+            given[other] = handed[tp]
+        return given
+
+    def _lent_first(self, target: I32) -> I32:
+        """The target, in which a member gives up what is lent before what is not."""
+        lent = np.zeros(len(target), bool)
+        for each in self.deferral.held_back:
+            lent[each.tps] = True
+        lent &= self.pinned == NO_OWNER
+        owner = self.owner
+        moves = np.flatnonzero((owner != NO_OWNER) & (target != owner) & ~lent)
+        target = target.copy()
+        for tp, other in self._in_place_of(
+            moves.tolist(), owner, target.copy(), lent & (target == owner)
+        ):
+            target[[tp, other]] = target[[other, tp]]
+        return target
+
+    def _in_place_of(
+        self, tps: Sequence[int], member: I32, owner: I32, among: Mask
+    ) -> Iterator[tuple[int, int]]:
+        """For each topic-partition another one of its topic, of those that its member owns."""
         topic_of = self.group.topics.topic_of
         spare: dict[tuple[int, int], list[int]] = {}
-        for tp in np.flatnonzero(~exact & np.isin(handed, self.pinned[instead])).tolist():
-            spare.setdefault((int(handed[tp]), int(topic_of[tp])), []).append(tp)
-        for tp in instead.tolist():
-            in_return = spare.get((int(self.pinned[tp]), int(topic_of[tp])))
-            if in_return:
-                given[in_return.pop()] = handed[tp]
-        return given
+        for tp in np.flatnonzero(among & np.isin(owner, member[tps])).tolist():
+            spare.setdefault((int(owner[tp]), int(topic_of[tp])), []).append(tp)
+        for tp in tps:
+            if left := spare.get((int(member[tp]), int(topic_of[tp]))):
+                yield int(tp), left.pop()
 
     def _wrong_claims(self, owner: I32) -> tuple[I32, I32]:
         """Claims that cannot stand: of another's, doubled, or outside the subscription."""

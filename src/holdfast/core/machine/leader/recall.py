@@ -77,6 +77,8 @@ class Memory:
         Those of ``newest`` and ``waiting`` that two shares say alike, or more.
     waiting : tuple of RememberedMember
         Departed members whose partitions wait ``delay_ms`` more, at least 1.
+    sure : bool
+        Whether the leader's own share says what waits, or two shares do.
     arrived : tuple of RememberedMember
         Who came or left lately, and when the group grew, as shares name them (rule 9).
     complete : bool
@@ -92,6 +94,7 @@ class Memory:
     newest: tuple[RememberedMember, ...] = ()
     agreed: tuple[RememberedMember, ...] = ()
     waiting: tuple[RememberedMember, ...] = ()
+    sure: bool = False
     arrived: tuple[RememberedMember, ...] = ()
     complete: bool = True
     untold: frozenset[str] = frozenset()
@@ -157,6 +160,7 @@ def recall(
         newest=tuple(newly),
         agreed=(*(e for e, n in newly.items() if n > 1), *(waits if alike > 1 else ())),
         waiting=waits,
+        sure=alike > 1 or bool(own),
         arrived=tuple(filter(is_arrival, waiting or _arrived(policy, last))),
         complete=found and _cover_all(carried),
         untold=frozenset(c.member.member_id for c, n in others if not n),

@@ -1,0 +1,74 @@
+"""What is lent under the policy ``lend``, by a record of the checker's own: D10.
+
+**Rules.** A resource is lent from the first round without its owner until it is with its owner
+again, or until the delay is over by the checker's clock. Nothing is asked about what the members of
+a round cannot know (:mod:`holdfast.sim.rules.records`).
+
+**Strategy.** One entry a lent resource, kept where Design II's record has what waits.
+
+References: Incremental Cooperative Rebalancing, Design II, whose memory says whose a loan is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.core.machine.leader.ring import identities_of
+from holdfast.core.model.partitions import Resource
+from holdfast.core.wire.layouts.memory import read_share
+from holdfast.sim.rules.records import EARLY_MS, Awaited, Moment
+from holdfast.sim.rules.seen import Seen
+
+
+def lent_after(at: Moment) -> dict[Resource, Awaited]:
+    """Each resource that is lent after a round, and the member that it goes back to."""
+    past, turn = at.past, at.turn
+    if past is None:
+        return {}
+    lent = {}
+    for r in turn.all_resources() - at.unknown:
+        who = at.owed.get(r)
+        if who is None or not who.identity or at.left_ms(who) <= 0:
+            who = past.owner.get(r)
+            if who is None or who.member_id in turn.present:
+                continue
+            who = replace(who, deadline_ms=at.now_ms + at.policy.delay_of(r[0]))
+        home = _here(who, at)
+        if home is None or r not in home.after:
+            lent[r] = who
+    return lent
+
+
+def kept_from_home(at: Moment) -> list[str]:
+    """What others keep of a member that is back, although it gets something else."""
+    if not _sure(at):
+        return []
+    age_ms = max(s.subscription.memory_age_ms for s in at.turn.members)
+    revoked = {r for s in at.turn.members for r in s.revoked}
+    broken = []
+    for r, who in sorted(at.owed.items()):
+        home = _here(who, at)
+        said_ms = 0 if at.past is None else at.past.promised_ms.get(r, 0) - age_ms
+        left_ms = at.left_ms(who) if at.timed else said_ms
+        if home is None or not home.stays or r in at.unknown or left_ms <= EARLY_MS:
+            continue
+        if not at.turn.exists(r) or r[0] not in home.subscription.topics:
+            continue
+        own = {r for r, other in at.owed.items() if other.identity == who.identity}
+        if r not in home.after | revoked and home.gained - own:
+            broken.append(f"{r} is lent, and {home.name} is back and gets something else")
+    return broken
+
+
+def _sure(at: Moment) -> bool:
+    """Whether the leader or two members bring a share of the last round."""
+    generation = -1 if at.past is None else at.past.generation
+    shares = {s.name: read_share(s.subscription.memory) for s in at.turn.members}
+    told = {n for n, share in shares.items() if share and share.generation == generation}
+    return at.turn.leader_id in told or len(told) > 1
+
+
+def _here(who: Awaited, at: Moment) -> Seen | None:
+    """The member that is back by an identity; None if none is, or several say so."""
+    found = [s for s in at.turn.members if who.identity in identities_of(s.member)]
+    return found[0] if len(found) == 1 else None

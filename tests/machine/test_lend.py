@@ -1,0 +1,186 @@
+"""What a departed member owned, under lend: others have it at once, and it goes back home."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.machine.subscribed import reports
+from tests.machine.test_places import A, B, C, D
+from tests.sim.hand_played import HandPlayedGroup
+
+from holdfast.core.machine.leader.places import with_places
+from holdfast.core.machine.leader.ring import identity_of
+from holdfast.core.machine.policy import Policy
+from holdfast.core.wire.layouts.memory import RememberedMember, encode_share, read_share
+
+LEND = Policy(lends=True, delay_ms=60_000)
+PLACES = dict(zip("ABCD", (A, B, C, D), strict=True))
+
+
+def lending(members: str = "ABC", partitions: int = 12) -> HandPlayedGroup:
+    play = HandPlayedGroup(LEND, {"T": partitions})
+    for name in members:
+        play.join(name, place=PLACES[name])
+    play.settle()
+    play.now_ms += 1_000
+    return play
+
+
+def test_others_have_it_at_once_and_nobody_waits():
+    play = lending()
+    play.leave("C")
+    plan = play.round()
+    assert (plan.delay_ms, plan.again, plan.waiting) == (0, False, ())
+    assert sum(len(own.split(",")) for own in play.all_owned().values()) == 12
+
+
+def test_it_goes_back_to_its_member_and_others_have_what_they_had():
+    play = lending()
+    had = play.all_owned()
+    play.leave("C")
+    play.round()
+    play.now_ms += LEND.delay_ms - 2_000
+    play.join("E", place=C)
+    assert play.round().again
+    play.round()
+    assert play.owned("E") == had["C"]
+    assert (play.owned("A"), play.owned("B")) == (had["A"], had["B"])
+
+
+def test_after_the_delay_the_others_keep_it():
+    play = lending()
+    play.leave("C")
+    play.settle()
+    lent = play.all_owned()
+    play.now_ms += LEND.delay_ms
+    play.join("E", place=C)
+    play.settle()
+    for name in "AB":
+        assert set(play.owned(name).split(",")) <= set(lent[name].split(","))
+
+
+def test_it_is_lent_on_when_who_has_it_leaves_too():
+    """Each of the two that are back gets what it had, in whatever order they come."""
+    play = lending()
+    had = play.all_owned()
+    play.leave("C")
+    play.settle()
+    play.now_ms += 10_000
+    play.leave("B")
+    play.settle()
+    play.join("F", place=B)
+    play.settle()
+    assert set(had["B"].split(",")) <= set(play.owned("F").split(","))
+    play.join("E", place=C)
+    play.settle()
+    assert (play.owned("A"), play.owned("F"), play.owned("E")) == tuple(had.values())
+
+
+def test_a_member_that_comes_twice_is_lent_for_the_whole_delay_again():
+    play = lending()
+    had = play.owned("C")
+    for name in "EF":
+        play.leave("C" if name == "E" else "E")
+        play.settle()
+        play.now_ms += LEND.delay_ms - 2_000
+        play.join(name, place=C)
+        play.settle()
+        assert play.owned(name) == had
+
+
+def test_a_newcomer_with_a_place_of_its_own_takes_nobodys():
+    play = lending()
+    had = play.owned("C")
+    play.leave("C")
+    play.settle()
+    play.join("D", place=D)
+    play.settle()
+    play.join("E", place=C)
+    play.settle()
+    assert set(play.owned("E").split(",")) <= set(had.split(","))
+    assert len(play.owned("E").split(",")) == 3
+
+
+def test_a_static_member_gets_it_back_under_its_instance_id():
+    play = HandPlayedGroup(LEND, {"T": 12})
+    for name in "ABC":
+        play.join(name, instance=f"i{name}")
+    play.settle()
+    had = play.owned("C")
+    play.leave("C")
+    play.settle()
+    play.join("E", instance="iC")
+    play.settle()
+    assert play.owned("E") == had
+
+
+def test_what_gives_way_for_balance_is_what_is_lent():
+    """B and C are away, B is back first: A and D give up what is C's, and none of their own."""
+    play = lending("ABCD", 25)
+    had = play.all_owned()
+    play.leave("B", "C")
+    play.settle()
+    play.join("F", place=B)
+    play.settle()
+    for name in "AD":
+        assert set(had[name].split(",")) <= set(play.owned(name).split(","))
+
+
+def test_who_says_that_it_lives_there_too_gets_nothing_of_it():
+    play = lending()
+    had = play.all_owned()
+    play.join("E", place=C)
+    play.settle()
+    play.leave("E")
+    play.settle()
+    assert set(had["C"].split(",")) & set(play.owned("C").split(","))
+
+
+@pytest.mark.parametrize("leads", ["A", "B"])
+def test_a_false_claim_keeps_nothing_from_its_home(leads):
+    """B says in the round of the hand-over that it has all of it."""
+    play = lending()
+    had = play.owned("C")
+    play.leave("C")
+    play.round()
+    play.join("E", place=C)
+    play.round()
+    said = play.members["B"].subscription
+    numbers = tuple(int(each[1:]) for each in had.split(","))
+    play.members["B"] = reports(
+        play.members["B"], owned=(("T", tuple(sorted({*said.owned[0][1], *numbers}))),)
+    )
+    play.members = dict(sorted(play.members.items(), key=lambda item: item[0] != leads))
+    play.round()
+    assert play.owned("E") == had
+
+
+@pytest.mark.parametrize("leader", ["0", "A"])
+def test_one_forged_list_takes_nothing_from_anybody(leader):
+    """C says that all that A has was lent of C; the leader 0 is new and has no share."""
+    play = lending("AC")
+    had = play.owned("A")
+    share = read_share(play.members["C"].subscription.memory)
+    assert share is not None
+    home = RememberedMember(
+        identity=identity_of(with_places([play.members["C"]])[0])[: share.identity_bytes],
+        delay_ms=30_000,
+        owned=share.neighbours[0].owned,
+    )
+    forged = encode_share(replace(share, waiting=(home,), digest=b""))
+    play.members["C"] = reports(play.members["C"], memory=forged)
+    if leader == "0":
+        play.join("0", place=B)
+    play.settle()
+    assert set(play.owned("A").split(",")) <= set(had.split(","))
+    assert set(play.owned("C").split(",")).isdisjoint(had.split(","))
+
+
+def test_without_a_delay_nothing_is_lent():
+    play = lending()
+    play.policy = replace(LEND, delay_ms=0)
+    play.leave("C")
+    memory = play.round().memory
+    assert memory is not None
+    assert memory.waiting == ()
