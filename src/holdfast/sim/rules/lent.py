@@ -1,8 +1,9 @@
 """What is lent under the policy ``lend``, by a record of the checker's own: D10.
 
 **Rules.** A resource is lent from the first round without its owner until it is with its owner
-again, or until the delay is over by the checker's clock. Nothing is asked about what the members of
-a round cannot know (:mod:`holdfast.sim.rules.records`).
+again, or until the delay is over by the checker's clock (without one, by the group's memory).
+Nothing is asked about what the members of a round cannot know
+(:mod:`holdfast.sim.rules.records`).
 
 **Strategy.** One entry a lent resource, kept where Design II's record has what waits.
 
@@ -28,7 +29,7 @@ def lent_after(at: Moment) -> dict[Resource, Awaited]:
     lent = {}
     for r in turn.all_resources() - at.unknown:
         who = at.owed.get(r)
-        if who is None or not who.identity or at.left_ms(who) <= 0:
+        if who is None or not who.identity or _left_ms(r, who, at) <= 0:
             who = past.owner.get(r)
             if who is None or who.member_id in turn.present:
                 continue
@@ -43,14 +44,11 @@ def kept_from_home(at: Moment) -> list[str]:
     """What others keep of a member that is back, although it gets something else."""
     if not _sure(at):
         return []
-    age_ms = max(s.subscription.memory_age_ms for s in at.turn.members)
     revoked = {r for s in at.turn.members for r in s.revoked}
     broken = []
     for r, who in sorted(at.owed.items()):
         home = _here(who, at)
-        said_ms = 0 if at.past is None else at.past.promised_ms.get(r, 0) - age_ms
-        left_ms = at.left_ms(who) if at.timed else said_ms
-        if home is None or not home.stays or r in at.unknown or left_ms <= EARLY_MS:
+        if home is None or not home.stays or r in at.unknown or _left_ms(r, who, at) <= EARLY_MS:
             continue
         if not at.turn.exists(r) or r[0] not in home.subscription.topics:
             continue
@@ -58,6 +56,14 @@ def kept_from_home(at: Moment) -> list[str]:
         if r not in home.after | revoked and home.gained - own:
             broken.append(f"{r} is lent, and {home.name} is back and gets something else")
     return broken
+
+
+def _left_ms(r: Resource, who: Awaited, at: Moment) -> int:
+    """How long a loan goes on; where no clock runs, by what the last round's memory says."""
+    if at.timed:
+        return at.left_ms(who)
+    age_ms = max(s.subscription.memory_age_ms for s in at.turn.members)
+    return 0 if at.past is None else at.past.promised_ms.get(r, 0) - age_ms
 
 
 def _sure(at: Moment) -> bool:

@@ -203,8 +203,10 @@ def storm(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "rebalances between the first departure and the last return of a deploy are counted. Restarts "
     "during which no partition went to another process do not count, nor do crash loops (HF124).",
     mend="Give members a static id (group.instance.id) and a session timeout above the "
-    "restart. The record does not say what a move costs: only if rebuilding a partition takes "
-    "longer than half the longest restart, use the deferred policy with a delay above it.",
+    "restart. Where names change, the policy lend gives each member its own partitions back, and "
+    "stands still no longer than cooperative-sticky does. The record does not say what a move "
+    "costs: only if rebuilding a partition takes longer than half the longest restart, use the "
+    "policy deferred, with a delay above that restart.",
 )
 def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Rebalances per restarted member, deploy by deploy."""
