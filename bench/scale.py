@@ -2,10 +2,12 @@
 
 ``python bench/scale.py simple deferred deferred-static`` starts three brokers, makes the topics and
 plays each case with as many members on raw connections, in one process: all join, then some are
-closed and started again one after the other. A JSON line a case: what each of the bounced got back,
+closed and started again one after the other, and ``--killed`` of them end at once without a word
+and are started again. A JSON line a case: what each of the bounced got back,
 the largest record that the broker stored, the bytes of subscriptions and assignments in it, and CPU
 seconds of a leader's turn. The last line compares the bytes with those of ``simple``, which is
-Kafka's cooperative-sticky. Three brokers, because a partition is an open file of its broker.
+Kafka's cooperative-sticky. Three brokers, because a partition is an open file of its broker; with
+``--no-topics`` one is enough (``--brokers 1``).
 
 ``--limit`` computes instead, without a broker, the most topics of a member at which the record of
 each policy fits ``message.max.bytes``.
@@ -86,20 +88,22 @@ def make_topics(bootstrap: str, case: ScaleCase) -> float:
         time.sleep(1)
 
 
-async def play(bootstrap: str, case: ScaleCase, n_bounced: int) -> dict[str, Any]:
+async def play(
+    bootstrap: str, case: ScaleCase, n_bounced: int, n_killed: int, session_ms: int
+) -> dict[str, Any]:
     """One case, live; what it says of a group that did not hold is in ``stopped_by``."""
     options = CrowdOptions(
         bootstrap=bootstrap,
-        group=f"scale-{case.policy}-{case.subscribed}",
+        group=f"scale-{case.policy}-{case.members}-{case.subscribed}",
         assignors=case.assignors(),
         partitions=case.partitions(),
         topics_of=case.topics_of,
         static=case.policy.endswith(STATIC),
-        session_ms=180_000,
+        session_ms=session_ms,
         heartbeat_ms=3_000,
     )
     crowd, began, stopped_by = Crowd(options), time.monotonic(), None
-    same = unchanged = bounced = 0
+    same = unchanged = bounced = revived = 0
     await crowd.open()
     try:
         for slot in range(case.members):
@@ -113,6 +117,13 @@ async def play(bootstrap: str, case: ScaleCase, n_bounced: int) -> dict[str, Any
             await crowd.until(crowd.settled, f"the return of {slot}", PATIENCE_SECONDS)
             bounced += 1
             same += crowd.owned(slot) == before[slot]
+        killed = [*range(2, case.members, step)][:n_killed]
+        for slot in killed:
+            crowd.members[slot].end()
+        for slot in killed:
+            await crowd.start(slot)
+        await crowd.until(crowd.settled, "the return of the killed", PATIENCE_SECONDS)
+        revived = sum(crowd.owned(slot) == before[slot] for slot in killed)
         unchanged = sum(crowd.owned(slot) == had for slot, had in before.items())
     except AssertionError as error:
         stopped_by = str(error)
@@ -123,6 +134,8 @@ async def play(bootstrap: str, case: ScaleCase, n_bounced: int) -> dict[str, Any
     return {
         "bounced": bounced,
         "bounced_have_what_they_had": same,
+        "killed": n_killed,
+        "killed_have_what_they_had": revived,
         "members_have_what_they_had": unchanged,
         "rounds": len(crowd.turns),
         "message_bytes": largest.subscription_bytes + largest.assignment_bytes,
@@ -206,6 +219,9 @@ def main() -> int:
     parser.add_argument("--partitions", type=int, default=20_000, help="of all topics together")
     parser.add_argument("--subscribed", type=int, default=1, help="topics a member")
     parser.add_argument("--bounced", type=int, default=20)
+    parser.add_argument("--killed", type=int, default=0, help="at once, after the bounced")
+    parser.add_argument("--session-ms", type=int, default=180_000)
+    parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--delay-ms", type=int, default=300_000)
     parser.add_argument("--no-topics", action="store_true", help="members are told counts only")
     parser.add_argument("--limit", action="store_true", help="compute where records end to fit")
@@ -227,10 +243,11 @@ def main() -> int:
     from holdfast.cluster.broker.broker import Broker, BrokerSettings
 
     found: dict[str, dict[str, Any]] = {}
-    with Broker.start(settings=BrokerSettings(brokers=3, heap_mb=768)) as broker:
+    with Broker.start(settings=BrokerSettings(brokers=options.brokers, heap_mb=768)) as broker:
         seconds = 0.0 if options.no_topics else make_topics(broker.bootstrap, cases[0])
         for case in cases:
-            found[case.policy] = asyncio.run(play(broker.bootstrap, case, options.bounced))
+            sizes = options.bounced, options.killed, options.session_ms
+            found[case.policy] = asyncio.run(play(broker.bootstrap, case, *sizes))
             line = {
                 "policy": case.policy,
                 "members": case.members,

@@ -21,6 +21,7 @@ from tests.live.raw_connection import RawConnection
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.codes import COORDINATOR_GONE, ErrorCode
 from holdfast.core.machine.leader.designs import Assignor, compute
+from holdfast.core.machine.leader.places import digest_of
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.options import MemberOptions
 from holdfast.core.machine.states import ENDED, MemberState
@@ -173,6 +174,7 @@ class RawMember:
                 heartbeat_interval_ms=options.heartbeat_ms,
                 rebalance_timeout_ms=600_000,
                 max_poll_interval_ms=0,
+                place=digest_of(f"slot-{slot}"),
             ),
             now_ms=self._now_ms(),
             nonce=next(_NONCES) * 1_000,
