@@ -42,6 +42,7 @@ from holdfast.errors import (
     WireError,
 )
 from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.tables.columns.stored import LAG
 
 EVIL = [
     "=1+1",
@@ -506,6 +507,42 @@ def test_a_topic_that_nobody_reads_is_told_with_the_nearest() -> None:
         ConfigError, match=r"no group reads a topic 'ordres'; did you mean orders\?"
     ):
         check_topics(["orders", "ordres"], {"orders", "clicks"})
+
+
+def _behind(group: str, partition: int, lag: int | None, seconds: float | None) -> dict[str, Any]:
+    row = dict.fromkeys(LAG.flat_names)
+    known = {"group": group, "topic": "t", "partition": partition, "clamped": "none"}
+    return {**row, **known, "lag": lag, "lag_seconds": seconds}
+
+
+@pytest.mark.parametrize(
+    ("flags", "printed"),
+    [
+        ((), ["c 0 7", "a 1 5", "a 0 2", "b 0 "]),
+        (("--min-lag", "5"), ["c 0 7", "a 1 5"]),
+        (("--total",), ["a  7", "c  7", "b  "]),
+        (("--total", "--min-lag", "7"), ["a  7", "c  7"]),
+    ],
+)
+def test_lag_is_by_partition_or_by_group_and_leaves_out_what_is_less(
+    flags: tuple[str, ...], printed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        _behind("a", 0, 2, 30.0),
+        _behind("a", 1, 5, None),
+        _behind("b", 0, None, None),
+        _behind("c", 0, 7, 1.5),
+    ]
+    monkeypatch.setattr("holdfast.cli.asked_lag.asked_lag", lambda *_, **__: rows)
+    done = run("lag", "-b", "localhost:1", "--format", "jsonl", *flags)
+    found = [json.loads(line) for line in done.out.splitlines()]
+    shown = [
+        f"{r['group']} {r.get('partition', '')} {'' if r['lag'] is None else r['lag']}"
+        for r in found
+    ]
+    assert shown == printed
+    if "--total" in flags:
+        assert found[0] == {"group": "a", "lag": 7, "lag_seconds": 30.0, "n_partitions": 2}
 
 
 def test_a_group_without_a_record_is_told() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from holdfast.cli import options
@@ -17,9 +18,12 @@ from holdfast.errors import ConfigError, nearest
 EXAMPLES = """\b
 Examples:
   holdfast lag -b localhost:9092 --group etl
+  holdfast lag -b localhost:9092 --total --min-lag 1000
   holdfast lag --input dump --topic orders --auto-offset-reset earliest
   holdfast lag --input dump --format csv > lag.csv
 """
+
+_TOTALS = ("group", "lag", "lag_seconds", "n_partitions")
 
 
 def check_topics(wanted: Sequence[str], there: Collection[str]) -> None:
@@ -44,6 +48,10 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     topic: Annotated[
         list[str] | None, Option("--topic", help="Only this topic; repeatable.")
     ] = None,
+    total: Annotated[bool, Option("--total", help="One row for each group.")] = False,
+    min_lag: Annotated[
+        int, Option("--min-lag", min=0, help="Only what is behind by so many records, or more.")
+    ] = 0,
     output: options.TablesFolder = None,
     command_config: options.CommandConfig = None,
     timeout: options.Timeout = options.TIMEOUT,
@@ -55,7 +63,7 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     A cluster's coordinators are asked, and of very many groups the offsets topic is read. A folder
     of tables has the lag as of the moment when they were made.
     """
-    note = notes(quiet)
+    note, shape = notes(quiet), _Shape(topic or (), total, min_lag, fmt)
     if source is not None and holds_tables(source):
         if reset is not options.Reset.LATEST:
             raise ConfigError(
@@ -68,7 +76,7 @@ def run(  # noqa: PLR0917 (every option is passed by name)
         cluster = unchecked_cluster(bootstrap, command_config, timeout)
         rows = asked_lag(cluster, group or (), all_groups=all_groups, reset=str(reset), note=note)
         if rows is not None:
-            _print_lag(rows, topic, fmt, note)
+            _print_lag(rows, shape, note)
             return
     with open_source(
         source,
@@ -81,32 +89,59 @@ def run(  # noqa: PLR0917 (every option is passed by name)
         timeout=timeout,
         quiet=quiet,
     ) as opened:
-        _print_lag([*rows_of(opened.tables.table("lag", groups=opened.groups))], topic, fmt, note)
+        _print_lag([*rows_of(opened.tables.table("lag", groups=opened.groups))], shape, note)
 
 
-def _print_lag(
-    rows: list[dict[str, Any]],
-    topics: Sequence[str] | None,
-    fmt: Format,
-    note: Callable[[str], None],
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What of the rows is printed, and how."""
+
+    topics: Sequence[str]
+    total: bool
+    min_lag: int
+    fmt: Format
+
+
+def _print_lag(rows: list[dict[str, Any]], shape: _Shape, note: Callable[[str], None]) -> None:
     from holdfast.fleet.tables.columns.stored import LAG
 
-    if topics:
-        check_topics(topics, {row["topic"] for row in rows})
-        rows = [row for row in rows if row["topic"] in topics]
-    rows = sorted(rows, key=_most_first)
+    if shape.topics:
+        check_topics(shape.topics, {row["topic"] for row in rows})
+        rows = [row for row in rows if row["topic"] in shape.topics]
     clamped = sum(row["clamped"] != "none" for row in rows)
     if clamped:
         note(f"{clamped} commits lie beyond the end or before the beginning and are clamped")
-    columns: Sequence[str] = LAG.flat_names
+    columns: Sequence[str] = _TOTALS if shape.total else LAG.flat_names
+    rows = sorted(_totals(rows) if shape.total else rows, key=_most_first)
     shown: Iterable[dict[str, Any]] = rows
-    if fmt is Format.TABLE:
-        shown, columns = for_people(LAG, rows)
-    write_rows(shown, columns, fmt, title="lag")
+    if shape.min_lag:
+        shown = (row for row in rows if (row["lag"] or 0) >= shape.min_lag)
+    if shape.fmt is Format.TABLE and not shape.total:
+        shown, columns = for_people(LAG, shown)
+    write_rows(shown, columns, shape.fmt, title="lag")
+
+
+def _totals(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row a group: the sum of the lags that are known, and the longest time; null for neither."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["group"], []).append(row)
+    found = []
+    for group, partitions in groups.items():
+        lags = [row["lag"] for row in partitions if row["lag"] is not None]
+        times = [row["lag_seconds"] for row in partitions if row["lag_seconds"] is not None]
+        found.append(
+            {
+                "group": group,
+                "lag": sum(lags) if lags else None,
+                "lag_seconds": max(times, default=None),
+                "n_partitions": len(partitions),
+            }
+        )
+    return found
 
 
 def _most_first(row: dict[str, Any]) -> tuple[int, str, str, int]:
     """The largest lag first, then by name; a lag that is not known is the least."""
     lag = -1 if row["lag"] is None else row["lag"]
-    return -lag, row["group"], row["topic"], row["partition"]
+    return -lag, row["group"], row.get("topic", ""), row.get("partition", 0)
