@@ -25,8 +25,8 @@ from holdfast.fleet.tables.storage.places import place_of
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 FAULTS = ("busy", "refuse", "drop", "mute", "stall", "late")
-CHANCES = (12, 1, 6, 3, 1, 12)
-"""Of a thousand requests; the rest is answered."""
+CHANCES = (120, 10, 60, 5, 5, 120)
+"""Of ten thousand requests; the rest is answered. A deaf one costs a time-out."""
 N_PARTITIONS = 3
 OF_A_MOMENT = ("lag_seconds", "lag_seconds_basis", "idle_lower_seconds", "idle_upper_seconds")
 """Whether a record waited in a pause is known by the log ends of its batch."""
@@ -41,7 +41,7 @@ def foul(seed):
     chance, done = random.Random(seed), Counter()
 
     def weather():
-        (fault,) = chance.choices(["", *FAULTS], [1000 - sum(CHANCES), *CHANCES])
+        (fault,) = chance.choices(["", *FAULTS], [10_000 - sum(CHANCES), *CHANCES])
         done[fault] += 1
         return fault
 

@@ -73,6 +73,8 @@ def get_session(
     remote : str, optional
         Address of a Spark Connect server (``sc://host``), or ``local[2]`` for a server that is
         started here and ends with this process.
+    app_name : str
+        What Spark's own pages and logs show for it.
 
     Raises
     ------
