@@ -319,6 +319,18 @@ def d9():
         yield history.turn(bend)
 
 
+def d10():
+    lend = replace(DEFERRED, lends=True)
+    for bends in (False, True):
+        history = waiting(lend, d="static")
+        assert history.members["a"].owned == t(0, 3)
+        history.partitions["t"] = 5
+        history.join("e")
+        history.instances["e"] = "static"
+        kept = together(tell_all(assigned=(), revoked=None), tell("e", assigned=t(4)))
+        yield history.turn(kept if bends else None)
+
+
 # Two of Design III's and of the document's own
 
 
