@@ -99,6 +99,7 @@ def test_a_watch_on_a_store_that_fails_now_and_then(
     between.weather, done = foul(n_batches)
 
     def after(_, batch):
+        print(f"batch {batch} after {sum(done.values())} requests", flush=True)
         if batch >= n_batches - 1:
             raise EnoughError
 
@@ -109,6 +110,7 @@ def test_a_watch_on_a_store_that_fails_now_and_then(
             except SourceError as error:
                 assert "\n" not in str(error)
                 said.append(str(error))
+                print(f"started again ({len(said)}): {error}", flush=True)
             except EnoughError:
                 break
     between.weather = None
