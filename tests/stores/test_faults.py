@@ -8,6 +8,7 @@ from tests.stores.test_dumps import copied
 
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.tables.storage.places import store_of
 
 STALL = pytest.param("stall", marks=pytest.mark.slow)  # it takes seconds to give a store up
 
@@ -65,3 +66,15 @@ def test_one_lost_answer_is_asked_for_again(faulty, dump, fault):
     copied(dump, url)
     between.fault, between.request, between.times = fault, "GET .*/records/", 1
     assert Dump.open(url).n_records() == 5 and len(between.hits) == 1
+
+
+@pytest.mark.every
+def test_a_store_is_asked_again_however_often_it_has_failed_in_this_process(faulty):
+    """The AWS SDK's standard strategy has 500 tokens and takes 5 a retry; Arrow returns none."""
+    between, url = faulty
+    store = store_of(url)
+    assert store.create("file", b"held")
+    for _ in range(130):
+        between.fault, between.request, between.times = "busy", "HEAD .*/file", 1
+        between.hits.clear()
+        assert store.size("file") == 4 and len(between.hits) == 1

@@ -46,15 +46,21 @@ def filesystem(root: str) -> Any:
 
 
 def _open_s3(url: Any) -> Any:
-    from pyarrow.fs import S3FileSystem
+    from pyarrow.fs import AwsDefaultS3RetryStrategy, S3FileSystem
 
     server, region = _s3_server(url)
     where: dict[str, Any] = {}
     if server:
         found = urlsplit(server)
         where = {"endpoint_override": found.netloc, "scheme": found.scheme}
+    # The standard strategy stops retrying once a process has seen about a hundred failures: Arrow
+    # does not tell it that requests succeed.
     return S3FileSystem(
-        region=region, connect_timeout=_CONNECT_S, request_timeout=_REQUEST_S, **where
+        region=region,
+        connect_timeout=_CONNECT_S,
+        request_timeout=_REQUEST_S,
+        retry_strategy=AwsDefaultS3RetryStrategy(max_attempts=3),
+        **where,
     )
 
 
