@@ -25,7 +25,7 @@ from holdfast.fleet.tables.storage.places import place_of
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 FAULTS = ("busy", "refuse", "drop", "mute", "stall", "late")
-CHANCES = (60, 4, 30, 2, 2, 60)
+CHANCES = (60, 1, 30, 1, 1, 60)
 """Of ten thousand requests; the rest is answered. A batch makes 184."""
 N_PARTITIONS = 3
 OF_A_MOMENT = ("lag_seconds", "lag_seconds_basis", "idle_lower_seconds", "idle_upper_seconds")

@@ -63,7 +63,7 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     A cluster's coordinators are asked, and of very many groups the offsets topic is read. A folder
     of tables has the lag as of the moment when they were made.
     """
-    note, shape = notes(quiet), _Shape(topic or (), total, min_lag, fmt)
+    note, wanted = notes(quiet), _Wanted(topic or (), total, min_lag, fmt)
     if source is not None and holds_tables(source):
         if reset is not options.Reset.LATEST:
             raise ConfigError(
@@ -76,7 +76,7 @@ def run(  # noqa: PLR0917 (every option is passed by name)
         cluster = unchecked_cluster(bootstrap, command_config, timeout)
         rows = asked_lag(cluster, group or (), all_groups=all_groups, reset=str(reset), note=note)
         if rows is not None:
-            _print_lag(rows, shape, note)
+            _print_lag(rows, wanted, note)
             return
     with open_source(
         source,
@@ -89,11 +89,11 @@ def run(  # noqa: PLR0917 (every option is passed by name)
         timeout=timeout,
         quiet=quiet,
     ) as opened:
-        _print_lag([*rows_of(opened.tables.table("lag", groups=opened.groups))], shape, note)
+        _print_lag([*rows_of(opened.tables.table("lag", groups=opened.groups))], wanted, note)
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _Wanted:
     """What of the rows is printed, and how."""
 
     topics: Sequence[str]
@@ -102,23 +102,23 @@ class _Shape:
     fmt: Format
 
 
-def _print_lag(rows: list[dict[str, Any]], shape: _Shape, note: Callable[[str], None]) -> None:
+def _print_lag(rows: list[dict[str, Any]], wanted: _Wanted, note: Callable[[str], None]) -> None:
     from holdfast.fleet.tables.columns.stored import LAG
 
-    if shape.topics:
-        check_topics(shape.topics, {row["topic"] for row in rows})
-        rows = [row for row in rows if row["topic"] in shape.topics]
+    if wanted.topics:
+        check_topics(wanted.topics, {row["topic"] for row in rows})
+        rows = [row for row in rows if row["topic"] in wanted.topics]
     clamped = sum(row["clamped"] != "none" for row in rows)
     if clamped:
         note(f"{clamped} commits lie beyond the end or before the beginning and are clamped")
-    columns: Sequence[str] = _TOTALS if shape.total else LAG.flat_names
-    rows = sorted(_totals(rows) if shape.total else rows, key=_most_first)
+    columns: Sequence[str] = _TOTALS if wanted.total else LAG.flat_names
+    rows = sorted(_totals(rows) if wanted.total else rows, key=_most_first)
     shown: Iterable[dict[str, Any]] = rows
-    if shape.min_lag:
-        shown = (row for row in rows if (row["lag"] or 0) >= shape.min_lag)
-    if shape.fmt is Format.TABLE and not shape.total:
+    if wanted.min_lag:
+        shown = (row for row in rows if (row["lag"] or 0) >= wanted.min_lag)
+    if wanted.fmt is Format.TABLE and not wanted.total:
         shown, columns = for_people(LAG, shown)
-    write_rows(shown, columns, shape.fmt, title="lag")
+    write_rows(shown, columns, wanted.fmt, title="lag")
 
 
 def _totals(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
