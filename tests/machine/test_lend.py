@@ -50,12 +50,10 @@ def test_it_goes_back_to_its_member_and_others_have_what_they_had():
 
 def test_after_the_delay_the_others_keep_it():
     play = lending()
-    play.leave("C")
-    play.settle()
+    play.depart("C")
     lent = play.all_owned()
     play.now_ms += LEND.delay_ms
-    play.join("E", place=C)
-    play.settle()
+    play.arrive("E", place=C)
     for name in "AB":
         assert set(play.owned(name).split(",")) <= set(lent[name].split(","))
 
@@ -64,16 +62,12 @@ def test_it_is_lent_on_when_who_has_it_leaves_too():
     """Each of the two that are back gets what it had, in whatever order they come."""
     play = lending()
     had = play.all_owned()
-    play.leave("C")
-    play.settle()
+    play.depart("C")
     play.now_ms += 10_000
-    play.leave("B")
-    play.settle()
-    play.join("F", place=B)
-    play.settle()
+    play.depart("B")
+    play.arrive("F", place=B)
     assert set(had["B"].split(",")) <= set(play.owned("F").split(","))
-    play.join("E", place=C)
-    play.settle()
+    play.arrive("E", place=C)
     assert (play.owned("A"), play.owned("F"), play.owned("E")) == tuple(had.values())
 
 
@@ -81,23 +75,18 @@ def test_a_member_that_comes_twice_is_lent_for_the_whole_delay_again():
     play = lending()
     had = play.owned("C")
     for name in "EF":
-        play.leave("C" if name == "E" else "E")
-        play.settle()
+        play.depart("C" if name == "E" else "E")
         play.now_ms += LEND.delay_ms - 2_000
-        play.join(name, place=C)
-        play.settle()
+        play.arrive(name, place=C)
         assert play.owned(name) == had
 
 
 def test_a_newcomer_with_a_place_of_its_own_takes_nobodys():
     play = lending()
     had = play.owned("C")
-    play.leave("C")
-    play.settle()
-    play.join("D", place=D)
-    play.settle()
-    play.join("E", place=C)
-    play.settle()
+    play.depart("C")
+    play.arrive("D", place=D)
+    play.arrive("E", place=C)
     assert set(play.owned("E").split(",")) <= set(had.split(","))
     assert len(play.owned("E").split(",")) == 3
 
@@ -108,10 +97,8 @@ def test_a_static_member_gets_it_back_under_its_instance_id():
         play.join(name, instance=f"i{name}")
     play.settle()
     had = play.owned("C")
-    play.leave("C")
-    play.settle()
-    play.join("E", instance="iC")
-    play.settle()
+    play.depart("C")
+    play.arrive("E", instance="iC")
     assert play.owned("E") == had
 
 
@@ -119,10 +106,8 @@ def test_what_gives_way_for_balance_is_what_is_lent():
     """B and C are away, B is back first: A and D give up what is C's, and none of their own."""
     play = lending("ABCD", 25)
     had = play.all_owned()
-    play.leave("B", "C")
-    play.settle()
-    play.join("F", place=B)
-    play.settle()
+    play.depart("B", "C")
+    play.arrive("F", place=B)
     for name in "AD":
         assert set(had[name].split(",")) <= set(play.owned(name).split(","))
 
@@ -130,10 +115,8 @@ def test_what_gives_way_for_balance_is_what_is_lent():
 def test_who_says_that_it_lives_there_too_gets_nothing_of_it():
     play = lending()
     had = play.all_owned()
-    play.join("E", place=C)
-    play.settle()
-    play.leave("E")
-    play.settle()
+    play.arrive("E", place=C)
+    play.depart("E")
     assert set(had["C"].split(",")) & set(play.owned("C").split(","))
 
 

@@ -47,13 +47,11 @@ def test_a_process_that_is_back_gets_what_it_had_and_another_one_does_not():
     had = play.all_owned()
     play.leave("B", "C")
     play.round()
-    play.join("E", place=C)
-    play.settle()
+    play.arrive("E", place=C)
     assert play.owned("E") == had["C"]
     assert play.last is not None
     assert play.last.delay_ms == POLICY.delay_ms
-    play.join("F", place=B)
-    play.settle()
+    play.arrive("F", place=B)
     assert (play.owned("F"), play.owned("E")) == (had["B"], had["C"])
 
 
@@ -61,8 +59,7 @@ def test_a_process_that_is_back_before_anybody_saw_it_go():
     play = placed()
     had = play.owned("C")
     play.leave("C")
-    play.join("E", place=C)
-    play.settle()
+    play.arrive("E", place=C)
     assert play.owned("E") == had
 
 
@@ -71,8 +68,7 @@ def test_a_newcomer_with_a_new_place_takes_the_place_of_one_that_left():
     had = play.owned("C")
     play.leave("C")
     play.round()
-    play.join("E", place=D)
-    play.settle()
+    play.arrive("E", place=D)
     assert play.owned("E") == had
 
 
@@ -80,37 +76,31 @@ def test_one_whose_place_was_taken_is_no_successor():
     play = placed()
     play.leave("C")
     play.round()
-    play.join("E", place=D)
-    play.settle()
-    play.join("F", place=C)
-    play.settle()
+    play.arrive("E", place=D)
+    play.arrive("F", place=C)
     assert wait_after(play, "A") == POLICY.delay_ms
 
 
 @pytest.mark.parametrize(("later_ms", "waits_ms"), [(20_000, 0), (40_000, START_MS)])
 def test_a_newcomer_with_a_place_is_a_successor_at_once_for_a_short_time(later_ms, waits_ms):
     play = placed()
-    play.join("D", place=D)
-    play.settle()
+    play.arrive("D", place=D)
     play.now_ms += later_ms
     assert wait_after(play, "A") == waits_ms
 
 
 def test_one_that_has_a_successor_is_no_arrival_when_it_is_back():
     play = placed()
-    play.join("D", place=D)
-    play.settle()
+    play.arrive("D", place=D)
     assert wait_after(play, "A") == 0
     play.settle()
-    play.join("E", place=A)
-    play.settle()
+    play.arrive("E", place=A)
     assert wait_after(play, "B") == POLICY.delay_ms
 
 
 def test_a_short_wait_that_ran_out_uses_its_successor_up():
     play = placed()
-    play.join("D", place=D)
-    play.settle()
+    play.arrive("D", place=D)
     play.now_ms += 35_000
     assert wait_after(play, "A") == START_MS
     play.now_ms += START_MS
@@ -120,16 +110,14 @@ def test_a_short_wait_that_ran_out_uses_its_successor_up():
 
 def test_an_idle_member_that_is_back_is_no_successor():
     play = placed(3, "ABC")
-    play.join("D", place=D)
-    play.settle()
+    play.arrive("D", place=D)
     play.now_ms += HOUR_MS
     assert play.owned("D") == ""
     play.round()
     play.leave("D")
     play.round()
     play.now_ms += 1_000
-    play.join("E", place=D)
-    play.settle()
+    play.arrive("E", place=D)
     play.now_ms += 1_000
     assert wait_after(play, "A") == POLICY.delay_ms
 
@@ -138,8 +126,7 @@ def test_a_member_keeps_what_it_has_when_another_one_says_that_it_lives_there():
     """Its identity changes twice, and the memory goes on with it."""
     play = placed()
     had = play.owned("C")
-    play.join("D", place=C)
-    play.settle()
+    play.arrive("D", place=C)
     assert set(play.owned("C").split(",")) <= set(had.split(","))
     share = read_share(play.members["C"].subscription.memory)
     assert share is not None
@@ -152,8 +139,7 @@ def test_a_member_keeps_what_it_has_when_another_one_says_that_it_lives_there():
     kept = play.owned("C")
     play.leave("C")
     assert play.round().delay_ms > 0
-    play.join("E", place=C)
-    play.settle()
+    play.arrive("E", place=C)
     assert set(kept.split(",")) <= set(play.owned("E").split(","))
 
 

@@ -108,6 +108,16 @@ class HandPlayedGroup:
                 return n
         raise AssertionError(f"not settled in {limit} rounds")
 
+    def arrive(self, name: str, *topics: str, **fields: Any) -> None:
+        """A member joins, and the group settles with it."""
+        self.join(name, *topics, **fields)
+        self.settle()
+
+    def depart(self, *names: str) -> None:
+        """Members are gone, and the group settles without them."""
+        self.leave(*names)
+        self.settle()
+
     def said(self, name: str) -> str:
         """What the last round gave a member, in the document's notation."""
         assert self.last is not None

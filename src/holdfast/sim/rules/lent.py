@@ -16,8 +16,7 @@ from dataclasses import replace
 
 from holdfast.core.machine.leader.ring import identities_of
 from holdfast.core.model.partitions import Resource
-from holdfast.core.wire.layouts.memory import read_share
-from holdfast.sim.rules.records import EARLY_MS, Awaited, Moment
+from holdfast.sim.rules.records import EARLY_MS, Awaited, Moment, told_shares
 from holdfast.sim.rules.seen import Seen
 
 
@@ -68,9 +67,9 @@ def _left_ms(r: Resource, who: Awaited, at: Moment) -> int:
 
 def _sure(at: Moment) -> bool:
     """Whether the leader or two members bring a share of the last round."""
-    generation = -1 if at.past is None else at.past.generation
-    shares = {s.name: read_share(s.subscription.memory) for s in at.turn.members}
-    told = {n for n, share in shares.items() if share and share.generation == generation}
+    if at.past is None:
+        return False
+    told = told_shares(at.past, at.turn)
     return at.turn.leader_id in told or len(told) > 1
 
 

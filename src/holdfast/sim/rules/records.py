@@ -136,14 +136,19 @@ class Moment:
         return absent.deadline_ms - self.now_ms
 
 
-def unknown_of(past: SeenRound, turn: SeenTurn) -> frozenset[Resource]:
-    """What departed members owned, and what waited, where no share of that round says so."""
+def told_shares(past: SeenRound, turn: SeenTurn) -> dict[str, Share]:
+    """The shares of the last round that members bring into this one, by member."""
     held = {s.name: read_share(s.subscription.memory) for s in turn.members}
-    told = {
+    return {
         name: share
         for name, share in held.items()
         if share is not None and share.generation == past.generation
     }
+
+
+def unknown_of(past: SeenRound, turn: SeenTurn) -> frozenset[Resource]:
+    """What departed members owned, and what waited, where no share of that round says so."""
+    told = told_shares(past, turn)
     places = {identity: at for at, (identity, _) in enumerate(past.ring)}
     named = {n.identity for share in told.values() for n in share.neighbours if n.owned is not None}
     sizes = {len(identity) for identity in named}

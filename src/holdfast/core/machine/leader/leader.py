@@ -483,12 +483,10 @@ class _RoundPlanner:
         lent &= self.pinned == NO_OWNER
         owner = self.owner
         moves = np.flatnonzero((owner != NO_OWNER) & (target != owner) & ~lent)
-        target = target.copy()
-        for tp, other in self._in_place_of(
-            moves.tolist(), owner, target.copy(), lent & (target == owner)
-        ):
-            target[[tp, other]] = target[[other, tp]]
-        return target
+        swapped = target.copy()
+        for tp, other in self._in_place_of(moves.tolist(), owner, target, lent & (target == owner)):
+            swapped[[tp, other]] = swapped[[other, tp]]
+        return swapped
 
     def _in_place_of(
         self, tps: Sequence[int], member: I32, owner: I32, among: Mask
