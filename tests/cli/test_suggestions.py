@@ -76,7 +76,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def facts_of(code: str, fleet: Path) -> Facts:
     """Facts of the group of a code."""
-    return read_facts(read_tables(fleet), NAMES[code], None, GivenSource(path=str(fleet)))
+    return read_facts(read_tables(fleet), NAMES[code], source=GivenSource(path=str(fleet)))
 
 
 def as_kind(fleet: Path, code: str, of: GroupKind) -> Any:
@@ -293,7 +293,7 @@ def test_a_cluster_that_was_given_stands_in_every_command(fleet: Path) -> None:
     given = GivenSource(servers="kafka-1:9092,kafka-2:9092", command_config="my client.properties")
     tables = read_tables(fleet)
     for code in CASES:
-        for finding in RULES[code].find(read_facts(tables, NAMES[code], None, given), Limits()):
+        for finding in RULES[code].find(read_facts(tables, NAMES[code], source=given), Limits()):
             words = words_of(finding.command)
             if words[1] in ("upgrade-check", "simulate"):
                 continue
@@ -316,7 +316,7 @@ def thrown_out(root: Path) -> list[Finding]:
     for row in script.rows["rebalances"]:
         row["silent_seconds"] = 300.0 if row["n_left"] else None
     folder = write_tables(tables(script), root)
-    facts = read_facts(read_tables(folder), "slow", None, GivenSource(path=str(folder)))
+    facts = read_facts(read_tables(folder), "slow", source=GivenSource(path=str(folder)))
     return [f for f in RULES["HF105"].find(facts, Limits()) if "thrown out" in f.text]
 
 

@@ -45,7 +45,7 @@ def found(group: str, topic: str, kind: GroupKind, source: GivenSource) -> list[
     for code, rule in RULES.items():
         script, age = (next(iter(CASES)), OLD) if code in OF_A_FOLDER else (code, NOT_KEPT)
         tables = read_tables(fleet_of({script: group}, topic))
-        facts = read_facts(tables, group, last_time(tables), source, age)
+        facts = read_facts(tables, group, last_time(tables), source=source, age=age)
         object.__setattr__(facts, "kind", kind)
         findings += rule.find(facts, Limits())
     return findings

@@ -72,6 +72,21 @@ class Script:
         self.last.update(owners)
         return self
 
+    def commit(self, after_s: float, topic: str, partition: int) -> None:
+        """A commit of a partition, ``after_s`` seconds after the start."""
+        at = self.start_ms + round(after_s * 1000)
+        self.add(
+            "offset_commits",
+            topic=topic,
+            partition=partition,
+            offset=at - self.start_ms,
+            commit_timestamp=at,
+            timestamp=at,
+            is_tombstone=False,
+            log_partition=0,
+            log_offset=0,
+        )
+
     def _member(self, name: str, extra: Any, common: Any, owners: Owners) -> None:
         mine = sorted(tp for tp, owner in owners.items() if owner == name)
         row = {

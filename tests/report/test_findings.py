@@ -1,8 +1,10 @@
 """Every code: a fleet where it fires and one where it must not, alike but for what it is about."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 
@@ -352,6 +354,52 @@ def test_an_announced_departure_is_neither_needless_nor_without_a_cause() -> Non
         members = [*rest, f"{gone[0]}-{i + 2}"]
         script.settle(100 * i + 95, members, deal(topics, members), n_avoidable_moves=0)
     assert not examine(script).keys() & {"HF103", "HF113"}
+
+
+def deploy_with_commits(every_s: float, late_s: float) -> Script:
+    """A deploy whose partitions are committed regularly, and late after each move."""
+    script = bounce(away_s=12, visits=True)
+    moved: dict[tuple[str, int], list[float]] = {}
+    for row in script.rows["movements"]:
+        if row["kind"].startswith("moved"):
+            after_s = (row["timestamp"] - START_MS) / 1000
+            moved.setdefault((row["topic"], row["partition"]), []).append(after_s)
+    for (topic, partition), at_s in moved.items():
+        edges = [0.0, *at_s, 400.0]
+        for begin, end in pairwise(edges):
+            first = begin + (late_s if begin else 0.0) + every_s
+            for after_s in np.arange(first, end, every_s):
+                script.commit(after_s, topic, partition)
+    return script
+
+
+@pytest.mark.parametrize(
+    ("late_s", "policy"), [(0.0, "lend"), (4.0, "lend"), (7.0, "deferred"), (11.0, "deferred")]
+)
+def test_deferred_is_advised_where_a_move_costs_more_than_half_a_restart(
+    late_s: float, policy: str
+) -> None:
+    found = examine(deploy_with_commits(0.5, late_s))["HF102"]
+    assert found.evidence.figures["longest_restart_s"] == 12
+    assert found.evidence.figures["move_costs_s"] == pytest.approx(late_s, abs=0.01)
+    assert f"the first commit came {late_s:.1f} s later than usual (median of " in found.text
+    assert f"--policy {policy} " in found.command
+
+
+def test_what_a_move_costs_is_not_said_where_commits_before_it_are_gone() -> None:
+    """A compacted log has the last commit alone: then the first one after a move is not there."""
+    script = deploy_with_commits(0.5, 11.0)
+    newest = {(row["topic"], row["partition"]): row for row in script.rows["offset_commits"]}
+    script.rows["offset_commits"] = list(newest.values())
+    found = examine(script)["HF102"]
+    assert "than usual" not in found.text and "move_costs_s" not in found.evidence.figures
+    assert "--policy lend " in found.command
+
+
+def test_rare_commits_do_not_look_like_state() -> None:
+    found = examine(deploy_with_commits(5.0, 0.0))["HF102"]
+    assert found.evidence.figures["move_costs_s"] <= 0.01
+    assert "--policy lend " in found.command
 
 
 def test_a_stuck_member_is_told_before_kafka_throws_it_out() -> None:

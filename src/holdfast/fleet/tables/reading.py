@@ -115,7 +115,7 @@ class Tables:
         """Names of all groups, sorted, as of the first use."""
         names: set[str] = set()
         for name in _WITH_GROUPS:
-            names.update(pc.unique(self._group_names(name)).to_pylist())
+            names.update(pc.unique(self.columns(name, ["group"])["group"]).to_pylist())
         return tuple(sorted(names))
 
     def choose(self, groups: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -139,13 +139,31 @@ class Tables:
         return tuple(chosen) if groups else None
 
     def _has_group(self, group: str) -> bool:
-        found = (self._group_names(name, [group]) for name in _WITH_GROUPS)
+        found = (self.columns(name, ["group"], [group])["group"] for name in _WITH_GROUPS)
         return any(
             pc.any(pc.equal(names, pa.scalar(group, pa.string()))).as_py() for names in found
         )
 
-    def _group_names(self, name: str, groups: Sequence[str] | None = None) -> pa.ChunkedArray:
-        return self._ask(lambda now: now.group_names(name, groups))
+    def columns(
+        self, name: str, columns: Sequence[str], groups: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Some columns of a table as stored; of a table that :meth:`hold` left out, read now.
+
+        Parameters
+        ----------
+        name : str
+            The table.
+        columns : sequence of str
+            Which of its columns.
+        groups : sequence of str, optional
+            Leave out files that hold none of these groups.
+
+        Raises
+        ------
+        SourceError
+            There is no such table, nothing was committed, or a file cannot be read.
+        """
+        return self._ask(lambda now: now.columns(name, columns, groups))
 
     def pinned(self) -> Tables:
         """The same tables as they are now; what is committed later is not seen.
@@ -163,7 +181,8 @@ class Tables:
         groups : sequence of str, optional
             Read rows of these groups only; a table without groups is read whole.
         without : collection of str
-            Tables that are not read; of them only :meth:`newest_ms` is known.
+            Tables that are not read: of them only :meth:`newest_ms` is known, and
+            :meth:`columns` reads.
         """
         if isinstance(self._only, Held) and groups is None and not without:
             return self

@@ -12,6 +12,7 @@ row has no owner. A pause shortens the last piece of the old owner. Equal neighb
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,6 +113,27 @@ class Timeline:
     def span_ms(self) -> int:
         """What a row adds to ``place``: more than any time of the window."""
         return self.last_ms - self.first_ms + 1
+
+
+def process_moves(timeline: Timeline) -> tuple[I64, I64]:
+    """Row and time, in UTC ms, at which it went to another process than had it before; by both."""
+    owned = np.flatnonzero(timeline.owner >= 0)
+    row = np.searchsorted(timeline.start, owned, side="right") - 1
+    process = timeline.identities.identity[timeline.owner[owned]]
+    other = np.flatnonzero((row[1:] == row[:-1]) & (process[1:] != process[:-1])) + 1
+    return row[other], timeline.from_ms[owned[other]]
+
+
+def rows_of(within: Timeline | _Flat, topics: Sequence[str], topic: I32 | I64, number: I64) -> I64:
+    """Row of each partition, given by an index into ``topics`` and its number; -1 for none."""
+    known = {name: i for i, name in enumerate(within.topics)}
+    translate = np.asarray([known.get(name, -1) for name in topics], dtype=np.int64)
+    rows = within.row_topic.astype(np.int64) << np.int64(32) | (within.row_partition + 1)
+    if not len(rows) or not len(topic):
+        return np.full(len(topic), -1, dtype=np.int64)
+    keys = translate[topic] << np.int64(32) | (number + 1)
+    row = np.minimum(np.searchsorted(rows, keys), len(rows) - 1)
+    return np.where(rows[row] == keys, row, -1)
 
 
 def read_generations(table: ArrowTable) -> Settlements:
@@ -270,12 +292,8 @@ def _cut_at_pauses(pieces: _Pieces, flat: _Flat, pauses: ArrowTable, first: int)
     if not pauses.num_rows or not len(cut):
         return cut
     topic, topics = codes(pauses, "topic")
-    known = {name: i for i, name in enumerate(flat.topics)}
-    translate = np.asarray([known.get(name, -1) for name in topics], dtype=np.int64)
     parent, partition = lists(pauses, "partitions")
-    keys = translate[topic[parent]] << np.int64(32) | (partition + 1)
-    rows = flat.row_topic.astype(np.int64) << np.int64(32) | (flat.row_partition + 1)
-    row = np.minimum(np.searchsorted(rows, keys), len(rows) - 1)
+    row = rows_of(flat, topics, topic[parent], partition)
     seen = times_ms(pauses, "last_seen")[parent]
     again = times_ms(pauses, "timestamp")[parent]
     span = np.int64(max(int(pieces.to_ms.max()) - first, 1) + 1)
@@ -284,7 +302,7 @@ def _cut_at_pauses(pieces: _Pieces, flat: _Flat, pauses: ArrowTable, first: int)
         pieces.row * span + (pieces.from_ms - first), row * span + inside, side="right"
     )
     place = np.maximum(place - 1, 0)
-    fits = (rows[row] == keys) & (pieces.row[place] == row) & (again >= pieces.to_ms[place])
+    fits = (row >= 0) & (pieces.row[place] == row) & (again >= pieces.to_ms[place])
     fits &= (pieces.owner[place] >= 0) & (seen < pieces.to_ms[place])
     np.minimum.at(cut, place[fits], np.maximum(seen[fits], pieces.from_ms[place[fits]]))
     return cut

@@ -20,6 +20,7 @@ from urllib.parse import quote
 import numpy as np
 
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
+from holdfast.fleet.report.columns.rebuilding import CommitTimes
 from holdfast.fleet.report.columns.timeline import last_time
 from holdfast.fleet.report.drawing.document import (
     ServedFrame,
@@ -129,7 +130,11 @@ def render(
     """The text of the file; with ``frame``, of a page that is served."""
     last = last_ms if last_ms is not None else last_time(tables)
     names = tables.groups if groups is None else tuple(groups)
-    examined = [examine(read_facts(tables, name, last, given)) for name in track(names)]
+    commits = CommitTimes(tables, groups)
+    examined = [
+        examine(read_facts(tables, name, last, source=given, commits=commits))
+        for name in track(names)
+    ]
     if groups is None:
         examined.sort(key=lambda e: (e.badness[0], *e.facts.cost), reverse=True)
     shown = examined[:MAX_GROUPS]

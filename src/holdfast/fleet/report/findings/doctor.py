@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
+from holdfast.fleet.report.columns.rebuilding import CommitTimes
 from holdfast.fleet.report.columns.timeline import last_time
 from holdfast.fleet.report.findings.examination import Examination, all_rules, examine
 from holdfast.fleet.report.findings.facts import NOT_KEPT, Facts, read_age, read_facts
@@ -47,7 +48,15 @@ def examine_fleet(
     now_ms : int, optional
         Time by the caller's clock, in UTC milliseconds: then old tables are a finding.
     """
-    found = examinations(tables, groups, last_ms, track=track, source=source, now_ms=now_ms)
+    found = examinations(
+        tables,
+        groups,
+        last_ms,
+        track=track,
+        source=source,
+        now_ms=now_ms,
+        commits=CommitTimes(tables, groups),
+    )
     return sorted(found, key=lambda e: (*(-b for b in e.badness), e.facts.group))
 
 
@@ -59,13 +68,17 @@ def examinations(
     track: Track = iter,
     source: GivenSource = NOT_KNOWN,
     now_ms: int | None = None,
+    commits: CommitTimes | None = None,
 ) -> Iterator[Examination]:
-    """As :func:`examine_fleet`, one group after the other and none kept: a fleet may be large."""
+    """As :func:`examine_fleet`, one group after the other and none kept: a fleet may be large.
+
+    Without ``commits``, no finding says what a move costs.
+    """
     last = last_ms if last_ms is not None else last_time(tables)
     names = tables.groups if groups is None else tuple(groups)
     age = NOT_KEPT if now_ms is None else read_age(tables, now_ms)
     for name in track(names):
-        yield examine(read_facts(tables, name, last, source, age))
+        yield examine(read_facts(tables, name, last, source=source, age=age, commits=commits))
 
 
 def to_json(examinations: Sequence[Examination]) -> dict[str, Any]:

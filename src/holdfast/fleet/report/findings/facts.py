@@ -6,7 +6,7 @@ reads a table itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +20,7 @@ from holdfast.core.kinds.rows import CLASSIC, kind_of
 from holdfast.core.model.columns import F64, I32, I64
 from holdfast.fleet.report.columns.given import count_roles
 from holdfast.fleet.report.columns.history import Rebalances, read_rebalances
+from holdfast.fleet.report.columns.rebuilding import CommitTimes, Rebuilding, rebuilding_of
 from holdfast.fleet.report.columns.timeline import Settlements, Timeline, build_timeline
 from holdfast.fleet.tables.columns.values import (
     ArrowTable,
@@ -222,7 +223,7 @@ class Facts:
     its record, -1 where there is none. ``n_shared`` counts the partitions that members of a share
     group read at most in one generation. ``roles`` counts what the members have now
     (:mod:`holdfast.fleet.report.columns.given`). ``source`` is where the tables come from, for
-    commands that are suggested.
+    commands that are suggested. ``rebuilding`` reads commits, so a rule asks only if it needs them.
     """
 
     group: str
@@ -240,6 +241,7 @@ class Facts:
     roles: Mapping[str, int] = field(default_factory=dict)
     source: GivenSource = NOT_KNOWN
     age: Age = NOT_KEPT
+    rebuilding: Callable[[], Rebuilding] = Rebuilding
 
     @property
     def n_partitions(self) -> int:
@@ -299,12 +301,15 @@ def read_facts(
     tables: Tables,
     group: str,
     last_ms: int | None = None,
+    *,
     source: GivenSource = NOT_KNOWN,
     age: Age = NOT_KEPT,
+    commits: CommitTimes | None = None,
 ) -> Facts:
     """Facts of one group; the window ends at ``last_ms``, in UTC milliseconds.
 
     ``tables`` may be any of the pipeline's. Without a table, the rules that need it find nothing.
+    Without ``commits``, what a move costs is not known.
     """
     timeline = build_timeline(tables, group, last_ms)
     rebalances = read_rebalances(tables, group)
@@ -326,6 +331,9 @@ def read_facts(
         roles=count_roles(tables.of_group(group, "assignments"), timeline.generations),
         source=source,
         age=age,
+        rebuilding=Rebuilding
+        if commits is None
+        else lambda: rebuilding_of(commits.of_group(group), timeline),
         rebalance_index=timeline.generations.index_of(rebalances.generation, rebalances.at_ms),
     )
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from holdfast.core.command_lines import holdfast_line, kafka_line, option
 from holdfast.core.model.columns import I64
+from holdfast.fleet.report.columns.timeline import process_moves
 from holdfast.fleet.report.findings.facts import BOOL, Absence, Facts
 from holdfast.fleet.report.findings.finding import (
     Evidence,
@@ -44,11 +45,11 @@ def _symptom(
     share: float = 1.0,
     members: Iterable[str] = (),
     rows: Iterable[int] = (),
-    **figures: float,
+    **figures: float | None,
 ) -> Symptom:
     """What some rebalances show: ``chosen`` is bool[n_rebalances], ``rows`` are timeline rows.
 
-    It costs their pauses, or the given share of them.
+    It costs their pauses, or the given share of them. A figure that is None is left out.
     """
     r = facts.rebalances
     at = r.at_ms[chosen]
@@ -61,7 +62,7 @@ def _symptom(
             to_ms=int(at.max()) if len(at) else -1,
             members=few_names(members),
             partitions=few_names(facts.partition_name(row) for row in rows),
-            figures=figures,
+            figures={name: value for name, value in figures.items() if value is not None},
         ),
         cost_lower_s=float(np.nansum(r.pause_lower_s[chosen])) * share,
         cost_upper_s=_pause_s(facts, chosen) * share,
@@ -84,19 +85,9 @@ def _real(facts: Facts) -> BOOL:
     return real
 
 
-def _process_moves(facts: Facts) -> I64:
-    """When a partition went to another process than the one that had it before, UTC ms, sorted."""
-    t = facts.timeline
-    owned = np.flatnonzero(t.owner >= 0)
-    row = np.searchsorted(t.start, owned, side="right") - 1
-    process = facts.timeline.identities.identity[t.owner[owned]]
-    other = (row[1:] == row[:-1]) & (process[1:] != process[:-1])
-    return np.sort(t.from_ms[owned[1:][other]])
-
-
 def _costless(facts: Facts, limits: Limits) -> list[Absence]:
     """Restarts during which no partition went to another process: what Designs II and III do."""
-    g, moves = facts.generations, _process_moves(facts)
+    g, moves = facts.generations, np.sort(process_moves(facts.timeline)[1])
     found = []
     for absence in facts.absences:
         begin = g.at_ms[absence.first_without]
@@ -201,12 +192,13 @@ def storm(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "cooperative assignors one more to hand over. Design II needs none that moves anything.",
     how="Member ids of one process (same static name, client id or host) are put together; "
     "rebalances between the first departure and the last return of a deploy are counted. Restarts "
-    "during which no partition went to another process do not count, nor do crash loops (HF124).",
+    "during which no partition went to another process do not count, nor do crash loops (HF124). "
+    "What a move costs is how much later than usual the first commit after it comes.",
     mend="Give members a static id (group.instance.id) and a session timeout above the "
     "restart. Where names change, the policy lend gives each member its own partitions back, and "
-    "stands still no longer than cooperative-sticky does. The record does not say what a move "
-    "costs: only if rebuilding a partition takes longer than half the longest restart, use the "
-    "policy deferred, with a delay above that restart.",
+    "stands still no longer than cooperative-sticky does. Only if a move costs more than half the "
+    "longest restart, use the policy deferred, with a delay above that restart. The finding says "
+    "what a move costs, where enough commits are on record.",
 )
 def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Rebalances per restarted member, deploy by deploy."""
@@ -238,20 +230,32 @@ def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     if not chosen.any():
         return
     longest = max(a.away_s for a in restarts)
-    n_members = max(int(g.n_members.max(initial=1)), 1)
-    n_partitions = max(len(facts.timeline.row_partition), 1)
+    policy, told, cost = _by_what_moves_cost(facts, longest)
     yield _symptom(
         facts,
         chosen,
         f"{count(int(chosen.sum()), 'rebalance')} for {count(n_restarts, 'restart')} of "
-        f"{count(len(processes), 'member')} (up to {worst:.1f} per restart)",
-        _simulate_deferred(n_members, n_partitions, longest)
+        f"{count(len(processes), 'member')} (up to {worst:.1f} per restart){told}",
+        _simulate(facts, policy, longest)
         if facts.kind.takes_assignors
         else _show_rebalances(facts),
         members=_names(facts, restarts),
         rebalances_per_restart=float(worst),
         longest_restart_s=longest,
+        move_costs_s=cost,
     )
+
+
+def _by_what_moves_cost(facts: Facts, restart_s: float) -> tuple[str, str, float | None]:
+    """The policy for restarts of so many seconds; what a move costs, in words and in seconds."""
+    cost = facts.rebuilding()
+    if not cost.n_moves:
+        return "lend", "", None
+    told = (
+        f"; after a move the first commit came {cost.seconds:.1f} s later than usual (median of "
+        f"{count(cost.n_moves, 'move')})"
+    )
+    return "deferred" if cost.seconds > restart_s / 2 else "lend", told, cost.seconds
 
 
 @rule(
@@ -498,10 +502,12 @@ def _show_rebalances(facts: Facts) -> str:
     return on_group(facts, "history", "--table", "rebalances")
 
 
-def _simulate_deferred(n_members: int, n_partitions: int, restart_s: float) -> str:
+def _simulate(facts: Facts, policy: str, restart_s: float) -> str:
+    n_members = max(int(facts.generations.n_members.max(initial=1)), 1)
+    n_partitions = max(len(facts.timeline.row_partition), 1)
     return holdfast_line(
         "simulate",
-        *("--scenario", "rolling-bounce", "--policy", "deferred", "--delay", _delay(restart_s)),
+        *("--scenario", "rolling-bounce", "--policy", policy, "--delay", _delay(restart_s)),
         *("--members", str(n_members), "--partitions", str(n_partitions)),
     )
 

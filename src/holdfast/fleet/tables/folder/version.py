@@ -124,17 +124,19 @@ class FolderVersion:
         parts = store_of(self.known.root).each(read, self.files(name, groups))
         return pa.concat_tables([arrow_schema(name).empty_table(), *parts])
 
-    def group_names(self, name: str, groups: Sequence[str] | None = None) -> pa.ChunkedArray:
-        """Groups in a table, as often as they stand there: those that may be one of ``groups``."""
-        definition = Table(name=name, doc="", columns=TABLES[name].pick("group"))
+    def columns(
+        self, name: str, columns: Sequence[str], groups: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Some columns of a table: its rows, or at least those of ``groups``."""
+        definition = Table(name=name, doc="", columns=TABLES[name].pick(*columns))
 
-        def column(file: Place) -> pa.ChunkedArray:
+        def read(file: Place) -> pa.Table:
             opened = opened_parquet(file, self.known.footers)
-            rows = opened.read_row_groups(row_groups(opened, groups), ["group"])
-            return conform(rows, definition, str(file))["group"]
+            rows = opened.read_row_groups(row_groups(opened, groups), list(columns))
+            return conform(rows, definition, str(file))
 
-        parts = store_of(self.known.root).each(column, self.files(name, groups))
-        return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
+        parts = store_of(self.known.root).each(read, self.files(name, groups))
+        return pa.concat_tables([arrow_schema(name).empty_table().select(columns), *parts])
 
     def newest_ms(self, name: str) -> int | None:
         """Latest time of a table that has times; the logs say it, and no row is read."""
@@ -191,9 +193,13 @@ class Held(FolderVersion):
         rows = self.rows.get(name)
         return arrow_schema(name).empty_table() if rows is None else of_groups(rows, groups)
 
-    def group_names(self, name: str, groups: Sequence[str] | None = None) -> pa.ChunkedArray:
-        """Groups in a table, as often as they stand there."""
-        return self.stored(name, groups)["group"]
+    def columns(
+        self, name: str, columns: Sequence[str], groups: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Some columns of a table; of one whose rows are not here, read from its files."""
+        if name not in self.rows and name in self.newest:
+            return super().columns(name, columns, groups)
+        return self.stored(name, groups).select(columns)
 
     def newest_ms(self, name: str) -> int | None:
         """Latest time of a table that has times."""
