@@ -6,17 +6,18 @@
 
 ``docs/clients.md`` says what differs; :func:`install` is for a framework that makes the consumer.
 The assignors are for aiokafka's own consumer, where that one has to stay: they are eager, and
-imported on first use. ``TopicPartition`` and ``ConsumerRebalanceListener`` are aiokafka's.
+imported on first use. Every other public name, such as ``AIOKafkaProducer``, is aiokafka's own.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import aiokafka
 from aiokafka import ConsumerRebalanceListener, TopicPartition
 
 from holdfast.members.drop_in.aiokafka.consumer import AIOKafkaConsumer, install
+from holdfast.members.drop_in.module_names import name_of
 
 if TYPE_CHECKING:
     from holdfast.members.aiokafka_assignor import Range, RoundRobin, Sticky, assignor
@@ -33,7 +34,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name in __all__:
-        return getattr(import_module("holdfast.members.aiokafka_assignor"), name)
-    raise AttributeError(f"module 'holdfast.aiokafka' has no attribute {name!r}")
+_LATE = {
+    name: f"holdfast.members.aiokafka_assignor:{name}"
+    for name in ("Range", "RoundRobin", "Sticky", "assignor")
+}
+
+
+def __getattr__(name: str) -> Any:
+    return name_of(__name__, name, _LATE, aiokafka)

@@ -3,7 +3,8 @@
 ``from holdfast.confluent import Consumer`` in place of ``from confluent_kafka import Consumer``;
 ``docs/clients.md`` has the keys, and what differs from the originals on purpose. A framework that
 imports confluent-kafka's classes itself gets ours after :func:`install`; ``docs/frameworks.md`` has
-the lines for each. ``TopicPartition``, ``KafkaError`` and ``KafkaException`` are the original's.
+the lines for each. Every other public name of confluent-kafka, such as ``Producer``, is the
+original's.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from holdfast.members.drop_in.confluent.consumer import ConfluentConsumer as Consumer
 from holdfast.members.drop_in.confluent.settings import INSTALLED
+from holdfast.members.drop_in.module_names import name_of
 
 if TYPE_CHECKING:
     from holdfast.members.drop_in.confluent.asynchronous import ConfluentAIOConsumer as AIOConsumer
@@ -35,9 +37,10 @@ __all__ = [
     "install",
 ]
 
-_ASYNCIO = {  # confluent-kafka has the first one since 2.13, the other one since 2.16
-    "AIOConsumer": "ConfluentAIOConsumer",
-    "AsyncDeserializingConsumer": "ConfluentAsyncDeserializingConsumer",
+# confluent-kafka has the first one since 2.13, the other one since 2.16.
+_LATE = {
+    name: f"holdfast.members.drop_in.confluent.asynchronous:Confluent{name}"
+    for name in ("AIOConsumer", "AsyncDeserializingConsumer")
 }
 
 
@@ -116,12 +119,4 @@ def _needs_originals(module: str) -> bool:
 
 
 def __getattr__(name: str) -> Any:
-    """Import the asyncio classes when they are asked for, as confluent-kafka does."""
-    if name in _ASYNCIO:
-        try:
-            from holdfast.members.drop_in.confluent import asynchronous
-
-            return getattr(asynchronous, _ASYNCIO[name])
-        except (ImportError, AttributeError):
-            pass
-    raise AttributeError(f"module 'holdfast.confluent' has no attribute {name!r}")
+    return name_of(__name__, name, _LATE, confluent_kafka)

@@ -6,17 +6,18 @@
 
 ``docs/clients.md`` says what differs; :func:`install` is for a framework that makes the consumer.
 The assignors are for kafka-python's own consumer, where that one has to stay: they are imported on
-first use. ``TopicPartition`` and ``ConsumerRebalanceListener`` are kafka-python's.
+first use. Every other public name of kafka-python, such as ``KafkaProducer``, is its own.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import kafka
 from kafka import ConsumerRebalanceListener, TopicPartition
 
 from holdfast.members.drop_in.kafka.consumer import KafkaConsumer, install
+from holdfast.members.drop_in.module_names import name_of
 
 if TYPE_CHECKING:
     from holdfast.members.kafka_python import (
@@ -40,7 +41,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name in __all__:
-        return getattr(import_module("holdfast.members.kafka_python"), name)
-    raise AttributeError(f"module 'holdfast.kafka' has no attribute {name!r}")
+_LATE = {
+    name: f"holdfast.members.kafka_python:{name}"
+    for name in ("CooperativeSticky", "Range", "RoundRobin", "Sticky", "assignor")
+}
+
+
+def __getattr__(name: str) -> Any:
+    return name_of(__name__, name, _LATE, kafka)
