@@ -7,12 +7,14 @@ import ast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.errors import AnalysisException
 from tests.source import trees
 
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
 from holdfast.fleet.pipeline.ingest.offsets_topic import check_session, ends_of_batch, next_span
 from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.spark_errors import reading
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables
 
@@ -115,6 +117,14 @@ def test_a_session_that_would_read_nothing_is_refused():
 
     with pytest.raises(SourceError, match="useDeprecatedOffsetFetching must be true"):
         check_session(Session())
+
+
+def test_a_session_without_the_kafka_connector_is_told_how_to_have_it():
+    missing = AnalysisException("Failed to find data source: kafka. Please deploy the application.")
+    with pytest.raises(SourceError) as caught, reading("__consumer_offsets of a:1"):
+        raise missing
+    assert "holdfast.spark.get_session(kafka=True)" in str(caught.value)
+    assert "spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:" in str(caught.value)
 
 
 def test_no_stream_of_sparks_own_is_started():

@@ -131,9 +131,15 @@ def connector_jars(
     list of Path
         Without the jars that PySpark brings itself.
     """
-    version = version or os.environ.get("HOLDFAST_SPARK_CONNECTOR") or first_patch(pyspark_version)
-    name = f"spark-sql-kafka-0-10_2.13-{version}"
-    return resolve([f"{CONNECTOR}:{version}"], name, without=_modules_of_pyspark(), note=note)
+    coordinate = f"{CONNECTOR}:{version}" if version else connector_of(pyspark_version)
+    name = coordinate.partition(":")[2].replace(":", "-")
+    return resolve([coordinate], name, without=_modules_of_pyspark(), note=note)
+
+
+def connector_of(pyspark_version: str) -> str:
+    """Maven's coordinate of the connector for a PySpark (``HOLDFAST_SPARK_CONNECTOR``: another)."""
+    version = os.environ.get("HOLDFAST_SPARK_CONNECTOR") or first_patch(pyspark_version)
+    return f"{CONNECTOR}:{version}"
 
 
 def delta_jars(pyspark_version: str, *, note: Note | None = None) -> list[Path]:

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
+import pyspark
 
 from holdfast.errors import SourceError
+from holdfast.jvm.jars import connector_of
 
 
 @contextmanager
@@ -38,7 +40,13 @@ def reading(what: str) -> Iterator[None]:
         chain: BaseException = error
         while isinstance(chain, pa.ArrowException) and chain.__context__ is not None:
             chain = chain.__context__  # what the JVM said hides behind a stream cut short
-        raise SourceError(f"Spark could not read {what}: {_deepest(str(chain))}") from error
+        cause = _deepest(str(chain))
+        if "Failed to find data source: kafka" in cause:
+            cause = (
+                "its session has no Kafka connector; start it with holdfast.spark.get_session("
+                f"kafka=True), or with spark.jars.packages={connector_of(pyspark.__version__)}"
+            )
+        raise SourceError(f"Spark could not read {what}: {cause}") from error
 
 
 def _deepest(text: str) -> str:
