@@ -19,7 +19,6 @@ from holdfast.fleet.pipeline.batches.watch import Stream, follow
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.session import get_session
-from holdfast.fleet.tables.folder import commits
 from holdfast.fleet.tables.folder.delta_log import LOG
 from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST
 from holdfast.fleet.tables.reading import Tables
@@ -63,8 +62,7 @@ def die():
 
 def arrange(stage, batch, into):
     """Die in ``batch``: before anything is written, between tables or entries, or around."""
-    process, rename, forget = Stream.process, Path.replace, commits.forget_versions
-    link = Path.hardlink_to
+    process, rename, link = Stream.process, Path.replace, Path.hardlink_to
     names = {f"rebalances/{LOG}": "between-entries", COMMITS: "before-commit"}
     now = []
 
@@ -77,18 +75,16 @@ def arrange(stage, batch, into):
     def renamed(self, target):
         if stage == "before-rename" and now == [batch] and Path(target).name == MANIFEST:
             die()
-        return rename(self, target)
+        done = rename(self, target)
+        if stage == "after-rename" and now == [batch] and Path(target).name == MANIFEST:
+            die()
+        return done
 
     def linked(self, target):
         at = str(self.parent.relative_to(into))
         if stage == names.get(at) and now == [batch] and self.stem.isdigit():
             die()
         link(self, target)
-
-    def forgotten(*arguments):
-        if stage == "after-rename" and now == [batch]:
-            die()
-        forget(*arguments)
 
     lag = Job.lag
 
@@ -98,7 +94,7 @@ def arrange(stage, batch, into):
         lag(self, ends, times)
 
     Stream.process, Path.replace, Job.lag = processed, renamed, between
-    Path.hardlink_to, commits.forget_versions = linked, forgotten
+    Path.hardlink_to = linked
 
 
 def main():

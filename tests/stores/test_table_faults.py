@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.stores.conftest import forget
 from tests.stores.test_tables import ids
 from tests.tables.test_commits import groups, written
 
@@ -68,6 +69,7 @@ def test_a_file_that_is_opened_and_cannot_be_read(faulty, fault):
     root = place_of(url)
     Tables(root).commit(written(root, 0, "a"))
     (file,) = Tables(root).files("generations")
+    forget()
     between.fault, between.request = fault, "GET .*/batch-"
     with pytest.raises(SourceError, match="cannot be read") as raised:
         BoundedParquet(file).read(columns=["group"])
@@ -80,6 +82,7 @@ def test_tables_that_cannot_be_read(faulty):
     between, url = faulty
     root = place_of(url)
     Tables(root).commit(written(root, 0, "a"))
+    forget()
     between.fault, between.request = "refuse", "GET .*/batch-"
     with pytest.raises(SourceError, match="cannot be read") as raised:
         groups(root)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 from typing import Any, Final
@@ -60,6 +60,7 @@ def _open_s3(url: Any) -> Any:
         connect_timeout=_CONNECT_S,
         request_timeout=_REQUEST_S,
         retry_strategy=AwsDefaultS3RetryStrategy(max_attempts=3),
+        allow_delayed_open=True,  # a small file is one request, and not three
         **where,
     )
 
@@ -178,6 +179,15 @@ def put(root: str, key: str, data: bytes, *, anew: bool) -> bool:
     except FileNotFoundError as error:  # the bucket is not there
         raise OSError(reason_of(error)) from error
     return True
+
+
+def delete(root: str, key: str) -> None:
+    """Delete a file of an object store if it is there, and nothing else."""
+    store = object_store(root)
+    import obstore
+
+    with suppress(FileNotFoundError):
+        obstore.delete(store, key)
 
 
 def _client_options(server: str | None = None) -> dict[str, Any]:
