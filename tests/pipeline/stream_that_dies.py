@@ -66,11 +66,11 @@ def arrange(stage, batch, into):
     names = {f"rebalances/{LOG}": "between-entries", COMMITS: "before-commit"}
     now = []
 
-    def processed(self, records, batch_id, upto, **options):
-        now[:] = [batch_id]
-        if stage == "before-write" and batch_id == batch:
+    def processed(self, records, upto, **options):
+        now[:] = [self.tables.next_batch()]
+        if stage == "before-write" and now == [batch]:
             die()
-        process(self, records, batch_id, upto, **options)
+        return process(self, records, upto, **options)
 
     def renamed(self, target):
         if stage == "before-rename" and now == [batch] and Path(target).name == MANIFEST:
@@ -103,7 +103,7 @@ def main():
         arrange(sys.argv[3], int(sys.argv[4]), out)
     spark = get_session(master="local[1]", quick=True)
     snapshot = Said(dump)
-    into = Stream(tables=Tables(out), query="", snapshot=lambda: snapshot, selection=Selection())
+    into = Stream(tables=Tables(out), snapshot=lambda: snapshot, selection=Selection())
     follow(DumpFeed(spark, dump), into, max_records=THIRD)
     spark.stop()
 

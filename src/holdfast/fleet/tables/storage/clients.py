@@ -46,6 +46,7 @@ def filesystem(root: str) -> Any:
 
 
 def _open_s3(url: Any) -> Any:
+    import pyarrow as pa
     from pyarrow.fs import AwsDefaultS3RetryStrategy, S3FileSystem
 
     server, region = _s3_server(url)
@@ -53,6 +54,8 @@ def _open_s3(url: Any) -> Any:
     if server:
         found = urlsplit(server)
         where = {"endpoint_override": found.netloc, "scheme": found.scheme}
+    if int(pa.__version__.partition(".")[0]) >= 21:
+        where["allow_delayed_open"] = True  # a small file is one request, and not three
     # The standard strategy stops retrying once a process has seen about a hundred failures: Arrow
     # does not tell it that requests succeed.
     return S3FileSystem(
@@ -60,7 +63,6 @@ def _open_s3(url: Any) -> Any:
         connect_timeout=_CONNECT_S,
         request_timeout=_REQUEST_S,
         retry_strategy=AwsDefaultS3RetryStrategy(max_attempts=3),
-        allow_delayed_open=True,  # a small file is one request, and not three
         **where,
     )
 
