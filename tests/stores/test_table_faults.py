@@ -10,7 +10,7 @@ from tests.tables.test_commits import groups, written
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
-from holdfast.fleet.tables.storage.places import place_of
+from holdfast.fleet.tables.storage.places import place_of, store_of
 
 ENTRY = r"PUT .*/generations/_delta_log/.*1\.json"
 VERSION = r"PUT .*/_commits/000000002\.json"
@@ -50,6 +50,21 @@ def test_a_file_of_a_task_that_a_store_refuses(faulty):
     between.fault = ""
     Tables(root).commit(written(root, 0, "a"))
     assert groups(root) == ["a"]
+
+
+def test_a_file_that_a_store_keeps(faulty):
+    between, url = faulty
+    store = store_of(place_of(url))
+    store.replace("file", b"kept")
+    between.fault, between.request = "refuse", r"(POST|DELETE) "
+    with pytest.raises(SourceError, match="cannot be deleted: access denied") as raised:
+        store.delete("file")
+    assert between.hits and "\n" not in str(raised.value) and url in str(raised.value)
+    between.fault = ""
+    assert store.read("file") == b"kept"
+    for _ in range(2):  # one that is gone already is no error
+        store.delete("file")
+    assert store.read("file") is None
 
 
 @pytest.mark.parametrize("request_line", [ENTRY, VERSION], ids=["entry", "version"])

@@ -171,13 +171,12 @@ def put(root: str, key: str, data: bytes, *, anew: bool) -> bool:
     store = object_store(root)
     import obstore
 
-    refused = obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError
+    mode: Any = "create" if anew else "overwrite"
     try:
-        obstore.put(store, key, data, mode="create" if anew else "overwrite", use_multipart=False)
+        with _denying():
+            obstore.put(store, key, data, mode=mode, use_multipart=False)
     except obstore.exceptions.AlreadyExistsError:
         return False
-    except refused as error:
-        raise OSError(f"access denied: {reason_of(error)}") from error
     except FileNotFoundError as error:  # the bucket is not there
         raise OSError(reason_of(error)) from error
     return True
@@ -188,8 +187,19 @@ def delete(root: str, key: str) -> None:
     store = object_store(root)
     import obstore
 
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError), _denying():
         obstore.delete(store, key)
+
+
+@contextmanager
+def _denying() -> Iterator[None]:
+    """Say in ``obstore``'s place that the store denies it."""
+    from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+    try:
+        yield
+    except (PermissionDeniedError, UnauthenticatedError) as error:
+        raise OSError(f"access denied: {reason_of(error)}") from error
 
 
 def _client_options(server: str | None = None) -> dict[str, Any]:
