@@ -45,7 +45,7 @@ told = list(stories(made.tables, topics))
 replayed = replay.replay(lambda: spark, told, replay.Request())
 
 streamed, snapshot = Tables(Path(f"{out}.stream")), Said(Dump.open(dump))
-into = Stream(tables=streamed, query="", snapshot=lambda: snapshot, selection=Selection())
+into = Stream(tables=streamed, snapshot=lambda: snapshot, selection=Selection())
 seen = []
 feed = DumpFeed(spark, Dump.open(dump))
 follow(feed, into, max_records=THIRD, after_batch=lambda _, batch: seen.append(batch))

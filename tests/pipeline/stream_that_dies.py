@@ -19,7 +19,6 @@ from holdfast.fleet.pipeline.batches.watch import Stream, follow
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.session import get_session
-from holdfast.fleet.tables.folder import commits
 from holdfast.fleet.tables.folder.delta_log import LOG
 from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST
 from holdfast.fleet.tables.reading import Tables
@@ -63,32 +62,29 @@ def die():
 
 def arrange(stage, batch, into):
     """Die in ``batch``: before anything is written, between tables or entries, or around."""
-    process, rename, forget = Stream.process, Path.replace, commits.forget_versions
-    link = Path.hardlink_to
+    process, rename, link = Stream.process, Path.replace, Path.hardlink_to
     names = {f"rebalances/{LOG}": "between-entries", COMMITS: "before-commit"}
     now = []
 
-    def processed(self, records, batch_id, upto, **options):
-        now[:] = [batch_id]
-        if stage == "before-write" and batch_id == batch:
+    def processed(self, records, upto, **options):
+        now[:] = [self.tables.next_batch()]
+        if stage == "before-write" and now == [batch]:
             die()
-        process(self, records, batch_id, upto, **options)
+        return process(self, records, upto, **options)
 
     def renamed(self, target):
         if stage == "before-rename" and now == [batch] and Path(target).name == MANIFEST:
             die()
-        return rename(self, target)
+        done = rename(self, target)
+        if stage == "after-rename" and now == [batch] and Path(target).name == MANIFEST:
+            die()
+        return done
 
     def linked(self, target):
         at = str(self.parent.relative_to(into))
         if stage == names.get(at) and now == [batch] and self.stem.isdigit():
             die()
         link(self, target)
-
-    def forgotten(*arguments):
-        if stage == "after-rename" and now == [batch]:
-            die()
-        forget(*arguments)
 
     lag = Job.lag
 
@@ -98,7 +94,7 @@ def arrange(stage, batch, into):
         lag(self, ends, times)
 
     Stream.process, Path.replace, Job.lag = processed, renamed, between
-    Path.hardlink_to, commits.forget_versions = linked, forgotten
+    Path.hardlink_to = linked
 
 
 def main():
@@ -107,7 +103,7 @@ def main():
         arrange(sys.argv[3], int(sys.argv[4]), out)
     spark = get_session(master="local[1]", quick=True)
     snapshot = Said(dump)
-    into = Stream(tables=Tables(out), query="", snapshot=lambda: snapshot, selection=Selection())
+    into = Stream(tables=Tables(out), snapshot=lambda: snapshot, selection=Selection())
     follow(DumpFeed(spark, dump), into, max_records=THIRD)
     spark.stop()
 

@@ -431,7 +431,7 @@ def test_records_of_the_share_state_that_do_not_parse_are_counted(tmp_path):
         taken_at=captured.about["taken_at"],
         share_state=state,
     )
-    stream = Stream(tables=tables, query="", snapshot=lambda: cluster, selection=Selection())
+    stream = Stream(tables=tables, snapshot=lambda: cluster, selection=Selection())
     ends = stream._ends(cluster)
     assert ends.n_bad_share == 2
     assert ends.share.num_rows == 2

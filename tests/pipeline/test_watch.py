@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
-from tests.pipeline import fleet
+from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 from tests.pipeline.stream_that_dies import Said
 from tests.pipeline.test_broker_log import preparing
@@ -54,10 +54,8 @@ def everything(tables):
     return {n: sorted(map(repr, tables.table(n).to_pylist())) for n in TABLES}
 
 
-def stream(dump, root, query="q"):
-    return Stream(
-        tables=Tables(root), query=query, snapshot=lambda: Said(dump), selection=Selection()
-    )
+def stream(dump, root):
+    return Stream(tables=Tables(root), snapshot=lambda: Said(dump), selection=Selection())
 
 
 def batches(spark, dump):
@@ -78,32 +76,28 @@ def test_batches_killed_before_the_rename_are_done_anew(spark, dump, tmp_path, m
         with monkeypatch.context() as patch:
             patch.setattr(into.tables, "commit", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
-                into.process(records, batch_id)
-        into.process(
-            records, batch_id, n_rows=None if batch_id == 1 else 99
-        )  # here, on Spark, here again
-        into.process(records, batch_id)  # as Spark does when it was killed after the rename
+                into.process(records)
+        # Here, on Spark, here again.
+        assert into.process(records, n_rows=None if batch_id == 1 else 99) == batch_id
     assert everything(into.tables) == whole
     state = tmp_path / "out" / "_state"
     assert [p.name for p in state.iterdir()] == ["batch-000000002"]
+    assert len({batch.notes["query"] for batch in into.tables.batches()}) == 1
 
 
-def test_a_folder_belongs_to_one_stream(spark, dump, tmp_path):
-    first = batches(spark, dump)[0]
-    stream(dump, tmp_path / "out").process(first, 0)
+def test_a_folder_of_another_run_is_refused(spark, dump, tmp_path):
+    made = local.run(dump.path, tmp_path / "out")
+    before = everything(made)
     with pytest.raises(SourceError, match="another run"):
-        stream(dump, tmp_path / "out", query="other").process(first, 1)
-    with pytest.raises(SourceError, match=r"batch 1 .* is missing"):
-        stream(dump, tmp_path / "out").process(first, 2)
-    with pytest.raises(SourceError, match="no tables"):
-        stream(dump, tmp_path / "empty").process(first, 5)
+        stream(dump, tmp_path / "out").process(batches(spark, dump)[0])
+    assert everything(made) == before
 
 
 def test_lag_grows_though_nobody_commits(spark, dump, tmp_path):
     into = stream(dump, tmp_path / "out")
     assert not into.look(spark)  # there is no batch yet
-    for batch_id, records in enumerate(batches(spark, dump)):
-        into.process(records, batch_id)
+    for records in batches(spark, dump):
+        into.process(records)
     before = everything(into.tables)
     grown = Said(dump)
     grown.offsets = [("t", 0, 0, 9), ("t", 1, 0, 8)]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from tests.stores.conftest import forget
 from tests.stores.test_tables import ids
 from tests.tables.test_commits import groups, written
 
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
-from holdfast.fleet.tables.storage.places import place_of
+from holdfast.fleet.tables.storage.places import place_of, store_of
 
 ENTRY = r"PUT .*/generations/_delta_log/.*1\.json"
 VERSION = r"PUT .*/_commits/000000002\.json"
@@ -51,6 +52,21 @@ def test_a_file_of_a_task_that_a_store_refuses(faulty):
     assert groups(root) == ["a"]
 
 
+def test_a_file_that_a_store_keeps(faulty):
+    between, url = faulty
+    store = store_of(place_of(url))
+    store.replace("file", b"kept")
+    between.fault, between.request = "refuse", r"(POST|DELETE) "
+    with pytest.raises(SourceError, match="cannot be deleted: access denied") as raised:
+        store.delete("file")
+    assert between.hits and "\n" not in str(raised.value) and url in str(raised.value)
+    between.fault = ""
+    assert store.read("file") == b"kept"
+    for _ in range(2):  # one that is gone already is no error
+        store.delete("file")
+    assert store.read("file") is None
+
+
 @pytest.mark.parametrize("request_line", [ENTRY, VERSION], ids=["entry", "version"])
 def test_a_commit_whose_answer_is_lost_counts_once(faulty, request_line):
     between, url = faulty
@@ -68,6 +84,7 @@ def test_a_file_that_is_opened_and_cannot_be_read(faulty, fault):
     root = place_of(url)
     Tables(root).commit(written(root, 0, "a"))
     (file,) = Tables(root).files("generations")
+    forget()
     between.fault, between.request = fault, "GET .*/batch-"
     with pytest.raises(SourceError, match="cannot be read") as raised:
         BoundedParquet(file).read(columns=["group"])
@@ -80,6 +97,7 @@ def test_tables_that_cannot_be_read(faulty):
     between, url = faulty
     root = place_of(url)
     Tables(root).commit(written(root, 0, "a"))
+    forget()
     between.fault, between.request = "refuse", "GET .*/batch-"
     with pytest.raises(SourceError, match="cannot be read") as raised:
         groups(root)

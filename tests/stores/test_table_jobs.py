@@ -7,6 +7,7 @@ from tests.cli.running import run as cli
 from tests.pipeline import local, test_live, test_watch
 from tests.pipeline.test_watch import everything, stream
 from tests.report.served import PATIENCE_S, is_examined
+from tests.stores import faulty as relays
 from tests.stores.test_dumps import copied
 from tests.tables.test_commits import written
 
@@ -44,6 +45,21 @@ def test_a_stream_on_a_store_is_one_run_on_a_disk(dump, bucket, tmp_path):
     whole = local.run(dump.path, tmp_path / "whole")
     root = place_of(f"{bucket}/tables")
     assert everything(local.stream(dump.path, root, [109_500_000])) == everything(whole)
+
+
+def test_a_batch_looks_once_at_each_file_that_it_has_sent_and_reads_none(faulty, dump, monkeypatch):
+    """What a file held is known; whether it is there still is asked before an entry names it."""
+    between, url = faulty
+    monkeypatch.setattr(relays, "LATE_S", 0.0)
+    between.fault = "late"  # all requests are noted
+    local.stream(dump.path, place_of(url), [109_500_000])
+    files = [line for line in between.hits if "/batch-" in line and ".parquet" in line]
+    looks = [line for line in files if not line.startswith("PUT")]
+    assert looks and len(looks) == len(set(looks)) < len(files) / 2
+    assert {line.split()[0] for line in looks} == {"HEAD"}
+    assert not [
+        line for line in between.hits if line.startswith("PUT") and line.split()[1][-1] == "/"
+    ]
 
 
 @pytest.mark.spark
@@ -86,7 +102,6 @@ def test_a_stream_s_batches_on_a_store(spark, dump, bucket, tmp_path, monkeypatc
     whole = everything(history.run(spark, dump, tmp_path / "whole").tables)
     monkeypatch.setattr(steps, "HERE_ROWS", -1)
     into = stream(dump, place_of(f"{bucket}/watched"))
-    for batch_id, records in enumerate(test_watch.batches(spark, dump)):
-        into.process(records, batch_id)
-        into.process(records, batch_id)
+    for records in test_watch.batches(spark, dump):
+        into.process(records)
     assert everything(into.tables) == whole

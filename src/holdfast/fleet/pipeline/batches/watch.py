@@ -56,7 +56,7 @@ from holdfast.fleet.pipeline.steps import FrameRows
 from holdfast.fleet.tables.columns.names import batch_folder
 from holdfast.fleet.tables.columns.values import to_us
 from holdfast.fleet.tables.folder.contents import check_folder, remove_table
-from holdfast.fleet.tables.folder.manifest import Batch, Manifest
+from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.folder.upkeep import DROPPED, KEEP_DAYS, UPKEEP_EVERY, keep_up
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.places import Place, place_of
@@ -74,8 +74,6 @@ class Stream:
 
     Parameters
     ----------
-    query : str
-        Which stream this is; a folder belongs to one.
     snapshot : callable
         Reads topics and offsets of the cluster, once per batch, after its records are fixed.
     auto_offset_reset : str
@@ -94,7 +92,6 @@ class Stream:
     """
 
     tables: Tables
-    query: str
     snapshot: Callable[[], ClusterSnapshot]
     selection: Selection
     auto_offset_reset: str = "latest"
@@ -105,14 +102,9 @@ class Stream:
     started_with: Sequence[str] = ()
 
     def process(
-        self,
-        records: DataFrame,
-        batch_id: int,
-        upto: Offsets | None = None,
-        *,
-        n_rows: int | None = None,
-    ) -> None:
-        """Take one batch in; do nothing if it is there already.
+        self, records: DataFrame, upto: Offsets | None = None, *, n_rows: int | None = None
+    ) -> int:
+        """Take the next batch in; returns its number.
 
         Parameters
         ----------
@@ -124,24 +116,13 @@ class Stream:
         Raises
         ------
         SourceError
-            The folder belongs to another stream, the batch before this one is missing, or another
-            process has written to the folder since.
+            The folder belongs to another run, or another process has written to it since.
         """
         kept = self.tables.manifest()
-        before = self._before(kept, batch_id)
-        if before is None or before.id < batch_id:
-            self._take(records, batch_id, kept, before, upto or {}, n_rows=n_rows)
-
-    def _take(
-        self,
-        records: DataFrame,
-        batch_id: int,
-        kept: Manifest,
-        before: Batch | None,
-        upto: Offsets,
-        *,
-        n_rows: int | None,
-    ) -> None:
+        before = kept.batches[-1] if kept.batches else None
+        if before is not None and "query" not in before.notes:
+            raise _of_another_run(self.tables.root)
+        batch_id = before.id + 1 if before else 0
         job = Job(
             spark=records.sparkSession,
             tables=self.tables,
@@ -160,7 +141,8 @@ class Stream:
         )
         job.amend()
         state = {name: job.files.pop(name, []) for name in STATE_TABLES}
-        notes = {"query": self.query, "state": state, OFFSETS: as_note(upto)}
+        query = before.notes["query"] if before else uuid.uuid4().hex
+        notes = {"query": query, "state": state, OFFSETS: as_note(upto or {})}
         notes |= {**self._looked(cluster), **job.notes}
         if before and DROPPED in before.notes:
             notes[DROPPED] = before.notes[DROPPED]
@@ -169,6 +151,7 @@ class Stream:
         self._sweep(batch_id)
         if batch_id % UPKEEP_EVERY == UPKEEP_EVERY - 1:
             keep_up(self.tables.folder, keep_days=self.keep_days)
+        return batch_id
 
     def look(self, spark: SparkSession) -> bool:
         """Read log ends again, and make the lag of the newest batch by them; no record is read.
@@ -216,19 +199,6 @@ class Stream:
             taken_at_us=to_us(cluster.taken_at) or 0,
             reset=self.auto_offset_reset,
         )
-
-    def _before(self, kept: Manifest, batch_id: int) -> Batch | None:
-        batches = kept.batches
-        if not batches:
-            if batch_id:
-                raise SourceError(f"{self.tables.root} has no tables: batch 0 is missing")
-            return None
-        last = batches[-1]
-        if last.notes.get("query") != self.query:
-            raise _of_another_run(self.tables.root)
-        if last.id < batch_id - 1:
-            raise SourceError(f"batch {batch_id - 1} of {self.tables.root} is missing")
-        return last
 
     def _sweep(self, batch_id: int) -> None:
         """Delete the state of earlier batches, and staged files."""
@@ -305,7 +275,6 @@ def watch(
     check_session(spark)
     into = Stream(
         tables=tables,
-        query="",
         snapshot=cluster.snapshot,
         selection=selection or Selection(),
         auto_offset_reset=auto_offset_reset,
@@ -342,31 +311,27 @@ def follow(
     Parameters
     ----------
     into : Stream
-        Where to, and how often; its ``query`` is the folder's, or a new one for a new folder.
+        Where to, and how often.
     """
     with into.tables.writing(into.every_seconds or 0.0):
-        kept = into.tables.committed()
-        query = str(kept[-1].notes["query"]) if kept else uuid.uuid4().hex
-        stream = replace(into, query=query)
         ends = feed.ends()  # a cluster that cannot be read at the start ends the run
         while True:
             began = time.monotonic()
             n_taken = 0
-            while span := next_span(done := _done(stream.tables), ends, max_records):
+            while span := next_span(done := _done(into.tables), ends, max_records):
                 if before_batch is not None:
                     before_batch(n_offsets(span), n_offsets(next_span(done, ends, None)))
-                batch_id = stream.tables.next_batch()
                 upto = {partition: end for partition, (_, end) in span.items()}
-                stream.process(feed.records(span), batch_id, upto, n_rows=n_offsets(span))
+                batch_id = into.process(feed.records(span), upto, n_rows=n_offsets(span))
                 n_taken += 1
                 if after_batch is not None:
-                    after_batch(stream.tables, batch_id)
+                    after_batch(into.tables, batch_id)
             if into.every_seconds is None:
                 return
             if not n_taken:
-                _look(stream, feed, after_look)
+                _look(into, feed, after_look)
             wait(max(0.0, into.every_seconds - (time.monotonic() - began)))
-            ends = _ends_now(feed, ends, stream.tables, after_look)
+            ends = _ends_now(feed, ends, into.tables, after_look)
 
 
 def _look(stream: Stream, feed: Feed, after_look: AfterLook | None) -> None:

@@ -1,4 +1,4 @@
-"""Rebalances and moves of one group as columns, for the tables and figures of the page.
+"""Rebalances of one group as columns, for the tables and figures of the page.
 
 **Rules.** Numbers come from the table ``rebalances``.
 """
@@ -13,12 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.model.columns import F64, I64
-from holdfast.fleet.report.columns.timeline import Timeline
 from holdfast.fleet.tables.columns.stored import REBALANCES
 from holdfast.fleet.tables.columns.values import ArrowTable, codes, floats, ints, times_ms
 from holdfast.fleet.tables.reading import Tables
 
-MOST_PROCESSES = 24
 _BOUNDS = ("lower", "upper")
 _COUNTS = tuple(column.name for column in REBALANCES.counts)
 
@@ -117,41 +115,3 @@ def _stated(table: ArrowTable, order: I64) -> tuple[str | None, ...]:
     reason = pc.fill_null(table["stated_reason"], "")
     found = pc.if_else(is_stated, reason, pa.scalar(None, pa.string()))
     return tuple(found.take(pa.array(order)).to_pylist())
-
-
-def movement_matrix(
-    tables: Tables, timeline: Timeline
-) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
-    """Partitions that went from one process to another: of MOST_PROCESSES, and of the others.
-
-    Returns
-    -------
-    names : tuple of str
-        Processes with any movement, busiest first; a last "others" where some were left out.
-    counts : int64[n, n]
-        Row gave, column took; the diagonal is a process that came back under a new id.
-    """
-    table = tables.of_group(timeline.group, "movements")
-    known = {name: i for i, name in enumerate(timeline.members)}
-    sides = []
-    for column in ("from_member", "to_member"):
-        rank, names = codes(table, column)
-        member = np.asarray([known.get(name, -1) for name in names] + [-1], dtype=np.int64)[rank]
-        identity = np.append(timeline.identities.identity, -1)
-        sides.append(identity[member].astype(np.int64))
-    kind, kinds = codes(table, "kind")
-    moved = np.isin(kind, [i for i, name in enumerate(kinds) if name.startswith("moved")])
-    both = moved & (sides[0] >= 0) & (sides[1] >= 0)
-    gave, took = sides[0][both], sides[1][both]
-    n = len(timeline.identities.names)
-    busy = np.bincount(np.concatenate([gave, took]), minlength=n)
-    order = np.argsort(-busy, kind="stable")
-    order = order[busy[order] > 0]
-    shown = order[:MOST_PROCESSES]
-    place = np.full(n, len(shown), dtype=np.int64)
-    place[shown] = np.arange(len(shown))
-    size = len(shown) + (len(order) > MOST_PROCESSES)
-    counts = np.zeros((size, size), dtype=np.int64)
-    np.add.at(counts, (place[gave], place[took]), 1)
-    names_shown = tuple(timeline.identities.names[i] for i in shown)
-    return (*names_shown, "others") if size > len(shown) else names_shown, counts

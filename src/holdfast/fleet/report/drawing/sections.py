@@ -1,4 +1,4 @@
-"""The sections of the page that need no JavaScript: figures, tables, matrix, sentences.
+"""The sections of the page that need no JavaScript: figures, tables, sentences.
 
 **Rules.** Every value passes through :mod:`holdfast.fleet.report.drawing.markup`, and every name
 from the cluster through ``name_of``. A section that leaves rows out shows how many.
@@ -13,9 +13,8 @@ from functools import cache
 import numpy as np
 
 from holdfast.core.names import harmless
-from holdfast.fleet.report.columns.history import Rebalances, movement_matrix
-from holdfast.fleet.report.columns.timeline import Timeline
-from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
+from holdfast.fleet.report.columns.history import Rebalances
+from holdfast.fleet.report.drawing.markup import Markup, join, tag
 from holdfast.fleet.report.drawing.words import (
     NONE,
     bounds,
@@ -31,7 +30,6 @@ from holdfast.fleet.report.findings.facts import Facts
 from holdfast.fleet.report.findings.finding import Finding, Rule, generations_of
 from holdfast.fleet.report.findings.finding import count as counted
 from holdfast.fleet.tables.columns.stored import REBALANCES
-from holdfast.fleet.tables.reading import Tables
 
 MAX_ROWS = 100
 _NARROW = [head for head, _ in REBALANCES.headings("timestamp", "cause", "pause_upper_seconds")]
@@ -232,39 +230,6 @@ def _stood_still(r: Rebalances, i: int) -> str:
     shown = bounds(float(r.pause_lower_s[i]), float(r.pause_upper_s[i]))
     idle = float(r.idle_upper_s[i])
     return f"{shown} ({bounds(float(r.idle_lower_s[i]), idle)} idle)" if idle > 0 else shown
-
-
-def matrix_section(tables: Tables, timeline: Timeline) -> Markup:
-    """Movement matrix: a table whose shades are the picture."""
-    names, counts = movement_matrix(tables, timeline)
-    title = tag("h3", "Who gave partitions to whom")
-    if not len(names):
-        return tag("div", title, tag("p", "No partition went from one process to another."))
-    top = max(int(counts.max()), 1)
-    head = tag(
-        "tr",
-        tag("th", harmless("from \\ to")),
-        *(tag("th", name_of(n, 18), scope="col") for n in names),
-    )
-    rows = (
-        tag(
-            "tr",
-            tag("th", name_of(name, 28), scope="row"),
-            *(_matrix_cell(int(counts[i, j]), top, i == j) for j in range(len(names))),
-        )
-        for i, name in enumerate(names)
-    )
-    body = tag("table", tag("thead", head), tag("tbody", join(rows)), class_="matrix")
-    lead = (
-        "Rows gave, columns took. A dashed cell is a process that came back under a new member id."
-    )
-    return tag("div", title, tag("p", lead, class_="lead"), tag("div", body, class_="wide"))
-
-
-def _matrix_cell(count: int, top: int, same: bool) -> Markup:
-    shade = 0 if count == 0 else 1 + min(4, int(5 * math.log1p(count) / math.log1p(top)))
-    classes = " ".join(filter(None, (f"h{shade}" if shade else "", "self" if same else "")))
-    return tag("td", number(count) if count else "", class_=classes or None)
 
 
 def codes_of(findings: Sequence[Finding]) -> list[object]:

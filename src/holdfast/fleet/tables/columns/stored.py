@@ -460,5 +460,5 @@ TABLES: dict[str, Table] = {
     )
 }
 
-NOT_SHOWN: Final = frozenset({"offset_commits"})
-"""Tables that no page and no finding shows: of the largest one only the last time counts."""
+NOT_SHOWN: Final = frozenset({"offset_commits", "movements"})
+"""Tables that no page and no finding shows: of commits only the last time counts."""

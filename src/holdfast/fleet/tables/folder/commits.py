@@ -47,7 +47,6 @@ from holdfast.fleet.tables.folder.manifest import (
     commit_manifest,
     commit_time_ns,
     forget_drafts,
-    forget_versions,
     overtaken,
     read_manifest,
 )
@@ -73,12 +72,16 @@ class Folder:
         self.root = root
         self.known = Known(root)
         self._own: LastWriter | None = None
-        self._committed = -1
+        self._last = Manifest()
         self._is_tidied = False
 
     def newest(self) -> FolderVersion:
-        """The tables as they are now."""
-        return FolderVersion(self.known, read_manifest(self.root))
+        """The tables as they are now.
+
+        To a writer they are what it began with or committed last, and the folder is not asked: if
+        another process has committed since, this one is refused when it commits.
+        """
+        return FolderVersion(self.known, self._last if self._own else read_manifest(self.root))
 
     @contextmanager
     def writing(self, again_seconds: float | None = None) -> Iterator[None]:
@@ -100,34 +103,29 @@ class Folder:
         own, began = this_process(again_seconds), read_manifest(self.root)
         refuse_second(self.root, began.writer, own)
         store_of(self.root).check_creates(COMMITS)
-        self._own = own
+        self._own, self._last = own, began
         try:
             yield
         except (SourceError, OSError) as error:
-            if self._is_overtaken(began):
+            if self._is_overtaken():
                 raise overtaken(self.root) from error
             raise
         finally:
             self._own = None
-            if again_seconds is not None:
+            if again_seconds is not None and self._last is not began:
                 with suppress(SourceError, OSError):
                     self._end()
 
-    def _is_overtaken(self, began: Manifest) -> bool:
+    def _is_overtaken(self) -> bool:
         """Whether another process has committed since this one began."""
         with suppress(SourceError, OSError):
-            return read_manifest(self.root).version > max(began.version, self._committed)
+            return read_manifest(self.root).version > self._last.version
         return False
 
     def _end(self) -> None:
         """Take back that this process goes on."""
-        kept = read_manifest(self.root)
-        if kept.version == self._committed:
-            ended = commit_manifest(
-                self.root, kept.batches, kept.tables, made_from=kept, writer=this_process()
-            )
-            self._committed = ended.version
-            forget_versions(self.root, ended)
+        last = self._last
+        commit_manifest(self.root, last.batches, last.tables, made_from=last, writer=this_process())
 
     def commit(
         self,
@@ -170,7 +168,7 @@ class Folder:
             return replace or table in anew or name in without or is_its_own
 
         with self.writing() if self._own is None else nullcontext():
-            newest = read_manifest(self.root)
+            newest = self._last
             if made_from is not None and newest.version != made_from.version:
                 raise overtaken(self.root)
             added = {table: data_files(self.root, files) for table, files in batch.files.items()}
@@ -222,17 +220,18 @@ class Folder:
 
         found = dict(zip(TABLES, store.each(advanced, TABLES), strict=True))
         tables = {table: version for table, (_, version) in found.items()}
-        until_ns = commit_time_ns(root, newest)
+        version = newest.version + 1
+        is_whole = not self._is_tidied or version % SWEEP_EVERY == 0
+        is_due = is_whole or version % TIDY_EVERY == 0
+        until_ns = commit_time_ns(root, newest) if is_due else 0
         own = this_process(self._own.again_seconds if self._own else None)
         made = commit_manifest(root, batches, tables, made_from=newest, writer=own)
         self.known.folder = made.folder
         self.known.states = {table: state for table, (state, _) in found.items()}
-        self._committed = made.version
-        is_whole = not self._is_tidied or made.version % SWEEP_EVERY == 0
-        if is_whole or made.version % TIDY_EVERY == 0:
+        self._last = made
+        if is_due:
             tidy(self.known, made, until_ns, now_ms, is_whole=is_whole)
             self._is_tidied = True
-        forget_versions(root, made)
 
 
 def data_files(root: Place, files: Files) -> list[DataFile]:
@@ -251,19 +250,26 @@ def data_files(root: Place, files: Files) -> list[DataFile]:
 def _data_file(name: str, path: Place) -> DataFile:
     store = store_of(path)
     try:
-        about = BoundedParquet(path).metadata
-        size, written_ns = store.size(), store.written_ns()
+        opened = BoundedParquet(path)
     except FileNotFoundError as error:
-        raise SourceError(f"{path} is gone: it was to be committed; start again") from error
+        raise _gone(path) from error
+    written_ns = store.written_ns()
+    if not written_ns:
+        raise _gone(path)
+    about = opened.metadata
     lowest, highest = _bounds(about)
     return DataFile(
         name=name,
         rows=about.num_rows,
-        size=size,
+        size=opened.size,
         written_ms=written_ns // 1_000_000,
         lowest=lowest,
         highest=highest,
     )
+
+
+def _gone(path: Place) -> SourceError:
+    return SourceError(f"{path} is gone: it was to be committed; start again")
 
 
 def _bounds(about: Any) -> tuple[dict[str, Any], dict[str, Any]]:

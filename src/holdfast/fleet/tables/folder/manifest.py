@@ -153,7 +153,7 @@ def commit_manifest(
     made_from: Manifest,
     writer: LastWriter,
 ) -> Manifest:
-    """Make these versions of the tables the ones that count, at once.
+    """Make these versions of the tables the ones that count, at once, and forget earlier ones.
 
     Raises
     ------
@@ -172,7 +172,8 @@ def commit_manifest(
     name, data = _version_name(made.version), _text(made)
     if not store.create(name, data):
         raise overtaken(root)
-    if max(_versions(store)) > made.version:
+    versions = _versions(store)
+    if max(versions) > made.version:
         # Ours was deleted as an old one before: it decides nothing.
         store.delete(name)
         raise overtaken(root)
@@ -182,15 +183,10 @@ def commit_manifest(
         # The version counts, and whoever reads looks for it: to call the commit failed would be
         # wrong, and would have it made twice.
         _log.warning("%s: version %s counts; its copy is missing: %s", root, made.version, error)
-    return made
-
-
-def forget_versions(root: Place, newest: Manifest) -> None:
-    """Delete the versions before this one."""
-    store = store_of(root)
-    for version in _versions(store):
-        if version < newest.version:
+    for version in versions:
+        if version < made.version:
             store.delete(_version_name(version))
+    return made
 
 
 def forget_drafts(root: Place, newest: Manifest) -> None:

@@ -120,7 +120,7 @@ class _OpenFile:
         store_of(root).refuse_links([name])
         ends, store = ExitStack(), store_of(place)
         with store.telling("written"):
-            sink = ends.enter_context(store.writable())
+            sink = ends.enter_context(store.writable(once=True))
             writer = pq.ParquetWriter(
                 sink,
                 rows.schema,

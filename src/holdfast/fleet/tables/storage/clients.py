@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 from typing import Any, Final
@@ -46,6 +46,7 @@ def filesystem(root: str) -> Any:
 
 
 def _open_s3(url: Any) -> Any:
+    import pyarrow as pa
     from pyarrow.fs import AwsDefaultS3RetryStrategy, S3FileSystem
 
     server, region = _s3_server(url)
@@ -53,6 +54,8 @@ def _open_s3(url: Any) -> Any:
     if server:
         found = urlsplit(server)
         where = {"endpoint_override": found.netloc, "scheme": found.scheme}
+    if int(pa.__version__.partition(".")[0]) >= 21:
+        where["allow_delayed_open"] = True  # a small file is one request, and not three
     # The standard strategy stops retrying once a process has seen about a hundred failures: Arrow
     # does not tell it that requests succeed.
     return S3FileSystem(
@@ -168,16 +171,35 @@ def put(root: str, key: str, data: bytes, *, anew: bool) -> bool:
     store = object_store(root)
     import obstore
 
-    refused = obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError
+    mode: Any = "create" if anew else "overwrite"
     try:
-        obstore.put(store, key, data, mode="create" if anew else "overwrite", use_multipart=False)
+        with _denying():
+            obstore.put(store, key, data, mode=mode, use_multipart=False)
     except obstore.exceptions.AlreadyExistsError:
         return False
-    except refused as error:
-        raise OSError(f"access denied: {reason_of(error)}") from error
     except FileNotFoundError as error:  # the bucket is not there
         raise OSError(reason_of(error)) from error
     return True
+
+
+def delete(root: str, key: str) -> None:
+    """Delete a file of an object store if it is there, and nothing else."""
+    store = object_store(root)
+    import obstore
+
+    with suppress(FileNotFoundError), _denying():
+        obstore.delete(store, key)
+
+
+@contextmanager
+def _denying() -> Iterator[None]:
+    """Say in ``obstore``'s place that the store denies it."""
+    from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+    try:
+        yield
+    except (PermissionDeniedError, UnauthenticatedError) as error:
+        raise OSError(f"access denied: {reason_of(error)}") from error
 
 
 def _client_options(server: str | None = None) -> dict[str, Any]:

@@ -156,7 +156,7 @@ class Disk(Store):
         return plain_source(self.root)
 
     @contextmanager
-    def writable(self) -> Iterator[Path]:
+    def writable(self, *, once: bool = False) -> Iterator[Path]:
         yield create_private(self.root)
 
     def telling(self, done: str) -> nullcontext[None]:

@@ -87,14 +87,14 @@ class BoundedParquet:
         self._coded = tuple(read_dictionary)
         with reading(path):
             file = store_of(path).readable() if file is None else file
-            self._size = int(file.size())
-            self._is_near = isinstance(file, pa.OSFile) or self._size <= FETCHED_BYTES
+            self.size = int(file.size())
+            self._is_near = isinstance(file, pa.OSFile) or self.size <= FETCHED_BYTES
             if self._is_near and not isinstance(file, pa.OSFile):
                 file = pa.BufferReader(file.read())
             self._file = file
-            self.metadata: Any = read_footer(file, self._size) if metadata is None else metadata
+            self.metadata: Any = read_footer(file, self.size) if metadata is None else metadata
             self._opened = pq.ParquetFile(file, read_dictionary=self._coded, metadata=self.metadata)
-        self.limit = max(SMALL_BYTES, MOST_TIMES * self._size)
+        self.limit = max(SMALL_BYTES, MOST_TIMES * self.size)
         names = self.schema_arrow.names
         if len(set(names)) < len(names):
             raise SourceError(f"{path} has two columns of one name")
@@ -198,7 +198,7 @@ class BoundedParquet:
     def _refuse_above_limit(self, unpacked: int) -> None:
         if unpacked > self.limit:
             raise SourceError(
-                f"{self._path} has {self._size} bytes and unpacks to {unpacked} or more: refused, "
+                f"{self._path} has {self.size} bytes and unpacks to {unpacked} or more: refused, "
                 f"because no log shrinks to a {MOST_TIMES}th of its size"
             )
 

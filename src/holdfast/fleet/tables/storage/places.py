@@ -103,7 +103,7 @@ class StorePath:
 
     def unlink(self, missing_ok: bool = True) -> None:
         """Delete the file; it need not be there."""
-        self._store.delete("")
+        self._store.unlink()
 
     @property
     def _store(self) -> Remote:

@@ -5,9 +5,11 @@ does for one caller only; a store that says so and does not is found out when a 
 refused. An answer that is lost is looked up. What a store refuses is one line, which names the
 file.
 
-**Strategy.** Arrow reads, lists, deletes and carries Parquet. What it has not is a small file that
-is written at once, and only where none is: on an object store ``obstore`` does that, and on HDFS
-a draft that is renamed.
+**Strategy.** Arrow reads, lists and carries Parquet. What it has not is a small file that is
+written at once, and only where none is, and a file that is deleted without a word about its folder:
+on an object store ``obstore`` does that, and on HDFS a draft that is renamed. A file of a table
+that this process has sent is not asked for again
+(:mod:`holdfast.fleet.tables.storage.sent`).
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from holdfast.errors import SourceError
-from holdfast.fleet.tables.storage.clients import filesystem, hdfs_client, put, telling
+from holdfast.fleet.tables.storage.clients import delete, filesystem, hdfs_client, put, telling
 from holdfast.fleet.tables.storage.plain import refuse_large
+from holdfast.fleet.tables.storage.sent import Noted, forget, sent
 from holdfast.fleet.tables.storage.store import MOST_BYTES, Store, draft_name
 
 
@@ -72,6 +75,8 @@ class Remote(Store):
         """Whether the place is a folder: on an object store, whether a name begins with it."""
 
     def size(self, name: str = "") -> int:
+        if (data := sent(self.name_of(name))) is not None:
+            return len(data)
         about = self._about(name)
         if about.size is None:
             raise FileNotFoundError(2, "no such file", self.name_of(name))
@@ -107,8 +112,14 @@ class Remote(Store):
             self._put(name, data, anew=False)
 
     def delete(self, name: str) -> None:
+        """Delete a file if it is there, by what every reader has installed."""
+        forget(self.name_of(name))
         with suppress(FileNotFoundError), telling(self.name_of(name), "deleted"):
             self._system.delete_file(self._path(name))
+
+    def unlink(self) -> None:
+        """Delete the file if it is there, by what every reader has installed."""
+        self.delete("")
 
     def make_folder(self) -> None:
         """Nothing to make: an object store has no folders."""
@@ -133,23 +144,30 @@ class Remote(Store):
         """Nothing to wait for: a store keeps what it has answered for."""
 
     def readable(self) -> Any:
+        if (data := sent(self.name_of(""))) is not None:
+            import pyarrow as pa  # here: every command loads this module, and few read tables
+
+            return pa.BufferReader(data)
         with self.telling("read"):
             return self._system.open_input_file(self._path(""))
 
     @contextmanager
-    def writable(self) -> Iterator[Any]:
+    def writable(self, *, once: bool = False) -> Iterator[Any]:
         with self.telling("written"):
             stream = self._system.open_output_stream(self._path(""))
         # A stream that is merely forgotten sends its last bytes when it is collected, and an
         # error then hangs: it is closed here.
+        noted = Noted(stream)
         try:
-            yield stream
+            yield noted if once else stream
         except BaseException:
             with suppress(Exception):  # what is told is why the block failed
                 stream.close()
             raise
         with self.telling("written"):
             stream.close()
+        if once:
+            noted.done(self.name_of(""))
 
     def telling(self, done: str) -> AbstractContextManager[None]:
         return telling(self.name_of(""), done)
@@ -200,6 +218,15 @@ class Objects(Remote):
     def write(self, data: bytes) -> None:
         with self.writable() as file, self.telling("written"):
             file.write(data)
+
+    def delete(self, name: str) -> None:
+        """Delete a file if it is there; Arrow would put an empty one in place of its folder."""
+        forget(self.name_of(name))
+        with telling(self.name_of(name), "deleted"):
+            delete(self.root, self._key(name))
+
+    def unlink(self) -> None:
+        super().delete("")
 
     def _path(self, name: str) -> str:
         bucket = self.root.partition("://")[2].partition("@")[0]

@@ -139,8 +139,14 @@ class Store(ABC):
         """What ``pyarrow.parquet.ParquetFile`` reads the file by."""
 
     @abstractmethod
-    def writable(self) -> AbstractContextManager[Any]:
-        """What ``pyarrow.parquet`` writes the new file by, in a block; it is whole after it."""
+    def writable(self, *, once: bool = False) -> AbstractContextManager[Any]:
+        """What ``pyarrow.parquet`` writes the new file by, in a block; it is whole after it.
+
+        Parameters
+        ----------
+        once : bool
+            No other file ever has its name.
+        """
 
     @abstractmethod
     def telling(self, done: str) -> AbstractContextManager[None]:
