@@ -2,8 +2,8 @@
 
 **Rules.** The result equals that of :mod:`holdfast.core.assignors.optimal.sticky_equal`, partition
 by partition; a test compares the two. A group with unequal subscriptions is left to the assignor,
-and so is a group in which a topic is not even yet when its partitions are dealt. The result's
-optimality is checked: loads differ by at most one, and the number of moves is that of
+and so is a group with very many topics, members or uneven partitions. The result's optimality is
+checked: loads differ by at most one, and the number of moves is that of
 :func:`holdfast.core.model.measure_history.needed_moves`.
 
 **Strategy.** The steps of the closed form, each done once over the columns of all groups: the cost
@@ -19,16 +19,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.core.model.columns import (
-    I32,
-    I64,
-    NO_OWNER,
-    Mask,
-    row_of,
-    stable_order,
-    starts,
-    within,
-)
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, row_of, starts, within
+from holdfast.fleet.pipeline.plan.spread import Spread, order_by
+
+MAX_CELLS = 1 << 16
+"""Topics times members of a group of several topics, above which it is left to the assignor."""
+
+MAX_PAIRS = 1 << 15
+"""Crowded partitions times partitions with a choice of a group, above which it is left likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,28 +74,47 @@ def sticky_targets(stack: Stack) -> tuple[I32, Mask]:
     stays = np.minimum(held, quota)
     n_free = total - np.bincount(row_group, stays, len(total)).astype(np.int64)
     slots = _slots(stays, quota, floor[row_group], row_group, n_free)
-    rows = claimed.copy()
-    rows[_cut(stack, claimed, held, quota)] = NO_OWNER
-    rows[rows == NO_OWNER] = slots
-    done = ~_is_crowded(stack, group, rows, claimed)
+    over = _Over.of(stack, claimed, held, quota)
+    rows = _dealt(claimed, over.cut(over.by_number()), slots)
+    done = _evened(stack, (group, rows, claimed), over, slots)
     at_place = np.empty(len(row_group), np.int64)
     at_place[first[row_group] + stack.place] = np.arange(len(row_group))
     return (at_place[rows] - first[group]).astype(np.int32), done
 
 
-def _is_crowded(stack: Stack, group: I64, rows: I64, claimed: I64) -> Mask:
-    """Groups in which a partition came to a member with more than an even share of its topic."""
-    n_groups, n_members = len(stack.topic_start) - 1, np.diff(stack.member_start)
-    several = np.diff(stack.topic_start) > 1  # of a single topic, even loads are even shares
-    mine = np.flatnonzero(several[group])
-    topic = row_of(starts(stack.n_partitions)).astype(np.int64)[mine]
-    _, cell, n_in = np.unique(
-        topic * (len(stack.place) + 1) + rows[mine], return_inverse=True, return_counts=True
-    )
-    share = -(-stack.n_partitions[topic] // n_members[group[mine]])
-    crowded = (n_in[cell] > share) & (rows[mine] != claimed[mine])
-    found: Mask = np.bincount(group[mine], crowded, n_groups) > 0
-    return found
+def _dealt(claimed: I64, taken: I64, slots: I64) -> I64:
+    """Rows after some partitions were taken, and every free one was dealt to its slot."""
+    rows = claimed.copy()
+    rows[taken] = NO_OWNER
+    rows[rows == NO_OWNER] = slots
+    return rows
+
+
+def _evened(stack: Stack, columns: tuple[I64, I64, I64], over: _Over, slots: I64) -> Mask:
+    """Change the rows of groups in which a topic is uneven; return which groups are done."""
+    group, rows, claimed = columns
+    several = np.diff(stack.topic_start) > 1
+    n_cells = np.diff(stack.topic_start) * np.diff(stack.member_start)
+    done: Mask = ~several | (n_cells <= MAX_CELLS)
+    uneven = several & done
+    work = Spread.of((stack.topic_start, stack.member_start), stack.n_partitions, columns, uneven)
+    for again in (False, True):
+        if not uneven.any():
+            return done
+        mine = uneven[group]
+        if again:
+            rows[mine] = _dealt(claimed, over.cut(over.by_topic(stack)), slots)[mine]
+        work.count(uneven)
+        free = np.flatnonzero((rows != claimed) & mine)
+        n_crowded = np.bincount(group[work.crowded(free)], minlength=len(done))
+        uneven = n_crowded > 0
+    has_choice = np.zeros(len(rows), np.bool_)
+    has_choice[free] = has_choice[over.owned] = True
+    choice = np.flatnonzero(has_choice)
+    n_choice = np.bincount(group[choice], minlength=len(done))
+    done &= n_crowded * n_choice <= MAX_PAIRS
+    work.run(free, choice, uneven & done)
+    return done
 
 
 def _quotas(held: I64, floor: I64, n_over: I64, member_start: I64) -> I64:
@@ -108,16 +125,62 @@ def _quotas(held: I64, floor: I64, n_over: I64, member_start: I64) -> I64:
     return np.asarray(floor + (above & (rank < n_over)), dtype=np.int64)
 
 
-def _cut(stack: Stack, claimed: I64, held: I64, quota: I64) -> I64:
-    """Partitions that leave their row: all but the first by number, then topic, as Kafka does."""
-    over = held > quota
-    owned = np.flatnonzero(claimed != NO_OWNER)
-    owned = owned[over[claimed[owned]]]
-    row = claimed[owned]
-    order = order_by(within(stack.n_partitions)[owned], row)  # equal ones stay by topic
-    row = row[order]
-    found: I64 = owned[order[within(np.where(over, held, 0)) >= quota[row]]]
-    return found
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Over:
+    """Partitions of rows above their quota: some of them must go.
+
+    Parameters
+    ----------
+    owned, row : int64[n]
+        The partitions, sorted, and the row of each.
+    """
+
+    owned: I64
+    row: I64
+    partition: I64
+    held: I64
+    quota: I64
+
+    @classmethod
+    def of(cls, stack: Stack, claimed: I64, held: I64, quota: I64) -> _Over:
+        """The partitions of rows that hold more than their quota."""
+        owned = np.flatnonzero(claimed != NO_OWNER)
+        owned = owned[(held > quota)[claimed[owned]]]
+        partition = within(stack.n_partitions)[owned]
+        held = np.where(held > quota, held, 0)
+        return cls(owned=owned, row=claimed[owned], partition=partition, held=held, quota=quota)
+
+    def by_number(self) -> I64:
+        """An order in which rows keep the first by number, then topic, as Kafka does."""
+        return order_by(self.partition, self.row)  # equal ones stay by topic
+
+    def by_topic(self, stack: Stack) -> I64:
+        """An order in which each row gives up partitions of the topics of which it has most.
+
+        Of topics of which it has as many, it goes on where the row before it in its group stopped.
+        """
+        topic = row_of(starts(stack.n_partitions))[self.owned].astype(np.int64)
+        order = order_by(self.row)  # so by row, then topic: they stand by group and topic
+        turned = np.diff(self.row[order], prepend=-1) | np.diff(topic[order], prepend=-1)
+        first_of = np.flatnonzero(turned)
+        occurrence = np.empty(len(order), np.int64)
+        occurrence[order] = within(np.diff(np.append(first_of, len(order))))
+        there = np.zeros(len(stack.n_partitions), np.bool_)
+        there[topic] = True
+        number = starts(there)
+        first, n_there = number[stack.topic_start[:-1]], np.diff(number[stack.topic_start])
+        given = starts(np.maximum(self.held - self.quota, 0))
+        row_group = row_of(stack.member_start)
+        shift = given[:-1] - given[stack.member_start[:-1]][row_group]
+        group = row_group[self.row]
+        turn = (number[topic] - first[group] + shift[self.row]) % n_there[group]
+        return order_by(turn, occurrence, self.row)
+
+    def cut(self, order: I64) -> I64:
+        """Partitions that leave their row, if each row keeps its first partitions in ``order``."""
+        row = self.row[order]
+        found: I64 = self.owned[order[within(self.held) >= self.quota[row]]]
+        return found
 
 
 def _slots(stays: I64, quota: I64, floor: I64, row_group: I64, n_free: I64) -> I64:
@@ -135,12 +198,3 @@ def _slots(stays: I64, quota: I64, floor: I64, row_group: I64, n_free: I64) -> I
     entry = entry[order]
     rank = within(np.bincount(row_group[entry], minlength=len(n_free)))
     return np.asarray(entry[rank < n_free[row_group[entry]]], dtype=np.int64)
-
-
-def order_by(*keys: I64) -> I64:
-    """``numpy.lexsort`` of keys that are 0 or more, the last one first; faster if small."""
-    order = np.arange(len(keys[0]))
-    for key in keys:
-        own = key[order]
-        order = order[stable_order(own, int(own.max(initial=0)) + 1)]
-    return order
