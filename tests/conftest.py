@@ -58,10 +58,10 @@ if sys.version_info < (3, 11, 8):
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Send every test that needs Spark to one worker, and those of the broker to two others.
+    """Send every test that needs Spark to one worker, and those of the broker to others.
 
-    The broker's tests wait most of their time, and would be the longest way through a run if one
-    worker took them all. Each of the two has a broker of its own; the files of one stay together.
+    Those of `make test` have one broker. Those of `make test-all` would be the longest way through
+    a run if one worker took them all, so it has two; the files of one stay together.
     """
     files = sorted({i.path for i in items if i.get_closest_marker("broker") is not None})
     broker_of = {path: f"broker {at % 2}" for at, path in enumerate(files)}
@@ -74,7 +74,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
             )
         elif item.get_closest_marker("broker") is not None:
-            item.add_marker(pytest.mark.xdist_group(broker_of[item.path]))
+            is_quick = item.get_closest_marker("every") is None
+            item.add_marker(
+                pytest.mark.xdist_group("broker 0" if is_quick else broker_of[item.path])
+            )
 
 
 def pytest_collection_finish() -> None:
@@ -120,8 +123,14 @@ def broker(security: Security, cut: Cut) -> Iterator[Broker]:
     from holdfast.cluster.broker.broker import Broker
     from holdfast.cluster.refused import mend_connects
 
+    class ShortLived(Broker):
+        """Java compiles it once and not again, better: that would take half of the CPU time."""
+
+        def _java_command(self, *server: Any, **sizes: Any) -> list[str]:
+            return [*super()._java_command(*server, **sizes), "-XX:TieredStopAtLevel=1"]
+
     mend_connects()  # tests ask the broker through bare clients, too
-    with Broker.start(settings=security.broker_settings(cut.port)) as running:
+    with ShortLived.start(settings=security.broker_settings(cut.port)) as running:
         host, port = running.bootstrap_of("CUT").split(":")
         cut.target = host, int(port)
         yield running

@@ -272,7 +272,7 @@ class OwnWorker(Confluent):
 
 
 CLIENTS = [Confluent, Kafka, Own, OwnWorker]
-EVERY = [24, pytest.param(1, marks=pytest.mark.slow)]
+EVERY = [48, pytest.param(1, marks=pytest.mark.slow)]
 """Every so many places: daily, and in the long run."""
 
 

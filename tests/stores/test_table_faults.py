@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.stores.test_tables import ids
+from tests.suites import further
 from tests.tables.test_commits import groups, written
 
 from holdfast.errors import SourceError
@@ -15,12 +16,12 @@ ENTRY = r"PUT .*/generations/_delta_log/.*1\.json"
 VERSION = r"PUT .*/_commits/000000002\.json"
 
 
-@pytest.mark.parametrize("request_line", [ENTRY, VERSION], ids=["entry", "version"])
+@pytest.mark.parametrize("request_line", further([ENTRY, VERSION]), ids=["entry", "version"])
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
         ("refuse", "cannot be written: access denied"),
-        ("drop", "cannot be written"),
+        pytest.param("drop", "cannot be written", marks=pytest.mark.every),
         pytest.param("stall", "cannot be written", marks=pytest.mark.slow),
     ],
 )
@@ -51,7 +52,7 @@ def test_a_file_of_a_task_that_a_store_refuses(faulty):
     assert groups(root) == ["a"]
 
 
-@pytest.mark.parametrize("request_line", [ENTRY, VERSION], ids=["entry", "version"])
+@pytest.mark.parametrize("request_line", further([ENTRY, VERSION]), ids=["entry", "version"])
 def test_a_commit_whose_answer_is_lost_counts_once(faulty, request_line):
     between, url = faulty
     root = place_of(url)
@@ -61,7 +62,7 @@ def test_a_commit_whose_answer_is_lost_counts_once(faulty, request_line):
     assert between.hits and groups(root) == ["a", "b"] and ids(root) == [0, 1]
 
 
-@pytest.mark.parametrize("fault", ["refuse", "drop"])
+@pytest.mark.parametrize("fault", further(["refuse", "drop"]))
 def test_a_file_that_is_opened_and_cannot_be_read(faulty, fault):
     """As the next batch of a watch reads what the last one has left."""
     between, url = faulty
