@@ -58,26 +58,28 @@ if sys.version_info < (3, 11, 8):
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Send every test that needs Spark to one worker, and those of the broker to others.
+    """Send the tests of the one Spark session to one worker, and those of the broker to others.
 
     Those of `make test` have one broker. Those of `make test-all` would be the longest way through
-    a run if one worker took them all, so it has two; the files of one stay together.
+    a run if one worker took them all, so it has two; the files of one stay together. There a test
+    whose processes have a Spark of their own runs beside the session, on any worker.
     """
     files = sorted({i.path for i in items if i.get_closest_marker("broker") is not None})
     broker_of = {path: f"broker {at % 2}" for at, path in enumerate(files)}
     for item in items:
-        if item.get_closest_marker("spark") is not None:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        is_quick = item.get_closest_marker("every") is None
+        is_spark = item.get_closest_marker("spark") is not None
+        if is_spark:
             # PySpark leaves the sockets of what it collects to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
             item.add_marker(
                 pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
             )
+        if is_spark and (is_quick or "spark" in item.fixturenames):
+            item.add_marker(pytest.mark.xdist_group("spark"))
         elif item.get_closest_marker("broker") is not None:
-            is_quick = item.get_closest_marker("every") is None
-            item.add_marker(
-                pytest.mark.xdist_group("broker 0" if is_quick else broker_of[item.path])
-            )
+            group = "broker 0" if is_quick else broker_of[item.path]
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_collection_finish() -> None:
