@@ -22,7 +22,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.pipeline_cpu import measure
-from tests.live.kinds import TOOLS, java
+from tests.jvm.programs import java
+from tests.live.kinds import TOOLS, class_path
 
 TOPIC = "measured"
 
@@ -104,7 +105,15 @@ def main() -> int:
                     other[-1] += "x"
                 continue
             asked = [*holdfast, at, "--group", "g0"]
-            tool = java(TOOLS["consumer"], "--bootstrap-server", at, "--describe", "--group", "g0")
+            tool = java(
+                class_path(),
+                TOOLS["consumer"],
+                "--bootstrap-server",
+                at,
+                "--describe",
+                "--group",
+                "g0",
+            )
             compare(asked, tool, options.repeat, partitions=options.partitions)
     return 0
 

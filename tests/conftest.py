@@ -58,23 +58,28 @@ if sys.version_info < (3, 11, 8):
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Send every test that needs Spark to one worker, and those of the broker to two others.
+    """Send the tests of the one Spark session to one worker, and those of the broker to others.
 
-    The broker's tests wait most of their time, and would be the longest way through a run if one
-    worker took them all. Each of the two has a broker of its own; the files of one stay together.
+    Those of `make test` have one broker. Those of `make test-all` would be the longest way through
+    a run if one worker took them all, so it has two; the files of one stay together. There a test
+    whose processes have a Spark of their own runs beside the session, on any worker.
     """
     files = sorted({i.path for i in items if i.get_closest_marker("broker") is not None})
     broker_of = {path: f"broker {at % 2}" for at, path in enumerate(files)}
     for item in items:
-        if item.get_closest_marker("spark") is not None:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        is_quick = item.get_closest_marker("every") is None
+        is_spark = item.get_closest_marker("spark") is not None
+        if is_spark:
             # PySpark leaves the sockets of what it collects to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
             item.add_marker(
                 pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
             )
+        if is_spark and (is_quick or "spark" in item.fixturenames):
+            item.add_marker(pytest.mark.xdist_group("spark"))
         elif item.get_closest_marker("broker") is not None:
-            item.add_marker(pytest.mark.xdist_group(broker_of[item.path]))
+            group = "broker 0" if is_quick else broker_of[item.path]
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_collection_finish() -> None:
@@ -120,8 +125,14 @@ def broker(security: Security, cut: Cut) -> Iterator[Broker]:
     from holdfast.cluster.broker.broker import Broker
     from holdfast.cluster.refused import mend_connects
 
+    class ShortLived(Broker):
+        """Java compiles it once and not again, better: that would take half of the CPU time."""
+
+        def _java_command(self, *server: Any, **sizes: Any) -> list[str]:
+            return [*super()._java_command(*server, **sizes), "-XX:TieredStopAtLevel=1"]
+
     mend_connects()  # tests ask the broker through bare clients, too
-    with Broker.start(settings=security.broker_settings(cut.port)) as running:
+    with ShortLived.start(settings=security.broker_settings(cut.port)) as running:
         host, port = running.bootstrap_of("CUT").split(":")
         cut.target = host, int(port)
         yield running

@@ -1,4 +1,4 @@
-"""Run `make test`, or with ``--all`` the rest of it, `make test-all`: three workers, two brokers.
+"""Run `make test`, or with ``--all`` the rest of it, `make test-all`: three workers.
 
 **Rules**
 
@@ -7,9 +7,10 @@
 3. Python keeps what it compiles, also where the caller's environment forbids that: each worker and
    each command that a test starts would compile all of holdfast again, and all tests.
 
-Two of the three workers wait for their broker most of the time, so two cores are busy and no worker
-is left to run alone in the end. Without a usable Java the `spark` and `broker` tests are left out
-with one line that says what to install; in CI that is an error. Other arguments go to pytest.
+A worker with a broker waits for it most of the time, so two cores are busy. `make test` has one,
+`make test-all` two (``tests/conftest.py``); Spark's worker starts one of its own. Without a usable
+Java the `spark` and `broker` tests are left out with one line that says what to install; in CI that
+is an error. Other arguments go to pytest.
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.live.racks import check_that_members_read_in_their_racks
-from tests.suites import further
 
 from holdfast.cluster.broker import broker as module
 from holdfast.cluster.broker.broker import Broker, BrokerSettings
@@ -47,6 +47,25 @@ def accepts(bootstrap: str) -> bool:
     except OSError:
         return False
     return True
+
+
+@contextmanager
+def taken_port() -> Iterator[int]:
+    """A port that somebody listens at."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield other.getsockname()[1]
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch) -> Path:
+    """The folder for temporary files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    return folder
 
 
 PROGRAM = """
@@ -94,22 +113,11 @@ def test_is_ready_when_it_says_so(broker):
     assert 0 < broker.start_seconds < module._START_SECONDS
 
 
-@pytest.mark.parametrize(
-    ("then", "end"),
-    further(
-        [
-            ("pass", None),
-            ("raise RuntimeError", None),
-            ("time.sleep(600)", signal.SIGINT),
-            ("time.sleep(600)", signal.SIGTERM),
-            ("time.sleep(600)", signal.SIGKILL),
-        ],
-        stays=[("time.sleep(600)", signal.SIGKILL)],
-    ),
-    ids=["exit", "exception", "ctrl-c", "sigterm", "sigkill"],
-)
-def test_nothing_is_left_when_the_parent_ends(child, then, end):
-    run, bootstrap, folder, pid = child(then)
+@pytest.mark.parametrize("end", [None, signal.SIGTERM, signal.SIGKILL], ids=str)
+@pytest.mark.every
+def test_nothing_is_left_when_the_parent_ends(child, end):
+    """By an exception, or by a signal; the command below ends with Ctrl-C."""
+    run, bootstrap, folder, pid = child("raise RuntimeError" if end is None else "time.sleep(600)")
     if end is not None:
         assert is_alive(pid)
         assert folder.exists()
@@ -196,24 +204,30 @@ def test_three_nodes_settings_listeners_and_restart():
 
 
 @pytest.mark.every
-def test_keep_leaves_the_data_and_stops_the_server(tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
+def test_a_broker_leaves_its_classes_to_the_next_one_and_its_data_if_it_is_to_keep_them(
+    tmp_path, temporary, monkeypatch
+):
+    """The first draw of ports for the second one hands out a port that is taken meanwhile."""
+    monkeypatch.setattr(class_archive, "cache_folder", lambda: tmp_path)
     with Broker.start(settings=BrokerSettings(keep=True)) as kept:
         (pid,) = kept.process_ids()
     assert not is_alive(pid)
     assert list((kept.folder / "node-1" / "data").iterdir())
-
-
-@pytest.mark.every
-def test_the_first_broker_leaves_its_classes_to_the_next_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(class_archive, "cache_folder", lambda: tmp_path)
-    with Broker.start():
-        pass
     (archive,) = (tmp_path / "classes").glob("*.jsa")
-    with Broker.start() as second:
-        (pid,) = second.process_ids()
-        assert str(archive) in Path(f"/proc/{pid}/maps").read_text()
+    with taken_port() as taken:
+        draw, draws = module._free_ports, []
+
+        def unlucky(n_ports: int, **options: int | None) -> list[int]:
+            ports = draw(n_ports, **options)
+            draws.append(ports)
+            return [taken, *ports[1:]] if len(draws) == 1 else ports
+
+        monkeypatch.setattr(module, "_free_ports", unlucky)
+        with Broker.start() as second:
+            assert accepts(second.bootstrap)
+            (pid,) = second.process_ids()
+            assert str(archive) in Path(f"/proc/{pid}/maps").read_text()
+        assert len(draws) == 2
 
 
 @pytest.mark.parametrize(
@@ -231,45 +245,22 @@ def test_impossible_settings_are_refused(settings, word):
 
 
 def test_a_port_in_use_is_one_line():
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        with pytest.raises(AdapterError, match=f"port {port} is already in use"):
-            Broker.start(settings=BrokerSettings(port=port))
+    with (
+        taken_port() as port,
+        pytest.raises(AdapterError, match=f"port {port} is already in use"),
+    ):
+        Broker.start(settings=BrokerSettings(port=port))
 
 
-def test_a_setting_that_kafka_refuses_is_said_and_cleaned_up(tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
+def test_a_setting_that_kafka_refuses_is_said_and_cleaned_up(temporary):
     settings = BrokerSettings(properties={"process.roles": "juggler"})
     with pytest.raises(AdapterError, match=r"format failed: .*juggler") as caught:
         Broker.start(settings=settings)
     assert "\n" not in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
+    assert list(temporary.iterdir()) == []
 
 
-@pytest.mark.every
-def test_ports_are_drawn_again_when_another_process_was_quicker(monkeypatch):
-    """The first draw hands out a port that is taken meanwhile."""
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        taken = other.getsockname()[1]
-        draw, draws = module._free_ports, []
-
-        def unlucky(n_ports: int, **options: int | None) -> list[int]:
-            ports = draw(n_ports, **options)
-            draws.append(ports)
-            return [taken, *ports[1:]] if len(draws) == 1 else ports
-
-        monkeypatch.setattr(module, "_free_ports", unlucky)
-        with Broker.start() as running:
-            assert accepts(running.bootstrap)
-        assert len(draws) == 2
-
-
-def test_command_prints_the_address_and_ends_with_ctrl_c():
+def test_command_prints_the_address_and_leaves_nothing_after_ctrl_c(temporary):
     run = subprocess.Popen(
         [sys.executable, "-m", "holdfast", "broker"],
         stdout=subprocess.PIPE,
@@ -279,6 +270,7 @@ def test_command_prints_the_address_and_ends_with_ctrl_c():
     try:
         bootstrap = run.stdout.readline().strip()
         assert accepts(bootstrap)
+        assert list(temporary.iterdir())
         run.send_signal(signal.SIGINT)
         out, err = run.communicate(timeout=60)
     finally:
@@ -288,6 +280,7 @@ def test_command_prints_the_address_and_ends_with_ctrl_c():
     assert "Kafka is ready after" in err
     assert "Traceback" not in err
     until(lambda: not accepts(bootstrap))
+    until(lambda: not list(temporary.iterdir()))
 
 
 def test_command_refuses_a_property_that_is_none():

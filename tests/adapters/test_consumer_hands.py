@@ -171,8 +171,13 @@ def answered(result):
     return answer
 
 
+@pytest.fixture
 def eager():
-    return Scene(**{"partition.assignment.strategy": "sticky", "auto.offset.reset": "earliest"})
+    """An eager member that reads t-0 from 7."""
+    scene = Scene(**{"partition.assignment.strategy": "sticky", "auto.offset.reset": "earliest"})
+    scene.places = {A: 7}
+    scene.assign(A)
+    return scene
 
 
 def cooperative(**keys):
@@ -181,6 +186,15 @@ def cooperative(**keys):
         "auto.offset.reset": "earliest",
     }
     return Scene(**{**config, **keys})
+
+
+@pytest.fixture
+def reading():
+    """A cooperative member that reads t-0 from 7."""
+    scene = cooperative()
+    scene.places = {A: 7}
+    scene.assign(A)
+    return scene
 
 
 def test_a_partition_begins_where_the_group_has_committed_else_at_the_reset():
@@ -272,132 +286,101 @@ def test_what_is_lost_is_not_handed_out_from_that_moment_on():
     assert scene.fetch() == [("t", 1, 0)]
 
 
-def test_what_an_eager_member_gets_back_at_the_same_place_is_not_fetched_again():
-    scene = eager()
-    scene.places = {A: 7}
-    scene.assign(A)
-    assert scene.fetch() == [("t", 0, 7)]
-    scene.hand_over(A)
-    assert scene.fetch() == []  # fetched and put aside
-    scene.places = {A: 8}
-    scene.assign(A)
-    assert scene.client.log == [("t", 0, 7)]
-    assert scene.fetch() == [("t", 0, 8)]
-    assert scene.fetch() == [("t", 0, 9)]
+def test_what_an_eager_member_gets_back_at_the_same_place_is_not_fetched_again(eager):
+    assert eager.fetch() == [("t", 0, 7)]
+    eager.hand_over(A)
+    assert eager.fetch() == []  # fetched and put aside
+    eager.places = {A: 8}
+    eager.assign(A)
+    assert eager.client.log == [("t", 0, 7)]
+    assert eager.fetch() == [("t", 0, 8)]
+    assert eager.fetch() == [("t", 0, 9)]
 
 
-def test_what_an_eager_member_gets_back_at_another_place_begins_there():
-    scene = eager()
-    scene.places = {A: 7}
-    scene.assign(A)
-    scene.hand_over(A)
-    assert scene.fetch() == []
-    scene.places = {A: 30}
-    scene.assign(A)
-    assert scene.client.log == [("t", 0, 7), ("t", 0, 30)]
-    assert scene.fetch() == [("t", 0, 30)]
+def test_what_an_eager_member_gets_back_at_another_place_begins_there(eager):
+    eager.hand_over(A)
+    assert eager.fetch() == []
+    eager.places = {A: 30}
+    eager.assign(A)
+    assert eager.client.log == [("t", 0, 7), ("t", 0, 30)]
+    assert eager.fetch() == [("t", 0, 30)]
 
 
-def test_what_an_eager_member_does_not_get_back_is_dropped_with_its_records():
-    scene = eager()
-    scene.places = {A: 7, B: 0}
-    scene.assign(A, B)
-    scene.hand_over(A, B)
-    assert scene.fetch() == []
-    scene.places = {A: 7, B: 0}
-    scene.assign(B)
-    assert scene.client.begun == {B: 0}
-    assert scene.fetch() == [("t", 1, 0)]
-    scene.assign(A)
-    assert scene.fetch(1) == [("t", 0, 7)]
+def test_what_an_eager_member_does_not_get_back_is_dropped_with_its_records(eager):
+    eager.places = {A: 7, B: 0}
+    eager.assign(B)
+    eager.hand_over(A, B)
+    assert eager.fetch() == []
+    eager.places = {A: 7, B: 0}
+    eager.assign(B)
+    assert eager.client.begun == {B: 0}
+    assert eager.fetch() == [("t", 1, 0)]
+    eager.assign(A)
+    assert eager.fetch(1) == [("t", 0, 7)]
 
 
-def test_a_paused_partition_keeps_nothing():
-    scene = eager()
-    scene.places = {A: 7}
-    scene.assign(A)
-    scene.hands.pause([A])
-    scene.hand_over(A)
-    assert scene.client.begun == {}
+def test_a_paused_partition_keeps_nothing(eager):
+    eager.hands.pause([A])
+    eager.hand_over(A)
+    assert eager.client.begun == {}
 
 
-def test_a_limit_holds_for_what_was_put_aside():
-    scene = eager()
-    scene.places = {A: 7}
-    scene.assign(A)
-    scene.hand_over(A)
+def test_a_limit_holds_for_what_was_put_aside(eager):
+    eager.hand_over(A)
     for _ in range(3):
-        assert scene.fetch() == []
-    scene.assign(A)
-    assert scene.fetch(2) == [("t", 0, 7), ("t", 0, 8)]
-    assert scene.hands.position(A) == 9
-    assert scene.fetch(2) == [("t", 0, 9)]
+        assert eager.fetch() == []
+    eager.assign(A)
+    assert eager.fetch(2) == [("t", 0, 7), ("t", 0, 8)]
+    assert eager.hands.position(A) == 9
+    assert eager.fetch(2) == [("t", 0, 9)]
 
 
-def test_a_seek_forgets_what_was_put_aside():
-    scene = eager()
-    scene.places = {A: 7}
-    scene.assign(A)
-    scene.hand_over(A)
-    assert scene.fetch() == []
-    scene.assign(A)
-    scene.hands.seek(A, 50)
-    assert scene.fetch() == [("t", 0, 50)]
+def test_a_seek_forgets_what_was_put_aside(eager):
+    eager.hand_over(A)
+    assert eager.fetch() == []
+    eager.assign(A)
+    eager.hands.seek(A, 50)
+    assert eager.fetch() == [("t", 0, 50)]
 
 
-def test_a_poll_that_fails_loses_nothing():
-    scene = cooperative()
-    scene.places = {A: 7}
-    scene.assign(A)
-    assert scene.fetch() == [("t", 0, 7)]
-    scene.client.reached[A] = 60  # taken by librdkafka, and lost with the error
-    scene.client.fails = RuntimeError("broken")
-    assert scene.fetch() == []
-    scene.client.fails = None
-    assert scene.fetch() == [("t", 0, 8)]
+def test_a_poll_that_fails_loses_nothing(reading):
+    assert reading.fetch() == [("t", 0, 7)]
+    reading.client.reached[A] = 60  # taken by librdkafka, and lost with the error
+    reading.client.fails = RuntimeError("broken")
+    assert reading.fetch() == []
+    reading.client.fails = None
+    assert reading.fetch() == [("t", 0, 8)]
 
 
-def test_a_librdkafka_that_fails_again_and_again_is_an_error_of_the_application():
-    scene = cooperative()
-    scene.places = {A: 7}
-    scene.assign(A)
-    scene.client.fails = RuntimeError("broken")
-    assert [scene.fetch(), scene.fetch()] == [[], []]
+def test_a_librdkafka_that_fails_again_and_again_is_an_error_of_the_application(reading):
+    reading.client.fails = RuntimeError("broken")
+    assert [reading.fetch(), reading.fetch()] == [[], []]
     with pytest.raises(AdapterError, match="RuntimeError: broken; nothing is lost"):
-        scene.fetch()
-    scene.client.fails = None
-    assert scene.fetch() == [("t", 0, 7)]
+        reading.fetch()
+    reading.client.fails = None
+    assert reading.fetch() == [("t", 0, 7)]
 
 
-def test_what_interrupts_a_poll_is_raised_and_has_lost_nothing():
-    scene = cooperative()
-    scene.places = {A: 7}
-    scene.assign(A)
-    scene.client.reached[A] = 60
-    scene.client.fails = KeyboardInterrupt()
+def test_what_interrupts_a_poll_is_raised_and_has_lost_nothing(reading):
+    reading.client.reached[A] = 60
+    reading.client.fails = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        scene.fetch()
-    scene.client.fails = None
-    assert scene.fetch() == [("t", 0, 7)]
+        reading.fetch()
+    reading.client.fails = None
+    assert reading.fetch() == [("t", 0, 7)]
 
 
-def test_an_error_of_one_topic_loses_nothing_of_the_others():
-    scene = cooperative()
-    scene.places = {A: 7}
-    scene.assign(A)
+def test_an_error_of_one_topic_loses_nothing_of_the_others(reading):
     denied = confluent_kafka.KafkaError(confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED)
-    scene.client.extra = [Record("u", 0, -1, denied)]
+    reading.client.extra = [Record("u", 0, -1, denied)]
     with pytest.raises(RemoteProtocolError, match="topic 'u'"):
-        scene.fetch()
-    assert scene.fetch() == [("t", 0, 7)]
+        reading.fetch()
+    assert reading.fetch() == [("t", 0, 7)]
 
 
-def test_an_error_that_librdkafka_mends_itself_is_no_record():
-    scene = cooperative()
-    scene.places = {A: 7}
-    scene.assign(A)
-    scene.client.extra = [Record("t", 0, -1, retriable())]
-    assert scene.fetch() == [("t", 0, 7)]
+def test_an_error_that_librdkafka_mends_itself_is_no_record(reading):
+    reading.client.extra = [Record("t", 0, -1, retriable())]
+    assert reading.fetch() == [("t", 0, 7)]
 
 
 def retriable():
@@ -435,18 +418,15 @@ def test_a_topic_without_an_answer_is_left_to_the_library():
 
 
 @pytest.fixture
-def deaf(monkeypatch):
+def deaf(reading, monkeypatch):
     """A scene in which librdkafka has one partition, brings nothing, and is asked in each poll."""
     times = iter(range(10**9, 2 * 10**9))
     monkeypatch.setattr(renewal, "ASK_EVERY_S", 0.0)
-    scene = cooperative()
-    scene.places = {A: 7}
-    scene.assign(A)
     monkeypatch.setattr(Librdkafka, "consume", lambda *_: [])
     monkeypatch.setattr(renewal.time, "monotonic", lambda: next(times))
-    scene.membership.host.answered_at = 3e9
-    scene.client.topics_asked.clear()
-    return scene
+    reading.membership.host.answered_at = 3e9
+    reading.client.topics_asked.clear()
+    return reading
 
 
 def no_broker(code=confluent_kafka.KafkaError._TRANSPORT):

@@ -139,10 +139,17 @@ def test_librdkafka_tells_the_application_of_a_refusal(consumer):
     assert offsets(consumer.assignment()) == {A: OFFSET_STORED, B: OFFSET_STORED}
 
 
-def test_what_is_unassigned_meanwhile_stays_so(consumer):
+@pytest.fixture
+def asked(consumer):
+    """A group that has not answered yet where two partitions begin, and the hands that asked."""
     group = Group(None)
     hands = hands_of(consumer, group)
     hands.assign_new(blank(A, B))
+    return group, hands
+
+
+def test_what_is_unassigned_meanwhile_stays_so(asked, consumer):
+    group, hands = asked
     assert hands.starts.without(blank(A)) == []
     group.answer({A: 5, B: 6})
     hands.starts.look_again(consumer)
@@ -162,12 +169,10 @@ def test_an_answer_from_before_a_loss_counts_no_more(consumer):
     assert offsets(consumer.assignment()) == {A: 9}
 
 
-def test_what_the_application_pauses_begins_paused(consumer, monkeypatch):
+def test_what_the_application_pauses_begins_paused(asked, consumer, monkeypatch):
     paused = []
     monkeypatch.setattr(librdkafka_hands, "_Original", Watched(paused))
-    group = Group(None)
-    hands = hands_of(consumer, group)
-    hands.assign_new(blank(A, B))
+    group, hands = asked
     hands.paused = {A}
     group.answer({A: 5, B: 6})
     hands.starts.look_again(consumer)
@@ -188,10 +193,8 @@ class Watched:
         consumer.pause(partitions)
 
 
-def test_an_offset_that_is_known_late_guards_commits_from_then_on(consumer):
-    group = Group(None)
-    hands = hands_of(consumer, group)
-    hands.assign_new(blank(A, B))
+def test_an_offset_that_is_known_late_guards_commits_from_then_on(asked, consumer):
+    group, hands = asked
     assert group.stands == {}
     group.answer({A: 5, B: -1})
     hands.starts.look_again(consumer)

@@ -44,6 +44,27 @@ CONFIG = {
 }
 
 
+class Notes:
+    """What a listener hears."""
+
+    def __init__(self, calls):
+        self._calls = calls
+
+    def on_partitions_assigned(self, found):
+        self._calls.append(("assign", sorted(p.partition for p in found)))
+
+    def on_partitions_revoked(self, found):
+        self._calls.append(("revoke", sorted(p.partition for p in found)))
+
+
+class KafkaNotes(Notes, kafka.ConsumerRebalanceListener):
+    """The same for kafka-python."""
+
+
+class AiokafkaNotes(Notes, aiokafka.ConsumerRebalanceListener):
+    """The same for aiokafka."""
+
+
 class Confluent:
     """``holdfast.confluent``."""
 
@@ -96,29 +117,14 @@ class Kafka(Confluent):
         )
 
     def subscribe(self):
-        outer = self
-
-        class Notes(kafka.ConsumerRebalanceListener):
-            def on_partitions_assigned(self, found):
-                outer.calls.append(("assign", sorted(p.partition for p in found)))
-
-            def on_partitions_revoked(self, found):
-                outer.calls.append(("revoke", sorted(p.partition for p in found)))
-
-        self.consumer.subscribe([TOPIC], listener=Notes())
+        self.consumer.subscribe([TOPIC], listener=KafkaNotes(self.calls))
 
     def poll(self):
         self.consumer.poll(10)
 
-    def owned(self):
-        return {p.partition for p in self.consumer.assignment()}
-
     def commit(self, partition):
         at = kafka.TopicPartition(TOPIC, partition)
         self.consumer.commit({at: OffsetAndMetadata(0, "", -1)})
-
-    def close(self):
-        self.consumer.close()
 
 
 class Own(Confluent):
@@ -129,22 +135,10 @@ class Own(Confluent):
         self.consumer = holdfast.Consumer(CONFIG)
 
     def subscribe(self):
-        outer = self
-
-        class Notes:
-            def on_partitions_assigned(self, found):
-                outer.calls.append(("assign", sorted(p.partition for p in found)))
-
-            def on_partitions_revoked(self, found):
-                outer.calls.append(("revoke", sorted(p.partition for p in found)))
-
-        self.consumer.subscribe([TOPIC], Notes())
+        self.consumer.subscribe([TOPIC], Notes(self.calls))
 
     def poll(self):
         self.consumer.poll(0.01)
-
-    def owned(self):
-        return {p.partition for p in self.consumer.assignment()}
 
     def commit(self, partition):
         self.consumer.commit()
@@ -179,16 +173,7 @@ class Aiokafka(Confluent):
                     raise
 
     def subscribe(self):
-        outer = self
-
-        class Notes(aiokafka.ConsumerRebalanceListener):
-            def on_partitions_assigned(self, found):
-                outer.calls.append(("assign", sorted(p.partition for p in found)))
-
-            def on_partitions_revoked(self, found):
-                outer.calls.append(("revoke", sorted(p.partition for p in found)))
-
-        self.consumer.subscribe([TOPIC], listener=Notes())
+        self.consumer.subscribe([TOPIC], listener=AiokafkaNotes(self.calls))
         self._run(self.consumer.start())
 
     def poll(self):
@@ -272,7 +257,7 @@ class OwnWorker(Confluent):
 
 
 CLIENTS = [Confluent, Kafka, Own, OwnWorker]
-EVERY = [24, pytest.param(1, marks=pytest.mark.slow)]
+EVERY = [48, pytest.param(1, marks=pytest.mark.slow)]
 """Every so many places: daily, and in the long run."""
 
 

@@ -107,6 +107,16 @@ def group():
     )
 
 
+@pytest.fixture
+def waiting(caplog):
+    """A group that waits for C."""
+    caplog.set_level("INFO", "holdfast.member")
+    workers = group()
+    workers.play("A", "B", "C")
+    workers.play("A", "B")
+    return workers
+
+
 def lines(caplog):
     """Of waits, without the group's name in front."""
     told = (r.getMessage().removeprefix("etl: ") for r in caplog.records)
@@ -137,32 +147,24 @@ def test_a_wait_is_told_when_it_begins_and_when_it_ends(caplog):
     ("comes", "passed_s", "why"),
     [((), 30, "its time is up"), (("D",), 0, "others have taken what waited")],
 )
-def test_the_end_of_a_wait_says_why(comes, passed_s, why, caplog, monkeypatch):
-    caplog.set_level("INFO", "holdfast.member")
-    workers = group()
-    workers.play("A", "B", "C")
-    workers.play("A", "B")
+def test_the_end_of_a_wait_says_why(comes, passed_s, why, waiting, caplog, monkeypatch):
     if passed_s:
         late = waits.time.monotonic() + passed_s
         monkeypatch.setattr(waits, "time", SimpleNamespace(monotonic=lambda: late))
         for name in ("A", "B"):  # what they carry is as old
-            object.__setattr__(workers.said[name], "memory_age_ms", passed_s * 1000)
-    workers.play("A", "B", *comes)
-    assert lines(caplog)[1:] == [f"the wait for C is over: {why}"]
-    assert workers.waiting == ()
+            object.__setattr__(waiting.said[name], "memory_age_ms", passed_s * 1000)
+    waiting.play("A", "B", *comes)
+    assert lines(caplog) == [f"the wait for C is over: {why}"]
+    assert waiting.waiting == ()
 
 
-def test_a_plan_that_failed_ends_no_wait(caplog, monkeypatch):
-    caplog.set_level("INFO", "holdfast.member")
-    workers = group()
-    workers.play("A", "B", "C")
-    workers.play("A", "B")
+def test_a_plan_that_failed_ends_no_wait(waiting, caplog, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(plans, "plan_round", lambda *_, **__: 1 / 0)
-        workers.play("A", "B")
-    assert len(workers.waiting) == 1
-    workers.play("A", "B")
-    assert len(lines(caplog)) == 1
+        waiting.play("A", "B")
+    assert len(waiting.waiting) == 1
+    waiting.play("A", "B")
+    assert lines(caplog) == []
 
 
 def test_a_leader_that_takes_over_names_whom_it_never_saw_by_a_hash(caplog):
@@ -189,13 +191,10 @@ def test_numbers_of_several_members_are_one_text():
     assert text.count("# TYPE kafka_consumer_coordinator_rebalance_total counter") == 1
 
 
-def test_what_waits_is_in_the_text_with_its_member():
-    workers = group()
-    workers.play("A", "B", "C")
-    workers.play("A", "B")
-    now = workers.workers["A"].metrics()
+def test_what_waits_is_in_the_text_with_its_member(waiting):
+    now = waiting.workers["A"].metrics()
     assert now.waiting == ()  # it does not lead by its own standing
-    object.__setattr__(now, "waiting", workers.waiting)
+    object.__setattr__(now, "waiting", waiting.waiting)
     member = SimpleNamespace(__holdfast_metrics__=lambda: now)
     away = SimpleNamespace(__holdfast_metrics__=lambda: None)
     registry = CollectorRegistry()

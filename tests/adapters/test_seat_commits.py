@@ -101,7 +101,13 @@ def test_a_commit_ends_with_its_member(made):
 # Another attempt
 
 
-@pytest.mark.parametrize("said", [REBALANCE_IN_PROGRESS, NO_ANSWER, ErrorCode.NOT_COORDINATOR])
+@pytest.mark.parametrize(
+    "said",
+    [
+        *(REBALANCE_IN_PROGRESS, NO_ANSWER, -1),
+        *(ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    ],
+)
 def test_a_commit_is_tried_again_while_the_coordinator_is_away(made, said):
     member, seat = made
     member.link.answers = [said, said, 0]

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from concurrent.futures import Future
+from functools import wraps
 from types import SimpleNamespace
 
 import pytest
@@ -183,320 +184,284 @@ async def turns():
         await asyncio.sleep(0)
 
 
-def play(scene):
-    async def run():
-        await asyncio.wait_for(scene(), PATIENCE_S)
+def on_a_loop(test):
+    """Play a test on a loop of its own."""
 
-    asyncio.run(run())
+    @wraps(test)
+    def run(**arguments):
+        async def limited():
+            await asyncio.wait_for(test(**arguments), PATIENCE_S)
+
+        asyncio.run(limited())
+
+    return run
 
 
 # Hand-overs
 
 
-def test_a_hand_over_waits_for_what_is_in_flight_of_its_partitions_and_for_nothing_else():
-    async def scene():
-        s = Scene()
-        s.seat.in_flight[A] = 3
-        await s.duty("hold_back", (B,), s.answer("B"))
-        assert s.answers == ["B"]
-        await s.duty("hold_back", (A,), s.answer("A"))
-        assert s.answers == ["B"]
-        assert s.hands.log == [("hold back", [B]), ("hold back", [A])]
-        s.seat.come_in([B])
-        assert s.answers == ["B"]
-        s.seat.come_in()
-        assert s.answers == ["B", "A"]
-
-    play(scene)
+@on_a_loop
+async def test_a_hand_over_waits_for_what_is_in_flight_of_its_partitions_and_for_nothing_else():
+    s = Scene()
+    s.seat.in_flight[A] = 3
+    await s.duty("hold_back", (B,), s.answer("B"))
+    assert s.answers == ["B"]
+    await s.duty("hold_back", (A,), s.answer("A"))
+    assert s.answers == ["B"]
+    assert s.hands.log == [("hold back", [B]), ("hold back", [A])]
+    s.seat.come_in([B])
+    assert s.answers == ["B"]
+    s.seat.come_in()
+    assert s.answers == ["B", "A"]
 
 
-def test_with_manual_commits_a_hand_over_waits_for_nothing():
-    async def scene():
-        s = Scene(**{"enable.auto.commit": False})
-        s.seat.in_flight[A] = 3
-        await s.duty("hold_back", (A,), s.answer("A"))
-        assert s.answers == ["A"]
-
-    play(scene)
+@on_a_loop
+async def test_with_manual_commits_a_hand_over_waits_for_nothing():
+    s = Scene(**{"enable.auto.commit": False})
+    s.seat.in_flight[A] = 3
+    await s.duty("hold_back", (A,), s.answer("A"))
+    assert s.answers == ["A"]
 
 
-def test_what_is_not_subscribed_to_any_more_is_processed():
+@on_a_loop
+async def test_what_is_not_subscribed_to_any_more_is_processed():
     """An application that asks for single partitions never asks for those again."""
-
-    async def scene():
-        s = Scene()
-        old, new = ("old", 0), ("new", 0)
-        s.seat.in_flight.update({old: 3, new: 4})
-        await s.duty("hold_back", (old,), s.answer("old"))
-        await s.duty("hold_back", (new,), s.answer("new"))
-        s.seat.finish_others({"new"})
-        assert s.answers == ["old"]
-        assert s.seat.in_flight == {new: 4}
-
-    play(scene)
+    s = Scene()
+    old, new = ("old", 0), ("new", 0)
+    s.seat.in_flight.update({old: 3, new: 4})
+    await s.duty("hold_back", (old,), s.answer("old"))
+    await s.duty("hold_back", (new,), s.answer("new"))
+    s.seat.finish_others({"new"})
+    assert s.answers == ["old"]
+    assert s.seat.in_flight == {new: 4}
 
 
-def test_what_is_lost_is_not_waited_for():
-    async def scene():
-        s = Scene()
-        await s.assign({A: 1}, at={A: 5})
-        s.seat.in_flight[A] = 3
-        await s.duty("hold_back", (A,), s.answer("drained"))
-        await s.lose(A)
-        assert "drained" in s.answers
-
-    play(scene)
+@on_a_loop
+async def test_what_is_lost_is_not_waited_for():
+    s = Scene()
+    await s.assign({A: 1}, at={A: 5})
+    s.seat.in_flight[A] = 3
+    await s.duty("hold_back", (A,), s.answer("drained"))
+    await s.lose(A)
+    assert "drained" in s.answers
 
 
-def test_a_hand_over_commits_what_is_processed_and_not_what_is_in_flight():
-    async def scene():
-        s = Scene()
-        await s.assign({A: 1, B: 1}, at={A: 5, B: 7})
-        s.seat.in_flight[A] = 3
-        await s.duty("call", REVOKED, (A, B), s.answer("revoked"))
-        assert s.hands.log[-2:] == [("revoked", [A, B]), ("drop", [A, B])]
-        await s.hand_over(A, B)
-        assert s.membership.committed == [{A: 3, B: 7}]
-        assert s.answers[-1] == 0
-
-    play(scene)
+@on_a_loop
+async def test_a_hand_over_commits_what_is_processed_and_not_what_is_in_flight():
+    s = Scene()
+    await s.assign({A: 1, B: 1}, at={A: 5, B: 7})
+    s.seat.in_flight[A] = 3
+    await s.duty("call", REVOKED, (A, B), s.answer("revoked"))
+    assert s.hands.log[-2:] == [("revoked", [A, B]), ("drop", [A, B])]
+    await s.hand_over(A, B)
+    assert s.membership.committed == [{A: 3, B: 7}]
+    assert s.answers[-1] == 0
 
 
-def test_nobody_commits_again_where_it_began():
-    async def scene():
-        s = Scene()
-        await s.assign({A: 1}, places={A: 5}, at={A: 5})
-        assert s.seat.to_commit() == {}
-        s.hands.at[A] = 8
-        assert s.seat.to_commit() == {A: OffsetToCommit(8)}
-
-    play(scene)
+@on_a_loop
+async def test_nobody_commits_again_where_it_began():
+    s = Scene()
+    await s.assign({A: 1}, places={A: 5}, at={A: 5})
+    assert s.seat.to_commit() == {}
+    s.hands.at[A] = 8
+    assert s.seat.to_commit() == {A: OffsetToCommit(8)}
 
 
 # Callbacks
 
 
-def test_the_listener_hears_of_an_assignment_before_those_who_wait_for_it():
-    async def scene():
-        s = Scene()
-        heard, assigned = [], asyncio.get_running_loop().create_future()
-        s.hands.assigned = assigned.set_result
+@on_a_loop
+async def test_the_listener_hears_of_an_assignment_before_those_who_wait_for_it():
+    s = Scene()
+    heard, assigned = [], asyncio.get_running_loop().create_future()
+    s.hands.assigned = assigned.set_result
 
-        async def listener(callback):
-            heard.append("listener")
+    async def listener(callback):
+        heard.append("listener")
 
-        async def wait():
-            await assigned
-            heard.append("start")
+    async def wait():
+        await assigned
+        heard.append("start")
 
-        s.hands.listener = listener
-        waiting = asyncio.create_task(wait())
-        await s.assign({A: 1})
-        await waiting
-        assert heard == ["listener", "start"]
-
-    play(scene)
+    s.hands.listener = listener
+    waiting = asyncio.create_task(wait())
+    await s.assign({A: 1})
+    await waiting
+    assert heard == ["listener", "start"]
 
 
-def test_a_callback_is_answered_once_it_is_over():
-    async def scene():
-        s = Scene()
-        gate = asyncio.Event()
+@on_a_loop
+async def test_a_callback_is_answered_once_it_is_over():
+    s = Scene()
+    gate = asyncio.Event()
 
-        async def listener(callback):
-            await gate.wait()
+    async def listener(callback):
+        await gate.wait()
 
-        s.hands.listener = listener
-        await s.duty("call", REVOKED, (A,), s.answer("over"))
-        assert s.answers == []
-        assert ("drop", [A]) not in s.hands.log
-        gate.set()
-        await turns()
-        assert s.answers == ["over"]
-        assert s.hands.log[-1] == ("drop", [A])
-
-    play(scene)
+    s.hands.listener = listener
+    await s.duty("call", REVOKED, (A,), s.answer("over"))
+    assert s.answers == []
+    assert ("drop", [A]) not in s.hands.log
+    gate.set()
+    await turns()
+    assert s.answers == ["over"]
+    assert s.hands.log[-1] == ("drop", [A])
 
 
 @pytest.mark.parametrize("begins_first", [True, False])
-def test_a_callback_that_is_cancelled_is_answered(begins_first):
+@on_a_loop
+async def test_a_callback_that_is_cancelled_is_answered(begins_first):
     """A program that ends cancels all tasks, also one that has not begun."""
+    s = Scene()
 
-    async def scene():
-        s = Scene()
+    async def listener(callback):
+        await asyncio.Event().wait()
 
-        async def listener(callback):
-            await asyncio.Event().wait()
-
-        s.hands.listener = listener
-        before_it = asyncio.all_tasks()
-        s.seat.call(REVOKED, (A,), s.answer("over"))
-        s.seat.look()
-        if begins_first:
-            await turns()
-        (task,) = asyncio.all_tasks() - before_it
-        task.cancel()
+    s.hands.listener = listener
+    before_it = asyncio.all_tasks()
+    s.seat.call(REVOKED, (A,), s.answer("over"))
+    s.seat.look()
+    if begins_first:
         await turns()
-        assert s.answers == ["over"]
-
-    play(scene)
-
-
-def test_an_application_that_leaves_hears_nothing_more_if_its_client_wishes_so():
-    async def scene():
-        s = Scene(wishes={"hears_the_end": False})
-        await s.assign({A: 1})
-        s.membership.leave(returns=True)
-        await s.duty("call", REVOKED, (A,), s.answer("over"))
-        assert s.answers == ["assigned", "over"]
-        assert [word for word, _ in s.hands.log] == ["assign", "assigned", "drop"]
-
-    play(scene)
+    (task,) = asyncio.all_tasks() - before_it
+    task.cancel()
+    await turns()
+    assert s.answers == ["over"]
 
 
-def test_a_cooperative_round_without_news_is_not_told_but_the_first():
-    async def scene():
-        s = Scene()
-        for _ in range(2):
-            await s.duty("call", ASSIGNED, (), s.answer("assigned"))
-        assert s.hands.log == [("assign", []), ("assigned", []), ("assign", [])]
-        assert s.answers == ["assigned", "assigned"]
+@on_a_loop
+async def test_an_application_that_leaves_hears_nothing_more_if_its_client_wishes_so():
+    s = Scene(wishes={"hears_the_end": False})
+    await s.assign({A: 1})
+    s.membership.leave(returns=True)
+    await s.duty("call", REVOKED, (A,), s.answer("over"))
+    assert s.answers == ["assigned", "over"]
+    assert [word for word, _ in s.hands.log] == ["assign", "assigned", "drop"]
 
-    play(scene)
 
-
-def test_a_listener_of_an_eager_program_hears_of_the_whole_assignment():
-    async def scene():
-        s = Scene(wishes={"tells_whole": True})
-        await s.assign({A: 1})
-        await s.assign({B: 1})
-        told = [one for one in s.hands.log if one[0] in ("revoked", "assigned")]
-        assert told == [("revoked", []), ("assigned", [A]), ("revoked", []), ("assigned", [A, B])]
-        s.hands.log.clear()
-        await s.duty("call", REVOKED, (B,), s.answer("revoked"))
+@on_a_loop
+async def test_a_cooperative_round_without_news_is_not_told_but_the_first():
+    s = Scene()
+    for _ in range(2):
         await s.duty("call", ASSIGNED, (), s.answer("assigned"))
-        told = [one for one in s.hands.log if one[0] in ("revoked", "assigned")]
-        assert told == [("revoked", [B]), ("assigned", [A])]
+    assert s.hands.log == [("assign", []), ("assigned", []), ("assign", [])]
+    assert s.answers == ["assigned", "assigned"]
 
-    play(scene)
+
+@on_a_loop
+async def test_a_listener_of_an_eager_program_hears_of_the_whole_assignment():
+    s = Scene(wishes={"tells_whole": True})
+    await s.assign({A: 1})
+    await s.assign({B: 1})
+    told = [one for one in s.hands.log if one[0] in ("revoked", "assigned")]
+    assert told == [("revoked", []), ("assigned", [A]), ("revoked", []), ("assigned", [A, B])]
+    s.hands.log.clear()
+    await s.duty("call", REVOKED, (B,), s.answer("revoked"))
+    await s.duty("call", ASSIGNED, (), s.answer("assigned"))
+    told = [one for one in s.hands.log if one[0] in ("revoked", "assigned")]
+    assert told == [("revoked", [B]), ("assigned", [A])]
 
 
 # Losses
 
 
-def test_what_is_lost_is_hidden_before_its_callback_is_over():
-    async def scene():
-        s = Scene()
-        await s.assign({A: 1}, at={A: 5})
+@on_a_loop
+async def test_what_is_lost_is_hidden_before_its_callback_is_over():
+    s = Scene()
+    await s.assign({A: 1}, at={A: 5})
 
-        async def listener(callback):
-            await asyncio.Event().wait()
+    async def listener(callback):
+        await asyncio.Event().wait()
 
-        s.hands.listener = listener
-        await s.lose(A)
-        assert s.hands.log[-2:] == [("hide", [A]), ("lost", [A])]
-        assert "lost" not in s.answers
-        s.seat.stop_callbacks()
-        await turns()
-        assert "lost" in s.answers
-
-    play(scene)
+    s.hands.listener = listener
+    await s.lose(A)
+    assert s.hands.log[-2:] == [("hide", [A]), ("lost", [A])]
+    assert "lost" not in s.answers
+    s.seat.stop_callbacks()
+    await turns()
+    assert "lost" in s.answers
 
 
-def test_what_was_handed_out_before_a_loss_is_never_committed():
-    async def scene():
-        s = Scene()
-        await s.assign({A: 1}, at={A: 5})
-        await s.lose(A)
-        with pytest.raises(RemoteProtocolError, match="lost"):
-            s.commit({}, CommitAsker.ALL)
-        with pytest.raises(RemoteProtocolError, match="lost"):
-            s.commit({A: 5})
-        await s.assign({A: 2}, places={A: 2}, at={A: 2})
-        with pytest.raises(RemoteProtocolError, match="lost"):
-            s.commit({A: 2})  # the application has not asked for anything since
-        s.seat.come_in()
-        with pytest.raises(RemoteProtocolError, match="lost"):
-            s.commit({A: 5})  # of the earlier term
-        s.commit({A: 2})
-        s.hands.at[A] = 6
-        s.seat.note()
+@on_a_loop
+async def test_what_was_handed_out_before_a_loss_is_never_committed():
+    s = Scene()
+    await s.assign({A: 1}, at={A: 5})
+    await s.lose(A)
+    with pytest.raises(RemoteProtocolError, match="lost"):
+        s.commit({}, CommitAsker.ALL)
+    with pytest.raises(RemoteProtocolError, match="lost"):
         s.commit({A: 5})
-        assert s.membership.committed == [{A: 2}, {A: 5}]
-
-    play(scene)
-
-
-def test_a_callback_that_tells_of_a_loss_ends_it():
-    async def scene():
-        s = Scene()
-        await s.assign({A: 1}, at={A: 5})
-
-        async def listener(callback):
-            pass
-
-        s.hands.listener = listener
-        await s.lose(A)
-        s.commit({}, CommitAsker.ALL)
-
-    play(scene)
+    await s.assign({A: 2}, places={A: 2}, at={A: 2})
+    with pytest.raises(RemoteProtocolError, match="lost"):
+        s.commit({A: 2})  # the application has not asked for anything since
+    s.seat.come_in()
+    with pytest.raises(RemoteProtocolError, match="lost"):
+        s.commit({A: 5})  # of the earlier term
+    s.commit({A: 2})
+    s.hands.at[A] = 6
+    s.seat.note()
+    s.commit({A: 5})
+    assert s.membership.committed == [{A: 2}, {A: 5}]
 
 
-def test_a_partition_of_which_nothing_was_handed_out_is_lost_without_a_word():
+@on_a_loop
+async def test_a_callback_that_tells_of_a_loss_ends_it():
+    s = Scene()
+    await s.assign({A: 1}, at={A: 5})
+
+    async def listener(callback):
+        pass
+
+    s.hands.listener = listener
+    await s.lose(A)
+    s.commit({}, CommitAsker.ALL)
+
+
+@on_a_loop
+async def test_a_partition_of_which_nothing_was_handed_out_is_lost_without_a_word():
     """It has a position, where nothing stands committed: the end, say."""
-
-    async def scene():
-        s = Scene()
-        await s.assign({A: 1})
-        s.seat.progress.resets({A: 30})
-        s.hands.at[A] = 30
-        await s.lose(A)
-        s.commit({}, CommitAsker.ALL)
-
-    play(scene)
+    s = Scene()
+    await s.assign({A: 1})
+    s.seat.progress.resets({A: 30})
+    s.hands.at[A] = 30
+    await s.lose(A)
+    s.commit({}, CommitAsker.ALL)
 
 
-def test_what_the_member_does_not_own_is_not_committed():
-    async def scene():
-        s = Scene()
-        with pytest.raises(LocalProtocolError):
-            s.commit({A: 1})
-        assert s.membership.committed == []
-
-    play(scene)
+@on_a_loop
+async def test_what_the_member_does_not_own_is_not_committed():
+    s = Scene()
+    with pytest.raises(LocalProtocolError):
+        s.commit({A: 1})
+    assert s.membership.committed == []
 
 
-def test_an_answer_for_an_earlier_term_is_no_place_to_start():
+@on_a_loop
+async def test_an_answer_for_an_earlier_term_is_no_place_to_start():
     """Another member may have read on, and committed, between the two terms."""
-
-    async def scene():
-        s = Scene()
-        await s.assign({A: 1}, places={A: 2})
-        s.membership.places = Future()
-        asking = asyncio.create_task(s.seat.places([A]))
-        await turns()
-        s.membership.own({A: 2})
-        s.membership.places.set_result({A: 5})
-        assert await asking is None
-        s.membership.places = done({A: 7})
-        assert await s.seat.places([A]) == {A: 7}
-
-    play(scene)
+    s = Scene()
+    await s.assign({A: 1}, places={A: 2})
+    s.membership.places = Future()
+    asking = asyncio.create_task(s.seat.places([A]))
+    await turns()
+    s.membership.own({A: 2})
+    s.membership.places.set_result({A: 5})
+    assert await asking is None
+    s.membership.places = done({A: 7})
+    assert await s.seat.places([A]) == {A: 7}
 
 
 # Leaving
 
 
-def test_what_is_in_flight_counts_as_processed_at_the_end():
-    async def scene():
-        s = Scene()
-        await s.assign({A: 1}, at={A: 5})
-        s.seat.in_flight[A] = 3
-        await s.seat.leave(time.monotonic() + PATIENCE_S)
-        assert s.membership.committed == [{A: 5}]
-        assert s.membership.is_leaving
-
-    play(scene)
+@on_a_loop
+async def test_what_is_in_flight_counts_as_processed_at_the_end():
+    s = Scene()
+    await s.assign({A: 1}, at={A: 5})
+    s.seat.in_flight[A] = 3
+    await s.seat.leave(time.monotonic() + PATIENCE_S)
+    assert s.membership.committed == [{A: 5}]
+    assert s.membership.is_leaving
 
 
 # Interruptions, and a loop that has ended

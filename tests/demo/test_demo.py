@@ -18,7 +18,6 @@ from types import SimpleNamespace
 
 import pytest
 from tests.cli.running import run as run_here
-from tests.suites import further
 
 MEMBERS, PARTITIONS = 2, 4
 MARK = "STARTED_BY_TEST"
@@ -175,8 +174,9 @@ def test_end_to_end(tmp_path):
     check_report(out / "report.html")
 
 
+@pytest.mark.every
 @pytest.mark.broker
-@pytest.mark.parametrize("end", further([signal.SIGINT, signal.SIGTERM, signal.SIGKILL]))
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_when_it_is_stopped_half_way(tmp_path, end):
     out = tmp_path / "out"
     with started(tmp_path, "-o", str(out)) as run:

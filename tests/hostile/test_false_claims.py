@@ -158,7 +158,7 @@ def after_a_departure(name: str, times: int, *, changing: bool) -> tuple[int, in
     return len(liar.more), len(liar.more & meanwhile), len(liar.more & back)
 
 
-@pytest.mark.parametrize("name", DEFERRING)
+@pytest.mark.parametrize("name", further(DEFERRING))
 @pytest.mark.parametrize(
     ("times", "changing"), further(product((0, 1, 999), (False, True)), [(1, False), (999, True)])
 )

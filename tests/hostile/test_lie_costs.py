@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.hostile.cost import MOST, ratios_of
 from tests.hostile.group import ASSIGNORS, N_LYING, TOPICS, HostileGroup
+from tests.suites import further
 
 from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
 from holdfast.core.wire.layouts.container import MemberSubscription, encode_member_subscription
@@ -40,7 +41,7 @@ SIZES = (7_500, 250_000)
 """The largest that is read of each kind, and one that is not."""
 
 
-@pytest.mark.parametrize("name", ASSIGNORS)
+@pytest.mark.parametrize("name", further(ASSIGNORS, stays=["holdfast-deferred"]))
 @pytest.mark.parametrize("n_bytes", SIZES)
 def test_a_lie_costs_at_most_ten_honest_turns(name: str, n_bytes: int) -> None:
     group = HostileGroup(ASSIGNORS[name], 0)
@@ -51,7 +52,7 @@ def test_a_lie_costs_at_most_ten_honest_turns(name: str, n_bytes: int) -> None:
         assert max(ratios["memory"], ratios["calls"]) <= MOST, (kind, ratios)
 
 
-@pytest.mark.parametrize("name", ASSIGNORS)
+@pytest.mark.parametrize("name", further(ASSIGNORS, stays=["holdfast-deferred"]))
 def test_a_drawn_lie_costs_at_most_ten_honest_turns(name: str) -> None:
     chance = np.random.default_rng(7)
     for seed in range(2):
@@ -61,7 +62,7 @@ def test_a_drawn_lie_costs_at_most_ten_honest_turns(name: str) -> None:
             assert max(ratios["memory"], ratios["calls"]) <= MOST, (seed, i, ratios)
 
 
-@pytest.mark.parametrize("name", ASSIGNORS)
+@pytest.mark.parametrize("name", further(ASSIGNORS, stays=["holdfast-deferred"]))
 def test_the_truth_about_everything_costs_at_most_ten_honest_turns(name: str) -> None:
     group = HostileGroup(ASSIGNORS[name], 0)
     next(group.run())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 Places = list[tuple[int, int]]
 
@@ -19,7 +19,7 @@ class RefusedError(Exception):
     """The group refused this member for good."""
 
 
-def answers(questions: Mapping[str, Callable[[], object]]) -> dict[str, str]:
+def answers(**questions: Callable[[], object]) -> dict[str, str]:
     """What a client answers, as text; an error is an answer, too."""
     found = {}
     for name, ask in questions.items():
@@ -52,12 +52,10 @@ class Ours:
         asked = self._consumer
         held = asked.assignment()
         return answers(
-            {
-                "member": asked.metrics,
-                "position": lambda: {tp: asked.position(tp) for tp in held},
-                "committed": lambda: asked.committed(held),
-                "paused": asked.paused,
-            }
+            member=asked.metrics,
+            position=lambda: {tp: asked.position(tp) for tp in held},
+            committed=lambda: asked.committed(held),
+            paused=asked.paused,
         )
 
 
@@ -99,13 +97,11 @@ class OfConfluent:
             return {str(tp): asked.get_watermark_offsets(tp, cached=True) for tp in held}
 
         return answers(
-            {
-                "assignment": lambda: held,
-                "position": lambda: asked.position(held),
-                "watermarks": ends,
-                "committed": lambda: asked.committed(held, 5),
-                "errors": lambda: list(self._errors),
-            }
+            assignment=lambda: held,
+            position=lambda: asked.position(held),
+            watermarks=ends,
+            committed=lambda: asked.committed(held, 5),
+            errors=lambda: list(self._errors),
         )
 
 
@@ -143,12 +139,10 @@ class OfKafkaPython:
         asked = self._consumer
         held = asked.assignment()
         return answers(
-            {
-                "position": lambda: {tp: asked.position(tp, timeout_ms=1000) for tp in held},
-                "highwater": lambda: {tp: asked.highwater(tp) for tp in held},
-                "committed": lambda: {tp: asked.committed(tp, timeout_ms=5000) for tp in held},
-                "paused": asked.paused,
-            }
+            position=lambda: {tp: asked.position(tp, timeout_ms=1000) for tp in held},
+            highwater=lambda: {tp: asked.highwater(tp) for tp in held},
+            committed=lambda: {tp: asked.committed(tp, timeout_ms=5000) for tp in held},
+            paused=asked.paused,
         )
 
 
@@ -201,16 +195,13 @@ class OfAiokafka:
             return self._run(asyncio.wait_for(question, 5))
 
         return answers(
-            {
-                "position": lambda: {tp: wait(asked.position(tp)) for tp in held},
-                "highwater": lambda: {tp: asked.highwater(tp) for tp in held},
-                "committed": lambda: {tp: wait(asked.committed(tp)) for tp in held},
-                "paused": asked.paused,
-                "tasks": lambda: [
-                    [str(task), *map(str, task.get_stack())]
-                    for task in asyncio.all_tasks(self._loop)
-                ],
-            }
+            position=lambda: {tp: wait(asked.position(tp)) for tp in held},
+            highwater=lambda: {tp: asked.highwater(tp) for tp in held},
+            committed=lambda: {tp: wait(asked.committed(tp)) for tp in held},
+            paused=asked.paused,
+            tasks=lambda: [
+                [str(task), *map(str, task.get_stack())] for task in asyncio.all_tasks(self._loop)
+            ],
         )
 
     def close(self) -> None:

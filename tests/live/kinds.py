@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.jvm.programs import Tools, java, program
 from tests.live.waiting import until
 from tests.pipeline import local
 from tests.pipeline.kinds import printed
@@ -29,9 +30,7 @@ from holdfast.cluster.cluster import LiveCluster
 from holdfast.fleet.pipeline.ingest.dump import write_log
 from holdfast.fleet.tables.reading import Tables
 from holdfast.jvm.jars import KAFKA_VERSION, broker_coordinates, resolve
-from holdfast.jvm.java import find_java
 
-JAVA = Path(__file__).parent.parent / "java"
 COORDINATES = [
     *(f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in ("kafka-streams", "kafka-tools")),
     *(f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in ("connect-runtime", "connect-file")),
@@ -54,19 +53,17 @@ def class_path() -> str:
     return os.pathsep.join(map(str, jars))
 
 
-def java(*arguments: str, heap_mb: int = 128) -> list[str]:
-    """A command that runs a class, or a source file, on that class path."""
-    options = [f"-Xmx{heap_mb}m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-    return [str(find_java().executable), *options, "-cp", class_path(), *arguments]
+@cache
+def tools() -> Tools:
+    """Kafka's tools, in one JVM for all questions of a run."""
+    return Tools(class_path())
 
 
 def ask(tool: str, bootstrap: str, *arguments: str) -> str:
     """What one of Kafka's tools prints; it prints no table for a group that is not there yet."""
-    command = java(TOOLS[tool], "--bootstrap-server", bootstrap, *arguments)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    said = done.stdout + done.stderr
-    assert done.returncode == 0 or "GroupIdNotFoundException" in said, said
-    return done.stdout
+    code, out, err = tools().ask(TOOLS[tool], "--bootstrap-server", bootstrap, *arguments)
+    assert code == 0 or "GroupIdNotFoundException" in out + err, out + err
+    return out
 
 
 def streams_tasks(bootstrap: str, group: str) -> dict[str, set[tuple[str, int]]]:
@@ -112,12 +109,15 @@ class Members:
         """Start a Streams process; settings by Kafka's names, with ``_`` for a point."""
         given = [f"{key.replace('_', '.')}={value}" for key, value in settings.items()]
         state = str(self.folder / f"{name}-state")
-        source = str(JAVA / "LiveStreams.java")
-        self.launch(name, java(source, self.bootstrap, topic, group, name, state, *given))
+        self.program(name, "LiveStreams", topic, group, name, state, *given)
 
     def share(self, name: str, group: str, topic: str) -> None:
         """Start a member of a share group."""
-        self.launch(name, java(str(JAVA / "LiveShare.java"), self.bootstrap, topic, group, name))
+        self.program(name, "LiveShare", topic, group, name)
+
+    def program(self, name: str, source: str, *arguments: str) -> None:
+        """Start a program of ``tests/java``."""
+        self.launch(name, program(source, class_path(), self.bootstrap, *arguments))
 
     def consumer(self, name: str, group: str, topic: str, **settings: str) -> None:
         """Start Java's consumer, which reads from the start and commits as it goes."""
@@ -129,7 +129,7 @@ class Members:
         }
         where = ("--bootstrap-server", self.bootstrap, "--topic", topic, "--group", group)
         file = self._properties(name, config)
-        self.launch(name, java(CONSUMER, *where, "--command-config", file))
+        self.launch(name, java(class_path(), CONSUMER, *where, "--command-config", file))
 
     def connect(self, name: str, group: str, **settings: str) -> None:
         """Start a distributed Connect worker, and wait until it answers."""
@@ -152,7 +152,7 @@ class Members:
             "session.timeout.ms": "6000",
             **{key.replace("_", "."): value for key, value in settings.items()},
         }
-        self.launch(name, java(CONNECT, self._properties(name, config), heap_mb=192))
+        self.launch(name, java(class_path(), CONNECT, self._properties(name, config), heap_mb=192))
         until(lambda: self._answers(name), lambda: f"{name} does not answer: {self.said(name)}")
 
     def request(self, worker: str, path: str, body: object = None) -> Any:

@@ -15,15 +15,14 @@ from uuid import uuid4
 
 import confluent_kafka
 from kafka import KafkaAdminClient
+from tests.jvm.programs import program
 from tests.live.waiting import PATIENCE_SECONDS, until
 
 from holdfast.cli.demo.journal import JournalReader
 from holdfast.cli.demo.ownership import holdings, intervals, overlaps
 from holdfast.jvm.jars import broker_jars
-from holdfast.jvm.java import find_java
 
 HERE = Path(__file__).parent
-JAVA_MEMBER = HERE.parent / "java" / "LiveMember.java"
 
 
 def create_topic(bootstrap: str, partitions: int, prefix: str = "t") -> str:
@@ -64,9 +63,8 @@ class Crew:
     def java(self, name: str, assignors: str) -> None:
         """Start a Java member with classes such as ``CooperativeStickyAssignor``."""
         classpath = os.pathsep.join(map(str, broker_jars()))
-        java = [str(find_java().executable), "-Xmx128m", "-XX:TieredStopAtLevel=1"]
-        command = [*java, "-cp", classpath, str(JAVA_MEMBER), *self._arguments(name), assignors]
-        self._start(name, command)
+        arguments = (*self._arguments(name), assignors)
+        self._start(name, program("LiveMember", classpath, *arguments))
 
     def stop(self, name: str) -> None:
         """SIGTERM, and wait for a clean end."""

@@ -30,6 +30,7 @@ from confluent_kafka.admin import (
 )
 from tests.cli.running import run
 from tests.live.crew import fresh
+from tests.live.security import PASSWORD, USER
 from tests.live.small_group import small_group
 from tests.live.waiting import PATIENCE_SECONDS, until
 from tests.suites import further
@@ -43,7 +44,6 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, kafka_op
 pytestmark = pytest.mark.broker
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
-USER, PASSWORD = "bob", "bob-secret"
 Rule = tuple[str, str, str]  # resource, its name or prefix*, operation
 
 
@@ -66,37 +66,20 @@ def table() -> dict[str, set[Rule]]:
 
 
 @pytest.fixture(scope="module")
-def strict(security):
-    """A broker that asks for an ACL for everything; its plain listener is the administrator's."""
-    from holdfast.cluster.broker.broker import BrokerSettings
-
-    scram = "org.apache.kafka.common.security.scram.ScramLoginModule"
-    settings = BrokerSettings(
-        properties={
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "allow.everyone.if.no.acl.found": "false",
-            "super.users": "User:ANONYMOUS",
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": security.keystore,
-            "ssl.client.auth": "none",
-            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-            "listener.name.private.sasl.enabled.mechanisms": "SCRAM-SHA-512",
-            "listener.name.private.scram-sha-512.sasl.jaas.config": f"{scram} required;",
-        },
-        listeners={"PRIVATE": "SASL_SSL"},
-        format_arguments=(
-            "--add-scram",
-            f"SCRAM-SHA-512=[name={USER},password={PASSWORD}]",
-        ),
-        heap_mb=256,
-    )
-    with Broker.start(settings=settings) as running:
-        yield running
+def strict(broker):
+    """The run's broker; while somebody is named for everything, nobody else may do anything."""
+    everything = {
+        ("topic", "*", "READ"),
+        ("group", "*", "READ"),
+        ("cluster", "cluster", "DESCRIBE"),
+    }
+    with Allowed(broker, everything, {}, user="nobody"):
+        yield broker
 
 
 @pytest.fixture(scope="module")
 def login(security) -> dict[str, str]:
-    """What bob's clients are given."""
+    """What our user's clients are given."""
     return {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
@@ -115,14 +98,18 @@ def credentials(login, tmp_path) -> Path:
 
 
 class Allowed:
-    """Bob may do this, and nothing else, while the block lasts."""
+    """Our user may do this, and nothing else, while the block lasts."""
 
-    def __init__(self, broker: Broker, rules: set[Rule], names: dict[str, str]):
+    def __init__(
+        self, broker: Broker, rules: set[Rule], names: dict[str, str], *, user: str = USER
+    ):
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        self._principal = f"User:{user}"
         self._rules = [self._binding(*rule, names) for rule in sorted(rules)]
 
-    @staticmethod
-    def _binding(resource: str, name: str, operation: str, names: dict[str, str]) -> AclBinding:
+    def _binding(
+        self, resource: str, name: str, operation: str, names: dict[str, str]
+    ) -> AclBinding:
         name = names.get(name, name)
         kind = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP}
         is_prefix = name.endswith("*") and name != "*"
@@ -130,7 +117,7 @@ class Allowed:
             kind.get(resource, ResourceType.BROKER),
             "kafka-cluster" if resource == "cluster" else name.rstrip("*") if is_prefix else name,
             ResourcePatternType.PREFIXED if is_prefix else ResourcePatternType.LITERAL,
-            "User:bob",
+            self._principal,
             "*",
             AclOperation[operation],
             AclPermissionType.ALLOW,
@@ -146,7 +133,7 @@ class Allowed:
             ResourceType.ANY,
             None,
             ResourcePatternType.ANY,
-            "User:bob",
+            self._principal,
             None,
             AclOperation.ANY,
             AclPermissionType.ANY,
@@ -180,7 +167,7 @@ def test_a_command_needs_no_more_than_the_page_says(
 ):
     more = [word.format(out=tmp_path) for word in COMMANDS[command]]
     with Allowed(strict, table()[command], {}):
-        at = strict.bootstrap_of("PRIVATE")
+        at = strict.bootstrap_of("SCRAM")
         done = run(command, "-b", at, "--command-config", credentials, *more)
     assert done.code == 0, done.err
 
@@ -191,7 +178,7 @@ def test_what_watch_keeps_of_it_is_compacted_exported_and_served(
 ):
     topic, group = lived
     folder = tmp_path / "tables"
-    own = ("-b", strict.bootstrap_of("PRIVATE"), "--command-config", credentials)
+    own = ("-b", strict.bootstrap_of("SCRAM"), "--command-config", credentials)
     with Allowed(strict, table()["watch"], {}):
         done = run("watch", *own, "-o", folder)
         assert done.code == 0, done.err
@@ -248,7 +235,7 @@ def test_every_rule_of_the_commands_is_needed(spark, strict, lived, login):
     whole = {topic, group}
 
     def look() -> set[str]:
-        cluster = LiveCluster(bootstrap=strict.bootstrap_of("PRIVATE"), config=dict(login))
+        cluster = LiveCluster(bootstrap=strict.bootstrap_of("SCRAM"), config=dict(login))
         cluster.check()
         ends = cluster.partition_ends(OFFSETS_TOPIC)
         seen = {name for _, name, _ in cluster.snapshot().topics} | cluster.group_names()
@@ -273,7 +260,7 @@ def test_members_need_no_more_than_the_page_says(strict, lived, login):
     group = fresh("group")
     rules = table()
     config = {
-        "bootstrap.servers": strict.bootstrap_of("PRIVATE"),
+        "bootstrap.servers": strict.bootstrap_of("SCRAM"),
         "group.id": group,
         "auto.offset.reset": "earliest",
         **login,
@@ -361,7 +348,7 @@ def test_every_client_needs_no_more_than_a_member(
 ):
     topic, _ = lived
     config = {
-        "bootstrap.servers": strict.bootstrap_of("PRIVATE"),
+        "bootstrap.servers": strict.bootstrap_of("SCRAM"),
         "group.id": fresh("group"),
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,

@@ -11,6 +11,7 @@ import pytest
 from aiokafka.structs import TopicPartition as AiokafkaPartition
 from confluent_kafka import KafkaException, TopicPartition
 from tests.live.crew import Topic, fresh
+from tests.suites import further
 
 import holdfast.confluent
 from holdfast.aiokafka import AIOKafkaConsumer
@@ -138,7 +139,7 @@ READS = {
 }
 
 
-@pytest.mark.parametrize("name", READS)
+@pytest.mark.parametrize("name", further(READS, stays=["poll", "getone"]))
 def test_every_record_comes_once_and_in_order_whatever_is_cancelled(broker, topic, name):
     opened, read = READS[name]
 
@@ -223,7 +224,7 @@ def test_a_new_loop_goes_on_where_a_cancelled_one_ended(broker):
     assert time.monotonic() - began < 60
 
 
-@pytest.mark.parametrize("steps", range(0, STEPS, 2))
+@pytest.mark.parametrize("steps", further(range(0, STEPS, 2)))
 def test_a_cancelled_commit_of_aiokafka_holds_up_nobody(broker, topic, steps):
     tp = AiokafkaPartition(topic.name, 0)
 

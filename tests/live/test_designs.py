@@ -51,7 +51,7 @@ def await_round_without(group: Crew, victim: str) -> Generation:
 
 
 @pytest.mark.parametrize("victim", further(["c", "a"]), ids=["follower", "leader"])
-@pytest.mark.parametrize("policy", ["deferred", "incremental"])
+@pytest.mark.parametrize("policy", further(["deferred", "incremental"]))
 def test_killed_and_back_in_time(broker, tmp_path, policy, victim):
     """It gets exactly what it had; the others keep theirs, whoever led before and after."""
     with crew(broker.bootstrap, 6, tmp_path) as group:

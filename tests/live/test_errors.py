@@ -11,6 +11,7 @@ from tests.live.crew import Hand, Topic, closing, fresh, spread
 from tests.live.raw_member import RawMember
 from tests.live.test_refusals import acl, config
 from tests.live.waiting import until
+from tests.suites import further
 
 from holdfast.core.machine.leader.embedded import MemberView
 from holdfast.core.machine.modes import RebalanceMode
@@ -55,7 +56,7 @@ def refreshes(hand: Hand) -> list[object]:
     return asked
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", further(POLICIES, stays=["deferred"]))
 def test_a_topic_that_the_leader_may_not_describe_ends_nobody(broker, security, caplog, policy):
     """All lead on for all other topics, say whose topic it is, and mend it when they may."""
     caplog.set_level(logging.WARNING, "holdfast.member")

@@ -8,11 +8,12 @@ import sys
 
 import pytest
 from tests.live.crew import Topic
+from tests.suites import further
 
 pytestmark = pytest.mark.broker
 
 
-@pytest.mark.parametrize("client", ["consumer", "confluent", "aiokafka", "kafka"])
+@pytest.mark.parametrize("client", further(["consumer", "confluent", "aiokafka", "kafka"]))
 def test_every_call_of_a_fork_says_where_its_member_lives(broker, client):
     topic = Topic(broker.bootstrap, 1)
     topic.produce(5)

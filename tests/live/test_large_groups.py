@@ -7,7 +7,7 @@ are told partition counts. ``bench/scale.py`` plays 2,000 members with 20,000 re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from functools import cache
 
 import pytest
 from tests.live.crew import fresh
@@ -22,15 +22,14 @@ from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
 pytestmark = pytest.mark.broker
 
 N_MEMBERS = 150
+TOPICS = ("topic-0", "topic-1", "topic-2")
 PATIENCE_SECONDS = 120.0
 FAILED = ("SyncAnswered", -1)
 
 
-def crowd_options(
-    bootstrap: str, name: str, topics: Sequence[str], n_each: int, n_asked: int, **more: object
-) -> CrowdOptions:
-    """Members of which each asks for some of the topics, and owns so many partitions."""
-    each = N_MEMBERS * n_each // len(topics)
+def crowd_options(bootstrap: str, name: str, **more: object) -> CrowdOptions:
+    """Members of which each asks for one of the topics, and owns 50 partitions."""
+    each = N_MEMBERS * 50 // len(TOPICS)
     settings = {
         "delay_ms": 300_000,
         "batch": 1_000,
@@ -41,10 +40,8 @@ def crowd_options(
         bootstrap=bootstrap,
         group=fresh("crowd"),
         assignors=assignors_for(name, Policy(**settings)),
-        partitions=dict.fromkeys(topics, each),
-        topics_of=lambda slot: tuple(
-            sorted(topics[(slot + i) % len(topics)] for i in range(n_asked))
-        ),
+        partitions=dict.fromkeys(TOPICS, each),
+        topics_of=lambda slot: (TOPICS[slot % len(TOPICS)],),
         static=bool(more.get("static")),
         heartbeat_ms=1_000,
     )
@@ -70,27 +67,28 @@ async def bounced(options: CrowdOptions) -> tuple[Crowd, int]:
     return crowd, same
 
 
+@cache
+def largest_record(bootstrap: str, name: str, **more: int) -> tuple[int, int]:
+    """The largest record of a bounced group, and how many of three have what they had; once."""
+    options = crowd_options(bootstrap, name, **more)
+    crowd, same = asyncio.run(bounced(options))
+    assert crowd.errors[FAILED] == 0
+    return max(group_sizes(bootstrap, options.group)), same
+
+
 @pytest.mark.parametrize("static", further([False, True]), ids=["dynamic", "static"])
 @pytest.mark.parametrize("name", further(["deferred", "incremental"]))
 def test_each_of_150_members_gets_back_exactly_what_it_had(broker, name, static):
-    topics = ("topic-0", "topic-1", "topic-2")
-    options = crowd_options(broker.bootstrap, name, topics, 50, 1, static=static)
-    crowd, same = asyncio.run(bounced(options))
+    largest, same = largest_record(broker.bootstrap, name, static=static)
     assert same == 3
-    assert crowd.errors[FAILED] == 0
-    assert 50_000 < max(group_sizes(broker.bootstrap, options.group)) <= MESSAGE_MAX_BYTES // 4
+    assert 50_000 < largest <= MESSAGE_MAX_BYTES // 4
 
 
 @pytest.mark.parametrize(
     "limits", further([{"record_limit_bytes": 110_000}, {"memory_limit_bytes": 4_096}])
 )
 def test_a_limit_is_kept_and_the_group_lives(broker, limits):
-    topics = ("topic-0", "topic-1", "topic-2")
-    free = crowd_options(broker.bootstrap, "deferred", topics, 50, 1)
-    asyncio.run(bounced(free))
-    tight = crowd_options(broker.bootstrap, "deferred", topics, 50, 1, **limits)
-    crowd, _ = asyncio.run(bounced(tight))
-    assert crowd.errors[FAILED] == 0
-    largest = max(group_sizes(broker.bootstrap, tight.group))
-    assert largest < max(group_sizes(broker.bootstrap, free.group))
+    free, _ = largest_record(broker.bootstrap, "deferred", static=False)
+    largest, _ = largest_record(broker.bootstrap, "deferred", static=False, **limits)
+    assert largest < free
     assert largest <= limits.get("record_limit_bytes", MESSAGE_MAX_BYTES)

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from tests.live.crew import Topic, fresh
+from tests.suites import further
 
 pytestmark = pytest.mark.broker
 
@@ -15,7 +16,7 @@ CONNECTS = {"confluent": "holdfast-connect", "aiokafka": "holdfast-connect", "ka
 """Client -> the thread that loads kafka-python."""
 
 
-@pytest.mark.parametrize("client", CONNECTS)
+@pytest.mark.parametrize("client", further(CONNECTS))
 def test_kafka_python_and_numpy_are_loaded_beside_the_application(broker, client):
     topic, group = Topic(broker.bootstrap, 1), fresh("loading")
     topic.produce(1)

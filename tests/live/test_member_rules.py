@@ -12,6 +12,7 @@ import pytest
 from tests.live.crew import QUICK, Hand, Held, Topic, account, closing, fresh, overlaps, spread
 from tests.live.stock import Stock
 from tests.live.waiting import until
+from tests.suites import further
 
 from holdfast import Consumer
 from holdfast.core.machine import actions
@@ -266,11 +267,14 @@ def test_every_assignor_of_the_registry_serves_a_stock_client(broker):
     from holdfast.core.assignors.registry import ASSIGNORS
     from holdfast.members.kafka_python import assignor
 
-    topic = Topic(broker.bootstrap, 3)
-    for name, info in ASSIGNORS.items():
-        group = fresh(name)
-        options = {"group_id": group} if "group_id" in info.options else {}
-        with Stock(broker.bootstrap, group, topic.name, assignor(name, **options)) as member:
+    topic, members = Topic(broker.bootstrap, 3), {}
+    with contextlib.ExitStack() as stack:
+        for name, info in ASSIGNORS.items():
+            group = fresh(name)
+            options = {"group_id": group} if "group_id" in info.options else {}
+            stock = Stock(broker.bootstrap, group, topic.name, assignor(name, **options))
+            members[name] = stack.enter_context(stock)
+        for name, member in members.items():
             until(lambda m=member: len(m.owns) == 3, name)
 
 
@@ -294,8 +298,8 @@ def test_lags_from_the_broker_decide_in_a_stock_client(broker):
         assert sorted([one.owns, other.owns]) == [[0, 3], [1, 2]]
 
 
-@pytest.mark.parametrize("policy", ["simple", "deferred"])
-@pytest.mark.parametrize("explicit", [True, False])
+@pytest.mark.parametrize("policy", further(["deferred", "simple"]))
+@pytest.mark.parametrize("explicit", further([False, True]))
 def test_what_was_handed_out_before_a_loss_is_never_committed(broker, policy, explicit):
     """The member loses all and joins again in the background while its application holds a list."""
     topic, group = Topic(broker.bootstrap, 2), fresh("group")

@@ -7,14 +7,15 @@ the end of a session, for heartbeats come all the time.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
-from tests.live.kinds import JAVA, java, members, tables_of
+from tests.live.kinds import members, tables_of
 from tests.live.processes import create_topic
 from tests.live.test_kinds import produce
 from tests.live.test_more_kinds import described, spread
 from tests.live.test_wild_groups import LOGGERS, SESSIONS
 from tests.live.waiting import until
-from tests.suites import further
 
 from holdfast.cluster.broker import broker as brokers
 from holdfast.cluster.broker import properties
@@ -44,22 +45,41 @@ def departure(tables, group):
     return next(row for row in rows if row["n_left"])
 
 
-@pytest.mark.parametrize(
-    ("protocol", "stalls", "cause", "words"),
-    further(
-        [
-            ("classic", "work", "leave", "explicit `LeaveGroup` request"),
-            ("consumer", "work", "leave", "left the consumer group"),
-            ("classic", "revoke", "join_and_leave", "haven't joined"),
-            ("consumer", "revoke", "rebalance_timeout", "failed to transition from epoch"),
-        ]
-    ),
-)
+CASES = {
+    ("classic", "work"): ("leave", "explicit `LeaveGroup` request"),
+    ("consumer", "work"): ("leave", "left the consumer group"),
+    ("classic", "revoke"): ("join_and_leave", "haven't joined"),
+    ("consumer", "revoke"): ("rebalance_timeout", "failed to transition from epoch"),
+}
+"""How a member takes part and where it stalls -> the cause of its end, and what the broker logs."""
+
+
 @pytest.mark.every
-def test_a_member_that_stalls_has_not_lost_its_session(
-    logged, tmp_path, protocol, stalls, cause, words
-):
-    bootstrap = logged.bootstrap
+def test_a_member_that_stalls_has_not_lost_its_session(logged, tmp_path):
+    """Two cases side by side: more members than that make a small machine lose their sessions."""
+
+    def group_of(case):
+        folder = tmp_path / "-".join(case)
+        folder.mkdir()
+        return stalled(logged.bootstrap, folder, *case)
+
+    with ThreadPoolExecutor(2) as pool:
+        groups = dict(zip(CASES, pool.map(group_of, CASES), strict=True))
+    log = logged.folder / "node-1" / "server.log"
+    told = tables_of(logged.bootstrap, tmp_path / "stated", [log])
+    untold = tables_of(logged.bootstrap, tmp_path / "inferred")
+    for case, (cause, words) in CASES.items():
+        stated, inferred = (departure(tables, groups[case]) for tables in (told, untold))
+        assert (stated["cause"], stated["cause_basis"]) == (cause, "stated"), stated
+        assert words in stated["stated_reason"], stated
+        assert stated["n_left"] == 1
+        assert inferred["cause_basis"] == "inferred" and inferred["cause"] != "session_timeout", (
+            inferred
+        )
+
+
+def stalled(bootstrap, folder, protocol, stalls):
+    """Have a member stall until another one has all; the name of their group."""
     topic = create_topic(bootstrap, 4)
     produce(bootstrap, topic, 100)  # so that the member that stalls has committed something
     group = f"stalled-{protocol}-{stalls}-{topic}"
@@ -73,10 +93,9 @@ def test_a_member_that_stalls_has_not_lost_its_session(
         seen["said"] = described(bootstrap, group)
         return spread(seen["said"], list(counts), 4)
 
-    with members(bootstrap, tmp_path) as crew:
-        words_of = [bootstrap, topic, group, "late", stalls]
-        words_of += [f"{key}={value}" for key, value in settings.items()]
-        crew.launch("late", java(str(JAVA / "LiveStalled.java"), *words_of))
+    with members(bootstrap, folder) as crew:
+        words_of = [f"{key}={value}" for key, value in settings.items()]
+        crew.program("late", "LiveStalled", topic, group, "late", stalls, *words_of)
         until(lambda: steady(4), lambda: f"one member has all: {seen}; {crew.said('late', 500)}")
         first = seen["said"].keys()
         crew.consumer("other", group, topic, **given)
@@ -88,12 +107,4 @@ def test_a_member_that_stalls_has_not_lost_its_session(
             lambda: steady(4) and not first & seen["said"].keys(),
             lambda: f"the other one has all: {seen}; {crew.said('other', 500)}",
         )
-        log = logged.folder / "node-1" / "server.log"
-        stated = departure(tables_of(bootstrap, tmp_path / "stated", [log]), group)
-        inferred = departure(tables_of(bootstrap, tmp_path / "inferred"), group)
-    assert (stated["cause"], stated["cause_basis"]) == (cause, "stated"), stated
-    assert words in stated["stated_reason"], stated
-    assert stated["n_left"] == 1
-    assert inferred["cause_basis"] == "inferred" and inferred["cause"] != "session_timeout", (
-        inferred
-    )
+    return group

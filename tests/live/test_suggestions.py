@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
-import subprocess
-import sys
+import threading
 import time
 
 import pytest
@@ -121,7 +121,7 @@ def doctored(folder) -> list[dict[str, str]]:
 
 @pytest.mark.spark
 def test_what_a_dead_watch_is_started_with_goes_on_until_ctrl_c(
-    broker, spark, tmp_path, monkeypatch
+    broker, spark, tmp_path, monkeypatch, default_signals
 ):
     folder, two_days_ns = tmp_path / "it's kept", 2 * 86_400 * 10**9
     with small_group(broker.bootstrap, GROUP):
@@ -135,23 +135,21 @@ def test_what_a_dead_watch_is_started_with_goes_on_until_ctrl_c(
     words = [given.get(word, word) for word in parse(line)]
     assert str(folder) in words
     before = read_tables(folder).newest_notes()
-    watching = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", *words], stderr=subprocess.PIPE, text=True
-    )
-    try:
-        until(
-            lambda: (
-                watching.poll() is not None
-                or read_tables(folder).newest_notes()["taken_at"] > before["taken_at"]
-            ),
-            "log ends are read anew",
-        )
-        watching.send_signal(signal.SIGINT)
-        _, said = watching.communicate(timeout=60)
-    finally:
-        watching.kill()
-        watching.wait()
-    assert watching.returncode == 130, said  # as of every command that runs until Ctrl-C
+
+    def end() -> None:
+        try:
+            until(
+                lambda: read_tables(folder).newest_notes()["taken_at"] > before["taken_at"],
+                "log ends are read anew",
+            )
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    ended = run(*words)
+    ending.join()
+    assert ended.code == 130, ended.err  # as of every command that runs until Ctrl-C
     after = read_tables(folder).newest_notes()
     assert after["query"] == before["query"]
     assert (before["every_seconds"], after["every_seconds"]) == (None, 30)

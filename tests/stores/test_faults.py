@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.pipeline import fleet
 from tests.stores.test_dumps import copied
+from tests.suites import further
 
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.ingest.source import Dump
@@ -19,7 +20,7 @@ def dump(tmp_path):
     return fleet.write_dump(tmp_path / "dump", records, topics=[("t", 1)])
 
 
-@pytest.mark.parametrize("request_line", [r"PUT .*/topics/", r"(PUT|POST) .*/dump\.json"])
+@pytest.mark.parametrize("request_line", further([r"(PUT|POST) .*/dump\.json", r"PUT .*/topics/"]))
 @pytest.mark.parametrize(
     ("fault", "said"),
     [

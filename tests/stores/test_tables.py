@@ -1,4 +1,7 @@
-"""Tables on a store: commits that are seen whole, one writer, upkeep, and what is not ours."""
+"""Tables on a store: commits that are seen whole, one writer, upkeep, and what is not ours.
+
+What :mod:`tests.tables` shows on a disk is shown on a store by `make test-all`.
+"""
 
 from __future__ import annotations
 
@@ -101,6 +104,7 @@ def test_of_many_that_create_at_once_one_succeeds(root):
     assert made.count(True) == 1
 
 
+@pytest.mark.every
 def test_checkpoints_sweeps_and_merged_files(root):
     tables = Tables(root)
     with tables.writing():
@@ -167,6 +171,7 @@ def test_two_processes_that_commit_at_once_lose_nothing(root, start):
     assert ids(root) == [0, 1, 10, 11]
 
 
+@pytest.mark.every
 def test_a_second_stream_hears_who_writes_and_a_dead_one_holds_nothing(root, start):
     process = start("stream", root, 0)
     assert process.stdout.readline() == "committed\n"
@@ -180,6 +185,7 @@ def test_a_second_stream_hears_who_writes_and_a_dead_one_holds_nothing(root, sta
     assert groups(root) == ["next"]
 
 
+@pytest.mark.every
 def test_a_second_writer_is_refused_at_its_first_commit(root, start):
     process = start("hold", root, 0)
     assert process.stdout.readline() == "held\n"
@@ -200,6 +206,7 @@ def test_a_writer_that_is_killed_in_the_middle_of_a_commit(root, start, at):
     assert groups(root) == ["a", "again"] and ids(root) == [0, 1]
 
 
+@pytest.mark.every
 def test_a_writer_that_another_one_has_overtaken(root):
     tables = Tables(root)
     tables.commit(written(root, 0, "a"))
@@ -229,6 +236,7 @@ def entry_of(root, **changed):
 NEWER = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}
 
 
+@pytest.mark.every
 def test_a_table_of_a_newer_version(root):
     Tables(root).commit(written(root, 0, "a"))
     entry_of(root, protocol=NEWER)
@@ -242,6 +250,7 @@ def test_a_table_of_a_newer_version(root):
     assert groups(root) == ["a", "b"]
 
 
+@pytest.mark.every
 def test_tables_of_a_newer_holdfast(root):
     Tables(root).commit(written(root, 0, "a"))
     for name in (MANIFEST, "_commits/000000001.json"):
@@ -252,6 +261,7 @@ def test_tables_of_a_newer_holdfast(root):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.every
 def test_a_foreign_delta_table(root):
     store_of(root / "_delta_log" / f"{0:020d}.json").write(b"{}\n")
     with pytest.raises(SourceError, match="it is a Delta table; name an empty or a new folder"):
