@@ -141,6 +141,7 @@ def test_a_connect_session_reports_by_itself_and_is_let_go(
 
 
 @pytest.mark.spark
+@pytest.mark.every
 def test_a_real_session_tells_its_running_stage(spark: Any, tmp_path: Path) -> None:
     told = tmp_path / "told"
 

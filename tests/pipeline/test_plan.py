@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.cli.running import run as cli
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation, law
+from tests.suites import further
 
 from holdfast.core.assignors.own import assignor
 from holdfast.core.assignors.registry import ASSIGNORS, assign
@@ -267,7 +268,7 @@ def test_options_reach_the_assignor(tmp_path):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("assignor", ["sticky", "lag-sticky", "constrained-sticky"])
+@pytest.mark.parametrize("assignor", further(["sticky", "lag-sticky", "constrained-sticky"]))
 def test_spark_plans_as_the_driver_does(spark, tmp_path, monkeypatch, assignor):
     history = [
         generation("a", 1, {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}),

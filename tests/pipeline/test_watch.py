@@ -99,6 +99,7 @@ def test_a_folder_belongs_to_one_stream(spark, dump, tmp_path):
         stream(dump, tmp_path / "empty").process(first, 5)
 
 
+@pytest.mark.every
 def test_lag_grows_though_nobody_commits(spark, dump, tmp_path):
     into = stream(dump, tmp_path / "out")
     assert not into.look(spark)  # there is no batch yet
