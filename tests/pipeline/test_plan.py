@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.running import run as cli
 from tests.pipeline import fleet, local
-from tests.pipeline.histories import generation, law
+from tests.pipeline.histories import generation
 from tests.suites import further
 
 from holdfast.core.assignors.own import assignor
@@ -134,7 +134,6 @@ def rows(draw):
     return pa.Table.from_pylist(found, schema=FLEET)
 
 
-@law
 @given(rows(), st.sampled_from(["sticky", "cooperative-sticky"]))
 def test_many_groups_at_once_are_planned_as_one_by_one(fleet_of, assignor):
     as_one_by_one(fleet_of, assignor)

@@ -11,6 +11,8 @@ from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.scenarios import Report, Setup, simulate
 from holdfast.sim.world.world import World
 
+pytestmark = pytest.mark.xdist_group("goals")
+
 
 @dataclass
 class Bounced:
