@@ -1,4 +1,4 @@
-"""The cases of a test that belong to `make test`, and the further ones of `make test-all`."""
+"""What of a test belongs to `make test`: its first case, or a third of its examples."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+dear = settings(
+    max_examples=settings().max_examples // 3,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+"""For a law whose example takes long: a third of the examples."""
 
 
 def further(values: Iterable[Any], stays: Collection[Any] = ()) -> list[Any]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from ortools.graph.python import min_cost_flow
 from tests.oracles import owner_by_claims, subscribers
+from tests.suites import further
 
 from holdfast.core.assignors.certificate import proves
 from holdfast.core.assignors.claims import normalise
@@ -124,7 +125,7 @@ def test_as_many_former_owners_as_the_solver_finds_and_the_certificate_proves_it
             assert "former" in result.proven
 
 
-@pytest.mark.parametrize("racks", [False, True])
+@pytest.mark.parametrize("racks", further([True, False]))
 def test_small_groups_by_brute_force_in_every_order_of_their_members(racks):
     rng, with_former = np.random.default_rng(3), 0
     for _ in range(60):

@@ -66,8 +66,8 @@ def test_a_fourth_parameter_is_the_lags() -> None:
 def test_a_function_of_numbers_is_an_assignor_of_the_core() -> None:
     mine = made(sticky_in_numbers, laws=["balanced", "sticky"])
     assert run(GROUP, mine).to_dict() == run(GROUP, "sticky").to_dict()
-    holdfast.check_laws(mine)
-    holdfast.check_laws(replace(mine, cooperative=True))
+    holdfast.check_laws(mine, n_groups=60)
+    holdfast.check_laws(replace(mine, cooperative=True), n_groups=60)
 
 
 def test_what_a_cooperative_one_moves_is_withheld_for_a_round() -> None:

@@ -64,23 +64,21 @@ def test_watch_does_not_go_on_with_tables_of_history(tmp_path):
     assert ended.code == 3 and "holds the tables of another run" in ended.err
 
 
-@pytest.mark.spark
-def test_overwrite_replaces_what_watch_has_kept(spark, dump, watched):
+def test_overwrite_replaces_what_watch_has_kept(dump, watched):
     for folder in ("_state", "_latest"):
         path = watched / folder / "batch-000000000" / f"{'0' * 32}.parquet"
         path.parent.mkdir(parents=True)
         path.write_bytes(b"")
-    made = history.run(spark, dump, watched, overwrite=True)
+    made = history.run(None, dump, watched, overwrite=True)
     assert made.table("generations")["group"].to_pylist() == ["g"]
     left = {path.name for path in watched.iterdir()}
     assert {"_manifest.json", "_commits", "generations"} <= left
     assert not left & {"_state", "_latest"}
-    again = history.run(spark, dump, watched)  # a history replaces a history, as it always did
+    again = history.run(None, dump, watched)  # a history replaces a history, as it always did
     assert len(again.tables.batches()) == 1
 
 
-@pytest.mark.spark
-def test_history_says_which_stream_writes(spark, dump, tmp_path):
+def test_history_says_which_stream_writes(dump, tmp_path):
     out = tmp_path / "T"
     program = (
         "import sys; from pathlib import Path; from holdfast.fleet.tables.reading import Tables; "
@@ -95,6 +93,6 @@ def test_history_says_which_stream_writes(spark, dump, tmp_path):
         process.stdout.readline()
         told = f"is being written by process {process.pid} on"
         with pytest.raises(SourceError, match=told):
-            history.run(spark, dump, out)
+            history.run(None, dump, out)
         process.communicate(b"\n")
-    history.run(spark, dump, out)
+    history.run(None, dump, out)

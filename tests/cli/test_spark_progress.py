@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from tests.cli.running import run
 
 from holdfast.cli import spark_progress
-from holdfast.cli.spark_progress import Records, Stage, StageBar, newest_stage, spark_bar
+from holdfast.cli.spark_progress import Records, Stage, StageBar, spark_bar
 from holdfast.errors import SourceError
 
 
@@ -138,32 +138,6 @@ def test_a_connect_session_reports_by_itself_and_is_let_go(
         session.handlers[0](stages=None, inflight_tasks=0, operation_id="x", done=True)
     assert session.handlers == []
     assert "stage 7" in out.getvalue()
-
-
-@pytest.mark.spark
-def test_a_real_session_tells_its_running_stage(spark: Any, tmp_path: Path) -> None:
-    told = tmp_path / "told"
-
-    def held(batches: Iterator[Any]) -> Iterator[Any]:
-        for _ in range(1200):
-            if told.exists():
-                break
-            time.sleep(0.1)
-        yield from batches
-
-    job = threading.Thread(
-        target=lambda: spark.range(4, numPartitions=4).mapInArrow(held, "id long").count()
-    )
-    assert newest_stage(spark) is None
-    job.start()
-    seen = None
-    while job.is_alive() and seen is None:
-        seen = newest_stage(spark)
-        time.sleep(0.05)
-    told.touch()
-    job.join()
-    assert seen is not None
-    assert seen.n_tasks == 4
 
 
 def until(held: int, words: str, seconds: float = 120.0) -> str:

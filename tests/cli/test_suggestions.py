@@ -13,6 +13,7 @@ import re
 import runpy
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import permutations
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ from tests.pipeline import local
 from tests.pipeline.kinds import kind
 from tests.report.fleet import rolling_bounce, tables
 from tests.report.test_findings import CASES
-from tests.source import SOURCE
+from tests.source import trees
 
 from holdfast.cli.app import COMMANDS
 from holdfast.core.assignors.registry import ASSIGNORS
@@ -37,6 +38,8 @@ from holdfast.fleet.report.findings.facts import Age, Facts, read_facts
 from holdfast.fleet.report.findings.finding import RULES, Finding, Limits, describe, to_cooperative
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables, read_tables
+
+pytestmark = pytest.mark.xdist_group("suggestions")
 
 ODD = ("it's", "a b", "-x", "--group", "$HOME", "DOMAIN\\etl", "a*[1]", "\u202eltr", "=1+1", "é")
 NAMES = {code: f"{ODD[i % len(ODD)]}{i}" for i, code in enumerate(CASES)}
@@ -74,9 +77,13 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
+kept = cache(read_tables)
+"""The tables of a folder that stays as it is, read once."""
+
+
 def facts_of(code: str, fleet: Path) -> Facts:
     """Facts of the group of a code."""
-    return read_facts(read_tables(fleet), NAMES[code], source=GivenSource(path=str(fleet)))
+    return read_facts(kept(fleet), NAMES[code], source=GivenSource(path=str(fleet)))
 
 
 def as_kind(fleet: Path, code: str, of: GroupKind) -> Any:
@@ -371,9 +378,9 @@ def test_no_text_holds_a_command_line_of_its_own() -> None:
     names = "|".join(name.replace("_", "-") for name in COMMANDS)
     pattern = re.compile(rf"\bholdfast (?:{names}|--?\w+)\b|\bkafka-[\w-]+\.sh .*--")
     found = [
-        f"{path.relative_to(SOURCE)}:{line}: {text[:60]}"
-        for path in sorted(SOURCE.rglob("*.py"))
-        for line, text in texts(ast.parse(path.read_text(encoding="utf-8")))
+        f"{file}:{line}: {text[:60]}"
+        for file, tree in trees().items()
+        for line, text in texts(tree)
         if pattern.search(text)
     ]
     assert found == []

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from tests.suites import further
 
 from holdfast.cluster.settings import Settings
 from holdfast.core.machine.codes import ErrorCode, describe
@@ -82,7 +83,7 @@ def test_every_tutorial_is_run() -> None:
     assert {page.stem for page in PAGES.glob("*.md")} == {*ALONE, *LIVE, *CHECKED, *DEPLOYED}
 
 
-@pytest.mark.parametrize("page", ["simulation", "upgrade"])
+@pytest.mark.parametrize("page", further(["upgrade", "simulation"]))
 def test_a_tutorial_that_needs_no_broker(page: str, tmp_path: Path) -> None:
     assert run_page(page, tmp_path) >= 5
 

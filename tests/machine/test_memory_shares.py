@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.machine.subscribed import awaited, reports, subscribed
+from tests.suites import further
 
 import holdfast.core.machine.leader.ring as ring_room
 import holdfast.core.wire.layouts.memory as memory_layout
@@ -134,7 +135,7 @@ def test_of_a_small_group_any_three_die_and_everything_is_known(n):
                     knows_the_dead(whole, gone, survivor.member_id)
 
 
-@pytest.mark.parametrize("n", [200, 2_000])
+@pytest.mark.parametrize("n", further([200, 2_000]))
 def test_of_a_large_group_any_three_die_and_everything_is_known(n):
     whole = group(n, each=3, static=n // 2, leader=5, waits=3)
     ring, rng = whole.in_ring(), np.random.default_rng(n)

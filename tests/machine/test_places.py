@@ -7,6 +7,7 @@ from tests.machine.subscribed import carried, reports, subscribed
 from tests.machine.test_share_sizes import DESIGN, quiet_turn
 from tests.machine.test_successors import HOUR_MS, POLICY, group, wait_after
 from tests.sim.hand_played import HandPlayedGroup
+from tests.suites import further
 
 from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.core.machine.leader.places import digest_of, with_places
@@ -214,7 +215,7 @@ def test_after_a_surge_of_all_nothing_waits():
     assert max(loads) - min(loads) <= 1
 
 
-@pytest.mark.parametrize("at_once", [50, 100, 200])
+@pytest.mark.parametrize("at_once", further([200, 100, 50]))
 def test_a_surge_of_many_of_200_members_waits_for_nobody(at_once):
     play = group(400, [f"a{i:03}" for i in range(200)])
     for name in play.members:

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 from tests.machine.subscribed import awaited
-from tests.suites import long
+from tests.suites import further, long
 
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader.designs import (
@@ -154,7 +154,7 @@ LARGE = [
 ]
 
 
-@pytest.mark.parametrize(("members", "partitions", "topics", "name"), [*SIZES, *LARGE])
+@pytest.mark.parametrize(("members", "partitions", "topics", "name"), [*SIZES, *further(LARGE)])
 def test_a_record_is_at_most_2_2_times_that_of_cooperative_sticky(
     members, partitions, topics, name
 ):
@@ -176,7 +176,7 @@ def test_a_record_is_at_most_2_2_times_that_of_cooperative_sticky(
         ]
         for dead in (1, 3)
     ]
-    + [(2_000, 2_003, 60, 1, 3), (2_000, 34_000, 1, 0, 3)],
+    + further([(2_000, 2_003, 60, 1, 3), (2_000, 34_000, 1, 0, 3)]),
 )
 def test_while_something_waits_too(members, partitions, topics, subscribed, dead):
     size = (members, partitions, topics, "t")

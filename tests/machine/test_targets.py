@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests import strategies
 from tests.machine.subscribed import subscribed
+from tests.suites import dear
 
 from holdfast.core.assignors.registry import assign
 from holdfast.core.machine.actions import ComputeAssignment, LedRound
@@ -304,7 +305,7 @@ def test_a_change_in_one_kind_leaves_the_others_alone_even_if_totals_differ():
 
 
 @given(st.data())
-@settings(max_examples=25)
+@dear
 def test_kinds_are_isolated_and_totals_are_even_whoever_comes_and_goes(data):
     names = [f"k{i}" for i in range(data.draw(st.integers(1, 7)))]
     sizes = st.integers(0, 7)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from holdfast.fleet.pipeline.ingest.generations import HEAD, MEMBER_ROWS, OWNED_ROWS, Generations
-
-law = settings(deadline=None, derandomize=True, max_examples=100)
 
 COOPERATIVE = "cooperative-sticky"
 

@@ -187,6 +187,8 @@ def asked(*arguments):
 
 
 @pytest.mark.every
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
 @settings(
     max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -28,14 +28,6 @@ def test_a_topic_that_holds_records_and_a_dump_that_holds_none(capsys, tmp_path)
     assert (code, out) == (3, "") and "holds up to 5" in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["history", "lag", "dump", "watch"])
-def test_no_broker_at_the_address(capsys, tmp_path, command):
-    more = ["-o", str(tmp_path / "o")] if command in ("dump", "watch") else []
-    code, out, err = run(capsys, command, "-b", "127.0.0.1:1", *more)
-    assert (code, out) == (3, "") and "127.0.0.1:1" in err
-    assert [line for line in err.splitlines() if line.startswith("error: ")] == err.splitlines()
-
-
 def test_a_table_that_does_not_exist(capsys, tmp_path):
     code, _, err = run(capsys, "history", "--input", str(tmp_path), "--table", "movement")
     assert code == 2 and "did you mean movements?" in err

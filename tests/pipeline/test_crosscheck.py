@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.pipeline import fleet
+from tests.pipeline import fleet, local
 
-from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.ingest.source import Dump
 
 pytestmark = pytest.mark.spark
@@ -49,7 +48,7 @@ def test_sql_and_numpy_agree(spark, tmp_path):
     dump = fleet.write_dump(tmp_path / "dump", records)
     Dump.open(dump).records(spark).createOrReplaceTempView("records")
     by_sql = sorted(map(tuple, spark.sql(SQL).collect()), key=repr)
-    out = run(spark, dump, tmp_path / "out")
+    out = local.run(dump, tmp_path / "out", batch_rows=50)
     by_numpy = [
         (
             row["group"],

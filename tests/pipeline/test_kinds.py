@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.pipeline import fleet, local
 from tests.pipeline.kinds import kind, printed
+from tests.suites import further
 
 from holdfast.cli.histories import tell_unread
 from holdfast.cli.watching import tell_batch
@@ -35,6 +36,8 @@ from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables
+
+pytestmark = pytest.mark.xdist_group("kinds")
 
 MODERN = ("streams", "share")
 EVERY = (*MODERN, "streams_classic", "connect", "migrated", "worker")
@@ -167,7 +170,7 @@ def test_the_lag_of_a_streams_group_names_the_member_that_reads(tables):
     assert {row["member_id"] for row in rows} == {printed(moment["members"])[0]["MEMBER"]}
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", further(EVERY, ["streams", "worker"]))
 def test_a_stream_says_the_same(tables, tmp_path, name):
     captured = kind(name)
     cuts = [moment["at_ms"] * 1000 for moment in captured.moments]

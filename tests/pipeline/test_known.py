@@ -8,6 +8,7 @@ import pytest
 from tests.cli.running import run as cli
 from tests.pipeline import fleet, known, local
 from tests.pipeline.test_stream import everything
+from tests.suites import further
 
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.ingest.selection import Selection
@@ -51,7 +52,7 @@ def check(tables, truth):
     assert {row["kind"] for row in tables.table("anomalies").to_pylist()} <= {"generation_reset"}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", further(range(6), range(2)))
 def test_the_tables_say_what_is_true(tmp_path, seed):
     dump, truth = written(tmp_path / "dump", seed)
     tables = local.run(dump, tmp_path / "out", reset="earliest", batch_rows=50)
@@ -59,7 +60,7 @@ def test_the_tables_say_what_is_true(tmp_path, seed):
     assert tables.batches()[0].notes["n_unknown"] == truth.unknown
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", further(range(2)))
 def test_so_does_a_stream(tmp_path, seed):
     dump, truth = written(tmp_path / "dump", seed)
     cuts = [second * 1_000_000 for second in (1_300, 1_700, 2_400)]
@@ -80,7 +81,7 @@ def test_so_does_spark(spark, tmp_path):
     assert everything(made.tables) == everything(whole)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", further(range(3)))
 def test_what_compaction_leaves_is_still_true(tmp_path, seed):
     records, offsets, topics, truth = known.fleet_of(seed)
     left = known.compacted(records, 1_900)
@@ -110,7 +111,7 @@ def test_what_compaction_leaves_is_still_true(tmp_path, seed):
             assert so_far(found, row) == row
 
 
-@pytest.mark.parametrize("policy", ["eager", "simple", "deferred"])
+@pytest.mark.parametrize("policy", further(["deferred", "eager", "simple"]))
 @pytest.mark.parametrize(("scenario", "cause"), [("scale-up", "join"), ("scale-down", "leave")])
 def test_the_tables_of_a_simulation_are_what_it_measured(tmp_path, policy, scenario, cause):
     """``simulate --dump`` is a log like any other; rounds and moves are those of its ledger."""

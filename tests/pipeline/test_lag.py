@@ -7,10 +7,11 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
+from tests.suites import dear
 
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.ingest.split import POSITION, reduced
@@ -49,7 +50,7 @@ commits = st.lists(
 )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@dear
 @given(
     commits,
     st.dictionaries(st.tuples(names, st.sampled_from(["t", "u"]), st.integers(0, 2)), st.just("m")),

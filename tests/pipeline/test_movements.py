@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.pipeline.histories import COOPERATIVE, build, generation, histories, law, twin_movements
+from tests.pipeline.histories import COOPERATIVE, build, generation, histories, twin_movements
 
 from holdfast.fleet.pipeline.history.dense import dense
 from holdfast.fleet.pipeline.history.movements import (
@@ -44,13 +44,11 @@ def pauses(history):
     ]
 
 
-@law
 @given(histories())
 def test_equals_the_twin(history):
     assert movements(history) == twin_movements(history)
 
 
-@law
 @given(histories(), st.integers(0, 12))
 def test_a_cut_history_with_its_carry_says_the_same(history, cut):
     """Batch equals stream: what is carried over replaces the whole past."""
@@ -66,7 +64,6 @@ def test_a_cut_history_with_its_carry_says_the_same(history, cut):
         assert sorted(map(repr, rows)) == sorted(map(repr, full.to_pylist()))
 
 
-@law
 @given(histories())
 def test_the_carry_of_a_carry_is_itself(history):
     gens = build(history)

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.running import run as cli
 from tests.pipeline import fleet, local
-from tests.pipeline.histories import generation, law
+from tests.pipeline.histories import generation
+from tests.suites import further
 
 from holdfast.core.assignors.own import assignor
 from holdfast.core.assignors.registry import ASSIGNORS, assign
@@ -133,7 +134,6 @@ def rows(draw):
     return pa.Table.from_pylist(found, schema=FLEET)
 
 
-@law
 @given(rows(), st.sampled_from(["sticky", "cooperative-sticky"]))
 def test_many_groups_at_once_are_planned_as_one_by_one(fleet_of, assignor):
     as_one_by_one(fleet_of, assignor)
@@ -267,7 +267,7 @@ def test_options_reach_the_assignor(tmp_path):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("assignor", ["sticky", "lag-sticky", "constrained-sticky"])
+@pytest.mark.parametrize("assignor", further(["sticky", "lag-sticky", "constrained-sticky"]))
 def test_spark_plans_as_the_driver_does(spark, tmp_path, monkeypatch, assignor):
     history = [
         generation("a", 1, {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}),

@@ -9,11 +9,12 @@ from tests.pipeline import local, worlds
 from tests.pipeline.histories import generation
 from tests.pipeline.test_replay_story import told
 
-from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.replay.costs import ReplayCosts
-from holdfast.fleet.pipeline.replay.run import REPLAY, Request, played, replay
+from holdfast.fleet.pipeline.replay.run import Request, played, replay
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings, actual_setting
 from holdfast.fleet.pipeline.replay.story import stories
+
+pytestmark = pytest.mark.xdist_group("replay")
 
 COSTS = ReplayCosts(given={"hand-over": 7_000})
 POLICIES = ("eager", "simple", "holdfast-simple", "deferred", "incremental")
@@ -194,13 +195,3 @@ def test_a_setting_that_is_refused_is_a_row_with_a_note():
     rows = replay(None, [story], request).to_pylist()
     assert rows[0]["note"] is None and rows[0]["rebalances"] == 1
     assert rows[1]["rebalances"] is None and "did you mean sticky" in rows[1]["note"]
-
-
-@pytest.mark.spark
-def test_spark_replays_as_the_driver_does(spark, fleet, monkeypatch):
-    request = Request(settings=OTHERS, seed=2)
-    some = fleet[::9]
-    here = replay(None, some, request)
-    monkeypatch.setattr(steps, "HERE_ROWS", -1)
-    there = replay(lambda: spark, some, request)
-    assert there.schema == REPLAY and there.equals(here)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from tests.pipeline import fleet, local
-from tests.pipeline.histories import COOPERATIVE, generation, histories, law
+from tests.pipeline.histories import COOPERATIVE, generation, histories
 
 from holdfast.fleet.pipeline.replay.costs import HAND_OVERS, ReplayCosts
 from holdfast.fleet.pipeline.replay.happenings import Do, Story
@@ -208,7 +208,6 @@ def test_a_group_that_never_had_members_has_no_story():
     assert story_of(rows_of([generation("g", 1, {}, at=1)]), {}, ReplayCosts()) is None
 
 
-@law
 @given(history=histories())
 def test_laws_of_stories(history):
     """Any history: JSON is the whole story, times ascend, starts and stops alternate per slot."""

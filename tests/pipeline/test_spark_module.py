@@ -34,25 +34,31 @@ def what_the_example_makes(spark, tmp_path_factory):
     return shown
 
 
+@pytest.fixture(scope="module")
+def collected(shown):
+    """Every table of the example as Spark gives it, collected once."""
+    return {name: frame.toArrow() for name, frame in shown["tables"].items()}
+
+
 def rows(frame):
     return [row.asDict() for row in frame.collect()]
 
 
-def test_the_tables_are_those_of_a_run_in_one_process(shown, tmp_path):
+def test_the_tables_are_those_of_a_run_in_one_process(shown, collected, tmp_path):
     whole = local.run(shown["DUMP"], tmp_path / "whole")
     for name, definition in TABLES.items():
-        seen = sort_rows(shown["tables"][name].toArrow(), definition)
+        seen = sort_rows(collected[name], definition)
         assert seen.to_pylist() == whole.table(name).to_pylist(), name
     assert shown["tables"].rows("rebalances") == whole.rows("rebalances") > 0
     with pytest.raises(KeyError, match="rebalance"):
         shown["tables"]["rebalance"]
 
 
-def test_a_key_is_unique_in_its_table_and_stands_on_the_page(shown):
+def test_a_key_is_unique_in_its_table_and_stands_on_the_page(shown, collected):
     page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
-    for name, frame in shown["tables"].items():
+    for name, table in collected.items():
         key = shown["tables"].key(name)
-        found = [tuple(row[column] for column in key) for row in rows(frame)]
+        found = [tuple(row[column] for column in key) for row in table.to_pylist()]
         assert len(found) == len(set(found)), name
         assert f"| `{name}` | {', '.join(f'`{column}`' for column in key)} |" in page
 

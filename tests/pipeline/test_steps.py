@@ -8,11 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 from tests.pipeline import local
 from tests.pipeline.test_kill import lived
+from tests.pipeline.test_replay import OTHERS
 
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.batches.history import ends_of, history_of
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.replay.run import REPLAY, Request, replay
+from holdfast.fleet.pipeline.replay.story import stories
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import Tables, sort_rows
 
@@ -115,3 +118,13 @@ def test_ages_of_records_are_the_same_here_and_on_spark(spark, tmp_path, monkeyp
     assert sorted(here_asked) == sorted(there_asked)
     plain = local.run(dump.path, tmp_path / "plain", selection=Selection())
     assert plain.table("pauses").num_rows == here["pauses"].num_rows
+
+
+@pytest.mark.spark
+def test_spark_replays_as_the_driver_does(spark, tmp_path, monkeypatch):
+    tables = local.run(lived(tmp_path / "dump"), tmp_path / "tables")
+    some, request = list(stories(tables, {"t": 2})), Request(settings=OTHERS, seed=2)
+    here = replay(None, some, request)
+    monkeypatch.setattr(steps, "HERE_ROWS", -1)
+    there = replay(lambda: spark, some, request)
+    assert here.num_rows > len(OTHERS) and there.schema == REPLAY and there.equals(here)

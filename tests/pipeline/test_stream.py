@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation, histories
+from tests.suites import dear
 
 from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.fleet.pipeline.batches import tasks
@@ -38,7 +39,7 @@ def everything(tables, but=()):
     return {n: sorted(map(repr, t.to_pylist())) for n, t in found.items()}
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@dear
 @given(
     histories(),
     st.lists(
@@ -98,7 +99,7 @@ def consumer_records(group):
     return [(group, 100 + i, step) for i, step in enumerate(steps)]
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@dear
 @given(
     st.lists(st.integers(100, 125), min_size=1, max_size=4, unique=True),
     st.sampled_from([2_000_000, 0]),

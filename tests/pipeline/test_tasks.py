@@ -8,10 +8,11 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation, histories, owners, twin_movements
+from tests.suites import dear
 
 from holdfast.fleet.pipeline.batches import tasks
 from holdfast.fleet.pipeline.ingest import split
@@ -34,7 +35,7 @@ def everything(tables):
     return {n: sorted(map(repr, tables.table(n).to_pylist())) for n in names}
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@dear
 @given(histories(), st.integers(1, 9))
 def test_bytes_to_movements_equal_the_twin(tmp_path, history, batch_rows):
     for g in history:
@@ -48,7 +49,7 @@ def test_bytes_to_movements_equal_the_twin(tmp_path, history, batch_rows):
     shutil.rmtree(tmp_path / "dump")
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@dear
 @given(histories(), st.sampled_from(["ASSIGNED_AT_ONCE", "CELLS_AT_ONCE"]))
 def test_where_the_work_is_cut_changes_nothing(tmp_path_factory, history, bound):
     """A bound of one makes every batch, or every group, go through the carry."""

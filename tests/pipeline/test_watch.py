@@ -93,6 +93,7 @@ def test_a_folder_of_another_run_is_refused(spark, dump, tmp_path):
     assert everything(made) == before
 
 
+@pytest.mark.every
 def test_lag_grows_though_nobody_commits(spark, dump, tmp_path):
     into = stream(dump, tmp_path / "out")
     assert not into.look(spark)  # there is no batch yet

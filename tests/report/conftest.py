@@ -5,6 +5,15 @@ import pytest
 from tests.report.browser import browser
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One worker has the browser; a test that needs Spark as well opens one of its own."""
+    for item in items:
+        needs = getattr(item, "fixturenames", ())
+        if "chromium" in needs and item.get_closest_marker("spark") is None:
+            item.add_marker(pytest.mark.xdist_group("browser"))
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     """The one browser of the run."""

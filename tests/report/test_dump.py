@@ -1,4 +1,4 @@
-"""A dump at the command line: through the pipeline, to findings, a page and metrics."""
+"""A dump at the command line: through the pipeline, to findings and a page; without Spark."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,13 @@ from tests.cli.running import run
 from tests.pipeline import fleet
 from tests.pipeline.histories import generation
 
-pytestmark = pytest.mark.spark
+from holdfast.cli import histories
+
+
+@pytest.fixture(autouse=True)
+def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps run in this process."""
+    monkeypatch.setattr(histories, "open_session", lambda **_: None)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +38,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_findings_of_a_dump(spark: Any, dump: Path) -> None:
+def test_findings_of_a_dump(dump: Path) -> None:
     done = run("doctor", "--input", dump, "--format", "json", "-q")
     assert done.code == 0, done.err
     group = json.loads(done.out)["groups"][0]
@@ -42,7 +48,7 @@ def test_findings_of_a_dump(spark: Any, dump: Path) -> None:
     assert "HF111" in codes
 
 
-def test_page_of_a_dump_has_its_rebalances_and_lag(spark: Any, dump: Path, tmp_path: Path) -> None:
+def test_page_of_a_dump_has_its_rebalances_and_lag(dump: Path, tmp_path: Path) -> None:
     page = tmp_path / "r.html"
     done = run("report", "--input", dump, "-o", page, "-q")
     assert done.code == 0, done.err

@@ -9,6 +9,8 @@ from tools.pages.doctor import MEASURED, N_GROUPS, N_ON_BROKER, N_SOUND, Measure
 
 from holdfast.fleet.report.findings.finding import RULES, Severity
 
+pytestmark = pytest.mark.xdist_group("labelled")
+
 ON_BROKER = {*LIVE, *(scene.name for scene in SCENES)}
 
 

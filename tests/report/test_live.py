@@ -89,6 +89,7 @@ def test_a_report_of_a_broker_is_that_of_its_tables(
     assert not re.search("[\x00-\x09\x0b-\x1f\u202e]", text)
 
 
+@pytest.mark.every
 def test_the_doctor_asks_a_broker(spark: Any, lived: Lived) -> None:
     screen = looked(lived, "doctor").out
     assert visible(lived.group)[:40] in screen

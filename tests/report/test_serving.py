@@ -405,8 +405,6 @@ def test_what_is_written_meanwhile_is_shown_and_what_is_broken_leaves_the_last_s
     [
         ((), 2, "give -b HOST:PORT"),
         (("-b", "127.0.0.1:1", "--input", "{t}/good"), 2, "give either -b"),
-        (("-b", "127.0.0.1:1"), 3, "127.0.0.1:1"),
-        (("-b", "127.0.0.1:1", "-o", "{t}/empty"), 3, "127.0.0.1:1"),
         (("-b", "127.0.0.1:1", "-o", "{t}/empty", "--keep", "never"), 2, "--keep"),
         (("-b", "127.0.0.1:1", "-o", "{t}/empty", "--every", "soon"), 2, "--every"),
         (("--input", "{t}/nowhere"), 3, "no such folder"),

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 from tests.report.unpacking import unpack
+from tests.suites import dear
 
 from holdfast.fleet.report.columns.timeline import Timeline, build_timeline
 from holdfast.fleet.report.drawing.payload import group_payload
@@ -78,6 +79,7 @@ def test_every_moment_has_the_owner_that_a_person_would_read_from_the_rows(scrip
                 assert owner_at(timeline, tp, ms) == slow_owner(script, tp, ms), (tp, ms)
 
 
+@dear
 @given(scripts())
 def test_segments_of_a_row_touch_and_cover_the_window(script: Script) -> None:
     timeline = build_timeline(read_tables(tables(script)), "g", START_MS + 300_000)
@@ -94,6 +96,7 @@ def test_segments_of_a_row_touch_and_cover_the_window(script: Script) -> None:
     assert timeline.start[-1] == len(timeline.owner)
 
 
+@dear
 @given(scripts(), st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(script: Script, chance: Any) -> None:
     first = build_timeline(read_tables(tables(script)), "g", START_MS + 300_000)

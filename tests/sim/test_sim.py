@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 from tests.proof.random_runs import random_run, soak
 from tests.sim.faults.scene import Scene, loads
@@ -63,13 +59,6 @@ def test_kinds_of_resources_come_and_go_and_no_rule_is_broken(name, kinds):
         assert most - least <= (1 if "light" in fullest else 5)
 
 
-def test_a_group_of_which_all_are_fenced_is_restarted():
-    run = random_run(
-        1085, policy="deferred"
-    )  # its coordinator loses members that came back by an id
-    assert run.violations == ()
-
-
 def test_a_member_that_bounces_in_an_uneven_group_gets_all_that_it_had():
     policy = Policy(delay_ms=300_000, interval_ms=60_000, batch=1)
     w = Scene().world("incremental", 1, partitions={"t": 12}, policy=policy)
@@ -90,11 +79,12 @@ def test_a_member_that_bounces_in_an_uneven_group_gets_all_that_it_had():
 @pytest.mark.parametrize(
     ("seed", "policy"),
     [
+        (1_085, "deferred"),  # a group of which all are fenced is restarted
+        (5_129, "deferred"),  # a static member is back after a round without a plan; no delay
+        (5_181, "deferred"),  # the same
         (20_065, "deferred"),  # a coordinator lost a record: two rounds have one number
-        (
-            60_008,
-            "incremental",
-        ),  # all are thrown out; a member that comes back says nothing of itself
+        (60_008, "incremental"),  # all are thrown out; one comes back and says nothing of itself
+        (100_674, "deferred"),  # an older share does not name a member of the newest round
         (1_000_134, "deferred"),  # a static member is late: a round goes on with its old claims
     ],
 )
@@ -102,46 +92,17 @@ def test_a_seed_of_one_policy_that_once_failed(seed, policy):
     assert random_run(seed, policy=policy).violations == ()
 
 
-@pytest.mark.parametrize("seed", [5129, 5181])
-def test_nobody_is_waited_for_without_a_delay_after_a_round_without_a_plan(seed):
-    run = random_run(seed, policy="deferred")  # a static member is back; the delay is 0
-    assert run.violations == ()
-
-
-def test_a_member_of_the_newest_round_is_no_newcomer_though_an_older_share_does_not_name_it():
-    assert random_run(100674, policy="deferred").violations == ()
-
-
-@pytest.mark.parametrize("part", long(range(10)))
+@pytest.mark.parametrize("part", long(range(25)))
 def test_five_hundred_random_runs_break_no_rule(part):
-    outcome = soak(part * 50, 50)
+    outcome = soak(part * 20, 20)
     assert [(f.seed, f.policy, f.violations[0]) for f in outcome.failures] == []
-    assert outcome.rounds > 50
+    assert outcome.rounds > 20
 
 
 @pytest.mark.slow
 def test_twenty_thousand_random_runs_break_no_rule():
     outcome = soak(100_000, 20_000)
     assert [(f.seed, f.policy, f.violations[0]) for f in outcome.failures] == []
-
-
-def test_a_seed_gives_the_same_run_in_any_process():
-    code = (
-        "from tests.proof.random_runs import random_run\n"
-        "from holdfast.sim.scenarios import Setup, simulate\n"
-        "print([random_run(s).digest for s in (1, 2, 3)], simulate(Setup(seed=4)).to_dict())"
-    )
-    seen = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(seen) == 1
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -168,18 +129,6 @@ def test_every_scenario_under_every_policy(scenario, policy):
         "time_to_balance_seconds",
         "violations",
     ]
-
-
-def test_design_ii_stops_only_what_is_bounced():
-    costs = Setup().costs
-    report = simulate(Setup(policy="deferred", members=8, partitions=80))
-    assert (report.moved, report.moved_to_third) == (0, 0)
-    each = 10
-    down = costs.restart_ms + costs.heartbeat_ms + costs.slow_poll_ms / 8 + 1_000
-    rebuild = costs.rebuild_ms * (each + 1) / 2
-    assert report.partition_seconds_stopped <= 80 * (down + rebuild) / 1_000
-    eager = simulate(Setup(policy="eager", members=8, partitions=80))
-    assert report.partition_seconds_stopped < eager.partition_seconds_stopped / 5
 
 
 def test_records_of_a_run_are_real_and_complete():

@@ -48,19 +48,19 @@ def records_of(folder):
 
 
 @pytest.mark.parametrize("of", [tables_of, records_of])
-@pytest.mark.parametrize("part", long(range(8)))
+@pytest.mark.parametrize("part", long(range(24)))
 def test_no_number_of_a_footer_is_believed(tmp_path, of, part):
     file, read = of(tmp_path / "made")
     read()
     before, n_refused = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0
-    for data in list(forged(file.read_bytes()))[part::8]:
+    for data in list(forged(file.read_bytes()))[part::24]:
         file.write_bytes(data)
         try:
             read()
         except HoldfastError as error:
             n_refused += 1
             assert "\n" not in str(error)
-    assert n_refused > 20
+    assert n_refused > 5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_MIB << 10
 
 

@@ -154,7 +154,7 @@ def test_what_fails_because_another_one_has_committed_says_so(tmp_path):
 
 @pytest.mark.parametrize(
     "kind",
-    [*further(["next", "merge", "replacing"], ["next", "merge"]), *long(["first"], quick=0)],
+    [*further(["next", "merge", "replacing"]), *long(["first"], quick=0)],
 )
 def test_a_writer_that_is_killed_before_any_operation_on_a_file(tmp_path, start, kind):
     """A change is there in all tables or in none, and the next writer goes on at once."""

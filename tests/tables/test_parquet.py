@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.pipeline import fleet
+from tests.suites import further
 
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.ingest.source import Dump, read_pieces
@@ -44,7 +45,7 @@ def read(file):
     return read_pieces(listed)
 
 
-@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("plain", further([False, True]))
 def test_a_dictionary_is_unpacked_piece_by_piece_and_not_without_end(tmp_path, plain):
     """3,000 rows of one value of 300 kB, from 15 kB: at most SMALL_BYTES of them are unpacked."""
     values = repeated(300_000, 3_000)
@@ -81,7 +82,7 @@ def test_what_a_footer_says_is_enough_to_refuse(tmp_path):
             attempt()
 
 
-@pytest.mark.parametrize("part", ["records", "topics", "offsets"])
+@pytest.mark.parametrize("part", further(["records", "topics", "offsets"]))
 def test_a_dump_with_such_a_part_is_refused_when_it_is_opened(tmp_path, part):
     dump = fleet.write_dump(tmp_path / "dump", [("g", 1, fleet.commit("g", "t", 0, 1, at=1))])
     text = pa.array([chr(65 + i) * 10_000_000 for i in range(20)])

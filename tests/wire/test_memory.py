@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from tests.suites import further
 from tests.wire.records_twin import binary
 from tests.wire.spoiling import Piece, Pieces, Tagged, count, render, tags, uvarint
 from tests.wire.test_bad_bytes import SCHEMAS
@@ -151,7 +152,7 @@ def test_one_record(number: int, version: int) -> None:
         assert peak < SCALAR_FACTOR * len(value) + SLACK_BYTES, name
 
 
-@pytest.mark.parametrize("n_records", [1, 40])
+@pytest.mark.parametrize("n_records", further([40, 1]))
 @pytest.mark.parametrize(("number", "version"), WITH_ARRAYS)
 def test_columns_of_records(
     number: int, version: int, n_records: int, monkeypatch: pytest.MonkeyPatch
