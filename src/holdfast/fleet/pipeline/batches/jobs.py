@@ -264,16 +264,23 @@ class Job:
             return
         groups = sorted(pc.unique(late["group"]).to_pylist())
         generations = sorted(pc.unique(late["generation"]).to_pylist())
-        for file in self.tables.data_files("rebalances"):
-            if file.may_hold("group", groups) and file.may_hold("generation", generations):
-                self._amend(file.name, late)
+        names = [
+            file.name
+            for file in self.tables.data_files("rebalances")
+            if file.may_hold("group", groups) and file.may_hold("generation", generations)
+        ]
+        if names:
+            self._amend(names, late)
 
-    def _amend(self, name: str, late: pa.Table) -> None:
-        (rows,) = self._tables([(name, 0)])
-        more = add_pauses(rows, late)
-        if not more.equals(rows):
-            self.amended.append(name)
-            self.files.setdefault("rebalances", []).extend(self._write("rebalances", more))
+    def _amend(self, names: Sequence[str], late: pa.Table) -> None:
+        """Add pauses to the rebalances of some files, and write those anew that change."""
+        kept = self._tables([(name, 0) for name in names])
+        more, begin = add_pauses(pa.concat_tables(kept), late), 0
+        for name, rows in zip(names, kept, strict=True):
+            mine, begin = more.slice(begin, rows.num_rows), begin + rows.num_rows
+            if not mine.equals(rows):
+                self.amended.append(name)
+                self.files.setdefault("rebalances", []).extend(self._write("rebalances", mine))
 
     def _tables(self, files: Files) -> list[pa.Table]:
         return [read_parquet(file) for file in self._paths(files)]

@@ -14,8 +14,8 @@ when log ends were read later, or a cluster told the time of the record that cam
 may have stood still, and ``is_idle`` is null. Log ends are read for groups that are there: a batch
 of a stream may know what a later run over the whole history, which finds the group empty, cannot.
 
-A pause belongs to the rebalance of its group and generation. Sums do not depend on the order in
-which pauses are added.
+A pause belongs to the last rebalance of its group and generation that is not later than its end.
+Sums do not depend on the order in which pauses are added.
 
 **Strategy.** Commits and pauses of a group come to one task. One sort by (partition, place) matches
 all pairs at once: the last commit seen is carried forward. A stream does not read old commits
@@ -292,20 +292,32 @@ def _pairs(pauses: pa.Table, read: _Read, others: pa.Table) -> list[I64]:
 def _last_commits(pauses: pa.Table, read: _Read, commits: pa.Table) -> I64:
     """Row of the last commit of each partition before the place of its pause; -1 for none."""
     pair, row = _pairs(pauses, read, commits), read.row
-    n = len(row)
     number = np.concatenate([read.partition, ints(commits, "partition")])
     place = np.concatenate([ints(pauses, "log_offset")[row], ints(commits, "log_offset")])
-    is_commit = np.arange(len(number)) >= n
-    order = np.lexsort((is_commit, place, number, pair[1], pair[0]))
-    new_key = new_runs(*(column[order] for column in (*pair, number)))
+    return _last_known([*pair, number], place, len(row))
+
+
+def _last_known(keys: Sequence[I64], at: I64, n_asking: int, *, or_same: bool = False) -> I64:
+    """The last known row of the same keys before each row that asks; -1 for none.
+
+    Parameters
+    ----------
+    keys, at : int64[n]
+        First of the rows that ask, then of those that are known.
+    or_same : bool
+        A known row at the very place counts, too.
+    """
+    is_known = np.arange(len(at)) >= n_asking
+    order = np.lexsort((is_known != or_same, at, *keys[::-1]))
+    new_key = new_runs(*(column[order] for column in keys))
     rank = np.arange(len(order))
-    # Forward fill inside each partition: the start of the partition stops what came before it.
-    found = np.maximum.accumulate(np.where(is_commit[order], rank, -1))
+    # Forward fill inside each key: its start stops what came before it.
+    found = np.maximum.accumulate(np.where(is_known[order], rank, -1))
     begin = np.maximum.accumulate(np.where(new_key, rank, 0))
-    which = np.where(found >= begin, order[np.maximum(found, 0)] - n, -1)
+    which = np.where(found >= begin, order[np.maximum(found, 0)] - n_asking, -1)
     result = np.empty(len(order), np.int64)
     result[order] = which
-    return result[:n]
+    return result[:n_asking]
 
 
 # Sums in rebalances
@@ -315,34 +327,45 @@ def late_pauses(pauses: Sequence[pa.Table], rebalances: Sequence[pa.Table]) -> p
     """Return the pauses that belong to none of these rebalances."""
     rows = pa.concat_tables([arrow_schema("pauses").empty_table(), *pauses])
     own = pa.concat_tables([arrow_schema("rebalances").empty_table(), *rebalances])
-    wanted = rows.append_column("_row", pa.array(range(rows.num_rows), pa.int64()))
-    kept = wanted.select([*_KEYS, "_row"]).join(own.select(_KEYS), _KEYS, join_type="left anti")
-    return rows.take(kept["_row"].sort())
+    return rows.filter(pa.array(_rebalance_of(rows, own) < 0))
 
 
 def add_pauses(rebalances: pa.Table, pauses: pa.Table) -> pa.Table:
     """Rebalances with the partition-seconds of these pauses added, rows in their order."""
     rebalances = conform(rebalances, TABLES["rebalances"], "rebalances")
-    size = pc.list_value_length(pauses["partitions"]).cast(pa.float64())
-    idle = pc.if_else(pc.fill_null(pauses["is_idle"], False), size, 0.0)
-    weighted = pa.table(
-        {
-            **{name: pauses[name] for name in _KEYS},
-            **{
-                name: pc.multiply(pauses[of], idle if only_idle else size)
-                for name, (of, only_idle) in _SUMS.items()
-            },
-        }
+    of = _rebalance_of(pauses, rebalances)
+    belongs = np.flatnonzero(of >= 0)
+    pauses, of = pauses.take(pa.array(belongs)), of[belongs]
+    size = np.asarray(pc.list_value_length(pauses["partitions"]), np.float64)
+    idle = np.where(np.asarray(pc.fill_null(pauses["is_idle"], False)), size, 0.0)
+    for name, (seconds, only_idle) in _SUMS.items():
+        weight = floats(pauses, seconds) * (idle if only_idle else size)
+        more = np.bincount(of, weights=weight, minlength=rebalances.num_rows)
+        # To the microsecond, so in whatever order they are added.
+        total = np.round(floats(rebalances, name, 0.0) + more, 6)
+        rebalances = rebalances.set_column(
+            rebalances.schema.get_field_index(name), rebalances.schema.field(name), pa.array(total)
+        )
+    return rebalances
+
+
+def _rebalance_of(pauses: pa.Table, rebalances: pa.Table) -> I64:
+    """Row of the rebalance that each pause belongs to; -1 for none.
+
+    It is the last one of its group and generation that is not later than the end of the pause: a
+    group that was deleted and made anew counts its generations from the start. A group that was
+    converted has its last generation twice: pauses belong to the first of the two.
+    """
+    n = pauses.num_rows
+    first = pc.not_equal(rebalances["generation"], rebalances["previous_generation"])
+    own = np.flatnonzero(np.asarray(pc.fill_null(first, True), np.bool_))
+    rows = rebalances.select([*_KEYS, "timestamp"]).take(pa.array(own))
+    group = numbered(
+        pa.chunked_array([*pauses["group"].chunks, *rows["group"].chunks], pa.string())
     )
-    sums = weighted.group_by(_KEYS).aggregate([(name, "sum") for name in _SUMS])
-    numbered = rebalances.append_column("_row", pa.array(range(rebalances.num_rows), pa.int64()))
-    joined = numbered.join(sums, _KEYS, join_type="left outer").sort_by("_row")
-    # A group that was converted has its last generation twice: pauses belong to the first of them.
-    again = pc.fill_null(pc.equal(joined["generation"], joined["previous_generation"]), False)
-    for name in _SUMS:
-        late = pc.if_else(again, 0.0, pc.fill_null(joined[f"{name}_sum"], 0.0))
-        more = pc.add(pc.fill_null(joined[name], 0.0), late)
-        more = pc.round(more, 6)  # to the microsecond, so in whatever order they were added
-        joined = joined.set_column(joined.schema.get_field_index(name), name, more)
-    result: pa.Table = joined.select(rebalances.column_names)
-    return result
+    generation, at = (
+        np.concatenate([ints(table, name) for table in (pauses, rows)])
+        for name in ("generation", "timestamp")
+    )
+    found = _last_known([group, generation], at, n, or_same=True)
+    return own[found] if len(own) else found
