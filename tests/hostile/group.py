@@ -32,7 +32,6 @@ from holdfast.core.machine.leader.embedded import Instruction, MemberView
 from holdfast.core.machine.leader.oversized import with_what_exists
 from holdfast.core.machine.leader.places import digest_of
 from holdfast.core.machine.leader.subscriptions import read_subscribed_member
-from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import Resource, resources_of
@@ -88,10 +87,8 @@ class Honest:
             owned=tuple(sorted(self.owned)),
             previous=(),
             generation=self.generation,
-            mode=RebalanceMode.COOPERATIVE,
             nonce=self.nonce,
             given_up=tuple(sorted(self.told.revoked)),
-            delay_ms=max(0, self.told.delay_ms - (now_ms - self.told_ms)),
             memory=self.told.memory,
             memory_age_ms=now_ms - self.told_ms,
             place=self.place,
@@ -263,7 +260,6 @@ class HostileGroup:
                 owned=tuple(sorted(owned)),
                 previous=(),
                 generation=-1 if self.given is NOTHING else self.generation,
-                mode=RebalanceMode.COOPERATIVE,
                 memory=self.given.memory,
             )
         )

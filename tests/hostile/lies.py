@@ -152,15 +152,17 @@ class Liar:
     ) -> bytes:
         rng = self.chance
         named = tuple((t, tuple(n for n in ns if n >= 0)) for t, ns in self._given_up(known))
+        rack, nonce = self._rack(), int(rng.integers(0, 2**32))
+        leaving = _pick(rng, *Leaving, Leaving.STAYS, Leaving.STAYS)
+        rng.integers(0, 4)  # says nothing; a seed stays the lie that it is
         return encode_member_subscription(
             MemberSubscription(
                 topics=topics,
                 owned=owned,
                 generation=generation,
-                rack=self._rack(),
-                nonce=int(rng.integers(0, 2**32)),
-                leaving=_pick(rng, *Leaving, Leaving.STAYS, Leaving.STAYS),
-                delay_ms=int(_pick(rng, 0, 1, known.delay_ms, INT32_MAX)),
+                rack=rack,
+                nonce=nonce,
+                leaving=leaving,
                 memory_age_ms=int(_pick(rng, 0, 0, 1, known.delay_ms, INT32_MAX)),
                 given_up=named,
                 memory=self._memory(known),

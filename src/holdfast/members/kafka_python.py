@@ -89,8 +89,6 @@ class KafkaPythonAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # th
 
     Attributes
     ----------
-    spoken : Assignor
-        What writes, plans and reads.
     ask : AskedInTime or None
         What knows lags; a drop-in that gets this object asks the same.
 
@@ -156,7 +154,6 @@ class KafkaPythonAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # th
                 owned=tuple(sorted(self._last)) if cooperative else (),
                 previous=tuple(sorted(self._last)),
                 generation=self._generation,
-                mode=self._mode,
                 rack=self._rack,
                 nonce=self._nonce,
                 memory=self._memory,

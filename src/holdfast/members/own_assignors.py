@@ -70,13 +70,7 @@ def resolve(given: object) -> Offered:
 
 
 def resolve_target(given: object) -> Named:
-    """What computes the targets of a design: a name of the registry, or the user's own assignor.
-
-    Raises
-    ------
-    ConfigError
-        As for :func:`resolve`, or an assignor that computes no targets.
-    """
+    """What computes the targets of a design: a name of the registry, or the user's own assignor."""
     found = resolve(given)
     if isinstance(found, str):
         return find(found).name
@@ -89,13 +83,7 @@ def resolve_target(given: object) -> Named:
 
 
 def computing(given: str) -> Named:
-    """A name of the registry, or what ``module:name`` has, for a command that runs no member.
-
-    Raises
-    ------
-    ConfigError
-        As for :func:`resolve_target`.
-    """
+    """A name of the registry, or what ``module:name`` has, for a command that runs no member."""
     found = _found(given)
     return found if isinstance(found, AssignorInfo) else resolve_target(found)
 

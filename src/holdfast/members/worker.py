@@ -73,10 +73,7 @@ _LOOK_S = 0.05  # how soon run() sees that it was stopped
 
 
 class Resource(NamedTuple):
-    """One thing to own: a ``kind``, and its ``number`` from 0 on.
-
-    References: Incremental Cooperative Rebalancing, whose resources need not be partitions.
-    """
+    """One thing to own: a ``kind``, and its ``number`` from 0 on."""
 
     kind: str
     number: int
@@ -127,8 +124,6 @@ class Worker:
     ------
     ConfigError
         For a bad configuration, kind, count or weight.
-
-    References: Incremental Cooperative Rebalancing; KIP-415, its form in Kafka Connect.
     """
 
     def __init__(
@@ -353,7 +348,7 @@ class Worker:
 
 
 class _WorkerDuties:
-    """See :class:`holdfast.members.member.host.Duties`: callbacks alone."""
+    """The member's :class:`~holdfast.members.member.host.Duties`: callbacks alone."""
 
     def __init__(self, listener: Any, log: Log | None = None):
         self._listener = listener
@@ -515,7 +510,7 @@ def _assignors(settings: Settings, resources: Mapping[str, int]) -> tuple[Assign
             for name, design in DESIGNS.items()
             if name not in own.protocols and not why_no_target(replace(policy, design=design))
         ]
-        return offered((*own.protocols, *others), policy)
+        return assignors_for(own.name, policy, (*own.protocols, *others))
     if kafkas := [a for a in named if a not in DESIGNS]:
         raise ConfigError(
             f"partition.assignment.strategy: a worker offers {', '.join(DESIGNS)}, or takes one "

@@ -44,8 +44,6 @@ class Claims:
 
     Parameters
     ----------
-    group : Group
-        The group that makes the claims.
     owner : int32[n_tps]
         Owner before the round, or NO_OWNER.
     former_tp, former_member : int32[n_former]

@@ -38,8 +38,6 @@ def solve(own: OwnAssignor, claims: Claims) -> Solution:
     ------
     PlanError
         It raised, or its plan is not valid.
-
-    References: KIP-54, "Guarantees".
     """
     group = claims.group
     wanted = group.has_subscriber[group.topics.topic_of]

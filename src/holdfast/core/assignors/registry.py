@@ -273,13 +273,7 @@ def known(name: Named) -> AssignorInfo | None:
 
 
 def find(name: Named) -> AssignorInfo:
-    """The row of ``name``, or of the assignor of a Java class; a row is its own.
-
-    Raises
-    ------
-    ConfigError
-        An unknown name; the text suggests near ones.
-    """
+    """The row of ``name``, or of the assignor of a Java class; a row is its own."""
     if isinstance(name, AssignorInfo):
         return name
     if (own := canonical(name)) in ASSIGNORS:
@@ -313,12 +307,6 @@ def check_options(name: Named, options: Mapping[str, object]) -> dict[str, Any]:
 
 
 def in_mode(name: str, *, cooperative: bool) -> str | None:
-    """The assignor itself if it has this mode, else its twin, or None if it has no twin.
-
-    Raises
-    ------
-    ConfigError
-        There is no such assignor.
-    """
+    """The assignor itself if it has this mode, else its twin, or None if it has no twin."""
     info = find(name)
     return info.name if info.cooperative == cooperative else info.twin or None

@@ -35,17 +35,11 @@ MAX_EXAMPLES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedClaims:
-    """Claims that no assignor sees.
+    """Claims that no assignor sees."""
 
-    Parameters
-    ----------
-    counts : mapping of str to int
-        Claims dropped by reason, reasons without any left out.
-    examples : tuple
-        Up to 100 dropped claims, each as ``(reason, member id, topic, partition)``.
-    """
-
+    # Claims dropped by reason, reasons without any left out.
     counts: Mapping[str, int] = field(default_factory=dict)
+    # Up to 100 dropped claims, each as ``(reason, member id, topic, partition)``.
     examples: tuple[tuple[str, str, str, int], ...] = ()
 
     def __add__(self, other: DroppedClaims) -> DroppedClaims:

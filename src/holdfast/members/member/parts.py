@@ -43,8 +43,6 @@ class MemberParts:
 
     Parameters
     ----------
-    settings : Settings
-        The member's configuration.
     assignors : sequence of Assignor
         What it offers, from :func:`~holdfast.members.member.membership.assignors_of`.
     duties : ClientDuties

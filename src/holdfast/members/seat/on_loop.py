@@ -71,7 +71,7 @@ class _Told:
 
 
 class OnLoop(Seat):
-    """See :class:`~holdfast.members.seat.seat.Seat`, also for the other parameters.
+    """A :class:`~holdfast.members.seat.seat.Seat` on an event loop.
 
     Parameters
     ----------

@@ -55,8 +55,6 @@ def keep_all(graph: Graph, dealing_order: I32) -> Even | None:
         With at least one hub.
     dealing_order : int32[n_members]
         Members in the order in which partitions are dealt.
-
-    References: KIP-54.
     """
     readers = dealing_order[graph.hub_of[dealing_order] >= 0]
     low, over = divmod(int(graph.supply.sum()), len(readers))

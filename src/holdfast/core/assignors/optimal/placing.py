@@ -74,8 +74,6 @@ def place(group: Group, owner: I32, lags: I64, weight: F64) -> Loads:
 
     Parameters
     ----------
-    group : Group
-        Subscriptions.
     owner : int32[n_tps]
         Owners before; entries without an owner are filled in.
     lags : int64[n_tps]

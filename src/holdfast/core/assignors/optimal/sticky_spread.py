@@ -108,8 +108,6 @@ def spread(claims: Claims, target: I32, free: I32, choice: I32) -> None:
         Topic-partitions that are new to their member.
     choice : int32[n]
         Claims of which a member keeps some but not all, and could as well keep others.
-
-    References: KAFKA-16277.
     """
     group = claims.group
     rows = crowded(group, target, free)

@@ -37,8 +37,6 @@ def refusal(
     -------
     ErrorCode
         FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, or NONE.
-
-    References: KIP-345.
     """
     if instance_id is not None:
         known = static_member(group, instance_id)

@@ -116,8 +116,6 @@ class DepartedMember:
 
     Parameters
     ----------
-    who : RememberedMember
-        As the memory has it.
     remaining_ms : int
         How long ``tps`` still wait, from now.
     tps : int32[...]
@@ -190,16 +188,10 @@ def defer(
 
     Parameters
     ----------
-    claims : Claims
-        Of this round, normalised.
     members : sequence of SubscribedMember
         Those of the group, in its order.
-    memory : Memory or None
-        From :func:`recall`.
     free : bool[n_tps]
         Topic-partitions with a subscriber and without a claim.
-
-    References: Incremental Cooperative Rebalancing, Design II, "Leader process".
     """
     topics = claims.group.topics
     pinned = np.full(topics.n_tps, NO_OWNER, np.int32)

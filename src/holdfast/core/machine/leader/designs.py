@@ -96,8 +96,6 @@ class LeaderRound:
         With the subscriptions of the chosen protocol.
     partitions : mapping of str to int
         Partition count of each topic that exists.
-    generation : int
-        Of this round.
     leader_id : str
         The leader, whose own subscription was written ``waited_ms`` ago.
     newer : VersionedCounts, optional
@@ -305,22 +303,12 @@ def _triples(members: Sequence[JoinedMember]) -> list[Member]:
 
 @dataclass(frozen=True, slots=True)
 class EagerAssignor:
-    """An eager assignor of the registry, or of the user, in Kafka's bytes.
-
-    Parameters
-    ----------
-    name : str
-        Name in the registry and on the wire.
-    options : mapping
-        Options of the assignor.
-    own : AssignorInfo, optional
-        The row of a user's own assignor.
-    """
+    """An eager assignor of the registry, or of the user, in Kafka's bytes."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     modes: frozenset[RebalanceMode] = EAGER
-    own: AssignorInfo | None = None
+    own: AssignorInfo | None = None  # the row of a user's own assignor
 
     @property
     def row(self) -> AssignorInfo:

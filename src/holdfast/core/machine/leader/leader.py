@@ -15,7 +15,8 @@
   cannot stand (claimed twice, of an old generation, not subscribed) is not a move and happens at
   once.
 
-**Who decides.** Each question has one answer, and a later file never changes an earlier answer:
+**Who decides.** Each question has one answer. No later file changes an earlier answer, but for the
+pins that question 4 lets go:
 
 1. *Which claims count?* A claim of a generation that cannot exist yet counts as none (here). Of
    claims that members dispute the leader believes what it said itself
@@ -23,12 +24,15 @@
    says (:func:`~holdfast.core.machine.leader.false_claims.settled_by_memory`), and then the newest
    generation (:mod:`holdfast.core.assignors.claims`).
 2. *What was before?* :mod:`~holdfast.core.machine.leader.recall` alone: who was there, what they
-owned,
-   what waits, and how much time is left.
+   owned, what waits or is lent, and how much time is left.
 3. *What waits, and for whom?* :mod:`~holdfast.core.machine.leader.deferral`. It asks
    :mod:`~holdfast.core.machine.leader.successors` which departed members nobody waits for. It pins
-   partitions to members that are back and to newcomers in a departed member's place.
-4. *Who owns the rest?* The assignor, which takes pins as claims and sees nothing that waits.
+   partitions to members that are back and to newcomers in a departed member's place. Under ``lend``
+   nothing waits: it says what is lent, and pins that to members that are back.
+4. *Who owns the rest?* The assignor, which takes pins as claims and sees nothing that waits. Under
+   ``lend`` a member that is back has no more than its fair share: the planner lets go of pins that
+   the assignor gives to others, and asks the assignor again without them. Where a member gives
+   something up for balance, the planner takes what is lent first.
 5. *What is asked back, and when do members join again?* The planner here, with the claims that
    question 1 took away and those beyond the end of a topic. The plan is final.
 
@@ -99,33 +103,16 @@ class PlannedAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRound:
-    """The outcome of one round.
+    """The outcome of one round."""
 
-    Parameters
-    ----------
-    assignments : dict of str to PlannedAssignment
-        By member id, sorted.
-    delay_ms : int
-        Until all members rejoin at the latest, 0 for no such time.
-    again : bool
-        Whether all members rejoin at once.
-    memory : RoundMemory or None
-        What the next leader must know, to be carried by the members; Design I has none.
-    moves_left : int
-        Moves that a later batch makes (Design III).
-    notes : tuple of str
-        What a person should know of the plan.
-    waiting : tuple of RememberedMember
-        The departed members for which partitions wait.
-    """
-
-    assignments: dict[str, PlannedAssignment]
-    delay_ms: int
-    again: bool
+    assignments: dict[str, PlannedAssignment]  # by member id, sorted
+    delay_ms: int  # until all members rejoin at the latest, 0 for no such time
+    again: bool  # whether all members rejoin at once
+    # What the next leader must know, to be carried by the members; Design I has none.
     memory: RoundMemory | None
-    moves_left: int = 0
-    notes: tuple[str, ...] = ()
-    waiting: tuple[RememberedMember, ...] = ()
+    moves_left: int = 0  # moves that a later batch makes (Design III)
+    notes: tuple[str, ...] = ()  # what a person should know of the plan
+    waiting: tuple[RememberedMember, ...] = ()  # the departed members for which partitions wait
 
 
 def plan_round(
@@ -146,10 +133,6 @@ def plan_round(
 
     Parameters
     ----------
-    policy : Policy
-        The design and its settings.
-    members : sequence of SubscribedMember
-        In any order.
     partitions : mapping of str to int
         Partition count of each topic that exists.
     generation : int
@@ -173,8 +156,6 @@ def plan_round(
     ------
     ModelError
         If member ids repeat, or lags do not fit the partitions.
-
-    References: Incremental Cooperative Rebalancing, "Leader process".
     """
     reported_by = members = sorted(with_places(members), key=lambda m: m.member_id)
     first_impossible = generation if unbroken else None

@@ -85,45 +85,22 @@ _LEFT = RememberedMember(identity=b"", owned=None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A newcomer that may be a successor.
+    """A newcomer that may be a successor."""
 
-    Parameters
-    ----------
-    who : RememberedMember
-        Its entry of the memory.
-    member : int
-        Its index in the round, -1 if it has departed.
-    age_ms : int
-        Since it came.
-    early : bool
-        Whether it came too early to be a successor at once (rule 2).
-    """
-
-    who: RememberedMember
-    member: int
-    age_ms: int
-    early: bool = False
+    who: RememberedMember  # its entry of the memory
+    member: int  # its index in the round, -1 if it has departed
+    age_ms: int  # since it came
+    early: bool = False  # whether it came too early to be a successor at once (rule 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """Who came lately, oldest first.
+    """Who came lately, oldest first."""
 
-    Parameters
-    ----------
-    open : tuple of Arrival
-        Those that may be successors.
-    vacant_ms : tuple of int
-        The ages of vacancies.
-    grown_ms : int or None
-        Since the group grew; None if that is longer ago than counts.
-    left : tuple of (bytes, int)
-        Identities of those that left and are not waited for, and how long ago; the newest first.
-    """
-
-    open: tuple[Arrival, ...] = ()
-    vacant_ms: tuple[int, ...] = ()
-    grown_ms: int | None = None
+    open: tuple[Arrival, ...] = ()  # those that may be successors
+    vacant_ms: tuple[int, ...] = ()  # the ages of vacancies
+    grown_ms: int | None = None  # since the group grew; None if that is longer ago than counts
+    # Identities of those that left and are not waited for, and how long ago; the newest first.
     left: tuple[tuple[bytes, int], ...] = ()
 
     @property

@@ -45,8 +45,6 @@ def isolated_target(
 
     Parameters
     ----------
-    group : Group
-        Claims included.
     assignor : callable
         Group -> int32[n_tps], here always called with one topic.
     weights : mapping of str to int, optional
@@ -63,8 +61,6 @@ def isolated_target(
     Notes
     -----
     Without weights no assignment that is even in each kind has more even totals.
-
-    References: Incremental Cooperative Rebalancing, "Motivation", 2.
     """
     n_members = group.n_members
     target = np.full(group.topics.n_tps, NO_OWNER, np.int32)
@@ -202,8 +198,6 @@ def weighted_target(group: Group, weights: Mapping[str, int]) -> I32:
 
     Parameters
     ----------
-    group : Group
-        Claims included.
     weights : mapping of str to int
         Weight of one resource of a kind, 1 where not given.
 

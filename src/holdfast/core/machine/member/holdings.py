@@ -142,24 +142,13 @@ def topics_of(resources: frozenset[Resource]) -> frozenset[str]:
 
 @dataclass(slots=True, kw_only=True)
 class Holdings:
-    """Resources of one member, their callbacks and their hand-over.
+    """Resources of one member, their callbacks and their hand-over."""
 
-    Parameters
-    ----------
-    auto_commit : bool
-        Whether a hand-over commits.
-    commit_retries : int
-        How often a commit that failed is tried again.
-    retry_backoff_ms : int
-        How long before the first of these attempts; doubled for each further one.
-    last_commit_ms : int
-        How long the commit of a hand-over whose deadline is over may take.
-    """
-
-    auto_commit: bool
-    commit_retries: int
+    auto_commit: bool  # whether a hand-over commits
+    commit_retries: int  # how often a commit that failed is tried again
+    # How long before the first of these attempts; doubled for each further one.
     retry_backoff_ms: int
-    last_commit_ms: int
+    last_commit_ms: int  # how long the commit of a hand-over whose deadline is over may take
 
     owned: frozenset[Resource] = frozenset()  # what the next join claims
     announced: frozenset[Resource] = frozenset()  # ASSIGNED was called, REVOKED or LOST not yet

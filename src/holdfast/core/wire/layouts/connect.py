@@ -38,8 +38,6 @@ class ConnectMetadata:
 
     Parameters
     ----------
-    version : int
-        0 to 2.
     url : str
         Of the worker.
     config_offset : int
@@ -87,11 +85,6 @@ class ConnectAssignment:
 def decode_connect_metadata(data: bytes) -> ConnectMetadata:
     """Read a worker's metadata.
 
-    Raises
-    ------
-    WireError
-        If the bytes break the layout, or the version is below 0.
-
     References: KIP-415, "Public Interfaces".
     """
     reader = Reader(data, METADATA)
@@ -106,11 +99,6 @@ def decode_connect_metadata(data: bytes) -> ConnectMetadata:
 
 def decode_connect_assignment(data: bytes) -> ConnectAssignment:
     """Read a worker's assignment, or the allocation in its metadata.
-
-    Raises
-    ------
-    WireError
-        If the bytes break the layout, the version is below 0, or the delay is negative.
 
     References: KIP-415, "Public Interfaces".
     """

@@ -93,16 +93,7 @@ class AssignmentMessage:
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """Read a ConsumerProtocolSubscription.
-
-    Raises
-    ------
-    WireError
-        If the bytes end early, hold a null, length, count or string that the schema forbids, or a
-        negative version.
-
-    References: KIP-429, KIP-881.
-    """
+    """Read a ConsumerProtocolSubscription."""
     reader = Reader(data, SUBSCRIPTION)
     version = reader.leading_version(HIGHEST_VERSION)
     return _read_after_topics(reader, version, reader.strings("topics"))
@@ -113,8 +104,6 @@ class SubscriptionDecoder:
 
     A block of topics is compared byte for byte, so the answer is always that of
     :func:`decode_subscription`.
-
-    References: KIP-429, KIP-881.
     """
 
     __slots__ = ("_block", "_topics")
@@ -137,15 +126,7 @@ class SubscriptionDecoder:
 
 
 def decode_assignment(data: bytes) -> AssignmentMessage:
-    """Read a ConsumerProtocolAssignment.
-
-    Raises
-    ------
-    WireError
-        As :func:`decode_subscription`.
-
-    References: KIP-429.
-    """
+    """Read a ConsumerProtocolAssignment."""
     reader = Reader(data, ASSIGNMENT)
     return AssignmentMessage(
         version=reader.leading_version(HIGHEST_VERSION),
@@ -163,13 +144,6 @@ def encode_subscription(value: Subscription, version: int | None = None) -> byte
         Topics and owned partitions may stand in any order; they are written sorted.
     version : int, optional
         0 to 3, by default ``value.version``. Fields that it lacks are left out.
-
-    Raises
-    ------
-    WireError
-        If the version is not 0 to 3, or a value does not fit its field.
-
-    References: KIP-429, KIP-881.
     """
     version = value.version if version is None else version
     writer = _start(SUBSCRIPTION, version)
@@ -193,13 +167,6 @@ def encode_assignment(value: AssignmentMessage, version: int | None = None) -> b
         Partitions are grouped by topic in the order met, and not sorted.
     version : int, optional
         0 to 3, by default ``value.version``.
-
-    Raises
-    ------
-    WireError
-        As :func:`encode_subscription`.
-
-    References: KIP-429.
     """
     version = value.version if version is None else version
     writer = _start(ASSIGNMENT, version)

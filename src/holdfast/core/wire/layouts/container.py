@@ -9,18 +9,16 @@ and verdict on the wire, and ``holdfast decode`` takes the names ``claim`` and `
 frame    begins with  fields
 =======  ===========  =============================================================================
 claim    f4 c1        Flags int8, Nonce uvarint, then what the flags name: Place 4 bytes (64),
-                      DelayMs uvarint (16), MemoryAgeMs uvarint (32), GivenUp [](Topic,
-                      PartitionSet) (4), AssignorData bytes (8); Memory: the bytes that are left.
-                      Flags 1 and 2 are Leaving
-verdict  f4 d1        Flags int8, then what they name: Nonce uvarint (1), Revoked [](Topic,
-                      PartitionSet) (2), DelayMs uvarint (4), Planned bytes (8); Memory: the bytes
-                      that are left
+                      MemoryAgeMs uvarint (32), GivenUp [](Topic, PartitionSet) (4), AssignorData
+                      bytes (8); Memory: the bytes that are left. Flags 1 and 2 are Leaving
+verdict  f4 d1        Flags int8, then what they name: Revoked [](Topic, PartitionSet) (2), DelayMs
+                      uvarint (4), Planned bytes (8); Memory: the bytes that are left
 =======  ===========  =============================================================================
 
 **Rules.**
 
-* A member then owns (owned - revoked) + assigned. Null ``revoked`` and empty ``revoked`` differ as
-  in :mod:`holdfast.core.wire.layouts.incremental`: empty means that another round follows.
+* A member then owns (owned - revoked) + assigned. Null ``revoked`` says nothing; empty ``revoked``
+  says that another round follows.
 * A delay is the time that remains, in ms, 0 to 2**31 - 1; 0 means no delay. A delay or an age
   outside of that range is refused.
 * A frame says nothing twice and nothing that is nothing. No memory and an empty one are the same.
@@ -76,7 +74,6 @@ class ClaimFlag(IntFlag):
 
     GIVEN_UP = 4
     ASSIGNOR_DATA = 8
-    DELAY = 16
     AGE = 32
     PLACE = 64
 
@@ -84,14 +81,14 @@ class ClaimFlag(IntFlag):
 class VerdictFlag(IntFlag):
     """What stands in a verdict."""
 
-    NONCE = 1
     REVOKED = 2
     DELAY = 4
     PLANNED = 8
 
 
-_GIVEN_UP, _ASSIGNOR_DATA, _DELAY, _AGE, _PLACE = map(int, ClaimFlag)
-_NONCE, _REVOKED, _VERDICT_DELAY, _PLANNED = map(int, VerdictFlag)
+_GIVEN_UP, _ASSIGNOR_DATA, _AGE, _PLACE = map(int, ClaimFlag)
+_REVOKED, _DELAY, _PLANNED = map(int, VerdictFlag)
+_CLAIM_FLAGS, _VERDICT_FLAGS = sum(ClaimFlag), sum(VerdictFlag)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +104,6 @@ class MemberSubscription:
         bytes; a new nonce makes them differ.
     leaving : Leaving
         The announcement of the member.
-    delay_ms : int
-        Time left of the delay in the member's last assignment, by the member's clock. No leader
-        needs it beside the memory and its age.
     memory_age_ms : int
         Time since the memory came, by the member's clock.
     given_up : tuple of (topic, partitions)
@@ -128,7 +122,6 @@ class MemberSubscription:
     rack: str | None = None
     nonce: int = 0
     leaving: Leaving = Leaving.STAYS
-    delay_ms: int = 0
     memory_age_ms: int = 0
     given_up: TopicPartitions = ()
     memory: bytes | None = None
@@ -148,8 +141,6 @@ class MemberAssignment:
         Partitions to give up before joining again. Empty, not null: another round is coming.
     delay_ms : int
         When to join again at the latest, in ms from now; 0 for no such time.
-    nonce : int
-        0 to 2**32 - 1, the leader's.
     memory : bytes or None
         This member's share of the leader's memory; the member sends it back unread.
     planned : bytes or None
@@ -159,7 +150,6 @@ class MemberAssignment:
     assigned: TopicPartitions = ()
     revoked: TopicPartitions | None = None
     delay_ms: int = 0
-    nonce: int = 0
     memory: bytes | None = None
     planned: bytes | None = None
 
@@ -202,11 +192,6 @@ def decode_member_subscription(data: bytes, *, lenient: bool = False) -> MemberS
 def encode_member_subscription(value: MemberSubscription) -> bytes:
     """Write a member's subscription as a ConsumerProtocolSubscription v3.
 
-    Raises
-    ------
-    WireError
-        If a value does not fit its field.
-
     References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
     return encode_subscription(
@@ -241,11 +226,6 @@ def decode_member_assignment(data: bytes) -> MemberAssignment:
 def encode_member_assignment(value: MemberAssignment) -> bytes:
     """Write a member's assignment as a ConsumerProtocolAssignment v3.
 
-    Raises
-    ------
-    WireError
-        If a value does not fit its field.
-
     References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
     revoked = None if value.revoked is None else sort_partitions(value.revoked)
@@ -260,12 +240,11 @@ _TOPIC_SET_MIN = 2  # an empty name and an empty set
 
 def _read_claim_frame(message: Subscription, data: bytes) -> MemberSubscription:
     reader = open_frame(data, SUBSCRIPTION, SUBSCRIPTION_MAGIC)
-    flags = _read_flags(reader, 7)
+    flags = _read_flags(reader, LEAVING_BITS | _CLAIM_FLAGS)
     if flags & LEAVING_BITS not in LEAVING:
         reader.fail(Reason.OUT_OF_RANGE, "flags", reader.pos - 1, f"{flags}")
     nonce = reader.uvarint("nonce")
     place = _read_place(reader) if flags & _PLACE else b""
-    delay_ms = _read_ms(reader, "delay_ms") if flags & _DELAY else 0
     age_ms = _read_ms(reader, "memory_age_ms") if flags & _AGE else 0
     given_up: TopicPartitions = ()
     if flags & _GIVEN_UP:
@@ -278,7 +257,6 @@ def _read_claim_frame(message: Subscription, data: bytes) -> MemberSubscription:
         rack=message.rack,
         nonce=nonce,
         leaving=LEAVING[flags & LEAVING_BITS],
-        delay_ms=delay_ms,
         memory_age_ms=age_ms,
         given_up=given_up,
         memory=_read_rest(reader) or None,
@@ -293,7 +271,6 @@ def _claim_frame(value: MemberSubscription) -> bytes:
         value.leaving
         | _GIVEN_UP * bool(given_up)
         | _ASSIGNOR_DATA * (value.assignor_data is not None)
-        | _DELAY * (value.delay_ms != 0)
         | _AGE * (value.memory_age_ms != 0)
         | _PLACE * (value.place != b"")
     )
@@ -303,8 +280,6 @@ def _claim_frame(value: MemberSubscription) -> bytes:
     if value.place and len(value.place) != PLACE_BYTES:
         writer.fail(Reason.BAD_LENGTH, "place", f"{len(value.place)} bytes, not {PLACE_BYTES}")
     writer.raw(value.place)
-    if value.delay_ms:
-        _write_ms(writer, value.delay_ms, "delay_ms")
     if value.memory_age_ms:
         _write_ms(writer, value.memory_age_ms, "memory_age_ms")
     if given_up:
@@ -317,16 +292,14 @@ def _claim_frame(value: MemberSubscription) -> bytes:
 
 def _read_verdict(message: AssignmentMessage, data: bytes) -> MemberAssignment:
     reader = open_frame(data, ASSIGNMENT, ASSIGNMENT_MAGIC)
-    flags = _read_flags(reader, 4)
-    nonce = reader.uvarint("nonce") if flags & _NONCE else 0
+    flags = _read_flags(reader, _VERDICT_FLAGS)
     revoked: TopicPartitions | None = None
     if flags & _REVOKED:
         revoked = reader.compact_array("revoked", _read_topic_set, _TOPIC_SET_MIN)
-    delay_ms = _read_ms(reader, "delay_ms") if flags & _VERDICT_DELAY else 0
+    delay_ms = _read_ms(reader, "delay_ms") if flags & _DELAY else 0
     planned = reader.compact_bytes("planned") if flags & _PLANNED else None
     return MemberAssignment(
         assigned=message.partitions,
-        nonce=nonce,
         revoked=revoked,
         delay_ms=delay_ms,
         memory=_read_rest(reader) or None,
@@ -336,15 +309,12 @@ def _read_verdict(message: AssignmentMessage, data: bytes) -> MemberAssignment:
 
 def _verdict_frame(value: MemberAssignment, revoked: TopicPartitions | None) -> bytes:
     flags = (
-        _NONCE * (value.nonce != 0)
-        | _REVOKED * (revoked is not None)
-        | _VERDICT_DELAY * (value.delay_ms != 0)
+        _REVOKED * (revoked is not None)
+        | _DELAY * (value.delay_ms != 0)
         | _PLANNED * (value.planned is not None)
     )
     writer = start_frame(ASSIGNMENT, ASSIGNMENT_MAGIC)
     writer.int8(flags, "flags")
-    if value.nonce:
-        writer.uvarint(value.nonce, "nonce")
     if revoked is not None:
         writer.compact_array(revoked, "revoked", _write_topic_set)
     if value.delay_ms:
@@ -355,10 +325,10 @@ def _verdict_frame(value: MemberAssignment, revoked: TopicPartitions | None) -> 
     return writer.done()
 
 
-def _read_flags(reader: Reader, n_known: int) -> int:
+def _read_flags(reader: Reader, known: int) -> int:
     start = reader.pos
     flags = reader.int8("flags")
-    if flags >> n_known:
+    if flags & ~known:
         reader.fail(Reason.OUT_OF_RANGE, "flags", start, f"{flags}")
     return flags
 

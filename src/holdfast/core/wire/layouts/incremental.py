@@ -88,15 +88,7 @@ class DesignAssignment:
 
 
 def decode_design_subscription(data: bytes) -> DesignSubscription:
-    """Read the document's Subscription.
-
-    Raises
-    ------
-    WireError
-        If the bytes break the layout, or the version is below 1.
-
-    References: Incremental Cooperative Rebalancing, Designs I and II.
-    """
+    """Read the document's Subscription."""
     reader = Reader(data, DESIGN_SUBSCRIPTION)
     return DesignSubscription(
         design=_read_design(reader),
@@ -107,15 +99,7 @@ def decode_design_subscription(data: bytes) -> DesignSubscription:
 
 
 def encode_design_subscription(value: DesignSubscription) -> bytes:
-    """Write the document's Subscription.
-
-    Raises
-    ------
-    WireError
-        If a value does not fit its field.
-
-    References: Incremental Cooperative Rebalancing, Designs I and II.
-    """
+    """Write the document's Subscription."""
     writer = Writer(DESIGN_SUBSCRIPTION, int(value.design))
     writer.int16(value.design, "version")
     writer.array(value.topics, "subscribe_topics", write_string)
@@ -125,15 +109,7 @@ def encode_design_subscription(value: DesignSubscription) -> bytes:
 
 
 def decode_design_assignment(data: bytes) -> DesignAssignment:
-    """Read the document's Assignment.
-
-    Raises
-    ------
-    WireError
-        If the bytes break the layout, the version is below 1, or the timeout is negative.
-
-    References: Incremental Cooperative Rebalancing, Designs I and II.
-    """
+    """Read the document's Assignment."""
     reader = Reader(data, DESIGN_ASSIGNMENT)
     design = _read_design(reader)
     return DesignAssignment(
@@ -145,15 +121,7 @@ def decode_design_assignment(data: bytes) -> DesignAssignment:
 
 
 def encode_design_assignment(value: DesignAssignment) -> bytes:
-    """Write the document's Assignment.
-
-    Raises
-    ------
-    WireError
-        If a value does not fit its field, or Design I is given a timeout.
-
-    References: Incremental Cooperative Rebalancing, Designs I and II.
-    """
+    """Write the document's Assignment."""
     writer = Writer(DESIGN_ASSIGNMENT, int(value.design))
     writer.int16(value.design, "version")
     _write_list(writer, value.assigned, "assigned_topic_partitions")

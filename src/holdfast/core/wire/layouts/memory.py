@@ -189,15 +189,7 @@ def holds_times(data: bytes) -> bool:
 
 
 def decode_share(data: bytes) -> Share:
-    """Read a share.
-
-    Raises
-    ------
-    WireError
-        If the bytes are not a share.
-
-    References: Incremental Cooperative Rebalancing, Design II, "Leader exits".
-    """
+    """Read a share."""
     reader = Reader(data, MEMORY)
     bits = Bits(reader)
     placed = not bits.flag("head")
@@ -245,11 +237,6 @@ def decode_share(data: bytes) -> Share:
 
 def encode_share(value: Share) -> bytes:
     """Write a share; partitions come out sorted, members in the order given.
-
-    Raises
-    ------
-    WireError
-        If a value does not fit its field.
 
     References: As :func:`decode_share`.
     """

@@ -119,8 +119,6 @@ def decode_record(key: bytes | None, value: bytes | None) -> Record:
     WireError
         As :func:`decode_key`; or the value has an unknown version, does not follow its schema,
         or has bytes left over.
-
-    References: KIP-915.
     """
     record = decode_key(key)
     if value is None:
@@ -160,8 +158,6 @@ def encode_record(record: Record) -> tuple[bytes, bytes | None]:
     ------
     WireError
         ``unknown-type``, or a field is missing, has no place in this version, or does not fit.
-
-    References: KIP-482.
     """
     schemas = RECORD_SCHEMAS.get(record.record_type)
     if schemas is None:

@@ -59,13 +59,7 @@ class ShareState:
 
 
 def decode_share_state(key: bytes, value: bytes | None) -> ShareState:
-    """Read a record.
-
-    Raises
-    ------
-    WireError
-        If the bytes break the layout, or the type or the version is not known.
-    """
+    """Read a record."""
     reader = Reader(key, "ShareStateKey", 0)
     kind = reader.int16("type")
     if kind not in (SNAPSHOT, UPDATE):

@@ -61,11 +61,6 @@ NO_CLAIMS = StickyUserData(partitions=())
 def decode_sticky_user_data(data: bytes) -> StickyUserData:
     """Read the user data of the ``sticky`` assignor: v1, else v0.
 
-    Raises
-    ------
-    WireError
-        If they are neither; the version is then 0, the last one tried.
-
     References: KIP-341, "Public Interfaces".
     """
     reader = Reader(data, STICKY, 0)
@@ -80,11 +75,6 @@ def encode_sticky_user_data(value: StickyUserData, version: int = 1) -> bytes:
 
     Kafka writes topics in the order of a hash table; ours stand in the order given.
 
-    Raises
-    ------
-    WireError
-        If the version is not 0 or 1, or a value does not fit its field.
-
     References: KIP-54 (v0), KIP-341 (v1).
     """
     writer = Writer(STICKY, version)
@@ -97,28 +87,12 @@ def encode_sticky_user_data(value: StickyUserData, version: int = 1) -> bytes:
 
 
 def decode_cooperative_user_data(data: bytes) -> int:
-    """Read the user data of ``cooperative-sticky``: the generation, -1 for none.
-
-    Raises
-    ------
-    WireError
-        If there are fewer than four bytes.
-
-    References: KAFKA-12984.
-    """
+    """Read the user data of ``cooperative-sticky``: the generation, -1 for none."""
     return Reader(data, COOPERATIVE, 0).int32("generation")
 
 
 def encode_cooperative_user_data(generation: int) -> bytes:
-    """Write the user data of ``cooperative-sticky``.
-
-    Raises
-    ------
-    WireError
-        If the generation is no int32.
-
-    References: KAFKA-12984.
-    """
+    """Write the user data of ``cooperative-sticky``."""
     writer = Writer(COOPERATIVE, 0)
     writer.int32(generation, "generation")
     return writer.done()

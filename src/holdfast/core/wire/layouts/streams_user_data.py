@@ -98,13 +98,7 @@ class StreamsAssignment:
 
 
 def decode_streams_subscription(data: bytes) -> StreamsSubscription:
-    """Read the user data of a subscription.
-
-    Raises
-    ------
-    WireError
-        If the bytes break the layout, or the version is below 1.
-    """
+    """Read the user data of a subscription."""
     reader, version = _begin(data, SUBSCRIPTION)
     if version >= 3:
         reader.int32("latestSupportedVersion")
@@ -134,13 +128,7 @@ def decode_streams_subscription(data: bytes) -> StreamsSubscription:
 
 
 def decode_streams_assignment(data: bytes) -> StreamsAssignment:
-    """Read the user data of an assignment.
-
-    Raises
-    ------
-    WireError
-        If the bytes break the layout, or the version is below 1.
-    """
+    """Read the user data of an assignment."""
     reader, version = _begin(data, ASSIGNMENT)
     if version >= 3:
         reader.int32("commonlySupportedVersion")

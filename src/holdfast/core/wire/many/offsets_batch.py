@@ -166,8 +166,6 @@ def decode_batch(
     Notes
     -----
     Cost: O(bytes) time. Memory: a small multiple of :data:`CHUNK_BYTES`, or of the longest record.
-
-    References: KIP-848, KIP-915.
     """
     keep_freed_memory()
     label_of = _label_table(types)

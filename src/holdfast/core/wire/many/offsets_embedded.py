@@ -80,8 +80,6 @@ def read_assignments(messages: Slices, wanted: Mask) -> Messages:
     -------
     Messages
         With ``assignedPartitions`` and ``userData``.
-
-    References: KIP-429.
     """
     return _read(CONSUMER_ASSIGNMENT, messages, wanted)
 
@@ -93,8 +91,6 @@ def read_subscriptions(messages: Slices, wanted: Mask) -> Messages:
     -------
     Messages
         With ``topics``, ``userData``, ``ownedPartitions``, ``generationId`` and ``rackId``.
-
-    References: KIP-429, KAFKA-13715, KIP-881.
     """
     return _read(CONSUMER_SUBSCRIPTION, messages, wanted)
 

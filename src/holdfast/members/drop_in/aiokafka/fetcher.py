@@ -54,8 +54,6 @@ class Placed:
 
     Parameters
     ----------
-    assignment
-        aiokafka's.
     hidden : collection of TopicPartition
         The others.
     """

@@ -62,14 +62,12 @@ class WithCoordinator(Protocol):
 
 
 class AiokafkaHands:
-    """See :class:`~holdfast.members.seat.on_loop.LoopHands`.
+    """aiokafka as a seat's :class:`~holdfast.members.seat.on_loop.LoopHands`.
 
     Parameters
     ----------
     subscription : KeepingSubscriptions
         What the consumer subscribes to and has.
-    coordinator : WithCoordinator
-        Its coordinator.
     """
 
     def __init__(self, subscription: KeepingSubscriptions, coordinator: WithCoordinator):
@@ -110,7 +108,7 @@ class AiokafkaHands:
         self._subscription.drop(_listed(partitions))
 
     def drop(self, partitions: Collection[Resource]) -> None:
-        """See :class:`~holdfast.members.seat.on_loop.LoopHands`; a closed consumer keeps all."""
+        """A closed consumer keeps all."""
         if self._subscription.is_cooperative and not self.is_closing:
             self._subscription.drop(_listed(partitions))
 
@@ -160,12 +158,8 @@ class TermState(TopicPartitionState):  # type: ignore[misc]  # aiokafka has no t
 
     Parameters
     ----------
-    assignment
-        aiokafka's.
     tp : TopicPartition
         Which one.
-    progress : PartitionProgress
-        Is told.
     """
 
     def __init__(self, assignment: Any, tp: TopicPartition, progress: PartitionProgress):
@@ -344,7 +338,7 @@ class KeepingSubscriptions(SubscriptionState):  # type: ignore[misc]
         super().pause(tp)
 
     def resume(self, tp: TopicPartition) -> None:
-        """See aiokafka; what is being given up stays held back."""
+        """What is being given up stays held back."""
         if tp in self._held_back:
             self._paused_by_user.discard(tp)
         else:

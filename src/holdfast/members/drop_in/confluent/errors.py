@@ -123,12 +123,8 @@ class ErrorMessage:
         The topic that the error is about.
     partition : int
         Its partition; 0 as librdkafka has it where there is none.
-    value : bytes
-        The text of the error.
     timestamp : (int, int)
         Kind and milliseconds.
-    error : KafkaError
-        The error.
     """
 
     def __init__(

@@ -140,14 +140,8 @@ class GroupCalls:
 
     Parameters
     ----------
-    consumer : confluent_kafka.Consumer
-        Whose calls they are.
     routed : Routed
         Its configuration.
-    settings : Settings
-        The member's.
-    assignors : sequence of Assignor
-        What the member offers.
     on_commit : callable, optional
         The application's; takes an error or None, and a list.
     """
@@ -232,7 +226,7 @@ class GroupCalls:
         return seat
 
     def listener_for(self, call: ListenerCall) -> Callable[[list[Resource]], object] | None:
-        """See :class:`~holdfast.members.drop_in.confluent.hands.HasListener`."""
+        """The application's callback, None where it has none."""
         on_assign, on_revoke, on_lost = self.callbacks
         if call is ListenerCall.ASSIGNED:
             work = on_assign
