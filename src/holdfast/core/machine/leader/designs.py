@@ -102,8 +102,8 @@ class LeaderRound:
         Counts that a member reports and that this leader does not have yet.
     notes : list of str
         Takes what a person should know of the plan.
-    waiting : list of RememberedMember
-        Takes the departed members for which partitions wait.
+    waiting, lent : list of RememberedMember
+        Take the departed members for which partitions wait, or of which partitions are lent.
     unbroken, led
         As in :class:`~holdfast.core.machine.actions.ComputeAssignment`; ``led`` only where it is
         the round just before.
@@ -127,6 +127,7 @@ class LeaderRound:
     newer: VersionedCounts | None = None
     notes: list[str] = field(default_factory=list)
     waiting: list[RememberedMember] = field(default_factory=list)
+    lent: list[RememberedMember] = field(default_factory=list)
 
     def subscribed_members(self) -> tuple[SubscribedMember, ...]:
         """The members with their subscriptions, one by one."""
@@ -230,6 +231,7 @@ def compute(
         tuple(sorted(plan.items())),
         notes=tuple(ready.notes),
         waiting=tuple(ready.waiting),
+        lent=tuple(ready.lent),
     )
 
 
@@ -554,6 +556,7 @@ class DesignAssignor:
         )
         turn.notes.extend(done.notes)
         turn.waiting.extend(done.waiting)
+        turn.lent.extend(done.lent)
         return self._written(turn, members, done)
 
     def _written(

@@ -113,6 +113,7 @@ class PlannedRound:
     moves_left: int = 0  # moves that a later batch makes (Design III)
     notes: tuple[str, ...] = ()  # what a person should know of the plan
     waiting: tuple[RememberedMember, ...] = ()  # the departed members for which partitions wait
+    lent: tuple[RememberedMember, ...] = ()  # those of which partitions are lent
 
 
 def plan_round(
@@ -434,6 +435,7 @@ class _RoundPlanner:
             )
             for i, m in enumerate(self.members)
         }
+        topics, deferral = self.group.topics, self.deferral
         return PlannedRound(
             assignments=assignments,
             delay_ms=delay_ms,
@@ -441,7 +443,8 @@ class _RoundPlanner:
             memory=memory,
             moves_left=self.moves_left,
             notes=tuple(dict.fromkeys(self.notes)),
-            waiting=self.deferral.written(self.group.topics, self.deferral.waiting),
+            waiting=deferral.written(topics, deferral.waiting),
+            lent=deferral.written(topics, deferral.held_back if self.policy.lends else ()),
         )
 
     def _exchanged(self, handed: I32, exact: Mask) -> I32:
