@@ -49,11 +49,6 @@ _PARTS = ("name", "modes", "subscribe", "read", "lead", "stay")
 def resolve(given: object) -> Offered:
     """What a list of assignors means by one of its entries.
 
-    Parameters
-    ----------
-    given : str, AssignorInfo, Assignor or callable
-        As a user wrote it.
-
     Returns
     -------
     str, AssignorInfo or Assignor
@@ -165,11 +160,6 @@ def _bounded(own: OwnAssignor) -> OwnAssignor:
 
 def check_group(assignor: Assignor) -> None:
     """Refuse an assignor whose last tie-break takes the group's id, where nobody has told it.
-
-    Raises
-    ------
-    LocalProtocolError
-        With the way to tell it.
 
     References: KAFKA-5337 (two groups load different members).
     """

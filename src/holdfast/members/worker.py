@@ -73,7 +73,10 @@ _LOOK_S = 0.05  # how soon run() sees that it was stopped
 
 
 class Resource(NamedTuple):
-    """One thing to own: a ``kind``, and its ``number`` from 0 on."""
+    """One thing to own: a ``kind``, and its ``number`` from 0 on.
+
+    References: Incremental Cooperative Rebalancing, whose resources need not be partitions.
+    """
 
     kind: str
     number: int
@@ -101,8 +104,8 @@ class Worker:
     Parameters
     ----------
     config : mapping of str to object
-        As for :class:`holdfast.Consumer`; ``holdfast.policy`` is ``simple``, ``deferred`` or
-        ``incremental``; a worker's ``simple`` is ``holdfast-simple``. ``holdfast.kinds`` says
+        As for :class:`holdfast.Consumer`; ``holdfast.policy`` is ``simple``, ``deferred``,
+        ``incremental`` or ``lend``; a worker's ``simple`` is ``holdfast-simple``. ``holdfast.kinds`` says
         what is different for a kind of resources; what the leader was given counts.
         ``partition.assignment.strategy`` is one assignor that computes targets, or a list of
         designs (``holdfast-deferred``) and assignors of your own to offer.
@@ -124,6 +127,8 @@ class Worker:
     ------
     ConfigError
         For a bad configuration, kind, count or weight.
+
+    References: Incremental Cooperative Rebalancing; KIP-415, its form in Kafka Connect.
     """
 
     def __init__(

@@ -291,13 +291,7 @@ def unknown(name: str, more: Iterable[str] = ()) -> ConfigError:
 
 
 def check_options(name: Named, options: Mapping[str, object]) -> dict[str, Any]:
-    """Options as the assignor takes them.
-
-    Raises
-    ------
-    ConfigError
-        There is no such assignor, it has no such option, or a value is out of range.
-    """
+    """Options as the assignor takes them."""
     info = find(name)
     unknown = sorted(set(options) - set(info.options))
     if unknown:

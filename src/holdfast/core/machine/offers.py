@@ -131,13 +131,7 @@ def offered(assignors: Sequence[Offered], settings: Policy = DEFAULTS) -> tuple[
 
 
 def check_agreement(name: str, assignors: Sequence[Assignor]) -> None:
-    """Refuse a policy and a list of assignors that were both configured and differ.
-
-    Raises
-    ------
-    ConfigError
-        ``simple`` with eager assignors alone, or ``eager-sticky`` with assignors without claims.
-    """
+    """Refuse a policy and a list of assignors that were both configured and differ."""
     if name == "simple" and not any(RebalanceMode.COOPERATIVE in a.modes for a in assignors):
         text = "runs eager; leave holdfast.policy out, or take holdfast-simple for its targets"
         raise _contradiction(name, assignors, text)

@@ -228,13 +228,7 @@ def mode_of(config: Config) -> RebalanceMode | None:
 
 
 def check_group(configs: Sequence[Config]) -> list[UpgradeFinding]:
-    """Check whether these configurations can be in one group at the same time.
-
-    Parameters
-    ----------
-    configs : sequence of Config
-        At least one; equal ones count once.
-    """
+    """Check whether these configurations can be in one group at the same time."""
     distinct = sorted(set(configs), key=lambda c: (str(c), c.version, c.group_type))
     findings = [finding for config in distinct for finding in _check_one(config)]
     if any(f.unsafe for f in findings):
@@ -275,11 +269,6 @@ def check_step(before: Sequence[Config], after: Sequence[Config]) -> list[Upgrad
     -------
     list of UpgradeFinding
         Each once; the step is safe if none is unsafe.
-
-    Raises
-    ------
-    ConfigError
-        If the lists differ in length or are empty, or an assignor is unknown.
     """
     if len(before) != len(after) or not before:
         raise ConfigError(f"members: found {len(before)} before and {len(after)} after")

@@ -32,13 +32,7 @@ class _Open:
 
 
 class ToldWaits:
-    """The waits of the group that a member leads; planned on one thread, read on any.
-
-    Parameters
-    ----------
-    log : logger
-        Gets the two lines of each wait.
-    """
+    """The waits of the group that a member leads; planned on one thread, read on any."""
 
     def __init__(self, log: Log):
         self._log = log

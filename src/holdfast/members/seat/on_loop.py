@@ -75,10 +75,6 @@ class OnLoop(Seat):
 
     Parameters
     ----------
-    hands : LoopHands
-        The client's.
-    loop : asyncio.AbstractEventLoop
-        Where the client works.
     in_flight : dict of partition to int
         The first record of each partition that was handed out and not asked past; the client's
         calls write it.

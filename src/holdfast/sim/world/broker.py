@@ -52,13 +52,7 @@ class RunCounts:
 
 
 class SimulatedBroker:
-    """The coordinator of the one group, and its log.
-
-    Parameters
-    ----------
-    answer : callable
-        Sends an answer to its process.
-    """
+    """The coordinator of the one group, and its log."""
 
     def __init__(
         self,

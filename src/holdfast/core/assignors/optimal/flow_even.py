@@ -29,21 +29,11 @@ Sent = dict[int, dict[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Even:
-    """Where the free partitions go.
+    """Where the free partitions go."""
 
-    Parameters
-    ----------
-    level : int
-        Every member holds this many partitions or one less.
-    sent : int64[n, 3]
-        Source, hub and units, sorted.
-    taken : int64[n_members]
-        Units that each member takes from its hub.
-    """
-
-    level: int
-    sent: I64
-    taken: I64
+    level: int  # every member holds this many partitions or one less
+    sent: I64  # int64[n, 3]: source, hub and units, sorted
+    taken: I64  # int64[n_members]: units that each member takes from its hub
 
 
 def keep_all(graph: Graph, dealing_order: I32) -> Even | None:

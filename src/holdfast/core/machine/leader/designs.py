@@ -469,18 +469,11 @@ def why_no_target(policy: Policy) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class DesignAssignor:
-    """Designs I, II and III in holdfast's container.
+    """Designs I, II and III in holdfast's container."""
 
-    Parameters
-    ----------
-    policy : Policy
-        The design and its settings.
-    report : callable, optional
-        Gives the assignor's data of a subscription: a worker's version of its resources.
-    """
-
-    policy: Policy
+    policy: Policy  # the design and its settings
     modes: frozenset[RebalanceMode] = EAGER | COOPERATIVE
+    # Gives the assignor's data of a subscription: a worker's version of its resources.
     report: Callable[[], bytes | None] = _nothing
 
     def __post_init__(self) -> None:

@@ -39,10 +39,9 @@ pins that question 4 lets go:
 :mod:`~holdfast.core.machine.leader.record_limit` leaves parts of the memory out when the plan is
 written, and changes nothing else.
 
-**Strategy.** Subscriptions become columns (:func:`group_of`); :mod:`holdfast.core.assignors.claims`
-settles the claims; :mod:`holdfast.core.machine.leader.deferral` says what waits and what is pinned
-to a member; an assignor of the registry computes the target, the owner wanted for every partition.
-A member gains the target partitions that it does not claim, and gives up its other claims.
+**Strategy.** Subscriptions become columns (:func:`group_of`), and an assignor computes the target,
+the owner wanted for every partition. A member gains the target partitions that it does not claim,
+and gives up its other claims.
 
 References: Incremental Cooperative Rebalancing, "Leader process" of Designs I, II and III;
 KIP-429, "Consumer leader".

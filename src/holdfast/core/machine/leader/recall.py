@@ -104,12 +104,8 @@ def recall(
 
     Parameters
     ----------
-    policy : Policy
-        The leader's; its times bound those of the memory.
     members : sequence of SubscribedMember
         Those of the round; a share that cannot be read counts as none.
-    generation : int
-        Generation of this round.
     """
     carried = []
     for member in members:

@@ -121,21 +121,13 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Departures:
-    """The departed members of a round.
+    """The departed members of a round."""
 
-    Parameters
-    ----------
-    waited : sequence of (bytes, int32[...])
-        Identities, and what waited of each before the newcomers were served.
-    ran_out : int
-        How many are waited for no longer, because their time is over.
-    at_once : sequence of bytes
-        Identities of those that are not waited for at all.
-    """
-
+    # sequence of (bytes, int32[...]): identities, and what waited of each before the newcomers were
+    # served.
     waited: Sequence[tuple[bytes, I32]] = ()
-    ran_out: int = 0
-    at_once: Sequence[bytes] = ()
+    ran_out: int = 0  # how many are waited for no longer, because their time is over
+    at_once: Sequence[bytes] = ()  # identities of those that are not waited for at all
 
 
 def short_wait_ms(policy: Policy) -> int:

@@ -53,11 +53,6 @@ def isolated_target(
         Whether claims may move for even totals. Without it, a change in one kind moves nothing of
         another.
 
-    Returns
-    -------
-    int32[n_tps]
-        Owner wanted, NO_OWNER where nobody subscribes.
-
     Notes
     -----
     Without weights no assignment that is even in each kind has more even totals.
@@ -200,11 +195,6 @@ def weighted_target(group: Group, weights: Mapping[str, int]) -> I32:
     ----------
     weights : mapping of str to int
         Weight of one resource of a kind, 1 where not given.
-
-    Returns
-    -------
-    int32[n_tps]
-        Owner wanted, NO_OWNER where nobody subscribes.
 
     Notes
     -----

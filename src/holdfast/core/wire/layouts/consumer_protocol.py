@@ -47,49 +47,24 @@ ASSIGNMENT = "ConsumerProtocolAssignment"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a member sends to the leader when it joins.
+    """What a member sends to the leader when it joins."""
 
-    Parameters
-    ----------
-    version : int
-        0 to 3: the layout it was read with, or is written in by default.
-    topics : tuple of str
-        Topics subscribed.
-    user_data : bytes or None
-        The assignor's own bytes; null and empty differ.
-    owned : tuple of (topic, partitions)
-        Partitions that the member claims (v1 and above).
-    generation : int
-        Generation of the claim, -1 none (v2 and above).
-    rack : str or None
-        The member's rack (v3).
-    """
-
+    # 0 to 3: the layout it was read with, or is written in by default.
     version: int = HIGHEST_VERSION
-    topics: tuple[str, ...]
-    user_data: bytes | None = None
-    owned: TopicPartitions = ()
-    generation: int = NO_GENERATION
-    rack: str | None = None
+    topics: tuple[str, ...]  # topics subscribed
+    user_data: bytes | None = None  # the assignor's own bytes; null and empty differ
+    owned: TopicPartitions = ()  # partitions that the member claims (v1 and above)
+    generation: int = NO_GENERATION  # generation of the claim, -1 none (v2 and above)
+    rack: str | None = None  # the member's rack (v3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentMessage:
-    """What the leader sends to a member.
+    """What the leader sends to a member."""
 
-    Parameters
-    ----------
-    version : int
-        0 to 3; the layouts are the same.
-    partitions : tuple of (topic, partitions)
-        Partitions assigned.
-    user_data : bytes or None
-        The assignor's own bytes; null and empty differ.
-    """
-
-    version: int = HIGHEST_VERSION
-    partitions: TopicPartitions
-    user_data: bytes | None = None
+    version: int = HIGHEST_VERSION  # 0 to 3; the layouts are the same
+    partitions: TopicPartitions  # partitions assigned
+    user_data: bytes | None = None  # the assignor's own bytes; null and empty differ
 
 
 def decode_subscription(data: bytes) -> Subscription:

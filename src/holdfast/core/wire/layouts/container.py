@@ -131,26 +131,16 @@ class MemberSubscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberAssignment:
-    """What the leader assigns to one member.
+    """What the leader assigns to one member."""
 
-    Parameters
-    ----------
-    assigned : tuple of (topic, partitions)
-        New partitions of the member, or all partitions that it is to own.
-    revoked : tuple of (topic, partitions), or None
-        Partitions to give up before joining again. Empty, not null: another round is coming.
-    delay_ms : int
-        When to join again at the latest, in ms from now; 0 for no such time.
-    memory : bytes or None
-        This member's share of the leader's memory; the member sends it back unread.
-    planned : bytes or None
-        For a static leader: the partition counts that were planned with, by topic hash.
-    """
-
+    # New partitions of the member, or all partitions that it is to own.
     assigned: TopicPartitions = ()
+    # Partitions to give up before joining again. Empty, not null: another round is coming.
     revoked: TopicPartitions | None = None
-    delay_ms: int = 0
+    delay_ms: int = 0  # when to join again at the latest, in ms from now; 0 for no such time
+    # This member's share of the leader's memory; the member sends it back unread.
     memory: bytes | None = None
+    # For a static leader: the partition counts that were planned with, by topic hash.
     planned: bytes | None = None
 
 
@@ -166,11 +156,6 @@ def decode_member_subscription(data: bytes, *, lenient: bool = False) -> MemberS
     lenient : bool
         True: user data that are no readable frame count as none, since a leader must not fail on
         the bytes of one member. A broken message still fails.
-
-    Raises
-    ------
-    WireError
-        If the message is broken, or its user data are not a claim frame.
 
     References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
@@ -209,11 +194,6 @@ def decode_member_assignment(data: bytes) -> MemberAssignment:
     """Read a member's assignment from a ConsumerProtocolAssignment.
 
     Without user data, only the partitions are filled.
-
-    Raises
-    ------
-    WireError
-        If the message is broken, or its user data are not a verdict frame.
 
     References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """

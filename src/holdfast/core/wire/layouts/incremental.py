@@ -45,46 +45,24 @@ DESIGN_ASSIGNMENT = "DesignAssignment"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesignSubscription:
-    """The document's Subscription.
+    """The document's Subscription."""
 
-    Parameters
-    ----------
-    design : Design
-        Which design the member runs.
-    topics : tuple of str
-        Topics subscribed.
-    assignor_data : bytes or None
-        The assignor's own bytes.
-    assigned : tuple of (topic, partitions), or None
-        What the member holds; null or empty for a new member.
-    """
-
-    design: Design
-    topics: tuple[str, ...]
-    assignor_data: bytes | None = None
-    assigned: TopicPartitions | None = ()
+    design: Design  # which design the member runs
+    topics: tuple[str, ...]  # topics subscribed
+    assignor_data: bytes | None = None  # the assignor's own bytes
+    assigned: TopicPartitions | None = ()  # what the member holds; null or empty for a new member
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesignAssignment:
-    """The document's Assignment.
+    """The document's Assignment."""
 
-    Parameters
-    ----------
-    design : Design
-        Which design the leader runs.
-    assigned : tuple of (topic, partitions), or None
-        What the member is to hold besides; null repeats the last assignment.
-    revoked : tuple of (topic, partitions), or None
-        Partitions to give up before joining again. Empty, not null: another round is coming.
-    timeout_ms : int
-        ScheduledRebalanceTimeout, 0 none; Design I has none.
-    """
-
-    design: Design
+    design: Design  # which design the leader runs
+    # What the member is to hold besides; null repeats the last assignment.
     assigned: TopicPartitions | None = ()
+    # Partitions to give up before joining again. Empty, not null: another round is coming.
     revoked: TopicPartitions | None = ()
-    timeout_ms: int = 0
+    timeout_ms: int = 0  # ScheduledRebalanceTimeout, 0 none; Design I has none
 
 
 def decode_design_subscription(data: bytes) -> DesignSubscription:

@@ -41,17 +41,10 @@ COOPERATIVE = "CooperativeStickyAssignorUserData"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StickyUserData:
-    """A member's claim.
+    """A member's claim."""
 
-    Parameters
-    ----------
-    partitions : tuple of (topic, partitions)
-        Partitions that the member held.
-    generation : int
-        Generation in which the member held them, -1 unknown (v0, or never in a group).
-    """
-
-    partitions: TopicPartitions
+    partitions: TopicPartitions  # partitions that the member held
+    # Generation in which the member held them, -1 unknown (v0, or never in a group).
     generation: int = NO_GENERATION
 
 

@@ -62,13 +62,7 @@ class WithCoordinator(Protocol):
 
 
 class AiokafkaHands:
-    """aiokafka as a seat's :class:`~holdfast.members.seat.on_loop.LoopHands`.
-
-    Parameters
-    ----------
-    subscription : KeepingSubscriptions
-        What the consumer subscribes to and has.
-    """
+    """aiokafka as a seat's :class:`~holdfast.members.seat.on_loop.LoopHands`."""
 
     def __init__(self, subscription: KeepingSubscriptions, coordinator: WithCoordinator):
         self._subscription = subscription
@@ -154,13 +148,7 @@ class AiokafkaHands:
 
 
 class TermState(TopicPartitionState):  # type: ignore[misc]  # aiokafka has no types
-    """A partition in one term of ownership, which tells where it begins and is moved to.
-
-    Parameters
-    ----------
-    tp : TopicPartition
-        Which one.
-    """
+    """A partition in one term of ownership, which tells where it begins and is moved to."""
 
     def __init__(self, assignment: Any, tp: TopicPartition, progress: PartitionProgress):
         super().__init__(assignment)

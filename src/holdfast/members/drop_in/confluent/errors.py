@@ -94,8 +94,6 @@ def check_kind(seat: InPoll | None, name: str, *, is_step: bool) -> None:
     ----------
     seat : InPoll or None
         The member's, None where there is none.
-    name : str
-        What was called.
     is_step : bool
         Whether it adds or takes away, as a cooperative group does, or replaces the whole.
 

@@ -140,8 +140,6 @@ class GroupCalls:
 
     Parameters
     ----------
-    routed : Routed
-        Its configuration.
     on_commit : callable, optional
         The application's; takes an error or None, and a list.
     """
@@ -379,13 +377,7 @@ class GroupCalls:
         self.hands.take_away(resources)
 
     def replaces(self, name: str) -> None:
-        """The application replaces its whole assignment, in no callback.
-
-        Raises
-        ------
-        KafkaException
-            As :func:`~holdfast.members.drop_in.confluent.errors.check_kind`.
-        """
+        """The application replaces its whole assignment, in no callback."""
         check_kind(self.seat, name, is_step=False)
         self.commit_stored_alone()
         self.hands.starts.forget(list(self.hands.starts.waiting))

@@ -172,8 +172,6 @@ class LibrdkafkaHands:
     ----------
     owner : weak reference to HasListener
         Knows the application's callbacks.
-    plane : mapping of str to object
-        The configuration of the consumer.
     reset : int or None
         The logical offset of ``auto.offset.reset``; None where librdkafka has to raise an error.
         If the coordinator refuses the question for committed offsets, librdkafka asks it too, and

@@ -115,13 +115,7 @@ class Routed:
         return self.member is not None and bool(self.member.get("bootstrap.servers"))
 
     def settings(self) -> Settings:
-        """The member's settings.
-
-        Raises
-        ------
-        ConfigError
-            For a key or a value that the member cannot honour.
-        """
+        """The member's settings."""
         return Settings.parse({**(self.member or {}), **({} if self.has_brokers else _NOWHERE)})
 
 
