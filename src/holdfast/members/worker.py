@@ -105,8 +105,9 @@ class Worker:
     ----------
     config : mapping of str to object
         As for :class:`holdfast.Consumer`; ``holdfast.policy`` is ``simple``, ``deferred``,
-        ``incremental`` or ``lend``; a worker's ``simple`` is ``holdfast-simple``. ``holdfast.kinds`` says
-        what is different for a kind of resources; what the leader was given counts.
+        ``incremental`` or ``lend``; a worker's ``simple`` is ``holdfast-simple``.
+        ``holdfast.kinds`` says what is different for a kind of resources; what the leader was given
+        counts.
         ``partition.assignment.strategy`` is one assignor that computes targets, or a list of
         designs (``holdfast-deferred``) and assignors of your own to offer.
     resources : mapping of str to int

@@ -30,18 +30,16 @@ pins that question 4 lets go:
    partitions to members that are back and to newcomers in a departed member's place. Under ``lend``
    nothing waits: it says what is lent, and pins that to members that are back.
 4. *Who owns the rest?* The assignor, which takes pins as claims and sees nothing that waits. Under
-   ``lend`` a member that is back has no more than its fair share: the planner lets go of pins that
-   the assignor gives to others, and asks the assignor again without them. Where a member gives
-   something up for balance, the planner takes what is lent first.
+   ``lend`` the planner lets go of pins beyond a member's fair share, and asks the assignor again.
+   What a member gives up for balance is what it has borrowed, as far as it has.
 5. *What is asked back, and when do members join again?* The planner here, with the claims that
    question 1 took away and those beyond the end of a topic. The plan is final.
 
 :mod:`~holdfast.core.machine.leader.record_limit` leaves parts of the memory out when the plan is
 written, and changes nothing else.
 
-**Strategy.** Subscriptions become columns (:func:`group_of`), and an assignor computes the target,
-the owner wanted for every partition. A member gains the target partitions that it does not claim,
-and gives up its other claims.
+**Strategy.** Subscriptions become columns (:func:`group_of`). A member gains the partitions of the
+target that it does not claim, and gives up its other claims.
 
 References: Incremental Cooperative Rebalancing, "Leader process" of Designs I, II and III;
 KIP-429, "Consumer leader".
