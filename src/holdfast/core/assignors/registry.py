@@ -32,58 +32,36 @@ Check = Callable[[str, object], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AssignorInfo:
-    """One assignor.
+    """One assignor."""
 
-    Parameters
-    ----------
-    name : str
-        Name on the wire and on the command line.
-    home : str
-        Module and name of its function, ``package.module:name``.
-    summary : str
-        One line for people.
-    laws : frozenset of str
-        Its laws, of ``balanced``, ``sticky``, ``optimal``, ``keeps-all``; every assignor is
-        valid, deterministic and independent of order.
-    cooperative : bool
-        Whether members go on with their partitions during a round (KIP-429). A partition that
-        goes from one member to another is then withheld for a round.
-    twin : str
-        The assignor with the same target in the other mode, eager or cooperative; "" for none.
-    uses_claims, uses_lags, uses_racks : bool
-        Whether the target depends on owned partitions, on lags, on racks. Members report what
-        they owned only to an assignor that uses claims, and a leader looks up lags only for an
-        assignor that uses lags. It looks up racks when a member names a rack.
-    needs_equal_subscriptions : bool
-        Whether it raises InfeasibleError for members that subscribe to different topics.
-    fallback : str
-        The assignor of the same mode that plans a round of a running group which this one refuses,
-        "" for none.
-    closed_form : bool
-        Whether its target for equal subscriptions, without racks and options, is the closed form
-        of :mod:`holdfast.core.assignors.optimal.sticky_equal`, which plans many groups at once.
-    java_class : str
-        The class with this assignor for Java's client, "" for none.
-    in_librdkafka : bool
-        Whether librdkafka has it, under the same name.
-    options : mapping of str to callable
-        Keyword options that the function takes, each with its check.
-    """
-
-    name: str
-    home: str
-    summary: str
+    name: str  # name on the wire and on the command line
+    home: str  # module and name of its function, ``package.module:name``
+    summary: str  # one line for people
+    # Its laws, of ``balanced``, ``sticky``, ``optimal``, ``keeps-all``; every assignor is valid,
+    # deterministic and independent of order.
     laws: frozenset[str] = frozenset()
+    # Whether members go on with their partitions during a round (KIP-429). A partition that goes
+    # from one member to another is then withheld for a round.
     cooperative: bool = False
+    # The assignor with the same target in the other mode, eager or cooperative; "" for none.
     twin: str = ""
+    # Whether the target depends on owned partitions, on lags, on racks. Members report what they
+    # owned only to an assignor that uses claims, and a leader looks up lags only for an assignor
+    # that uses lags. It looks up racks when a member names a rack.
     uses_claims: bool = False
     uses_lags: bool = False
     uses_racks: bool = False
+    # Whether it raises InfeasibleError for members that subscribe to different topics.
     needs_equal_subscriptions: bool = False
+    # The assignor of the same mode that plans a round of a running group which this one refuses, ""
+    # for none.
     fallback: str = ""
+    # Whether its target for equal subscriptions, without racks and options, is the closed form of
+    # :mod:`holdfast.core.assignors.optimal.sticky_equal`, which plans many groups at once.
     closed_form: bool = False
-    java_class: str = ""
-    in_librdkafka: bool = False
+    java_class: str = ""  # the class with this assignor for Java's client, "" for none
+    in_librdkafka: bool = False  # whether librdkafka has it, under the same name
+    # Keyword options that the function takes, each with its check.
     options: Mapping[str, Check] = field(default_factory=dict)
 
     @property

@@ -117,69 +117,37 @@ class Words:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupKind:
-    """One kind of group.
+    """One kind of group."""
 
-    Parameters
-    ----------
-    name : str
-        The report's word for it.
-    group_type : GroupType
-        As the tables have it.
-    protocol_type : str
-        As the tables have it.
-    protocol : str or None
-        The one protocol of its groups, where the two other columns say the same of another kind.
-    cooperative : frozenset of str, or None
-        Protocols of its classic groups under which members keep working through a rebalance; None
-        where the assignor of that name says so.
-    claims_tell : bool
-        Members that claim nothing stopped, whatever their protocol.
-    topics : bool
-        Its assignments name partitions of topics, whatever else they name.
-    announces : bool
-        Its subscriptions are the consumer protocol's, in which members of ours say that they leave.
-    lowest : int
-        The lowest number that a thing may have.
-    words : Words
-        What people call the things that members divide.
-    own_assignment : str
-        Why no assignor of ours fits; empty where one does.
-    no_replay : mapping of str to str
-        Protocols without a replay, and why.
-    resource_kind : callable, optional
-        Where a replay moves resources in place of partitions: their kind, by place and number.
-    imitated_by : str
-        The policy of a replay that does what the group's own leader does, where that is no policy
-        of ours.
-    tool : str
-        Kafka's tool that shows a group; empty where Kafka's tools refuse it.
-    read : callable, optional
-        Reads the messages of a member of a classic group, where they name more than partitions of
-        topics.
-    among : callable, optional
-        Completes what ``read`` found in a round.
-    records : EpochRecords, optional
-        Of a group whose assignments the broker computes.
-    """
-
-    name: str
-    group_type: GroupType
-    protocol_type: str
+    name: str  # the report's word for it
+    group_type: GroupType  # as the tables have it
+    protocol_type: str  # as the tables have it
+    # The one protocol of its groups, where the two other columns say the same of another kind.
     protocol: str | None = None
+    # Protocols of its classic groups under which members keep working through a rebalance; None
+    # where the assignor of that name says so.
     cooperative: frozenset[str] | None = None
-    claims_tell: bool = False
-    topics: bool = False
+    claims_tell: bool = False  # members that claim nothing stopped, whatever their protocol
+    topics: bool = False  # its assignments name partitions of topics, whatever else they name
+    # Its subscriptions are the consumer protocol's, in which members of ours say that they leave.
     announces: bool = False
-    lowest: int = 0
-    words: Words = Words()
-    own_assignment: str = ""
+    lowest: int = 0  # the lowest number that a thing may have
+    words: Words = Words()  # what people call the things that members divide
+    own_assignment: str = ""  # why no assignor of ours fits; empty where one does
+    # Protocols without a replay, and why.
     no_replay: Mapping[str, str] = field(default_factory=dict)
+    # Where a replay moves resources in place of partitions: their kind, by place and number.
     resource_kind: Callable[[str, int], str] | None = None
+    # The policy of a replay that does what the group's own leader does, where that is no policy of
+    # ours.
     imitated_by: str = ""
+    # Kafka's tool that shows a group; empty where Kafka's tools refuse it.
     tool: str = "kafka-consumer-groups.sh"
+    # Reads the messages of a member of a classic group, where they name more than partitions of
+    # topics.
     read: ReadMember | None = None
-    among: AmongMembers | None = None
-    records: EpochRecords | None = None
+    among: AmongMembers | None = None  # completes what ``read`` found in a round
+    records: EpochRecords | None = None  # of a group whose assignments the broker computes
 
     @property
     def takes_assignors(self) -> bool:

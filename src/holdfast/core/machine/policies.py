@@ -32,40 +32,22 @@ from holdfast.errors import ConfigError, suggest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyInfo:
-    """One policy.
+    """One policy."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the command line and of ``holdfast.policy``.
-    title : str
-        Name in tables of measurements.
-    summary : str
-        One line for people.
-    design : Design, optional
-        The design that members speak in holdfast's protocol; None: Kafka's own protocols.
-    assignors : tuple of str
-        Assignors of the registry that a member offers unless it names others. A design offers
-        itself, and its one assignor computes targets.
-    cooperative : bool
-        Whether members go on with their partitions during a round.
-    lends : bool
-        Whether others have what a member left until it is back.
-    options : tuple of str
-        Fields of :class:`~holdfast.core.machine.policy.Policy` that change what the policy does.
-    worker : str
-        The policy that ``holdfast.Worker`` runs under this name, "" if it refuses the name. A
-        worker's resources have kinds and weights, which only holdfast's protocol carries.
-    """
-
-    name: str
-    title: str
-    summary: str
+    name: str  # name of the command line and of ``holdfast.policy``
+    title: str  # name in tables of measurements
+    summary: str  # one line for people
+    # The design that members speak in holdfast's protocol; None: Kafka's own protocols.
     design: Design | None = None
+    # Assignors of the registry that a member offers unless it names others. A design offers itself,
+    # and its one assignor computes targets.
     assignors: tuple[str, ...] = ("cooperative-sticky",)
-    cooperative: bool = True
-    lends: bool = False
+    cooperative: bool = True  # whether members go on with their partitions during a round
+    lends: bool = False  # whether others have what a member left until it is back
+    # Fields of :class:`~holdfast.core.machine.policy.Policy` that change what the policy does.
     options: tuple[str, ...] = ()
+    # The policy that ``holdfast.Worker`` runs under this name, "" if it refuses the name. A
+    # worker's resources have kinds and weights, which only holdfast's protocol carries.
     worker: str = ""
 
     @property

@@ -46,22 +46,13 @@ Saved: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSize:
-    """What a leader knows of the size of its group's record.
+    """What a leader knows of the size of its group's record."""
 
-    Parameters
-    ----------
-    subscription_bytes, assignment_bytes : int
-        Bytes of all members' messages; names and addresses of the members come on top.
-    largest_bytes : int
-        Size of the largest message.
-    largest : str
-        Its kind and its member's id.
-    """
-
+    # Bytes of all members' messages; names and addresses of the members come on top.
     subscription_bytes: int = 0
     assignment_bytes: int = 0
-    largest_bytes: int = 0
-    largest: str = ""
+    largest_bytes: int = 0  # size of the largest message
+    largest: str = ""  # its kind and its member's id
 
 
 @dataclass(slots=True, kw_only=True)

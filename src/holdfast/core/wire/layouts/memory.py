@@ -102,24 +102,14 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberedMember:
-    """One member in the leader's memory.
+    """One member in the leader's memory."""
 
-    Parameters
-    ----------
-    identity : bytes
-        The beginning of a hash of its instance id, or else of its place or its member id.
-    static : bool
-        Whether it has an instance id.
-    delay_ms : int
-        How long its partitions still wait; 0 for a member of that round.
-    owned : tuple of (topic hash, partitions), or None
-        Partitions owned after that round; for a departed member, the partitions that wait. None:
-        left out, because the record would have been too large.
-    """
-
+    # The beginning of a hash of its instance id, or else of its place or its member id.
     identity: bytes
-    static: bool = False
-    delay_ms: int = 0
+    static: bool = False  # whether it has an instance id
+    delay_ms: int = 0  # how long its partitions still wait; 0 for a member of that round
+    # Partitions owned after that round; for a departed member, the partitions that wait. None: left
+    # out, because the record would have been too large.
     owned: TopicPartitions | None = ()
 
 
