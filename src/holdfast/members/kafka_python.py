@@ -20,9 +20,7 @@ at the old generation. A newer claim wins over that one, and what the leader giv
 of it waits for the next round. The ``CooperativeStickyAssignor`` of the client is no different;
 :class:`holdfast.kafka.KafkaConsumer` claims nothing after a loss, and runs every design.
 
-References
-----------
-KIP-429, KIP-341, KIP-881, KAFKA-12984.
+References: KIP-429, KIP-341, KIP-881, KAFKA-12984.
 """
 
 from __future__ import annotations

@@ -18,10 +18,8 @@ that could not be saved in time, or a loss that no callback tells of, is an erro
 **Strategy.** The member machine of :class:`holdfast.Consumer`, without records: a hand-over is the
 callback. The group has protocol type ``holdfast``, so tools for consumer groups leave it alone.
 
-References
-----------
-Incremental Cooperative Rebalancing, "Resource", "Isolated support of heterogeneous resources";
-KIP-415 (Connect).
+References: Incremental Cooperative Rebalancing, "Resource", "Isolated support of heterogeneous
+resources"; KIP-415 (Connect).
 """
 
 from __future__ import annotations

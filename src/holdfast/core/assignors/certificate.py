@@ -35,9 +35,8 @@ finds its answer in its own way is judged by the prices of ``sticky``. :func:`pr
 rules and nothing else, in one pass. Of members with equal subscriptions and rack it looks only at
 the cheapest.
 
-References
-----------
-Duality of convex-cost flow: Ahuja, Magnanti, Orlin, "Network Flows", 14.4. KIP-54, KIP-881.
+References: Duality of convex-cost flow: Ahuja, Magnanti, Orlin, "Network Flows", 14.4. KIP-54,
+KIP-881.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@
 its broker, its protocol type, and, for Streams alone, its protocol. Everything that differs between
 kinds is a field of :class:`GroupKind`; nothing else compares the three columns with a name.
 
-References
-----------
-KIP-415 (Connect), KIP-441 (Streams), KIP-848 (consumer), KIP-932 (share), KIP-1071 (streams).
+References: KIP-415 (Connect), KIP-441 (Streams), KIP-848 (consumer), KIP-932 (share), KIP-1071
+(streams).
 """
 
 from __future__ import annotations

@@ -9,9 +9,8 @@ else. A leader that cannot ask for topics or plan at all lets every member keep 
 lag source is slow or broken, the leader plans by counts (the fall-back of KAFKA-5337): no round
 waits for lags longer than ``holdfast.lag.timeout.ms``.
 
-References
-----------
-KIP-429; KIP-726; KIP-881; KAFKA-5337; Incremental Cooperative Rebalancing, "Leader process".
+References: KIP-429; KIP-726; KIP-881; KAFKA-5337; Incremental Cooperative Rebalancing, "Leader
+process".
 """
 
 from __future__ import annotations

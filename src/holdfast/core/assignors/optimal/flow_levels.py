@@ -12,10 +12,8 @@ members hold ``b`` or ``b - 1`` partitions, and no later search enters it. The l
 potentials of the certificate. An arc from a source to a hub of a higher level carries nothing in
 any best assignment.
 
-References
-----------
-KIP-54, "balanced"; Harvey et al. 2006; Frank and Murota, "Decreasing
-minimization on M-convex sets".
+References: KIP-54, "balanced"; Harvey et al. 2006; Frank and Murota, "Decreasing minimization on
+M-convex sets".
 """
 
 from __future__ import annotations

@@ -68,10 +68,9 @@ def balance_equal(claims: Claims, part: Part, target: I32, prices: Prices) -> No
     prices : Prices
         Written for the members of the part.
 
-    References
-    ----------
-    KAFKA-9987; KAFKA-12464 (count members at the ceiling exactly); KAFKA-16277 (what is kept is
-    cut by partition first); ``ConstrainedAssignmentBuilder`` of Kafka 4.3.1 (order of the rest).
+    References: KAFKA-9987; KAFKA-12464 (count members at the ceiling exactly); KAFKA-16277 (what is
+    kept is cut by partition first); ``ConstrainedAssignmentBuilder`` of Kafka 4.3.1 (order of the
+    rest).
     """
     topics = claims.group.topics
     tps = topics.tps_in(part.topics)

@@ -200,9 +200,8 @@ def weighted_target(group: Group, weights: Mapping[str, int]) -> I32:
     -----
     Cost: O(n_tps * n_members); each levelling step lowers the sum of squared loads, so it ends.
 
-    References
-    ----------
-    Incremental Cooperative Rebalancing, Design III, "a heavy connector" beside "a light" one.
+    References: Incremental Cooperative Rebalancing, Design III, "a heavy connector" beside "a
+    light" one.
     """
     topics = group.topics
     weight = np.array([weights.get(name, 1) for name in topics.names], np.int64)[topics.topic_of]

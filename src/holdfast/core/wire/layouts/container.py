@@ -28,9 +28,8 @@ verdict  f4 d1        Flags int8, then what they name: Revoked [](Topic, Partiti
 *all* of them: the first rule gives the same result, and other tools then show what the member owns.
 The leader's memory (:mod:`holdfast.core.wire.layouts.memory`) is bytes inside both frames.
 
-References
-----------
-Incremental Cooperative Rebalancing: Support and Policies; KIP-429; KIP-415, whose leader forgets.
+References: Incremental Cooperative Rebalancing: Support and Policies; KIP-429; KIP-415, whose
+leader forgets.
 """
 
 from __future__ import annotations

@@ -26,9 +26,8 @@ other.
 bytes, then tagged fields. ``min_size`` is the least number of bytes of one element: a count is
 checked against it before anything is allocated.
 
-References
-----------
-KIP-482 (flexible versions), KIP-915 (unknown tags are skipped, unknown versions are errors).
+References: KIP-482 (flexible versions), KIP-915 (unknown tags are skipped, unknown versions are
+errors).
 """
 
 from __future__ import annotations

@@ -27,9 +27,7 @@ bytes do not tell a warm-up task from a standby task.
 
 **Strategy.** What only interactive queries need (who owns which partition) is stepped over.
 
-References
-----------
-KIP-441 (offset sums, probing rebalances), KIP-708 (client tags); Kafka Streams 4.3.1,
+References: KIP-441 (offset sums, probing rebalances), KIP-708 (client tags); Kafka Streams 4.3.1,
 ``AssignmentInfo``.
 """
 
