@@ -23,6 +23,8 @@
   keep no fewer (a tie is one again). A lie may make the liar a member that is served from what
   others own, and not from what waits: beside what they would keep if it had said what is true,
   they keep at most its fair share less.
+- Under lend what goes home moves, although Java leaves it where it is. Where honest members keep
+  fewer than in Java, they keep no fewer than if the liar had said what is true (a tie is one again).
 - A liar that always claims what departed members owned
   (:data:`tests.hostile.lies.HABITS`) gets no more of it than if it had said what is true. Where it
   always says that all is lent from it, honest members keep as much as if it had said what is true.
@@ -127,6 +129,8 @@ def _costs_nothing(done: Round, java: KeptByJava, back: Mapping[str, frozenset[R
 
 def _is_deferred(done: Round, java: Java) -> bool:
     """Whether Java leaves no more to honest members when it is told what waits and what is back."""
+    if done.name == "lend":
+        return kept(done) >= kept_with_the_truth(done) - ONE
     if done.name not in DEFERRING:
         return False
     share = -(-sum(TOPICS.values()) // len(done.request.members))
