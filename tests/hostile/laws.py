@@ -24,7 +24,8 @@
   others own, and not from what waits: beside what they would keep if it had said what is true,
   they keep at most its fair share less.
 - Under lend what goes home moves, although Java leaves it where it is. Where honest members keep
-  fewer than in Java, they keep no fewer than if the liar had said what is true (a tie is one again).
+  fewer than in Java, they keep no fewer than if the liar had said what is true. A tie is one
+  again.
 - A liar that always claims what departed members owned
   (:data:`tests.hostile.lies.HABITS`) gets no more of it than if it had said what is true. Where it
   always says that all is lent from it, honest members keep as much as if it had said what is true.
