@@ -34,7 +34,6 @@ from tests.live.raw_crowd import Crowd, CrowdOptions
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader.designs import Assignor, LeaderRound
 from holdfast.core.machine.leader.embedded import MemberView
-from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policy import Policy
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES, estimate_group_bytes
@@ -170,7 +169,6 @@ def computed_bytes(case: ScaleCase) -> int:
                 owned=owned,
                 previous=owned,
                 generation=generation - 1 if given else -1,
-                mode=RebalanceMode.COOPERATIVE,
                 nonce=generation,
                 memory=None if known is None else known.memory,
             )

@@ -139,7 +139,6 @@ def claims() -> SearchStrategy[MemberSubscription]:
         rack=st.none() | texts,
         nonce=NONCES,
         leaving=st.sampled_from(Leaving),
-        delay_ms=DELAYS_MS,
         memory_age_ms=DELAYS_MS,
         given_up=partition_sets(),
         memory=_memory_bytes(),
@@ -159,7 +158,6 @@ def member_assignments() -> SearchStrategy[MemberAssignment]:
         assigned=grouped_topic_partitions(),
         revoked=st.none() | partition_sets(),
         delay_ms=DELAYS_MS,
-        nonce=NONCES,
         memory=_memory_bytes(),
         planned=st.none() | blobs,
     )

@@ -12,7 +12,6 @@ from holdfast.cluster.lookup import LATEST
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader.embedded import MemberView
-from holdfast.core.machine.modes import RebalanceMode
 from holdfast.members import aiokafka_assignor, kafka_python
 from holdfast.members.drop_in.kafka import settings as of_kafka
 from holdfast.members.member.broker_lags import BrokerLags, lag_source_of
@@ -147,9 +146,7 @@ def test_two_sources_in_one_list_are_refused():
 def led_by(worker, *names):
     """Shares of the first member, which leads a new group."""
     (assignor, *_) = worker.assignors
-    view = MemberView(
-        topics=("shard",), owned=(), previous=(), generation=-1, mode=RebalanceMode.COOPERATIVE
-    )
+    view = MemberView(topics=("shard",), owned=(), previous=(), generation=-1)
     answer = worker._leadership.compute(
         ComputeAssignment(
             token=1,

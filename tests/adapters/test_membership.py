@@ -153,9 +153,7 @@ def test_the_topics_of_every_kind_of_assignor_come_from_one_reading(policy, monk
     monkeypatch.setattr(subscriptions, "read_subscribed_member", counted)
     wanted = settings(holdfast_policy=policy)
     offered = assignors_of(wanted)
-    view = MemberView(
-        topics=("u", "t"), owned=(), previous=(), generation=-1, mode=RebalanceMode.COOPERATIVE
-    )
+    view = MemberView(topics=("u", "t"), owned=(), previous=(), generation=-1)
     request = ComputeAssignment(
         token=1,
         generation=2,
@@ -201,7 +199,6 @@ def asking(policy, *members):
                         owned=tuple(("t", p) for p in owned),
                         previous=(),
                         generation=1,
-                        mode=RebalanceMode.COOPERATIVE,
                     )
                 ),
             )

@@ -101,9 +101,9 @@ def test_a_rebalance_lasts_from_its_first_join_to_the_assignment():
     assert (times.rounds.n, times.rounds.avg_ms, times.rounds.max_ms) == (2, 4_000, 7_000)
 
 
-def group():
+def group(**more):
     return WorkerGroup(
-        {name: Worker({**CONFIG, "client.id": name}, {"shard": 6}) for name in "ABCD"}
+        {name: Worker({**CONFIG, "client.id": name, **more}, {"shard": 6}) for name in "ABCD"}
     )
 
 
@@ -165,6 +165,18 @@ def test_a_plan_that_failed_ends_no_wait(waiting, caplog, monkeypatch):
     assert len(waiting.waiting) == 1
     waiting.play("A", "B")
     assert lines(caplog) == []
+
+
+def test_what_is_lent_is_counted_until_it_is_back():
+    workers = group(**{"holdfast.policy": "lend"})
+    lent = []
+    for names in ("ABC", "AB", "AB", "ABC", "ABC"):
+        workers.play(*names)
+        if names == "AB":
+            workers.said.pop("C", None)
+        lent.append(workers.workers["A"]._leadership.waits.n_lent)
+    assert lent == [0, 2, 2, 2, 0]
+    assert workers.waiting == ()
 
 
 def test_a_leader_that_takes_over_names_whom_it_never_saw_by_a_hash(caplog):

@@ -4,7 +4,6 @@ from holdfast.core.machine import actions
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader.designs import led_round
 from holdfast.core.machine.leader.embedded import MemberView
-from holdfast.core.machine.modes import RebalanceMode
 
 KIND = "shard"
 
@@ -19,9 +18,7 @@ class WorkerGroup:
         self.last = None  # leader of the last round
 
     def view(self, name):
-        new = MemberView(
-            topics=(KIND,), owned=(), previous=(), generation=-1, mode=RebalanceMode.COOPERATIVE
-        )
+        new = MemberView(topics=(KIND,), owned=(), previous=(), generation=-1)
         return self.said.get(name, new)
 
     def play(self, leader, *others):
@@ -54,7 +51,6 @@ class WorkerGroup:
                 owned=tuple(sorted(set(self.view(name).owned) - told.revoked | told.assigned)),
                 previous=(),
                 generation=self.generation,
-                mode=RebalanceMode.COOPERATIVE,
                 memory=told.memory,
             )
         return again

@@ -32,6 +32,16 @@ def test_it_costs_no_goal_before_and_evens_topics(snapshot: dict[str, Any]) -> N
     assert topic_excess(group, result.target) <= topic_excess(group, plain)
 
 
+def test_members_above_their_share_give_of_the_topics_that_they_have_most_of() -> None:
+    topics = ["a", "b", "c"]
+    rows: list[dict[str, Any]] = [{"id": name, "topics": topics} for name in "klmn"]
+    rows[0]["owned"] = owned(("b", 0), ("b", 3), ("c", 0))
+    rows[2]["owned"] = owned(("a", 0), ("a", 1), ("b", 1), ("b", 2))
+    group = Group.from_dict({"partitions": {"a": 2, "b": 4, "c": 1}, "members": rows})
+    quality = assign(group, "sticky").quality
+    assert (quality.kept, quality.topic_excess) == (4, 0)
+
+
 def crowded_group() -> Group:
     """n takes all it gets from a, b is free of it: an exchange with m helps."""
     rows = [

@@ -43,19 +43,21 @@ class TurnCost:
         }
 
 
-def ratios_of(request: ComputeAssignment, truth: ComputeAssignment) -> dict[str, float]:
+def ratios_of(name: str, request: ComputeAssignment, truth: ComputeAssignment) -> dict[str, float]:
     """Of a round with a lie to one with the truth; the member that may lie stands last."""
     more = {t: 1 for t in named_in_round(request) if t not in TOPICS}
     *others, last = truth.members
     said = decode_subscription(last.metadata)
     last = replace(last, metadata=encode_subscription(replace(said, topics=(*said.topics, *more))))
     honest = replace(truth, members=(*others, last))
-    return cost_of(request).ratios(cost_of(honest, {**TOPICS, **more}))
+    return cost_of(name, request).ratios(cost_of(name, honest, {**TOPICS, **more}))
 
 
-def cost_of(request: ComputeAssignment, partitions: Mapping[str, int] = TOPICS) -> TurnCost:
+def cost_of(
+    name: str, request: ComputeAssignment, partitions: Mapping[str, int] = TOPICS
+) -> TurnCost:
     """Lead the round three times, once for each measure; these partitions exist."""
-    assignor = ASSIGNORS[request.protocol_name]
+    assignor = ASSIGNORS[name]
 
     def turn() -> None:
         asked = tuple((t, partitions[t]) for t in named_in_round(request) if t in partitions)

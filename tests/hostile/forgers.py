@@ -18,7 +18,7 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from tests.hostile.group import ASSIGNORS, DELAY_MS, TOPICS, Honest, HostileGroup
+from tests.hostile.group import DELAY_MS, TOPICS, Honest, HostileGroup
 from tests.hostile.laws import DEFERRING
 
 from holdfast.core.machine.leader.embedded import MemberView
@@ -64,7 +64,7 @@ class Forger(Honest):
 
 @cache
 def _settled(name: str) -> HostileGroup:
-    group = HostileGroup(ASSIGNORS[name], 0)
+    group = HostileGroup(name, 0)
     for i in range(N_MEMBERS):
         member = f"m{i:02}"
         group.members[member] = Forger(member, f"i{i}" if i % 3 == 0 else None)

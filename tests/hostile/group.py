@@ -11,12 +11,12 @@ group never judges.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
-from tests.hostile.lies import LIAR, Known, Liar
+from tests.hostile.lies import HABITS, LIAR, Known, Liar
 
 from holdfast.core.machine.actions import ComputeAssignment, LedRound
 from holdfast.core.machine.events import JoinedMember
@@ -30,8 +30,8 @@ from holdfast.core.machine.leader.designs import (
 )
 from holdfast.core.machine.leader.embedded import Instruction, MemberView
 from holdfast.core.machine.leader.oversized import with_what_exists
+from holdfast.core.machine.leader.places import digest_of
 from holdfast.core.machine.leader.subscriptions import read_subscribed_member
-from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import Resource, resources_of
@@ -46,9 +46,9 @@ NOTHING = Instruction(assigned=frozenset())
 TOPICS = {"clicks": 60, "orders": 121, "t": 20}
 
 
-def policy(design: Design) -> Policy:
+def policy(design: Design, *, lends: bool = False) -> Policy:
     """Settings of the groups of this suite."""
-    return Policy(design=design, delay_ms=DELAY_MS, batch=3, interval_ms=5_000)
+    return Policy(design=design, lends=lends, delay_ms=DELAY_MS, batch=3, interval_ms=5_000)
 
 
 ASSIGNORS: dict[str, Assignor] = {
@@ -56,7 +56,14 @@ ASSIGNORS: dict[str, Assignor] = {
     "holdfast-simple": DesignAssignor(policy(Design.SIMPLE)),
     "holdfast-deferred": DesignAssignor(policy(Design.DEFERRED)),
     "holdfast-incremental": DesignAssignor(policy(Design.INCREMENTAL)),
+    "lend": DesignAssignor(policy(Design.DEFERRED, lends=True)),
 }
+"""By protocol; ``lend`` is a policy under the protocol of Design II."""
+
+REMEMBERING = tuple(
+    name for name, a in ASSIGNORS.items() if isinstance(a, DesignAssignor) and a.policy.remembers
+)
+"""Those whose members carry a memory, which says what departed members owned."""
 
 
 @dataclass(slots=True)
@@ -70,6 +77,7 @@ class Honest:
     told: Instruction = NOTHING
     told_ms: int = 0
     nonce: int = 0
+    place: bytes = b""
 
     def view(self, now_ms: int) -> MemberView:
         """What goes into its subscription."""
@@ -79,12 +87,11 @@ class Honest:
             owned=tuple(sorted(self.owned)),
             previous=(),
             generation=self.generation,
-            mode=RebalanceMode.COOPERATIVE,
             nonce=self.nonce,
             given_up=tuple(sorted(self.told.revoked)),
-            delay_ms=max(0, self.told.delay_ms - (now_ms - self.told_ms)),
             memory=self.told.memory,
             memory_age_ms=now_ms - self.told_ms,
+            place=self.place,
         )
 
     def obey(self, told: Instruction, generation: int, now_ms: int) -> None:
@@ -98,6 +105,8 @@ class Honest:
 class Round:
     """One round, as an observer sees it: honest members by name, before and after."""
 
+    name: str  # of the group's assignor
+    habit: str  # of the liar
     request: ComputeAssignment
     before: dict[str, frozenset[Resource]]
     after: dict[str, frozenset[Resource]]
@@ -117,18 +126,18 @@ class HostileGroup:
 
     Parameters
     ----------
-    assignor : Assignor
-        Of all members.
+    name : str
+        That of all members' assignor in :data:`ASSIGNORS`.
     seed : int
         Of the lies and of the honest members' coming and going.
-    habit : mapping of str to str
-        What the liar does always, as :data:`tests.hostile.lies.CLAIMS_OF_DEPARTED`.
+    habit : str
+        What the liar does always: one of :data:`tests.hostile.lies.HABITS`.
     """
 
-    assignor: Assignor
+    name: str
     seed: int
     largest: int = 1 << 16
-    habit: Mapping[str, str] = field(default_factory=dict)
+    habit: str = ""
     step_ms: int = 3_000  # from one round to the next, unless a delay ends before
     members: dict[str, Honest] = field(default_factory=dict)
     away: list[tuple[int, Honest]] = field(default_factory=list)
@@ -139,10 +148,15 @@ class HostileGroup:
     given: Instruction = NOTHING
     n_started: int = 0
 
+    @property
+    def assignor(self) -> Assignor:
+        """That of all members."""
+        return ASSIGNORS[self.name]
+
     def run(self) -> Iterator[Round]:
         """Settle; lie for 50 rounds; then the liar leaves, and one delay passes."""
         rng = np.random.default_rng(self.seed)
-        liar = Liar(np.random.default_rng([self.seed, 1]), self.largest, self.habit)
+        liar = Liar(np.random.default_rng([self.seed, 1]), self.largest, HABITS[self.habit])
         self._begin_settled()
         for i in range(N_LYING):
             self._come_and_go(rng, i)
@@ -162,30 +176,32 @@ class HostileGroup:
 
     def _begin_settled(self) -> None:
         """Twenty members that own everything evenly; no chance is in it."""
-        rest = _settled(self.assignor.name)
+        rest = _settled(self.name)
         self.members = {name: replace(m) for name, m in rest.members.items()}
         self.now_ms, self.generation = rest.now_ms, rest.generation
         self.leader, self.led, self.n_started = rest.leader, rest.led, rest.n_started
 
     def settle(self) -> None:
-        """Start twenty members and wait until nothing moves."""
+        """Start twenty members and wait until nothing moves; under lend each has a place."""
+        lends = self.name == "lend"
+        places = [digest_of(f"home {i}") if lends else b"" for i in range(N_HONEST)]
         for i in range(N_HONEST):
-            self._start(f"i{i}" if i % 3 == 0 else None)
+            self._start(f"i{i}" if i % 3 == 0 else None, places[i])
         for _ in range(60):
             if _at_rest(self.round(None)):
                 return
 
-    def _start(self, instance_id: str | None) -> Honest:
+    def _start(self, instance_id: str | None, place: bytes = b"") -> Honest:
         self.n_started += 1
         name = f"m{self.n_started:02}"
-        member = self.members[name] = Honest(name, instance_id)
+        member = self.members[name] = Honest(name, instance_id, place=place)
         return member
 
     def _come_and_go(self, rng: np.random.Generator, i: int) -> None:
         for back, member in self.away[:]:
             if back <= i:
                 self.away.remove((back, member))
-                self._start(member.instance_id)
+                self._start(member.instance_id, member.place)
         if rng.random() < 0.15:
             gone = sorted(self.members)[int(rng.integers(0, len(self.members)))]
             if gone != self.leader or rng.random() < 0.3:
@@ -215,6 +231,8 @@ class HostileGroup:
             members += (JoinedMember(member_id=LIAR, metadata=truth),)
         self.now_ms += 100 if again else min([self.step_ms, *(d for d in delays if d)])
         return Round(
+            name=self.name,
+            habit=self.habit,
             request=request,
             before=before,
             after={m.name: m.owned for m in self.members.values()},
@@ -242,7 +260,6 @@ class HostileGroup:
                 owned=tuple(sorted(owned)),
                 previous=(),
                 generation=-1 if self.given is NOTHING else self.generation,
-                mode=RebalanceMode.COOPERATIVE,
                 memory=self.given.memory,
             )
         )
@@ -287,7 +304,7 @@ class HostileGroup:
 
 @cache
 def _settled(name: str) -> HostileGroup:
-    group = HostileGroup(ASSIGNORS[name], 0)
+    group = HostileGroup(name, 0)
     group.settle()
     return group
 

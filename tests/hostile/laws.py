@@ -23,9 +23,12 @@
   keep no fewer (a tie is one again). A lie may make the liar a member that is served from what
   others own, and not from what waits: beside what they would keep if it had said what is true,
   they keep at most its fair share less.
+- Under lend what goes home moves, although Java leaves it where it is. Where honest members keep
+  fewer than in Java, they keep no fewer than if the liar had said what is true. A tie is one
+  again.
 - A liar that always claims what departed members owned
-  (:data:`tests.hostile.lies.CLAIMS_OF_DEPARTED`) gets no more of it than if it had said what is
-  true.
+  (:data:`tests.hostile.lies.HABITS`) gets no more of it than if it had said what is true. Where it
+  always says that all is lent from it, honest members keep as much as if it had said what is true.
 - One delay after the liar has left, everything is owned, evenly, and nothing moves or waits.
 """
 
@@ -75,8 +78,6 @@ def broken_laws(
     rounds: Sequence[Round],
     kept_by_java: Sequence[KeptByJava] = (),
     java: Java | None = None,
-    *,
-    departed: bool = False,
 ) -> list[str]:
     """Each broken law once a round, with the number of the round.
 
@@ -88,13 +89,8 @@ def broken_laws(
         Java's answers to the first of these rounds; without it no round is compared.
     java : callable, optional
         Asks Java again.
-    departed : bool
-        Whether the liar's habit is to claim what departed members owned.
     """
     broken: list[str] = []
-    if departed:
-        taken = {i: taken_from_departed(done) for i, done in enumerate(rounds) if done.lie}
-        broken += [f"round {i}: {n} of departed members taken" for i, n in taken.items() if n]
     in_a_row: Counter[str] = Counter()
     for i, done in enumerate(rounds):
         broken += [f"round {i}: {text}" for text in _in_one(done)]
@@ -134,7 +130,9 @@ def _costs_nothing(done: Round, java: KeptByJava, back: Mapping[str, frozenset[R
 
 def _is_deferred(done: Round, java: Java) -> bool:
     """Whether Java leaves no more to honest members when it is told what waits and what is back."""
-    if done.request.protocol_name not in DEFERRING:
+    if done.name == "lend":
+        return kept(done) >= kept_with_the_truth(done) - ONE
+    if done.name not in DEFERRING:
         return False
     share = -(-sum(TOPICS.values()) // len(done.request.members))
     if kept(done) < kept_with_the_truth(done) - share:
@@ -192,6 +190,10 @@ def _in_one(done: Round) -> list[str]:
         broken.append(f"a delay of {max(done.delays_ms)} ms")
     if len(done.delays_ms) > 1:
         broken.append(f"different delays: {sorted(done.delays_ms)}")
+    if done.lie and done.habit == "departed" and (n := taken_from_departed(done)):
+        broken.append(f"{n} of departed members taken")
+    if done.lie and done.habit == "homes" and (n := kept_with_the_truth(done) - kept(done)) > 0:
+        broken.append(f"{n} taken as lent")
     return broken
 
 
@@ -213,7 +215,7 @@ def revoked_without_need(done: Round) -> list[str]:
 
 def kept_with_the_truth(done: Round) -> int:
     """Partitions that honest members would go on with if the liar had said what is true."""
-    assignor = ASSIGNORS[done.request.protocol_name]
+    assignor = ASSIGNORS[done.name]
     total = 0
     for name, data in compute([assignor], done.truth).assignments:
         told = assignor.read(data)
@@ -224,7 +226,7 @@ def kept_with_the_truth(done: Round) -> int:
 
 def taken_from_departed(done: Round) -> int:
     """Partitions of departed members that a lie gives to the liar, and the truth would not."""
-    assignor = ASSIGNORS[done.request.protocol_name]
+    assignor = ASSIGNORS[done.name]
     told = dict(compute([assignor], done.truth).assignments).get(LIAR)
     with_the_truth = frozenset[Resource]() if told is None else assignor.read(told).assigned
     return max(0, len(done.given & done.gone) - len(with_the_truth & done.gone))

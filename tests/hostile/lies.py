@@ -34,15 +34,16 @@ from holdfast.core.wire.layouts.sticky_user_data import (
 Chance = np.random.Generator
 LIAR = "m10-liar"
 DEPARTED = "what departed members owned"
-CLAIMS_OF_DEPARTED: Mapping[str, str] = {
-    "message": "made",
-    "topics": "real",
-    "claims": DEPARTED,
-    "generation": "last",
-    "memory": "as it came",
-    "user data": "frame",
+MADE = {"message": "made", "topics": "real", "generation": "last", "user data": "frame"}
+HABITS: Mapping[str, Mapping[str, str]] = {
+    "": {},
+    "departed": {**MADE, "claims": DEPARTED, "memory": "as it came"},
+    "homes": {**MADE, "claims": "its own", "memory": "homes"},
 }
-"""The habit of a liar that claims what waits. No draw chooses it, so seeds stay what they are."""
+"""What a liar may do always: claim what departed members owned, or say that all is lent from it.
+
+No draw chooses one of them, so seeds stay what they are.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,15 +152,17 @@ class Liar:
     ) -> bytes:
         rng = self.chance
         named = tuple((t, tuple(n for n in ns if n >= 0)) for t, ns in self._given_up(known))
+        rack, nonce = self._rack(), int(rng.integers(0, 2**32))
+        leaving = _pick(rng, *Leaving, Leaving.STAYS, Leaving.STAYS)
+        rng.integers(0, 4)  # says nothing; a seed stays the lie that it is
         return encode_member_subscription(
             MemberSubscription(
                 topics=topics,
                 owned=owned,
                 generation=generation,
-                rack=self._rack(),
-                nonce=int(rng.integers(0, 2**32)),
-                leaving=_pick(rng, *Leaving, Leaving.STAYS, Leaving.STAYS),
-                delay_ms=int(_pick(rng, 0, 1, known.delay_ms, INT32_MAX)),
+                rack=rack,
+                nonce=nonce,
+                leaving=leaving,
                 memory_age_ms=int(_pick(rng, 0, 0, 1, known.delay_ms, INT32_MAX)),
                 given_up=named,
                 memory=self._memory(known),
@@ -182,6 +185,8 @@ class Liar:
             return bytes(bent)
         if kind == "forged":
             return self._forged(known)
+        if kind == "homes":
+            return self._homes(known)
         return rng.bytes(self._size())
 
     def _forged(self, known: Known) -> bytes:
@@ -217,6 +222,26 @@ class Liar:
             owned={name: owned[name] for name in _before_the_liar(members)},
             waiting=waiting,
             pace_ms=int(_pick(rng, 0, 1, known.delay_ms, INT32_MAX)),
+        )
+        return shares(forged)[LIAR]
+
+    def _homes(self, known: Known) -> bytes:
+        """A share by which all that honest members own is lent from the liar."""
+        members = tuple(
+            SubscribedMember(member_id=name, subscription=MemberSubscription(topics=()))
+            for name in (*sorted(known.owners), LIAR)
+        )
+        home = RememberedMember(
+            identity=identity_of(members[-1]),
+            delay_ms=known.delay_ms,
+            owned=_grouped(frozenset[Resource]().union(*known.owners.values())),
+        )
+        forged = RoundMemory(
+            generation=known.generation,
+            leader_id=LIAR,
+            members=members,
+            owned={name: _grouped(own) for name, own in known.owners.items() if own},
+            waiting=(home,),
         )
         return shares(forged)[LIAR]
 

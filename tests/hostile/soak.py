@@ -4,7 +4,7 @@
 of its own with its seed, and the exit code is then 1. Totals are printed every hundred seeds with
 the number that ``--first`` takes to go on from there. Of every assignor every thousandth round that
 is lied in is led again to measure its costs beside those of an honest turn. ``--only`` runs the
-seeds of some assignors. ``--departed`` is a liar that always claims what departed members owned.
+seeds of some assignors. ``--habit`` is a liar that always does the same.
 
 **Strategy.** A seed is run, one JVM that lives as long as the run answers its rounds, then the laws
 are applied. ``--no-java`` leaves Java out. Nothing of a seed forms a cycle that lives on, so the
@@ -24,10 +24,17 @@ from subprocess import Popen
 from typing import Any
 
 from tests.hostile.cost import ratios_of
-from tests.hostile.group import ASSIGNORS, N_LYING, TOPICS, HostileGroup, Round
+from tests.hostile.group import (
+    ASSIGNORS,
+    N_LYING,
+    REMEMBERING,
+    TOPICS,
+    HostileGroup,
+    Round,
+)
 from tests.hostile.java import JavaAnswers, JavaAssignor
-from tests.hostile.laws import DEFERRING, JavaRound, broken_laws, kept
-from tests.hostile.lies import CLAIMS_OF_DEPARTED
+from tests.hostile.laws import JavaRound, broken_laws, kept
+from tests.hostile.lies import HABITS
 
 REPORTED = 100
 EVERY = 1_000
@@ -65,7 +72,7 @@ class Totals:
         self.least[name] = min(value, self.least.get(name, value))
 
     def _measure(self, done: Round) -> None:
-        ratios = ratios_of(done.request, done.truth)
+        ratios = ratios_of(done.name, done.request, done.truth)
         for name, ratio in ratios.items():
             self.worst[name] = max(ratio, self.worst.get(name, 0))
 
@@ -87,7 +94,7 @@ def in_processes(options: argparse.Namespace) -> int:
     """Run neighbouring ranges of the seeds side by side; return the worst exit code."""
     edges = [i * options.seeds // options.processes for i in range(options.processes + 1)]
     more = ["--largest", str(options.largest), *["--no-java"] * options.no_java]
-    more += ["--departed"] * options.departed
+    more += ["--habit", options.habit]
     more += ["--only", *options.only] if options.only else []
     running = []
     for begin, end in pairwise(edges):
@@ -103,18 +110,17 @@ def _run(
     totals: Totals,
     *,
     largest: int,
-    departed: bool,
+    habit: str,
 ) -> int:
     """Run one seed and print the laws that it broke; return how many."""
-    habit = CLAIMS_OF_DEPARTED if departed else {}
-    rounds = list(HostileGroup(ASSIGNORS[name], seed, largest, habit).run())
+    rounds = list(HostileGroup(name, seed, largest, habit).run())
     lying = rounds[:N_LYING]
     answers = None if java is None else java.ask(_asked(lying))
     try:
         if java is None or answers is None:
-            laws = broken_laws(rounds, departed=departed)
+            laws = broken_laws(rounds)
         else:
-            laws = broken_laws(rounds, answers.kept, java.kept, departed=departed)
+            laws = broken_laws(rounds, answers.kept, java.kept)
     except Exception as error:  # the next seeds are run all the same
         laws = [f"the laws cannot be applied: {error!r}"]
     for law in laws:
@@ -131,7 +137,7 @@ def main() -> int:
     parser.add_argument("--largest", type=int, default=1 << 16, help="bytes of the largest lie")
     parser.add_argument("--no-java", action="store_true")
     parser.add_argument("--only", nargs="+", choices=list(ASSIGNORS), help="pass the others' seeds")
-    parser.add_argument("--departed", action="store_true", help="under Designs II and III")
+    parser.add_argument("--habit", default="", choices=list(HABITS), help="where members remember")
     parser.add_argument("--processes", type=int, default=1, help="each runs a part of the seeds")
     options = parser.parse_args()
     if options.processes > 1:
@@ -149,7 +155,7 @@ def main() -> int:
                     java,
                     totals[name],
                     largest=options.largest,
-                    departed=options.departed and name in DEFERRING,
+                    habit=options.habit if name in REMEMBERING else "",
                 )
             n_run = seed + 1 - options.first
             if n_run % REPORTED == 0 or n_run == options.seeds:

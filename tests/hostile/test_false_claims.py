@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 from tests.hostile.forgers import LIES, N_LIARS, played
-from tests.hostile.group import ASSIGNORS, TOPICS, HostileGroup
+from tests.hostile.group import ASSIGNORS, REMEMBERING, TOPICS, HostileGroup
 from tests.hostile.laws import DEFERRING, kept, kept_with_the_truth, revoked_without_need
 from tests.hostile.lies import Known, Liar
 from tests.suites import further
@@ -45,7 +45,7 @@ def kept_by(group: HostileGroup, *, gone: int = 0, unbroken: bool = True) -> dic
 
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_a_leader_believes_itself(name: str) -> None:
-    group = HostileGroup(ASSIGNORS[name], 0)
+    group = HostileGroup(name, 0)
     group.settle()
     found = kept_by(group)
     assert found[group.leader] >= len(group.members[group.leader].owned) - 1  # its even share
@@ -53,15 +53,15 @@ def test_a_leader_believes_itself(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["cooperative-sticky", "holdfast-simple"])
 def test_without_a_memory_nobody_knows_who_is_right(name: str) -> None:
-    group = HostileGroup(ASSIGNORS[name], 0)
+    group = HostileGroup(name, 0)
     group.settle()
     assert {n for m, n in kept_by(group).items() if m != group.leader} == {0}
 
 
-@pytest.mark.parametrize("name", ["holdfast-deferred", "holdfast-incremental"])
+@pytest.mark.parametrize("name", REMEMBERING)
 @pytest.mark.parametrize("gone", [0, 1, 3])
 def test_the_memory_settles_who_is_right(name: str, gone: int) -> None:
-    group = HostileGroup(ASSIGNORS[name], 0)
+    group = HostileGroup(name, 0)
     group.settle()
     found = kept_by(group, gone=gone)
     here = sum(len(m.owned) for m in group.members.values())  # what the others owned waits
@@ -70,7 +70,7 @@ def test_the_memory_settles_who_is_right(name: str, gone: int) -> None:
 
 
 def test_a_leader_that_was_not_in_the_last_round_does_not_believe_itself() -> None:
-    group = HostileGroup(ASSIGNORS["holdfast-simple"], 0)
+    group = HostileGroup("holdfast-simple", 0)
     group.settle()
     assert set(kept_by(group, unbroken=False).values()) == {0}
 
@@ -88,8 +88,8 @@ class ClaimsEverything:
 @pytest.mark.parametrize("name", ASSIGNORS)
 @pytest.mark.parametrize("leaders", [1, 9])
 def test_what_it_costs_when_leaders_change(name: str, leaders: int) -> None:
-    """Under Designs II and III nothing, else what the others had once; a leader keeps its own."""
-    group = HostileGroup(ASSIGNORS[name], 0)
+    """Where members remember nothing, else what the others had once; a leader keeps its own."""
+    group = HostileGroup(name, 0)
     group.settle()
     needless: Counter[str] = Counter()
     for i in range(9):
@@ -97,7 +97,7 @@ def test_what_it_costs_when_leaders_change(name: str, leaders: int) -> None:
             del group.members[group.leader]
         done = group.round(ClaimsEverything())
         needless.update(revoked_without_need(done))
-        if name in ("holdfast-deferred", "holdfast-incremental"):
+        if name in REMEMBERING:
             assert kept(done) >= kept_with_the_truth(done)
         assert done.before[group.leader] <= done.after[group.leader]
     assert max(needless.values(), default=0) <= 1
@@ -129,7 +129,7 @@ def after_a_departure(name: str, times: int, *, changing: bool) -> tuple[int, in
 
     How much they owned, how much of it others were given meanwhile, and how much they got back.
     """
-    group, liar = HostileGroup(ASSIGNORS[name], 1), ClaimsMore(np.random.default_rng(1))
+    group, liar = HostileGroup(name, 1), ClaimsMore(np.random.default_rng(1))
     group._begin_settled()
     for _ in range(60):
         group.round(liar)

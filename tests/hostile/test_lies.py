@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.hostile.group import ASSIGNORS, N_LYING, HostileGroup
+from tests.hostile.group import ASSIGNORS, N_LYING, REMEMBERING, HostileGroup
 from tests.hostile.java import JavaAssignor
-from tests.hostile.laws import DEFERRING, JavaRound, broken_laws, kept, told_what_waits
-from tests.hostile.lies import CLAIMS_OF_DEPARTED, LIAR
+from tests.hostile.laws import JavaRound, broken_laws, kept, kept_with_the_truth, told_what_waits
+from tests.hostile.lies import HABITS, LIAR
 from tests.suites import further, long
 
+from holdfast.core.machine.leader import recall
+from holdfast.core.machine.policy import Policy
 from holdfast.core.wire.layouts.consumer_protocol import decode_subscription
 
 SEEDS, PARTS = range(40), 20
@@ -50,20 +52,30 @@ HARD = (
 @pytest.mark.parametrize("name", further(ASSIGNORS, stays=["holdfast-deferred"]))
 def test_one_liar_breaks_no_law(name: str, part: int) -> None:
     for seed in SEEDS[part::PARTS]:
-        rounds = list(HostileGroup(ASSIGNORS[name], seed).run())
+        rounds = list(HostileGroup(name, seed).run())
         assert broken_laws(rounds) == [], seed
         assert len(rounds) > N_LYING
 
 
-@pytest.mark.parametrize("name", further(DEFERRING))
-def test_a_liar_gets_nothing_of_what_departed_members_owned(name: str) -> None:
+@pytest.mark.parametrize("name", further(REMEMBERING, stays=["holdfast-deferred", "lend"]))
+@pytest.mark.parametrize("habit", [h for h in HABITS if h])
+def test_what_a_liar_always_says_gives_it_nothing(name: str, habit: str) -> None:
     for seed in range(2):
-        rounds = list(HostileGroup(ASSIGNORS[name], seed, habit=CLAIMS_OF_DEPARTED).run())
-        assert broken_laws(rounds, departed=True) == [], seed
+        assert broken_laws(list(HostileGroup(name, seed, habit=habit).run())) == [], seed
+
+
+def test_planted_a_list_that_anybody_carries_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def believed(policy: Policy, carried: list[recall._Carried]) -> object:
+        lists = [c.share.waiting for c in carried if c.share.waiting]
+        return (lists[0] if lists else ()), True, 2
+
+    monkeypatch.setattr(recall, "_waiting", believed)
+    (first, *_) = HostileGroup("lend", 0, habit="homes").run()
+    assert kept(first) < kept_with_the_truth(first)
 
 
 def test_java_is_told_what_a_liar_got_whose_message_nobody_can_read() -> None:
-    done = next(iter(HostileGroup(ASSIGNORS["holdfast-deferred"], 0).run()))
+    done = next(iter(HostileGroup("holdfast-deferred", 0).run()))
     who = next(m for m in done.request.members if m.member_id != LIAR)
     others = [m for m in done.request.members if m.member_id != LIAR]
     odd = replace(who, member_id=LIAR, metadata=who.metadata.replace(b"clicks", b"click\xff", 1))
@@ -80,7 +92,7 @@ def test_one_liar_costs_the_others_no_more_than_in_java() -> None:
     with JavaAssignor() as java:
         drawn = [(name, seed) for name in ASSIGNORS for seed in BESIDE_JAVA]
         for name, seed in dict.fromkeys((*HARD, *drawn)):
-            rounds = list(HostileGroup(ASSIGNORS[name], seed).run())
+            rounds = list(HostileGroup(name, seed).run())
             lying = rounds[:N_LYING]
             answers = java.ask([JavaRound(done.request.members) for done in lying])
             broken = broken_laws(rounds, answers.kept, java.kept)

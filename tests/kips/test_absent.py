@@ -11,7 +11,6 @@ from tests.source import trees
 from holdfast import Worker
 from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.core.machine.leader.embedded import MemberView
-from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policies import POLICIES
 from holdfast.core.wire.layouts import container, incremental
@@ -24,7 +23,6 @@ VIEW = MemberView(
     owned=(("t", 0),),
     previous=(("t", 0),),
     generation=3,
-    mode=RebalanceMode.COOPERATIVE,
     memory=b"share",
 )
 

@@ -16,7 +16,6 @@ from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.core.machine.leader.embedded import Instruction, MemberView
 from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
-from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policy import Policy, When
 from holdfast.core.model.designs import Design
@@ -407,7 +406,6 @@ def told(policy: Policy, play: HandPlayedGroup) -> dict[str, Instruction]:
                     owned=tuple((t, p) for t, numbers in c.subscription.owned for p in numbers),
                     previous=(),
                     generation=c.subscription.generation,
-                    mode=RebalanceMode.COOPERATIVE,
                     memory=c.subscription.memory,
                     memory_age_ms=c.subscription.memory_age_ms,
                 )
@@ -426,7 +424,6 @@ def test_the_formats_carry_what_the_document_lists():
         owned=(("T", 1),),
         previous=(),
         generation=7,
-        mode=RebalanceMode.COOPERATIVE,
         nonce=3,
     )
     assert design.subscribe(view) != design.subscribe(replace(view, nonce=4))

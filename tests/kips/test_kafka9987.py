@@ -23,7 +23,6 @@ from holdfast.core.machine.leader.designs import (
     compute,
 )
 from holdfast.core.machine.leader.embedded import MemberView
-from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
 from holdfast.core.model.group import Group
@@ -205,7 +204,6 @@ def led(assignor: Assignor) -> AssignmentComputed:
             owned=() if assignor.modes == EAGER else resources(OWNED[name]),
             previous=resources(OWNED[name]),
             generation=3 if OWNED[name] else -1,
-            mode=RebalanceMode.EAGER if assignor.modes == EAGER else RebalanceMode.COOPERATIVE,
         )
         members.append(JoinedMember(member_id=name, metadata=assignor.subscribe(view)))
     request = ComputeAssignment(

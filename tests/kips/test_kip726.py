@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from tests.kips.ways import plan_upgrade
 
 from holdfast.core.machine.actions import SendJoin
 from holdfast.core.machine.leader.designs import (
@@ -23,7 +24,6 @@ from holdfast.core.machine.upgrade import (
     check_group,
     check_step,
     mode_of,
-    plan_upgrade,
 )
 from holdfast.core.model.designs import Design
 from holdfast.errors import ConfigError
@@ -105,7 +105,6 @@ def test_owned_is_reported_empty_while_eager():
         owned=(),
         previous=(("t", 0),),
         generation=3,
-        mode=RebalanceMode.EAGER,
     )
     for assignor in (CooperativeAssignor(), DesignAssignor(Policy(design=Design.SIMPLE))):
         assert read_subscribed_member("m", None, assignor.subscribe(view)).subscription.owned == ()

@@ -39,6 +39,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import (
     StickyPartitionAssignor as KafkaPythonSticky,
 )
 from tests.adapters.configured import CLIENTS, NEEDED, STRATEGY
+from tests.kips.ways import plan_upgrade
 
 from holdfast import Consumer, Worker
 from holdfast.core.machine.leader.designs import Assignor, DesignAssignor
@@ -52,7 +53,6 @@ from holdfast.core.machine.upgrade import (
     default_assignors,
     mode_of,
     plan_group,
-    plan_upgrade,
 )
 from holdfast.errors import ConfigError
 from holdfast.members import aiokafka_assignor, kafka_python

@@ -14,7 +14,6 @@ from tests.live.waiting import until
 from tests.suites import further
 
 from holdfast.core.machine.leader.embedded import MemberView
-from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import resources_of
@@ -32,8 +31,7 @@ POLICIES = {"eager": "range", "simple": "cooperative-sticky", "deferred": "holdf
 
 def subscription(policy: str, *topics: str) -> bytes:
     """Bytes of a member of this policy that owns nothing."""
-    mode = RebalanceMode.EAGER if policy == "eager" else RebalanceMode.COOPERATIVE
-    view = MemberView(topics=tuple(sorted(topics)), owned=(), previous=(), generation=-1, mode=mode)
+    view = MemberView(topics=tuple(sorted(topics)), owned=(), previous=(), generation=-1)
     return assignors_for(policy, Policy())[0].subscribe(view)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from tests.kips.ways import plan_upgrade
 from tests.live import clients
 from tests.live.crew import Topic
 from tests.live.processes import Crew, crew
@@ -32,7 +33,6 @@ from holdfast.core.machine.upgrade import (
     check_step,
     default_assignors,
     plan_group,
-    plan_upgrade,
 )
 from holdfast.jvm.jars import broker_jars
 from holdfast.jvm.java import find_java

@@ -21,7 +21,14 @@ from holdfast.core.machine.leader.deferral import defer
 from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
 from holdfast.core.machine.leader.leader import group_of, plan_round
 from holdfast.core.machine.leader.recall import Memory, recall
-from holdfast.core.machine.leader.ring import LeftOut, RoundMemory, identity_of, shares, topic_hash
+from holdfast.core.machine.leader.ring import (
+    LeftOut,
+    RoundMemory,
+    hash_of_topic,
+    identity_of,
+    shares,
+    topic_hash,
+)
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
@@ -559,3 +566,8 @@ def test_a_leader_that_cannot_plan_keeps_deadlines_and_owners_going():
     lost = {w.identity[:3]: w for w in done.memory.waiting}
     assert lost[identity_of(whole.members[2])[:3]].owned == whole.owned["m2"]
     assert not any(a.gained for a in done.assignments.values())
+
+
+def test_a_topic_stands_in_a_share_as_the_first_bits_of_its_hash():
+    for name in map(str, range(40)):
+        assert topic_hash(name, 8) == f"{hash_of_topic(name)[0]:08b}"

@@ -24,7 +24,6 @@ from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.leader.recall import Memory
 from holdfast.core.machine.leader.ring import LeftOut
 from holdfast.core.machine.leader.subscriptions import SubscribedMember, subscribed_members
-from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policy import KindPolicy, Policy
 from holdfast.core.model.designs import Design
@@ -180,7 +179,7 @@ def test_what_is_given_by_identity_is_balanced_in_a_round_of_its_own():
 
 def view(**fields) -> MemberView:
     values = {"topics": ("t",), "owned": (), "previous": (("t", 1),), "generation": 4}
-    return MemberView(**(values | {"mode": RebalanceMode.EAGER} | fields))
+    return MemberView(**(values | fields))
 
 
 def test_an_eager_sticky_member_says_what_it_gave_up():
@@ -208,9 +207,7 @@ def claims_of(assignor, **claims) -> tuple[JoinedMember, ...]:
     return tuple(
         JoinedMember(
             member_id=name,
-            metadata=assignor.subscribe(
-                view(owned=own, generation=5 if own else -1, mode=RebalanceMode.COOPERATIVE)
-            ),
+            metadata=assignor.subscribe(view(owned=own, generation=5 if own else -1)),
         )
         for name, own in claims.items()
     )
@@ -238,9 +235,7 @@ def reads(assignor, *, unbroken: bool, lie: int):
     members = tuple(
         JoinedMember(
             member_id=name,
-            metadata=assignor.subscribe(
-                view(owned=own, generation=generation, mode=RebalanceMode.COOPERATIVE)
-            ),
+            metadata=assignor.subscribe(view(owned=own, generation=generation)),
         )
         for name, (generation, own) in owns.items()
     )
@@ -284,9 +279,7 @@ def test_the_leader_s_own_memory_is_older_by_what_its_join_has_waited():
     members = tuple(
         JoinedMember(
             member_id=name,
-            metadata=design.subscribe(
-                view(mode=RebalanceMode.COOPERATIVE, memory=b"share", memory_age_ms=300)
-            ),
+            metadata=design.subscribe(view(memory=b"share", memory_age_ms=300)),
         )
         for name in "ab"
     )
@@ -302,9 +295,7 @@ def test_a_cooperative_leader_that_cannot_plan_keeps_what_nobody_disputes():
     members = tuple(
         JoinedMember(
             member_id=name,
-            metadata=assignor.subscribe(
-                view(owned=owned, generation=generation, mode=RebalanceMode.COOPERATIVE)
-            ),
+            metadata=assignor.subscribe(view(owned=owned, generation=generation)),
         )
         for name, (owned, generation) in claims.items()
     )

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from tests.machine.clients import COMPLETING, EMPTY, PREPARING, STABLE, Group
 from tests.machine.player import T0, T1, Player
+from tests.proof import copies
 
 import holdfast.core.machine.coordinator
 from holdfast.core.machine.coordinator import coordinator, group_data, rounds
 from holdfast.core.machine.coordinator.group_data import GroupData
 from holdfast.core.machine.events import RejoinRequested
-from holdfast.core.machine.member import member_data
 from holdfast.core.machine.member.holdings import HandOver, HandOverStep, Holdings, Limit
 from holdfast.core.machine.member.identity import Identity
 from holdfast.core.machine.member.member_data import NEVER_MS, MemberData
@@ -49,37 +49,37 @@ def test_a_members_copy_holds_every_field():
     other.assignors, other.options = one.assignors, one.options
     numbered(one, MEMBER_SETTINGS | {"holdings"}, 100)
     numbered(one.holdings, HOLDINGS_SETTINGS, 200)
-    copy = member_data.saved(one)
+    copy = copies.saved_member(one)
     assert one != other
-    member_data.restore(other, copy)
+    copies.restore_member(other, copy)
     assert one == other
-    assert member_data.saved(other) == copy
-    assert hash(copy) == hash(member_data.saved(other))
+    assert copies.saved_member(other) == copy
+    assert hash(copy) == hash(copies.saved_member(other))
 
 
 def test_a_groups_copy_holds_every_field_and_shares_no_table():
     one, other = group(), group()
     other.options, other.durable = one.options, one.durable
     numbered(one, GROUP_SETTINGS, 100)
-    copy = group_data.saved(one)
-    group_data.restore(other, copy)
+    copy = copies.saved_group(one)
+    copies.restore_group(other, copy)
     assert one == other
-    assert hash(copy) == hash(group_data.saved(other))
+    assert hash(copy) == hash(copies.saved_group(other))
     other.members.clear()
     other.sessions.clear()
     assert one.members
-    assert group_data.saved(one) == copy
+    assert copies.saved_group(one) == copy
 
 
 def test_time_that_passes_moves_every_time_of_a_member_and_nothing_else():
     data = member()
     before = numbered(data, MEMBER_SETTINGS | {"holdings"}, 100)
-    member_data.shift(data, 7)
+    copies.shift_member(data, 7)
     moved = {n for n, v in before.items() if getattr(data, n) == v - 7}
     assert moved == {n for n in before if n.endswith("_ms")} - {"now_ms"}
     assert all(getattr(data, n) == v for n, v in before.items() if n not in moved)
     data.deadline_ms, data.retry_at_ms, data.rejoin_at_ms = NEVER_MS, NEVER_MS, None
-    member_data.shift(data, 7)
+    copies.shift_member(data, 7)
     assert (data.deadline_ms, data.retry_at_ms, data.rejoin_at_ms) == (NEVER_MS, NEVER_MS, None)
 
 
@@ -96,10 +96,10 @@ def test_time_that_passes_moves_the_hand_over():
     )
     data = member()
     data.holdings.hand_over = job
-    member_data.shift(data, 7)
+    copies.shift_member(data, 7)
     assert data.holdings.hand_over == replace(job, deadline_ms=93, retry_ms=43)
     data.holdings.hand_over = replace(job, retry_ms=None)
-    member_data.shift(data, 7)
+    copies.shift_member(data, 7)
     assert data.holdings.hand_over == replace(job, deadline_ms=93, retry_ms=None)
 
 
@@ -107,12 +107,12 @@ def test_time_that_passes_moves_every_time_of_a_group_and_nothing_else():
     data = group()
     before = numbered(data, GROUP_SETTINGS | TABLES, 100)
     data.sessions, data.pending = {"a": 50}, {"b": 60}
-    group_data.shift(data, 7)
+    copies.shift_group(data, 7)
     assert (data.sessions, data.pending) == ({"a": 43}, {"b": 53})
     moved = {n for n, v in before.items() if getattr(data, n) == v - 7}
     assert moved == {n for n in before if n.endswith("_ms")} - {"now_ms"}
     data.deadline_ms, data.round_ends_ms, data.first_round_until_ms = NEVER_MS, None, None
-    group_data.shift(data, 7)
+    copies.shift_group(data, 7)
     assert (data.deadline_ms, data.round_ends_ms, data.first_round_until_ms) == (
         NEVER_MS,
         None,
@@ -122,12 +122,12 @@ def test_time_that_passes_moves_every_time_of_a_group_and_nothing_else():
 
 def test_a_state_that_is_put_back_goes_on_as_it_would_have():
     play = Player().stable(T0, T1)
-    copy = member_data.saved(play.member.data)
+    copy = copies.saved_member(play.member.data)
     first = play(RejoinRequested())
     other = Player(play.script)
-    member_data.restore(other.member.data, copy)
+    copies.restore_member(other.member.data, copy)
     assert other(RejoinRequested()) == first
-    assert member_data.saved(other.member.data) == member_data.saved(play.member.data)
+    assert copies.saved_member(other.member.data) == copies.saved_member(play.member.data)
 
 
 # The group's table
@@ -161,7 +161,7 @@ def test_a_groups_state_is_set_in_one_place():
                     and node.attr == "state"
                     and isinstance(node.ctx, ast.Store)
                 ]
-    assert sorted(places) == [("group_data", "go"), ("group_data", "restore")]
+    assert sorted(places) == [("group_data", "go")]
 
 
 def test_a_coordinator_takes_every_row_of_its_table(monkeypatch):

@@ -27,7 +27,6 @@ from holdfast.core.machine.leader.places import digest_of, with_places
 from holdfast.core.machine.leader.ring import FEW, LeftOut, RoundMemory, identity_of, shares
 from holdfast.core.machine.leader.subscriptions import subscribed_members
 from holdfast.core.machine.leader.successors import most_remembered, most_times
-from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.columns import I64
 from holdfast.core.model.designs import Design
@@ -93,7 +92,6 @@ def quiet_turn(
             owned=tuple(own[m]),
             previous=tuple(own[m]),
             generation=generation,
-            mode=RebalanceMode.COOPERATIVE,
             nonce=200,
             memory=memory,
             memory_age_ms=AGE_MS,

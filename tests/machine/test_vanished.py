@@ -7,7 +7,6 @@ import pytest
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.leader.designs import compute
 from holdfast.core.machine.leader.embedded import MemberView
-from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.offers import assignors_for
 
 OWNED = {"a": (("t", 0), ("t", 2), ("u", 0)), "b": (("t", 1), ("t", 3))}
@@ -25,7 +24,6 @@ def plan(policy, counts):
                     owned=owned,
                     previous=owned,
                     generation=3,
-                    mode=RebalanceMode.COOPERATIVE,
                 )
             ),
         )

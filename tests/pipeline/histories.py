@@ -138,8 +138,11 @@ instances = st.sampled_from([None, None, "s0", "s1"])
 
 @st.composite
 def histories(draw, *, max_generations=12):
-    """Generations of a few groups in one log, double owners and tombstones among them."""
-    result = []
+    """Generations of a few groups in one log, double owners and tombstones among them.
+
+    A group that comes back after a tombstone counts its generations anew.
+    """
+    result, lives = [], {}
     for i in range(draw(st.integers(0, max_generations))):
         group = draw(st.sampled_from(["g", "../h", ""]))
         member_ids = draw(
@@ -152,11 +155,14 @@ def histories(draw, *, max_generations=12):
                 instance = None
             taken.add(instance)
             members[member_id] = ({"group_instance_id": instance}, draw(topics))
-        dead = draw(st.integers(0, 9)) == 0
+        dead = draw(st.integers(0, 4)) == 0
+        number = i - lives.setdefault(group, 0)
+        if dead:
+            lives[group] = i
         result.append(
             generation(
                 group,
-                i,
+                number,
                 {} if dead else members,
                 at=i * 10,
                 state="Dead" if dead else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +67,26 @@ def test_batch_equals_stream(tmp_path_factory, history, commits, cuts, bound):
         patch.setattr(tasks, "ASSIGNED_AT_ONCE", bound)
         assert everything(local.stream(dump, base / "stream", cuts, batch_rows=3)) == whole
     shutil.rmtree(base)
+
+
+def test_pauses_of_each_life_of_a_group_are_its_own(tmp_path):
+    """A group that was deleted and made anew has the same generations again."""
+    owned, lives = {"m": {"t": [0, 1]}}, []
+    for life, pause_s in enumerate((1, 20, 3)):
+        begin = 100 * life
+        lives += [
+            generation("g", 1, owned, at=begin),
+            generation("g", 2, {"n": {}}, at=begin + 10),
+            generation("g", 3, {"n": {"t": [0, 1]}}, at=begin + 10 + pause_s),
+            generation("g", 4, {}, at=begin + 50, state="Dead"),
+        ]
+    dump = fleet.write_dump(tmp_path / "dump", classics(lives), offsets=[("t", 0, 0, 1)])
+    whole = local.run(dump, tmp_path / "whole")
+    cuts = [60_000_000, 115_000_000, 160_000_000]
+    stream = local.stream(dump, tmp_path / "stream", cuts, batch_rows=3)
+    assert everything(stream) == everything(whole)
+    rows = whole.table("rebalances").filter(pc.field("generation") == 3)
+    assert rows["pause_lower_seconds"].to_pylist() == [2.0, 40.0, 6.0]
 
 
 CLASSIC = {"sessionTimeoutMs": 1, "supportedProtocols": ({"name": "range", "metadata": b"\xff"},)}

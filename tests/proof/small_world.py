@@ -24,6 +24,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.proof import copies
 from tests.proof.canonical import (
     OPTIONS,
     renumber,
@@ -46,7 +47,6 @@ from tests.proof.small_state import (
 )
 
 from holdfast.core.machine import actions, events
-from holdfast.core.machine.coordinator import group_data
 from holdfast.core.machine.coordinator.coordinator import Coordinator
 from holdfast.core.machine.coordinator.group_messages import (
     Answer,
@@ -57,7 +57,6 @@ from holdfast.core.machine.coordinator.group_messages import (
 )
 from holdfast.core.machine.leader.designs import Assignor, DesignAssignor, compute
 from holdfast.core.machine.leader.places import digest_of
-from holdfast.core.machine.member import member_data
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.states import ENDED
 from holdfast.core.model.partitions import Resource
@@ -130,7 +129,7 @@ class SmallWorld:
             member.receive(events.MetadataChanged(counts))
             member.receive(events.SubscriptionChanged(("t",)))
             self.vessels.append(member)
-        self.newborn = [member_data.saved(m.data) for m in self.vessels]
+        self.newborn = [copies.saved_member(m.data) for m in self.vessels]
         self.coordinator = Coordinator("g", CoordinatorOptions(initial_delay_ms=0))
         self.resources = [("t", p) for p in range(partitions)]
         self.ledger = Ledger(self.resources)
@@ -156,7 +155,7 @@ class SmallWorld:
     def load(self, i: int, node: int) -> Member:
         """The member of process ``i`` with the state of a node; valid until the next call."""
         member = self.vessels[i]
-        member_data.restore(member.data, self.nodes.values[node].saved)
+        copies.restore_member(member.data, self.nodes.values[node].saved)
         return member
 
     def _save(self, member: Member, node: Node) -> int:
@@ -168,7 +167,7 @@ class SmallWorld:
         if member.state in ENDED and not node.running and not _calls(member):
             return GONE
         batches, late = renumber_terms(member.holdings, node.batches, node.late)
-        saved = member_data.saved(member.data)
+        saved = copies.saved_member(member.data)
         return self.nodes.number(node._replace(saved=saved, batches=batches, late=late))
 
     def facts(self, i: int, node: int) -> NodeFacts:
@@ -303,7 +302,7 @@ class SmallWorld:
         found = self._shifts.get(key)
         if found is None:
             member = self.load(i, node)
-            member_data.shift(member.data, delta)
+            copies.shift_member(member.data, delta)
             if alone:
                 renumber(member.data)
             found = self._shifts[key] = self._save(member, self.nodes.values[node])
@@ -313,7 +312,7 @@ class SmallWorld:
 
     def load_group(self, group: int) -> Coordinator:
         """The coordinator with the state of this number; valid until the next call."""
-        group_data.restore(self.coordinator.data, self.groups.values[group][0])
+        copies.restore_group(self.coordinator.data, self.groups.values[group][0])
         return self.coordinator
 
     def save_group(self, counters: tuple[tuple[str, int], ...] = ()) -> int:
@@ -321,7 +320,7 @@ class SmallWorld:
         if self.reduce:
             settle_group(self.coordinator.data)
             self.coordinator.data.next_id = 0
-        return self.groups.number((group_data.saved(self.coordinator.data), counters))
+        return self.groups.number((copies.saved_group(self.coordinator.data), counters))
 
     def group_step(self, group: int, message: int) -> tuple[int, tuple[int, ...]]:
         """A request arrives: the coordinator after it, and its answers."""
@@ -361,7 +360,7 @@ class SmallWorld:
         found = self._group_shifts.get(key)
         if found is None:
             coordinator = self.load_group(group)
-            group_data.shift(coordinator.data, delta)
+            copies.shift_group(coordinator.data, delta)
             outs = coordinator.step(0)
             found = (self.save_group(self.groups.values[group][1]), self._answers(outs))
             self._group_shifts[key] = found

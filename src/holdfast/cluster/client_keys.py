@@ -28,24 +28,12 @@ from holdfast.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedKey:
-    """A key that is passed on to the data plane, whose default counts.
+    """A key that is passed on to the data plane, whose default counts."""
 
-    Parameters
-    ----------
-    parse : callable
-        Raises ValueError for a wrong value.
-    name : str
-        How librdkafka calls the key.
-    unit : str
-        Of its value, "" for none.
-    text : str
-        What it does.
-    """
-
-    parse: Callable[[object], object]
-    name: str
-    unit: str = ""
-    text: str
+    parse: Callable[[object], object]  # raises ValueError for a wrong value
+    name: str  # how librdkafka calls the key
+    unit: str = ""  # of its value, "" for none
+    text: str  # what it does
 
 
 def _number(low: int, high: int = INT32_MAX) -> Callable[[object], int]:

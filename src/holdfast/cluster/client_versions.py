@@ -21,21 +21,11 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Versions of a client library.
+    """Versions of a client library."""
 
-    Parameters
-    ----------
-    first : str
-        The oldest one.
-    below : str
-        The first one that is too new, "" where every newer one will do.
-    module : str
-        What is imported.
-    """
-
-    first: str
-    below: str
-    module: str
+    first: str  # the oldest one
+    below: str  # the first one that is too new, "" where every newer one will do
+    module: str  # what is imported
 
     def __str__(self) -> str:
         return f"{self.first} or newer" + (f", below {self.below}" if self.below else "")

@@ -47,21 +47,12 @@ _NO_RIGHT = {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveCluster:
-    """A cluster at an address.
+    """A cluster at an address."""
 
-    Parameters
-    ----------
-    bootstrap : str
-        HOST:PORT, or several with commas.
-    config : mapping
-        Kafka's own client properties (``security.protocol``, ...).
-    timeout_ms : int
-        Wait so long for an answer.
-    """
-
-    bootstrap: str
+    bootstrap: str  # HOST:PORT, or several with commas
+    # Kafka's own client properties (``security.protocol``, ...).
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
-    timeout_ms: int = TIMEOUT_MS
+    timeout_ms: int = TIMEOUT_MS  # wait so long for an answer
 
     @property
     def spark_options(self) -> Mapping[str, str]:

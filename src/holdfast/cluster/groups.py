@@ -56,44 +56,26 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where a group is in a partition.
-
-    Parameters
-    ----------
-    group, topic : str
-        Names.
-    partition : int
-        Its number.
-    offset : int
-        The commit, or where a share group starts.
-    share_lag : int or None
-        What a share group has not done yet, -1 where its broker does not say; None for others.
-    """
+    """Where a group is in a partition."""
 
     group: str
     topic: str
     partition: int
-    offset: int
+    offset: int  # the commit, or where a share group starts
+    # What a share group has not done yet, -1 where its broker does not say; None for others.
     share_lag: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReader:
-    """A member and what it reads.
+    """A member and what it reads."""
 
-    Parameters
-    ----------
-    group, member_id, client_id, client_host : str
-        As the coordinator says.
-    partitions : TopicPartitions
-        Sorted by topic.
-    """
-
+    # As the coordinator says.
     group: str
     member_id: str
     client_id: str
     client_host: str
-    partitions: TopicPartitions
+    partitions: TopicPartitions  # sorted by topic
 
 
 class GroupQuestions:

@@ -29,30 +29,16 @@ Choose = Callable[[Collection[str]], Collection[str] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsNow:
-    """Some groups at one moment.
+    """Some groups at one moment."""
 
-    Parameters
-    ----------
-    positions : sequence of Position
-        Commits and start offsets.
-    readers : sequence of GroupReader
-        Members with what they read.
-    share_groups : frozenset of str
-        The share groups among the groups.
-    offsets : sequence of (str, int, int, int)
-        Topic, partition, begin and end offset of each partition of their topics; sorted.
-    taken_at_us : int
-        When the last end had been read, in microseconds since 1970.
-    times_ms : mapping of (str, int, int) to int
-        Topic, partition and offset of a first unread record -> its time, milliseconds since 1970;
-        of at most :data:`MOST_ASKED` records, the ones furthest behind.
-    """
-
-    positions: Sequence[Position]
-    readers: Sequence[GroupReader]
-    share_groups: frozenset[str]
+    positions: Sequence[Position]  # commits and start offsets
+    readers: Sequence[GroupReader]  # members with what they read
+    share_groups: frozenset[str]  # the share groups among the groups
+    # Topic, partition, begin and end offset of each partition of their topics; sorted.
     offsets: Sequence[tuple[str, int, int, int]]
-    taken_at_us: int
+    taken_at_us: int  # when the last end had been read, in microseconds since 1970
+    # Topic, partition and offset of a first unread record -> its time, milliseconds since 1970; of
+    # at most :data:`MOST_ASKED` records, the ones furthest behind.
     times_ms: Mapping[tuple[str, int, int], int]
 
 

@@ -25,56 +25,29 @@ EARLIEST, LATEST = -2, -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTopics:
-    """The answer to a question for topics.
+    """The answer to a question for topics."""
 
-    Parameters
-    ----------
-    counts : mapping of str to int
-        Partitions of each topic that was described.
-    refused : mapping of str to int
-        Kafka's error code of each other topic that was asked for by its name.
-    """
-
-    counts: Mapping[str, int]
+    counts: Mapping[str, int]  # partitions of each topic that was described
+    # Kafka's error code of each other topic that was asked for by its name.
     refused: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterTopic:
-    """A topic as the cluster describes it.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    topic_id : UUID
-        Its id; 0 from a broker before Kafka 2.8.
-    leaders : mapping of int to int
-        Partition -> node of its leader, -1 for none now.
-    """
+    """A topic as the cluster describes it."""
 
     name: str
-    topic_id: UUID
-    leaders: Mapping[int, int]
+    topic_id: UUID  # its id; 0 from a broker before Kafka 2.8
+    leaders: Mapping[int, int]  # partition -> node of its leader, -1 for none now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterTopics:
-    """Topics of a cluster.
-
-    Parameters
-    ----------
-    cluster_id : str
-        The cluster's own id.
-    found : sequence of ClusterTopic
-        Sorted by name.
-    refused : mapping of str to int
-        Kafka's error code of each topic that is not described.
-    """
+    """Topics of a cluster."""
 
     cluster_id: str
-    found: tuple[ClusterTopic, ...]
-    refused: Mapping[str, int]
+    found: tuple[ClusterTopic, ...]  # sorted by name
+    refused: Mapping[str, int]  # Kafka's error code of each topic that is not described
 
 
 _NO_ID = UUID(int=0)

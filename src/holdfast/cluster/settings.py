@@ -7,9 +7,7 @@ values. A secret never appears in a text: :class:`Settings` prints it as ``[hidd
 **Strategy.** One table holds type, default and range of every key.
 :mod:`holdfast.cluster.render` spells the result as each client library does.
 
-References
-----------
-Kafka consumer configuration; KIP-429, KIP-345 (group.instance.id), KIP-415
+References: Kafka consumer configuration; KIP-429, KIP-345 (group.instance.id), KIP-415
 (scheduled.rebalance.max.delay.ms).
 """
 

@@ -12,24 +12,13 @@ ShareRecord: TypeAlias = tuple[int, int, int, bytes | None, bytes | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSnapshot:
-    """Topics and offsets of a cluster at one moment.
-
-    Parameters
-    ----------
-    cluster_id : str
-        The cluster's own id.
-    topics : sequence of (str, str, int)
-        Topic id (22 characters), topic, partitions; sorted by topic.
-    offsets : sequence of (str, int, int, int)
-        Topic, partition, begin offset, end offset; sorted.
-    taken_at : str
-        ISO 8601, UTC; when the last offset had been read.
-    share_state : sequence of ShareRecord
-        Records of ``__share_group_state``, each partition in order.
-    """
+    """Topics and offsets of a cluster at one moment."""
 
     cluster_id: str
+    # Topic id (22 characters), topic, partitions; sorted by topic.
     topics: Sequence[tuple[str, str, int]]
+    # Topic, partition, begin offset, end offset; sorted.
     offsets: Sequence[tuple[str, int, int, int]]
-    taken_at: str
+    taken_at: str  # ISO 8601, UTC; when the last offset had been read
+    # Records of ``__share_group_state``, each partition in order.
     share_state: Sequence[ShareRecord] = ()

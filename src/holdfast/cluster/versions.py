@@ -25,23 +25,14 @@ OLDEST_KAFKA: Final = "2.5"
 
 @dataclass(frozen=True, slots=True)
 class RequestVersions:
-    """Versions of one request that holdfast can use.
+    """Versions of one request that holdfast can use."""
 
-    Parameters
-    ----------
-    key : int
-        Kafka's number of the request.
-    oldest, newest : int
-        Versions. A newest one below Kafka's own is one that names topics by their ids, where ours
-        has their names.
-    since : str
-        The release of Kafka that brought the oldest one.
-    """
-
-    key: int
+    key: int  # Kafka's number of the request
+    # Versions. A newest one below Kafka's own is one that names topics by their ids, where ours has
+    # their names.
     oldest: int
     newest: int
-    since: str
+    since: str  # the release of Kafka that brought the oldest one
 
     @property
     def bounds(self) -> dict[str, int]:
@@ -86,8 +77,6 @@ def why_too_old(known: Mapping[int, tuple[int, int]], release: str) -> str | Non
     -------
     str or None
         The request that is missing in the newest release; None for a broker that knows them all.
-
-    References: KIP-35.
     """
     lacking = [
         (tuple(map(int, span.since.split("."))), name, span)

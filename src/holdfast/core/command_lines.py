@@ -26,21 +26,11 @@ FOLDER = "DIR"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenSource:
-    """The source that a command was given: tables, a dump or a cluster.
+    """The source that a command was given: tables, a dump or a cluster."""
 
-    Parameters
-    ----------
-    path : str
-        ``--input``; empty where there is none.
-    servers : str
-        ``--bootstrap-server``; empty where there is none.
-    command_config : str
-        ``--command-config``, which goes with ``servers``.
-    """
-
-    path: str = ""
-    servers: str = ""
-    command_config: str = ""
+    path: str = ""  # ``--input``; empty where there is none
+    servers: str = ""  # ``--bootstrap-server``; empty where there is none
+    command_config: str = ""  # ``--command-config``, which goes with ``servers``
 
     @property
     def options(self) -> tuple[str, ...]:

@@ -42,17 +42,10 @@ QUIET: Final = "-Xlog:cds*=off"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassArchive:
-    """An archive to use, or one to make.
-
-    Parameters
-    ----------
-    file : Path
-        The archive.
-    draft : Path or None
-        Where a JVM writes that is to make the archive; None if the archive is there.
-    """
+    """An archive to use, or one to make."""
 
     file: Path
+    # Where a JVM writes that is to make the archive; None if the archive is there.
     draft: Path | None = None
 
     @property

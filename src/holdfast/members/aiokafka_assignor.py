@@ -78,8 +78,6 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
 
     Attributes
     ----------
-    spoken : Assignor
-        What writes, plans and reads.
     ask : AskedInTime or None
         What knows lags; a drop-in that gets this object asks the same.
 
@@ -125,7 +123,6 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
                 owned=(),
                 previous=tuple(sorted(self._last)),
                 generation=NO_GENERATION,
-                mode=RebalanceMode.EAGER,
             )
         )
 

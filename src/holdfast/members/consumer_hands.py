@@ -60,12 +60,10 @@ class _FetchingConsumer(_Original):  # type: ignore[misc]  # the original cannot
 
 
 class ConsumerHands(LibrdkafkaHands):
-    """See :class:`~holdfast.members.seat.hands.Hands`.
+    """The :class:`~holdfast.members.seat.hands.Hands` of ``holdfast.Consumer``.
 
     Parameters
     ----------
-    settings : Settings
-        The consumer's configuration.
     owner : weak reference to HasListener
         Knows the application's callbacks.
     """
@@ -148,7 +146,7 @@ class ConsumerHands(LibrdkafkaHands):
         return {tp: OffsetToCommit(reached[tp]) for tp in partitions if tp in reached}
 
     def hold_back(self, partitions: Collection[Resource]) -> None:
-        """See :class:`~holdfast.members.seat.hands.Hands`; an eager member parks them."""
+        """An eager member parks them."""
         parked: set[Resource] = set()
         if not self.seat.is_cooperative:
             parked = self._reached.keys() & set(partitions) - self.paused
@@ -159,7 +157,7 @@ class ConsumerHands(LibrdkafkaHands):
         self._hidden.update(partitions)
 
     def drop(self, partitions: Collection[Resource]) -> None:
-        """See :class:`~holdfast.members.seat.hands.Hands`; what is parked may come back."""
+        """What is parked may come back."""
         super().drop([tp for tp in partitions if tp not in self._parked])
         self._hidden.difference_update(partitions)
 

@@ -20,9 +20,7 @@ at the old generation. A newer claim wins over that one, and what the leader giv
 of it waits for the next round. The ``CooperativeStickyAssignor`` of the client is no different;
 :class:`holdfast.kafka.KafkaConsumer` claims nothing after a loss, and runs every design.
 
-References
-----------
-KIP-429, KIP-341, KIP-881, KAFKA-12984.
+References: KIP-429, KIP-341, KIP-881, KAFKA-12984.
 """
 
 from __future__ import annotations
@@ -89,8 +87,6 @@ class KafkaPythonAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # th
 
     Attributes
     ----------
-    spoken : Assignor
-        What writes, plans and reads.
     ask : AskedInTime or None
         What knows lags; a drop-in that gets this object asks the same.
 
@@ -156,7 +152,6 @@ class KafkaPythonAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # th
                 owned=tuple(sorted(self._last)) if cooperative else (),
                 previous=tuple(sorted(self._last)),
                 generation=self._generation,
-                mode=self._mode,
                 rack=self._rack,
                 nonce=self._nonce,
                 memory=self._memory,

@@ -49,11 +49,6 @@ _PARTS = ("name", "modes", "subscribe", "read", "lead", "stay")
 def resolve(given: object) -> Offered:
     """What a list of assignors means by one of its entries.
 
-    Parameters
-    ----------
-    given : str, AssignorInfo, Assignor or callable
-        As a user wrote it.
-
     Returns
     -------
     str, AssignorInfo or Assignor
@@ -70,13 +65,7 @@ def resolve(given: object) -> Offered:
 
 
 def resolve_target(given: object) -> Named:
-    """What computes the targets of a design: a name of the registry, or the user's own assignor.
-
-    Raises
-    ------
-    ConfigError
-        As for :func:`resolve`, or an assignor that computes no targets.
-    """
+    """What computes the targets of a design: a name of the registry, or the user's own assignor."""
     found = resolve(given)
     if isinstance(found, str):
         return find(found).name
@@ -89,13 +78,7 @@ def resolve_target(given: object) -> Named:
 
 
 def computing(given: str) -> Named:
-    """A name of the registry, or what ``module:name`` has, for a command that runs no member.
-
-    Raises
-    ------
-    ConfigError
-        As for :func:`resolve_target`.
-    """
+    """A name of the registry, or what ``module:name`` has, for a command that runs no member."""
     found = _found(given)
     return found if isinstance(found, AssignorInfo) else resolve_target(found)
 
@@ -177,11 +160,6 @@ def _bounded(own: OwnAssignor) -> OwnAssignor:
 
 def check_group(assignor: Assignor) -> None:
     """Refuse an assignor whose last tie-break takes the group's id, where nobody has told it.
-
-    Raises
-    ------
-    LocalProtocolError
-        With the way to tell it.
 
     References: KAFKA-5337 (two groups load different members).
     """

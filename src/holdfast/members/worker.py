@@ -18,10 +18,8 @@ that could not be saved in time, or a loss that no callback tells of, is an erro
 **Strategy.** The member machine of :class:`holdfast.Consumer`, without records: a hand-over is the
 callback. The group has protocol type ``holdfast``, so tools for consumer groups leave it alone.
 
-References
-----------
-Incremental Cooperative Rebalancing, "Resource", "Isolated support of heterogeneous resources";
-KIP-415 (Connect).
+References: Incremental Cooperative Rebalancing, "Resource", "Isolated support of heterogeneous
+resources"; KIP-415 (Connect).
 """
 
 from __future__ import annotations
@@ -104,9 +102,10 @@ class Worker:
     Parameters
     ----------
     config : mapping of str to object
-        As for :class:`holdfast.Consumer`; ``holdfast.policy`` is ``simple``, ``deferred`` or
-        ``incremental``; a worker's ``simple`` is ``holdfast-simple``. ``holdfast.kinds`` says
-        what is different for a kind of resources; what the leader was given counts.
+        As for :class:`holdfast.Consumer`; ``holdfast.policy`` is ``simple``, ``deferred``,
+        ``incremental`` or ``lend``; a worker's ``simple`` is ``holdfast-simple``.
+        ``holdfast.kinds`` says what is different for a kind of resources; what the leader was given
+        counts.
         ``partition.assignment.strategy`` is one assignor that computes targets, or a list of
         designs (``holdfast-deferred``) and assignors of your own to offer.
     resources : mapping of str to int
@@ -353,7 +352,7 @@ class Worker:
 
 
 class _WorkerDuties:
-    """See :class:`holdfast.members.member.host.Duties`: callbacks alone."""
+    """The member's :class:`~holdfast.members.member.host.Duties`: callbacks alone."""
 
     def __init__(self, listener: Any, log: Log | None = None):
         self._listener = listener
@@ -515,7 +514,7 @@ def _assignors(settings: Settings, resources: Mapping[str, int]) -> tuple[Assign
             for name, design in DESIGNS.items()
             if name not in own.protocols and not why_no_target(replace(policy, design=design))
         ]
-        return offered((*own.protocols, *others), policy)
+        return assignors_for(own.name, policy, (*own.protocols, *others))
     if kafkas := [a for a in named if a not in DESIGNS]:
         raise ConfigError(
             f"partition.assignment.strategy: a worker offers {', '.join(DESIGNS)}, or takes one "

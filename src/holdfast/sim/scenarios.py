@@ -66,38 +66,23 @@ class ScenarioStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What to simulate.
+    """What to simulate."""
 
-    Parameters
-    ----------
-    scenario : str
-        A name of :data:`SCENARIOS`.
-    policy : str
-        A name of :data:`holdfast.core.machine.policies.POLICIES`, an assignor's, or a baseline's.
-    partitions : int
-        Of one topic, unless ``topics`` says otherwise.
-    settings : Policy
-        Delay, batch and so on.
-    assignor : str or AssignorInfo, optional
-        What members offer under a policy without a design, in place of the policy's own; under a
-        design what computes targets. A baseline has none.
-    place : callable, optional
-        Slot -> what its processes say of where they live; by default each slot lives alone.
-    crash : bool
-        Whether bounces and scaling down are crashes rather than clean stops.
-    """
-
-    scenario: str = "rolling-bounce"
+    scenario: str = "rolling-bounce"  # a name of :data:`SCENARIOS`
+    # A name of :data:`holdfast.core.machine.policies.POLICIES`, an assignor's, or a baseline's.
     policy: str = "deferred"
     members: int = 6
-    partitions: int = 24
+    partitions: int = 24  # of one topic, unless ``topics`` says otherwise
     seed: int = 0
-    settings: Policy = DEFAULTS
+    settings: Policy = DEFAULTS  # delay, batch and so on
+    # What members offer under a policy without a design, in place of the policy's own; under a
+    # design what computes targets. A baseline has none.
     assignor: Named | None = None
     costs: Costs = field(default_factory=Costs)
     static: bool = False
+    # Slot -> what its processes say of where they live; by default each slot lives alone.
     place: Callable[[int], str] | None = str
-    crash: bool = False
+    crash: bool = False  # whether bounces and scaling down are crashes rather than clean stops
     steps: int = 1
     topics: Mapping[str, int] | None = None
     script: tuple[ScenarioStep, ...] = ()

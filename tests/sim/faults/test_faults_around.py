@@ -15,7 +15,6 @@ from holdfast.core.machine.coordinator.group_log import Durable, commit_record
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader.designs import EagerAssignor
 from holdfast.core.machine.leader.embedded import MemberView
-from holdfast.core.machine.modes import RebalanceMode
 from holdfast.members.member.lag_source import AskedInTime
 from holdfast.members.member.membership import Leadership
 
@@ -24,7 +23,7 @@ RANGES = EagerAssignor("lag")
 
 def led(source) -> dict[str, int]:
     """How many partitions each of three members gets from a leader with this lag source."""
-    view = MemberView(topics=("t",), owned=(), previous=(), generation=-1, mode=RebalanceMode.EAGER)
+    view = MemberView(topics=("t",), owned=(), previous=(), generation=-1)
     members = tuple(JoinedMember(member_id=m, metadata=RANGES.subscribe(view)) for m in "abc")
     settings = Settings.parse(
         {

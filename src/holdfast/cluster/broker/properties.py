@@ -42,39 +42,22 @@ _LEAST_HEAP_MB = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
-    """What to start.
+    """What to start."""
 
-    Parameters
-    ----------
-    brokers : int
-        1 or 3 nodes, each broker and controller; three are in racks ``rack-1`` to ``rack-3``.
-    kafka : str
-        Version of the server, 2.5.0 or newer.
-    port : int, optional
-        Port of the first node, the next ones follow; free ports by default.
-    properties : mapping of str to str
-        Kafka's own names; they win over ours.
-    listeners : mapping of str to str
-        More listeners: name -> security protocol (``{"TLS": "SSL"}``), each on a free port.
-    advertised : mapping of str to sequence of int
-        Ports that clients of a listener are sent to, one a node, where something stands between.
-    format_arguments : sequence of str
-        For ``kafka-storage format``, such as ``--add-scram``.
-    heap_mb : int
-        Java heap of each node, MiB.
-    keep : bool
-        Leave the folder in place at the end.
-    """
-
+    # 1 or 3 nodes, each broker and controller; three are in racks ``rack-1`` to ``rack-3``.
     brokers: int = 1
-    kafka: str = KAFKA_VERSION
-    port: int | None = None
+    kafka: str = KAFKA_VERSION  # version of the server, 2.5.0 or newer
+    port: int | None = None  # port of the first node, the next ones follow; free ports by default
+    # Kafka's own names; they win over ours.
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # More listeners: name -> security protocol (``{"TLS": "SSL"}``), each on a free port.
     listeners: Mapping[str, str] = field(default_factory=dict)
+    # Ports that clients of a listener are sent to, one a node, where something stands between.
     advertised: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    # For ``kafka-storage format``, such as ``--add-scram``.
     format_arguments: Sequence[str] = field(default=(), repr=False)
-    heap_mb: int = 512
-    keep: bool = False
+    heap_mb: int = 512  # Java heap of each node, MiB
+    keep: bool = False  # leave the folder in place at the end
 
 
 def has_kraft(kafka: str) -> bool:

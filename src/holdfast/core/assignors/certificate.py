@@ -35,9 +35,8 @@ finds its answer in its own way is judged by the prices of ``sticky``. :func:`pr
 rules and nothing else, in one pass. Of members with equal subscriptions and rack it looks only at
 the cheapest.
 
-References
-----------
-Duality of convex-cost flow: Ahuja, Magnanti, Orlin, "Network Flows", 14.4. KIP-54, KIP-881.
+References: Duality of convex-cost flow: Ahuja, Magnanti, Orlin, "Network Flows", 14.4. KIP-54,
+KIP-881.
 """
 
 from __future__ import annotations
@@ -60,28 +59,15 @@ LARGEST = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Certificate:
-    """Prices that prove an assignment optimal.
+    """Prices that prove an assignment optimal."""
 
-    Parameters
-    ----------
-    load_weight, rack_weight : int
-        ``W`` and ``R`` of the cost; ``R`` is 0 where no racks are known.
-    member : int64[n_members]
-        Price of one more partition at each member.
-    partition : int64[n_tps]
-        Price of each topic-partition; 0 where no member subscribes.
-    move_weight : int
-        ``K`` of the cost; 1 where former owners are no goal.
-    keeps : bool
-        Whether claims kept are one of the goals, after balance and racks.
-    """
-
+    # ``W`` and ``R`` of the cost; ``R`` is 0 where no racks are known.
     load_weight: int
     rack_weight: int
-    member: I64
-    partition: I64
-    keeps: bool = True
-    move_weight: int = 1
+    member: I64  # int64[n_members]: price of one more partition at each member
+    partition: I64  # int64[n_tps]: price of each topic-partition; 0 where no member subscribes
+    keeps: bool = True  # whether claims kept are one of the goals, after balance and racks
+    move_weight: int = 1  # ``K`` of the cost; 1 where former owners are no goal
 
     @property
     def prefers_former(self) -> bool:

@@ -42,25 +42,17 @@ DOUBLE = "double-claim"
 class Claims:
     """The claims of a group after the rules were applied.
 
-    Parameters
-    ----------
-    group : Group
-        The group that makes the claims.
-    owner : int32[n_tps]
-        Owner before the round, or NO_OWNER.
-    former_tp, former_member : int32[n_former]
-        Claims of a lower generation than the newest, by tp, then newest first, then member.
-    double_tp, double_member : int32[n_double]
-        Newest claims of partitions that several members claim alike.
-
     References: KIP-54, KIP-341 (generations), KAFKA-12984 (two claims), KAFKA-14639 (older claims),
     ``adjustAssignment`` of Kafka's CooperativeStickyAssignor.
     """
 
     group: Group
-    owner: I32
+    owner: I32  # int32[n_tps]: owner before the round, or NO_OWNER
+    # int32[n_former]: claims of a lower generation than the newest, by tp, then newest first, then
+    # member.
     former_tp: I32
     former_member: I32
+    # int32[n_double]: newest claims of partitions that several members claim alike.
     double_tp: I32
     double_member: I32
 

@@ -20,9 +20,8 @@ because of its generation.
 
 **Strategy.** Every step is a sort, a rank inside a member's row or a ``repeat``: no Python loop.
 
-References
-----------
-KAFKA-9987 (ConstrainedCooperativeStickyAssignor); KAFKA-16277 on the order of owned partitions.
+References: KAFKA-9987 (ConstrainedCooperativeStickyAssignor); KAFKA-16277 on the order of owned
+partitions.
 """
 
 from __future__ import annotations

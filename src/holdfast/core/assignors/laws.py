@@ -81,8 +81,6 @@ def check_laws(
     -----
     A law that holds on every group drawn is not proven. Chance that differs between processes, as
     in the order of a set of strings, is not seen here.
-
-    References: KIP-54, "Guarantees"; KIP-726.
     """
     info = find(assignor)
     wanted = info.laws | set(laws)
@@ -105,10 +103,7 @@ def check_laws(
 def hold(
     snapshot: Snapshot, assignor: Named, laws: Iterable[str], options: Mapping[str, Any]
 ) -> Result:
-    """Run an assignor on one group, and hold the result to these laws and to those of all.
-
-    References: KIP-54, "Guarantees".
-    """
+    """Run an assignor on one group, and hold the result to these laws and to those of all."""
     info = find(assignor)
     result = assign(Group.from_dict(snapshot), info, **options)
     is_valid(snapshot, result, cooperative=info.cooperative)
@@ -123,10 +118,7 @@ def hold(
 
 
 def owners(rows: Mapping[str, Mapping[str, Iterable[int]]]) -> Owners:
-    """Owner of each partition of ``{member: {topic: [partitions]}}``.
-
-    References: KIP-54, "Guarantees".
-    """
+    """Owner of each partition of ``{member: {topic: [partitions]}}``."""
     result: Owners = {}
     for member, own in rows.items():
         for topic, partitions in own.items():
@@ -151,10 +143,7 @@ def wanted_owners(result: Result) -> Owners:
 
 
 def is_valid(snapshot: Snapshot, result: Result, *, cooperative: bool) -> None:
-    """Just the subscribed partitions are wanted, each by one subscriber; the rest is withheld.
-
-    References: KIP-54, "Guarantees".
-    """
+    """Just the subscribed partitions are wanted, each by one subscriber; the rest is withheld."""
     topics = {member["id"]: set(member["topics"]) for member in snapshot["members"]}
     target, handed = wanted_owners(result), owners(result.to_dict())
     subscribed = {
@@ -177,8 +166,6 @@ def never_revokes_and_assigns(snapshot: Snapshot, result: Result) -> None:
     """A cooperative round hands nobody what another claims.
 
     The member that alone claims a partition in its newest generation keeps it.
-
-    References: KIP-429.
     """
     claims: dict[tuple[str, int], dict[str, int]] = {}
     for member in snapshot["members"]:
@@ -208,10 +195,7 @@ def settles(result: Result, assignor: Named, options: Mapping[str, Any]) -> None
 def is_deterministic(
     snapshot: Snapshot, result: Result, assignor: Named, options: Mapping[str, Any]
 ) -> None:
-    """The same input gives the same outcome.
-
-    References: KIP-54, "Guarantees".
-    """
+    """The same input gives the same outcome."""
     again = assign(Group.from_dict(snapshot), assignor, **options)
     _law("deterministic", *_compared(result, again))
     _law("deterministic", again.to_json() == result.to_json(), "reports other numbers")
@@ -220,10 +204,7 @@ def is_deterministic(
 def is_independent_of_order(
     snapshot: Snapshot, result: Result, assignor: Named, options: Mapping[str, Any]
 ) -> None:
-    """Members, topics and claims in another order give the same outcome.
-
-    References: KIP-54, "Guarantees".
-    """
+    """Members, topics and claims in another order give the same outcome."""
     rng = np.random.default_rng(len(str(snapshot)))
     mixed = dict(snapshot, partitions=dict(_shuffled(rng, snapshot["partitions"].items())))
     mixed["members"] = [
@@ -236,10 +217,7 @@ def is_independent_of_order(
 
 
 def is_balanced(snapshot: Snapshot, result: Result, *, slack: int = 0) -> None:
-    """No partition can move to a subscriber with two (and the slack) fewer.
-
-    References: KIP-54, "Guarantees", 1.
-    """
+    """No partition can move to a subscriber with two (and the slack) fewer."""
     topics = {member["id"]: set(member["topics"]) for member in snapshot["members"]}
     loads = result.quality.loads
     for (topic, partition), member in wanted_owners(result).items():
@@ -250,10 +228,7 @@ def is_balanced(snapshot: Snapshot, result: Result, *, slack: int = 0) -> None:
 
 
 def is_sticky(result: Result, assignor: Named, options: Mapping[str, Any]) -> None:
-    """Its own target, given back as claims, moves nothing.
-
-    References: KIP-54, "Guarantees", 2.
-    """
+    """Its own target, given back as claims, moves nothing."""
     plan = Solution(target=result.target)
     settled = Result.of(result.name, result.claims, plan, cooperative=False)
     again = assign(next_round(settled), assignor, **options)
@@ -263,10 +238,7 @@ def is_sticky(result: Result, assignor: Named, options: Mapping[str, Any]) -> No
 
 
 def is_optimal(snapshot: Snapshot, result: Result) -> None:
-    """The certificate verifies, and no other assignor found better loads.
-
-    References: KIP-54, "Guarantees".
-    """
+    """The certificate verifies, and no other assignor found better loads."""
     _law("optimal", result.quality.optimal, "its certificate does not prove it")
     for name in ("fair", "lag-sticky"):
         score = assign(Group.from_dict(snapshot), name).quality.balance_score

@@ -32,15 +32,7 @@ _SHAPE = "{(topic, partition): member id}"
 
 
 def solve(own: OwnAssignor, claims: Claims) -> Solution:
-    """Call the function for a group, and check its plan.
-
-    Raises
-    ------
-    PlanError
-        It raised, or its plan is not valid.
-
-    References: KIP-54, "Guarantees".
-    """
+    """Call the function for a group, and check its plan."""
     group = claims.group
     wanted = group.has_subscriber[group.topics.topic_of]
     if not wanted.any():

@@ -32,58 +32,36 @@ Check = Callable[[str, object], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AssignorInfo:
-    """One assignor.
+    """One assignor."""
 
-    Parameters
-    ----------
-    name : str
-        Name on the wire and on the command line.
-    home : str
-        Module and name of its function, ``package.module:name``.
-    summary : str
-        One line for people.
-    laws : frozenset of str
-        Its laws, of ``balanced``, ``sticky``, ``optimal``, ``keeps-all``; every assignor is
-        valid, deterministic and independent of order.
-    cooperative : bool
-        Whether members go on with their partitions during a round (KIP-429). A partition that
-        goes from one member to another is then withheld for a round.
-    twin : str
-        The assignor with the same target in the other mode, eager or cooperative; "" for none.
-    uses_claims, uses_lags, uses_racks : bool
-        Whether the target depends on owned partitions, on lags, on racks. Members report what
-        they owned only to an assignor that uses claims, and a leader looks up lags only for an
-        assignor that uses lags. It looks up racks when a member names a rack.
-    needs_equal_subscriptions : bool
-        Whether it raises InfeasibleError for members that subscribe to different topics.
-    fallback : str
-        The assignor of the same mode that plans a round of a running group which this one refuses,
-        "" for none.
-    closed_form : bool
-        Whether its target for equal subscriptions, without racks and options, is the closed form
-        of :mod:`holdfast.core.assignors.optimal.sticky_equal`, which plans many groups at once.
-    java_class : str
-        The class with this assignor for Java's client, "" for none.
-    in_librdkafka : bool
-        Whether librdkafka has it, under the same name.
-    options : mapping of str to callable
-        Keyword options that the function takes, each with its check.
-    """
-
-    name: str
-    home: str
-    summary: str
+    name: str  # name on the wire and on the command line
+    home: str  # module and name of its function, ``package.module:name``
+    summary: str  # one line for people
+    # Its laws, of ``balanced``, ``sticky``, ``optimal``, ``keeps-all``; every assignor is valid,
+    # deterministic and independent of order.
     laws: frozenset[str] = frozenset()
+    # Whether members go on with their partitions during a round (KIP-429). A partition that goes
+    # from one member to another is then withheld for a round.
     cooperative: bool = False
+    # The assignor with the same target in the other mode, eager or cooperative; "" for none.
     twin: str = ""
+    # Whether the target depends on owned partitions, on lags, on racks. Members report what they
+    # owned only to an assignor that uses claims, and a leader looks up lags only for an assignor
+    # that uses lags. It looks up racks when a member names a rack.
     uses_claims: bool = False
     uses_lags: bool = False
     uses_racks: bool = False
+    # Whether it raises InfeasibleError for members that subscribe to different topics.
     needs_equal_subscriptions: bool = False
+    # The assignor of the same mode that plans a round of a running group which this one refuses, ""
+    # for none.
     fallback: str = ""
+    # Whether its target for equal subscriptions, without racks and options, is the closed form of
+    # :mod:`holdfast.core.assignors.optimal.sticky_equal`, which plans many groups at once.
     closed_form: bool = False
-    java_class: str = ""
-    in_librdkafka: bool = False
+    java_class: str = ""  # the class with this assignor for Java's client, "" for none
+    in_librdkafka: bool = False  # whether librdkafka has it, under the same name
+    # Keyword options that the function takes, each with its check.
     options: Mapping[str, Check] = field(default_factory=dict)
 
     @property
@@ -273,13 +251,7 @@ def known(name: Named) -> AssignorInfo | None:
 
 
 def find(name: Named) -> AssignorInfo:
-    """The row of ``name``, or of the assignor of a Java class; a row is its own.
-
-    Raises
-    ------
-    ConfigError
-        An unknown name; the text suggests near ones.
-    """
+    """The row of ``name``, or of the assignor of a Java class; a row is its own."""
     if isinstance(name, AssignorInfo):
         return name
     if (own := canonical(name)) in ASSIGNORS:
@@ -297,13 +269,7 @@ def unknown(name: str, more: Iterable[str] = ()) -> ConfigError:
 
 
 def check_options(name: Named, options: Mapping[str, object]) -> dict[str, Any]:
-    """Options as the assignor takes them.
-
-    Raises
-    ------
-    ConfigError
-        There is no such assignor, it has no such option, or a value is out of range.
-    """
+    """Options as the assignor takes them."""
     info = find(name)
     unknown = sorted(set(options) - set(info.options))
     if unknown:
@@ -313,12 +279,6 @@ def check_options(name: Named, options: Mapping[str, object]) -> dict[str, Any]:
 
 
 def in_mode(name: str, *, cooperative: bool) -> str | None:
-    """The assignor itself if it has this mode, else its twin, or None if it has no twin.
-
-    Raises
-    ------
-    ConfigError
-        There is no such assignor.
-    """
+    """The assignor itself if it has this mode, else its twin, or None if it has no twin."""
     info = find(name)
     return info.name if info.cooperative == cooperative else info.twin or None

@@ -19,21 +19,14 @@ from holdfast.core.model.group import Group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """What an assignor's function returns to the registry.
+    """What an assignor's function returns to the registry."""
 
-    Parameters
-    ----------
-    target : int32[n_tps]
-        Owner wanted for each topic-partition, or NO_OWNER where nobody subscribes.
-    prove : callable, optional
-        Returns prices that prove the target if no assignment is better, or None if the group is too
-        large for them. Assignors with other goals leave it out.
-    claims : Claims, optional
-        The claims that the assignor counted, where it counts fewer than :func:`normalise` does.
-    """
-
+    # int32[n_tps]: owner wanted for each topic-partition, or NO_OWNER where nobody subscribes.
     target: I32
+    # Returns prices that prove the target if no assignment is better, or None if the group is too
+    # large for them. Assignors with other goals leave it out.
     prove: Callable[[], Certificate | None] | None = None
+    # The claims that the assignor counted, where it counts fewer than :func:`normalise` does.
     claims: Claims | None = None
 
 

@@ -45,8 +45,6 @@ def follow(group: Group, name: Named, /, **options: Any) -> list[Result]:
     ModelError
         Something is withheld after every one of ``MAX_ROUNDS`` rounds: a user's own assignor gives
         partitions to other members in each round.
-
-    References: KIP-429.
     """
     results = [assign(group, name, **options)]
     while len(results[-1].withheld_tp):

@@ -19,18 +19,10 @@ from holdfast.core.model.group import Group
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Subscribers:
-    """Members that subscribe to each topic.
+    """Members that subscribe to each topic."""
 
-    Parameters
-    ----------
-    start : int64[n_topics + 1]
-        Rows of ``member``.
-    member : int32[n_subscriptions]
-        Member indices, each row in the order asked for.
-    """
-
-    start: I64
-    member: I32
+    start: I64  # int64[n_topics + 1]: rows of ``member``
+    member: I32  # int32[n_subscriptions]: member indices, each row in the order asked for
 
     def of(self, topic: int) -> I32:
         """Subscribers of one topic, in order."""

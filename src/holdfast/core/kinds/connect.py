@@ -19,13 +19,7 @@ _assignment = remembered(1024, largest=4096)(decode_connect_assignment)
 
 
 def read_connect(metadata: bytes, assignment: bytes) -> Given:
-    """Connectors and tasks of a worker.
-
-    Raises
-    ------
-    WireError
-        If a message breaks its layout.
-    """
+    """Connectors and tasks of a worker."""
     allocation = decode_connect_metadata(metadata).allocation
     had = _assignment(allocation).assignment if allocation else None
     now = _assignment(assignment)

@@ -4,9 +4,8 @@
 its broker, its protocol type, and, for Streams alone, its protocol. Everything that differs between
 kinds is a field of :class:`GroupKind`; nothing else compares the three columns with a name.
 
-References
-----------
-KIP-415 (Connect), KIP-441 (Streams), KIP-848 (consumer), KIP-932 (share), KIP-1071 (streams).
+References: KIP-415 (Connect), KIP-441 (Streams), KIP-848 (consumer), KIP-932 (share), KIP-1071
+(streams).
 """
 
 from __future__ import annotations
@@ -43,33 +42,20 @@ class GroupType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What the two messages of one member of a classic group say, subscription and assignment.
+    """What the two messages of one member of a classic group say, subscription and assignment."""
 
-    Parameters
-    ----------
-    owned : list of GivenList
-        What the member has after the round.
-    n_claimed : int
-        How many things the member said that it kept; -1 where the consumer protocol says that.
-    n_revoked : int
-        How many things the member was asked to give back; -1 where the protocol does not say.
-    delay_ms : int
-        A delay that runs; 0 for none.
-    config_offset : int
-        How far Connect's leader had read the topic of configurations; -1 for nothing.
-    next_ms : int
-        When Streams plans its next rebalance, in ms since 1970, 0 at once; NEVER_MS for never.
-    readers : sequence of (str or None)
-        For each list of partitions in the consumer protocol's assignment the subtopology that reads
-        it; None where the messages do not show which. Empty for kinds without subtopologies.
-    """
-
-    owned: list[GivenList]
+    owned: list[GivenList]  # what the member has after the round
+    # How many things the member said that it kept; -1 where the consumer protocol says that.
     n_claimed: int = -1
+    # How many things the member was asked to give back; -1 where the protocol does not say.
     n_revoked: int = -1
-    delay_ms: int = 0
+    delay_ms: int = 0  # a delay that runs; 0 for none
+    # How far Connect's leader had read the topic of configurations; -1 for nothing.
     config_offset: int = -1
+    # When Streams plans its next rebalance, in ms since 1970, 0 at once; NEVER_MS for never.
     next_ms: int = NEVER_MS
+    # For each list of partitions in the consumer protocol's assignment the subtopology that reads
+    # it; None where the messages do not show which. Empty for kinds without subtopologies.
     readers: Sequence[str | None] = ()
 
 
@@ -89,33 +75,24 @@ class EpochRecords:
 
     Groups of KIP-848, share groups and streams groups have the same five records under numbers of
     their own.
-
-    Parameters
-    ----------
-    epoch, member, target_epoch, target, current : RecordType
-        The group's epoch, a member, the epoch of the target assignment, a member's target, and what
-        a member has now.
-    roles : mapping of str to int
-        Fields of ``target`` that list what a member is given, and the member's role for each field.
-    place : str
-        Field of an element of those lists that names the topic, or the subtopology.
-    assigned, pending : str
-        Fields of ``current`` with what a member works on alone, and what the member is to give up;
-        empty where many members may work on a partition at once.
-    topology : RecordType or None
-        The record that says which topics a subtopology reads.
     """
 
+    # The group's epoch, a member, the epoch of the target assignment, a member's target, and what a
+    # member has now.
     epoch: RecordType
     member: RecordType
     target_epoch: RecordType
     target: RecordType
     current: RecordType
+    # Fields of ``target`` that list what a member is given, and the member's role for each field.
     roles: Mapping[str, int]
+    # Field of an element of those lists that names the topic, or the subtopology.
     place: str = "topicId"
+    # Fields of ``current`` with what a member works on alone, and what the member is to give up;
+    # empty where many members may work on a partition at once.
     assigned: str = ""
     pending: str = ""
-    topology: RecordType | None = None
+    topology: RecordType | None = None  # the record that says which topics a subtopology reads
 
     @property
     def types(self) -> tuple[RecordType, ...]:
@@ -126,93 +103,50 @@ class EpochRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """What people call the things that members of a group divide.
+    """What people call the things that members of a group divide."""
 
-    Parameters
-    ----------
-    things : str
-        Word for many things.
-    thing : str
-        Word for one thing, in a sentence about a member that has none.
-    place, places : str
-        Word for what a thing belongs to, such as a topic: one, and many. ``places`` is empty where
-        an s at the end makes the plural.
-    joint : str
-        What stands between the place and the number.
-    """
-
-    things: str = "partitions"
-    thing: str = "partition"
+    things: str = "partitions"  # word for many things
+    thing: str = "partition"  # word for one thing, in a sentence about a member that has none
+    # Word for what a thing belongs to, such as a topic: one, and many. ``places`` is empty where an
+    # s at the end makes the plural.
     place: str = "topic"
     places: str = ""
-    joint: str = "-"
+    joint: str = "-"  # what stands between the place and the number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupKind:
-    """One kind of group.
+    """One kind of group."""
 
-    Parameters
-    ----------
-    name : str
-        The report's word for it.
-    group_type : GroupType
-        As the tables have it.
-    protocol_type : str
-        As the tables have it.
-    protocol : str or None
-        The one protocol of its groups, where the two other columns say the same of another kind.
-    cooperative : frozenset of str, or None
-        Protocols of its classic groups under which members keep working through a rebalance; None
-        where the assignor of that name says so.
-    claims_tell : bool
-        Members that claim nothing stopped, whatever their protocol.
-    topics : bool
-        Its assignments name partitions of topics, whatever else they name.
-    announces : bool
-        Its subscriptions are the consumer protocol's, in which members of ours say that they leave.
-    lowest : int
-        The lowest number that a thing may have.
-    words : Words
-        What people call the things that members divide.
-    own_assignment : str
-        Why no assignor of ours fits; empty where one does.
-    no_replay : mapping of str to str
-        Protocols without a replay, and why.
-    resource_kind : callable, optional
-        Where a replay moves resources in place of partitions: their kind, by place and number.
-    imitated_by : str
-        The policy of a replay that does what the group's own leader does, where that is no policy
-        of ours.
-    tool : str
-        Kafka's tool that shows a group; empty where Kafka's tools refuse it.
-    read : callable, optional
-        Reads the messages of a member of a classic group, where they name more than partitions of
-        topics.
-    among : callable, optional
-        Completes what ``read`` found in a round.
-    records : EpochRecords, optional
-        Of a group whose assignments the broker computes.
-    """
-
-    name: str
-    group_type: GroupType
-    protocol_type: str
+    name: str  # the report's word for it
+    group_type: GroupType  # as the tables have it
+    protocol_type: str  # as the tables have it
+    # The one protocol of its groups, where the two other columns say the same of another kind.
     protocol: str | None = None
+    # Protocols of its classic groups under which members keep working through a rebalance; None
+    # where the assignor of that name says so.
     cooperative: frozenset[str] | None = None
-    claims_tell: bool = False
-    topics: bool = False
+    claims_tell: bool = False  # members that claim nothing stopped, whatever their protocol
+    topics: bool = False  # its assignments name partitions of topics, whatever else they name
+    # Its subscriptions are the consumer protocol's, in which members of ours say that they leave.
     announces: bool = False
-    lowest: int = 0
-    words: Words = Words()
-    own_assignment: str = ""
+    lowest: int = 0  # the lowest number that a thing may have
+    words: Words = Words()  # what people call the things that members divide
+    own_assignment: str = ""  # why no assignor of ours fits; empty where one does
+    # Protocols without a replay, and why.
     no_replay: Mapping[str, str] = field(default_factory=dict)
+    # Where a replay moves resources in place of partitions: their kind, by place and number.
     resource_kind: Callable[[str, int], str] | None = None
+    # The policy of a replay that does what the group's own leader does, where that is no policy of
+    # ours.
     imitated_by: str = ""
+    # Kafka's tool that shows a group; empty where Kafka's tools refuse it.
     tool: str = "kafka-consumer-groups.sh"
+    # Reads the messages of a member of a classic group, where they name more than partitions of
+    # topics.
     read: ReadMember | None = None
-    among: AmongMembers | None = None
-    records: EpochRecords | None = None
+    among: AmongMembers | None = None  # completes what ``read`` found in a round
+    records: EpochRecords | None = None  # of a group whose assignments the broker computes
 
     @property
     def takes_assignors(self) -> bool:

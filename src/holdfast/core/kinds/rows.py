@@ -4,9 +4,8 @@
 needs to know what a group is asks :func:`kind_of`. A classic group of a protocol type that has no
 row counts as a group of plain consumers, and nothing is read of its assignments.
 
-References
-----------
-KIP-415 (Connect), KIP-441 (Streams), KIP-848 (consumer), KIP-932 (share), KIP-1071 (streams).
+References: KIP-415 (Connect), KIP-441 (Streams), KIP-848 (consumer), KIP-932 (share), KIP-1071
+(streams).
 """
 
 from __future__ import annotations

@@ -36,13 +36,7 @@ Copy = tuple[int, Task]
 
 
 def read_streams(subscription: bytes, assignment: bytes) -> Given:
-    """Active tasks and copies of a member.
-
-    Raises
-    ------
-    WireError
-        If the assignment breaks its layout.
-    """
+    """Active tasks and copies of a member."""
     return _read_assignment(assignment)
 
 

@@ -17,13 +17,7 @@ from holdfast.core.wire.layouts.container import (
 
 
 def read_worker(subscription: bytes, assignment: bytes) -> Given:
-    """Resources of a worker.
-
-    Raises
-    ------
-    WireError
-        If a message breaks its layout.
-    """
+    """Resources of a worker."""
     had = decode_member_subscription(subscription).owned
     now = decode_member_assignment(assignment)
     return given_by_increments(

@@ -138,18 +138,10 @@ generation can be committed any more."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FatalCode:
-    """Why a code ends a member.
+    """Why a code ends a member."""
 
-    Parameters
-    ----------
-    advice : str
-        What to do about it.
-    source : str
-        Class and method of Kafka that take the code for final.
-    """
-
-    advice: str
-    source: str
+    advice: str  # what to do about it
+    source: str  # class and method of Kafka that take the code for final
 
 
 _JOIN = "AbstractCoordinator.JoinGroupResponseHandler.handle"

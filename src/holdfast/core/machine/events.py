@@ -139,7 +139,8 @@ class AssignmentComputed:
 
     ``failure`` is None, or says why planning failed; then each member only keeps what it claims.
     ``notes`` are for people: each says what is unusual about the plan. ``waiting`` are the departed
-    members for which partitions wait, with these partitions and the time left.
+    members for which partitions wait, with these partitions and the time left; ``lent`` are those
+    of which partitions are lent.
     """
 
     token: int
@@ -147,6 +148,7 @@ class AssignmentComputed:
     failure: str | None = None
     notes: tuple[str, ...] = ()
     waiting: tuple[RememberedMember, ...] = ()
+    lent: tuple[RememberedMember, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

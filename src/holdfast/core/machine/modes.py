@@ -34,11 +34,6 @@ class HasModes(Protocol):
 def choose_mode(assignors: Sequence[HasModes]) -> RebalanceMode:
     """The highest mode that every assignor offered supports.
 
-    Raises
-    ------
-    ConfigError
-        If there is no assignor, or they have no mode in common.
-
     References: KIP-429, "Consumer": ``[cooperative-sticky, range]`` therefore runs EAGER.
     """
     if not assignors:

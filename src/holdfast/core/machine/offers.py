@@ -52,7 +52,8 @@ def assignors_for(
     name : str
         One of :data:`~holdfast.core.machine.policies.POLICIES`, or an assignor of the registry.
     settings : Policy
-        Options of the design, and of the assignors; its design is replaced by the policy's.
+        Options of the design, and of the assignors; the policy says which design, and whether it
+        lends.
     assignors : sequence of str, AssignorInfo or Assignor
         What to offer instead of the policy's own, as for :func:`offered`. Under a design one
         assignor of the registry, or of the user, computes targets, and a list names the design
@@ -101,11 +102,6 @@ def offered(assignors: Sequence[Offered], settings: Policy = DEFAULTS) -> tuple[
     settings : Policy
         Settings of every design in the list, and options of the assignors.
 
-    Raises
-    ------
-    ConfigError
-        An unknown name or option, or a name that is there twice.
-
     References: KIP-726, "Upgrade path": a list offers the old and the new protocol.
     """
     named = [canonical(a) if isinstance(a, str) else a for a in assignors]
@@ -135,13 +131,7 @@ def offered(assignors: Sequence[Offered], settings: Policy = DEFAULTS) -> tuple[
 
 
 def check_agreement(name: str, assignors: Sequence[Assignor]) -> None:
-    """Refuse a policy and a list of assignors that were both configured and differ.
-
-    Raises
-    ------
-    ConfigError
-        ``simple`` with eager assignors alone, or ``eager-sticky`` with assignors without claims.
-    """
+    """Refuse a policy and a list of assignors that were both configured and differ."""
     if name == "simple" and not any(RebalanceMode.COOPERATIVE in a.modes for a in assignors):
         text = "runs eager; leave holdfast.policy out, or take holdfast-simple for its targets"
         raise _contradiction(name, assignors, text)
@@ -169,13 +159,7 @@ def _name_of(row: AssignorInfo) -> Named:
 
 
 def assignor_of(name: Named, options: Mapping[str, object] | None = None) -> Assignor:
-    """An assignor of the registry or of the user as members offer it, in the mode of its row.
-
-    Raises
-    ------
-    ConfigError
-        An unknown assignor or option.
-    """
+    """An assignor of the registry or of the user as members offer it, in the mode of its row."""
     info = find(name)
     checked = check_options(info, options or {})
     own = None if info.name in ASSIGNORS else info

@@ -32,43 +32,22 @@ from holdfast.errors import ConfigError, suggest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyInfo:
-    """One policy.
+    """One policy."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the command line and of ``holdfast.policy``.
-    title : str
-        Name in tables of measurements.
-    summary : str
-        One line for people.
-    needs : str
-        What a group must have before it can run the policy.
-    design : Design, optional
-        The design that members speak in holdfast's protocol; None: Kafka's own protocols.
-    assignors : tuple of str
-        Assignors of the registry that a member offers unless it names others. A design offers
-        itself, and its one assignor computes targets.
-    cooperative : bool
-        Whether members go on with their partitions during a round.
-    lends : bool
-        Whether others have what a member left until it is back.
-    options : tuple of str
-        Fields of :class:`~holdfast.core.machine.policy.Policy` that change what the policy does.
-    worker : str
-        The policy that ``holdfast.Worker`` runs under this name, "" if it refuses the name. A
-        worker's resources have kinds and weights, which only holdfast's protocol carries.
-    """
-
-    name: str
-    title: str
-    summary: str
-    needs: str
+    name: str  # name of the command line and of ``holdfast.policy``
+    title: str  # name in tables of measurements
+    summary: str  # one line for people
+    # The design that members speak in holdfast's protocol; None: Kafka's own protocols.
     design: Design | None = None
+    # Assignors of the registry that a member offers unless it names others. A design offers itself,
+    # and its one assignor computes targets.
     assignors: tuple[str, ...] = ("cooperative-sticky",)
-    cooperative: bool = True
-    lends: bool = False
+    cooperative: bool = True  # whether members go on with their partitions during a round
+    lends: bool = False  # whether others have what a member left until it is back
+    # Fields of :class:`~holdfast.core.machine.policy.Policy` that change what the policy does.
     options: tuple[str, ...] = ()
+    # The policy that ``holdfast.Worker`` runs under this name, "" if it refuses the name. A
+    # worker's resources have kinds and weights, which only holdfast's protocol carries.
     worker: str = ""
 
     @property
@@ -89,8 +68,6 @@ DEFAULTS = Policy()
 """The default of every option of every design."""
 
 _WAITS = ("delay_ms", "first_member", "first_member_delay_ms", "clean_leave")
-_ANY_CLIENT = "any client that has the assignor"
-_HOLDFAST_ONLY = "every member of the group runs holdfast"
 
 _ROWS: dict[str, PolicyInfo] = {
     info.name: info
@@ -99,7 +76,6 @@ _ROWS: dict[str, PolicyInfo] = {
             name="eager",
             title="eager, range",
             summary="everybody gives up everything in every rebalance",
-            needs=_ANY_CLIENT,
             assignors=("range",),
             cooperative=False,
         ),
@@ -107,7 +83,6 @@ _ROWS: dict[str, PolicyInfo] = {
             name="eager-sticky",
             title="eager, sticky",
             summary="eager, but most partitions come back to the member that gave them up",
-            needs=_ANY_CLIENT,
             assignors=("sticky",),
             cooperative=False,
         ),
@@ -115,14 +90,12 @@ _ROWS: dict[str, PolicyInfo] = {
             name="simple",
             title="Design I, as cooperative-sticky (KIP-429)",
             summary="Design I: what moves is given up first, everything else goes on",
-            needs=_ANY_CLIENT,
             worker="holdfast-simple",
         ),
         PolicyInfo(
             name="holdfast-simple",
             title="Design I, as holdfast-simple",
             summary="Design I in holdfast's own protocol: any assignor, kinds and weights",
-            needs=_HOLDFAST_ONLY,
             design=Design.SIMPLE,
             worker="holdfast-simple",
         ),
@@ -130,7 +103,6 @@ _ROWS: dict[str, PolicyInfo] = {
             name="deferred",
             title="Design II",
             summary="Design II: what a member leaves behind waits a delay for its return",
-            needs=_HOLDFAST_ONLY,
             design=Design.DEFERRED,
             options=_WAITS,
             worker="deferred",
@@ -139,7 +111,6 @@ _ROWS: dict[str, PolicyInfo] = {
             name="incremental",
             title="Design III",
             summary="Design III: Design II, and moves in small batches with pauses between them",
-            needs=_HOLDFAST_ONLY,
             design=Design.INCREMENTAL,
             options=(*_WAITS, "batch", "group_batch", "interval_ms"),
             worker="incremental",
@@ -148,7 +119,6 @@ _ROWS: dict[str, PolicyInfo] = {
             name="lend",
             title="Lend",
             summary="as simple, and a member that is back in time gets back what it had",
-            needs=_HOLDFAST_ONLY,
             design=Design.DEFERRED,
             lends=True,
             options=_WAITS,
@@ -163,13 +133,7 @@ the end, or every seed stands for another run."""
 
 
 def find_policy(name: str) -> PolicyInfo:
-    """The row of a policy; for an assignor the row of its mode, with this assignor.
-
-    Raises
-    ------
-    ConfigError
-        The name is neither a policy nor an assignor.
-    """
+    """The row of a policy; for an assignor the row of its mode, with this assignor."""
     if name in POLICIES:
         return POLICIES[name]
     if (own := canonical(name)) not in ASSIGNORS:
@@ -181,13 +145,7 @@ def find_policy(name: str) -> PolicyInfo:
 
 
 def check_known(name: str, option: str) -> None:
-    """Refuse a name that is neither a policy nor an assignor that a policy offers by default.
-
-    Raises
-    ------
-    ConfigError
-        With ``option``, for which the name was given.
-    """
+    """Refuse a name that is neither a policy nor an assignor that a policy offers by default."""
     by_default = {info.protocols for info in POLICIES.values()}
     own = canonical(name)
     if name not in POLICIES and (own not in ASSIGNORS or (own,) not in by_default):

@@ -32,7 +32,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import pairwise
 
 from holdfast.core.assignors.registry import ASSIGNORS, JAVA_NAMES, unknown
 from holdfast.core.machine.modes import RebalanceMode
@@ -144,25 +143,14 @@ def default_assignors(client: Client, version: tuple[int, ...] = ()) -> tuple[st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """The configuration of a member, as far as an upgrade looks at it.
+    """The configuration of a member, as far as an upgrade looks at it."""
 
-    Parameters
-    ----------
-    assignors : tuple of str
-        ``partition.assignment.strategy``, in order.
-    client : Client
-        The client library. Kafka-python by itself runs in one mode only; with holdfast's assignors
-        it takes eager and cooperative ones in one list, and runs eager then.
-    version : tuple of int
-        Of the Java client, empty if new enough.
-    protocol_type : str
-        ``consumer`` or another.
-    """
-
-    assignors: tuple[str, ...]
+    assignors: tuple[str, ...]  # ``partition.assignment.strategy``, in order
+    # The client library. Kafka-python by itself runs in one mode only; with holdfast's assignors it
+    # takes eager and cooperative ones in one list, and runs eager then.
     client: Client = Client.HOLDFAST
-    version: tuple[int, ...] = ()
-    protocol_type: str = "consumer"
+    version: tuple[int, ...] = ()  # of the Java client, empty if new enough
+    protocol_type: str = "consumer"  # ``consumer`` or another
 
     def __str__(self) -> str:
         return f"{self.client} [{', '.join(self.assignors)}]"
@@ -219,13 +207,7 @@ class UpgradeFinding:
 
 
 def modes_of(assignor: str, client: Client = Client.HOLDFAST) -> frozenset[RebalanceMode]:
-    """Modes that an assignor declares in a client.
-
-    Raises
-    ------
-    ConfigError
-        If the assignor is unknown.
-    """
+    """Modes that an assignor declares in a client."""
     if assignor in DESIGNS:
         return BOTH
     if assignor not in ASSIGNORS:
@@ -246,15 +228,7 @@ def mode_of(config: Config) -> RebalanceMode | None:
 
 
 def check_group(configs: Sequence[Config]) -> list[UpgradeFinding]:
-    """Check whether these configurations can be in one group at the same time.
-
-    Parameters
-    ----------
-    configs : sequence of Config
-        At least one; equal ones count once.
-
-    References: KIP-726, "Upgrade path".
-    """
+    """Check whether these configurations can be in one group at the same time."""
     distinct = sorted(set(configs), key=lambda c: (str(c), c.version, c.group_type))
     findings = [finding for config in distinct for finding in _check_one(config)]
     if any(f.unsafe for f in findings):
@@ -295,11 +269,6 @@ def check_step(before: Sequence[Config], after: Sequence[Config]) -> list[Upgrad
     -------
     list of UpgradeFinding
         Each once; the step is safe if none is unsafe.
-
-    Raises
-    ------
-    ConfigError
-        If the lists differ in length or are empty, or an assignor is unknown.
     """
     if len(before) != len(after) or not before:
         raise ConfigError(f"members: found {len(before)} before and {len(after)} after")
@@ -309,48 +278,21 @@ def check_step(before: Sequence[Config], after: Sequence[Config]) -> list[Upgrad
     return findings
 
 
-def plan_upgrade(start: Config, goal: Config) -> list[Config]:
-    """Configurations to roll through, one bounce each, ``goal`` last.
-
-    Parameters
-    ----------
-    start, goal : Config
-        Of every member. Where the client by itself does not have an assignor, or cannot take a
-        step, another one stands for it: the same with holdfast's assignors, the drop-in for it, or
-        a Java client that is new enough.
-
-    Raises
-    ------
-    ConfigError
-        If no safe way of two bounces exists; it says why.
-
-    References: KIP-726: ``["cooperative-sticky", "range"]``, then ``["cooperative-sticky"]``.
-    """
-    first, *steps = plan_group([start], [goal])
-    for before, after in pairwise([first, *steps]):
-        if unsafe := _unsafe_in(check_step(before, after)):
-            why = f"{unsafe[0].text}; {unsafe[0].advice}"
-            raise ConfigError(
-                f"no safe way from {start} to {goal} by rolling bounces, stop all first: {why}"
-            )
-    return [configs[0] for configs in steps]
-
-
 def plan_group(before: Sequence[Config], after: Sequence[Config]) -> list[list[Config]]:
     """The configurations of a group's members at the start and after each bounce.
 
     Parameters
     ----------
     before, after : sequence of Config
-        Member by member, of equal length.
+        Member by member, of equal length. Where the client by itself does not have an assignor, or
+        cannot take a step, another one stands for it: the same with holdfast's assignors, the
+        drop-in for it, or a Java client that is new enough.
 
     Returns
     -------
     list of list of Config
         The start first, then one list a bounce, none if nothing changes. Two bounces that are not
         safe are no way: :func:`check_step` says why.
-
-    References: KIP-726, "Upgrade path".
     """
     start = [_able(c) for c in before]
     goal = [_able(c) for c in after]

@@ -17,8 +17,6 @@ class Assignment:
 
     Parameters
     ----------
-    group : Group
-        The group whose members and topics the indices mean.
     owner : int32[n_tps]
         Member index, or NO_OWNER.
 

@@ -42,10 +42,8 @@ def agreement_of_sequences(left: Sequence[Hashable], right: Sequence[Hashable]) 
 def common_subsequence(left: Sequence[Hashable], right: Sequence[Hashable]) -> int:
     """Length of the longest common subsequence.
 
-    References
-    ----------
-    H. Hyyrö, "Bit-parallel LCS-length computation revisited" (2004): a column of the table of
-    the textbook method is one integer, a bit clear where the length grows.
+    References: H. Hyyrö, "Bit-parallel LCS-length computation revisited" (2004): a column of the
+    table of the textbook method is one integer, a bit clear where the length grows.
     """
     places: dict[Hashable, int] = {}
     for i, item in enumerate(left):

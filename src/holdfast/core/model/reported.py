@@ -35,17 +35,11 @@ MAX_EXAMPLES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedClaims:
-    """Claims that no assignor sees.
+    """Claims that no assignor sees."""
 
-    Parameters
-    ----------
-    counts : mapping of str to int
-        Claims dropped by reason, reasons without any left out.
-    examples : tuple
-        Up to 100 dropped claims, each as ``(reason, member id, topic, partition)``.
-    """
-
+    # Claims dropped by reason, reasons without any left out.
     counts: Mapping[str, int] = field(default_factory=dict)
+    # Up to 100 dropped claims, each as ``(reason, member id, topic, partition)``.
     examples: tuple[tuple[str, str, str, int], ...] = ()
 
     def __add__(self, other: DroppedClaims) -> DroppedClaims:
@@ -58,19 +52,12 @@ class DroppedClaims:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Subscriptions:
-    """The subscription of each member.
+    """The subscription of each member."""
 
-    Parameters
-    ----------
-    start, topic : int64[n_sets + 1], int32[...]
-        The distinct subscriptions, each a sorted row of topic indices.
-    of_member : int32[n_members]
-        Row of each member.
-    """
-
+    # int64[n_sets + 1], int32[...]: the distinct subscriptions, each a sorted row of topic indices.
     start: I64
     topic: I32
-    of_member: I32
+    of_member: I32  # int32[n_members]: row of each member
 
     @classmethod
     def from_names(cls, topics: Topics, names: Iterable[tuple[str, ...]]) -> Subscriptions:
@@ -111,19 +98,14 @@ class Subscriptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReportedClaims:
-    """Claims in member order, still unchecked.
+    """Claims in member order, still unchecked."""
 
-    Parameters
-    ----------
-    member, topic, partition : int32[n_claims]
-        Indices of member and topic (-1: unknown), and the partition as it was reported.
-    names : sequence of str, optional
-        Topic name of each claim, to name unknown topics among the dropped claims.
-    """
-
+    # int32[n_claims]: indices of member and topic (-1: unknown), and the partition as it was
+    # reported.
     member: I32
     topic: I32
     partition: I32
+    # Topic name of each claim, to name unknown topics among the dropped claims.
     names: Sequence[str] = ()
 
     @classmethod

@@ -54,13 +54,7 @@ def client_keys(options: Mapping[str, Any], same: Mapping[str, str]) -> dict[str
 
 
 def our_keys(ours: Mapping[str, Any]) -> dict[str, Any]:
-    """The member's keys for the keywords of :func:`is_ours`.
-
-    Raises
-    ------
-    ConfigError
-        For one of :data:`NOT_OURS`.
-    """
+    """The member's keys for the keywords of :func:`is_ours`."""
     keys = {word.replace("_", "."): value for word, value in ours.items()}
     for key in keys.keys() & NOT_OURS.keys():
         raise ConfigError(f"{key}: {NOT_OURS[key]}")
@@ -68,13 +62,7 @@ def our_keys(ours: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lag_keys(strategies: Iterable[Any]) -> dict[str, Any]:
-    """The member's keys for the lag source of assignors that were made for the stock client.
-
-    Raises
-    ------
-    ConfigError
-        If they have several.
-    """
+    """The member's keys for the lag source of assignors that were made for the stock client."""
     asked = [one.ask for one in strategies if getattr(one, "ask", None) is not None]
     if any(ask.source is not asked[0].source for ask in asked):
         raise ConfigError(

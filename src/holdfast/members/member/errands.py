@@ -91,13 +91,7 @@ class Errands(Mailbox[Errand]):
 
 
 class Once:
-    """A callback of the application that is called once.
-
-    Parameters
-    ----------
-    callback : callable
-        The application's.
-    """
+    """A callback of the application that is called once."""
 
     def __init__(self, callback: Callable[..., object]):
         self._callback = callback

@@ -8,10 +8,8 @@ group: this module carries events in and actions out, as the simulation does.
 and offsets to :class:`Duties`, which a topic consumer and a worker fill in their own way; the
 leader's plan is computed on a thread of its own, so a slow lag source never delays a heartbeat.
 
-References
-----------
-KIP-62 (background heartbeats); the Incremental Cooperative Rebalancing document, "join group in the
-background thread".
+References: KIP-62 (background heartbeats); the Incremental Cooperative Rebalancing document, "join
+group in the background thread".
 """
 
 from __future__ import annotations

@@ -44,8 +44,6 @@ class GroupLink:
 
     Parameters
     ----------
-    connections : Connections
-        Open connections.
     post : callable
         Takes the machine events that answer requests; called on the IO thread.
     fail : callable

@@ -6,9 +6,8 @@ logged.
 
 **Strategy.** A logger adapter asks the member for its identity whenever it writes.
 
-References
-----------
-Python's ``logging``: ``LoggerAdapter`` (which would drop a call's own ``extra`` before 3.13).
+References: Python's ``logging``: ``LoggerAdapter`` (which would drop a call's own ``extra`` before
+3.13).
 """
 
 from __future__ import annotations

@@ -9,9 +9,8 @@ else. A leader that cannot ask for topics or plan at all lets every member keep 
 lag source is slow or broken, the leader plans by counts (the fall-back of KAFKA-5337): no round
 waits for lags longer than ``holdfast.lag.timeout.ms``.
 
-References
-----------
-KIP-429; KIP-726; KIP-881; KAFKA-5337; Incremental Cooperative Rebalancing, "Leader process".
+References: KIP-429; KIP-726; KIP-881; KAFKA-5337; Incremental Cooperative Rebalancing, "Leader
+process".
 """
 
 from __future__ import annotations
@@ -71,8 +70,6 @@ def policy_of(settings: Settings, listed: Sequence[Offered] = ()) -> Policy:
 
     Parameters
     ----------
-    settings : Settings
-        The configuration.
     listed : sequence of str or Assignor
         ``partition.assignment.strategy``, resolved; one assignor of the registry, or of the user,
         computes targets, unless ``holdfast.target.assignor`` names another one.
@@ -83,7 +80,6 @@ def policy_of(settings: Settings, listed: Sequence[Offered] = ()) -> Policy:
         target = resolve_target(named)
     kinds: Mapping[str, Mapping[str, Any]] = settings["holdfast.kinds"]
     policy = Policy(
-        lends=POLICIES[settings["holdfast.policy"]].lends,
         delay_ms=settings["scheduled.rebalance.max.delay.ms"],
         first_member=When(settings["holdfast.first.member"]),
         first_member_delay_ms=settings["holdfast.first.member.delay.ms"],
@@ -208,8 +204,6 @@ def make_member(
     ----------
     settings : Settings
         Times, identity, commit rules.
-    assignors : sequence of Assignor
-        Assignors that the member offers, in order of preference.
     protocol_type : str
         The group's; all members must agree.
     polls : bool
@@ -265,8 +259,6 @@ class Leadership:
     ----------
     settings : Settings
         The lag source's time-out.
-    assignors : sequence of Assignor
-        The member's own.
     count_partitions : callable
         Takes topics; returns their present partition counts, and why others have none.
     lag_source : callable, optional

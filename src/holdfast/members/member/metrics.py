@@ -48,9 +48,10 @@ class MemberMetrics:
     """One member's numbers at one moment: counts, and times in ms where no other unit is named.
 
     ``last_rebalance_seconds_ago`` is -1 before the first round. ``missing_topics`` are the topics
-    of the subscription that do not exist; Prometheus gets their number. ``waiting`` is what a
-    leader knows; other members have none. ``resource_version`` is a worker's own, and
-    ``newest_resource_version`` the newest in the last round that it led; -1 for none.
+    of the subscription that do not exist; Prometheus gets their number. ``waiting`` and
+    ``lent_partitions`` are what a leader knows; other members have none. ``resource_version`` is a
+    worker's own, and ``newest_resource_version`` the newest in the last round that it led; -1 for
+    none.
 
     References: the names are those of Kafka's ``consumer-coordinator-metrics`` (KIP-429 has the
     later ones), where Kafka has the number.
@@ -84,6 +85,7 @@ class MemberMetrics:
     resource_version: int = -1
     newest_resource_version: int = -1
     waiting: tuple[Wait, ...] = ()
+    lent_partitions: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers as plain data."""
@@ -208,6 +210,7 @@ _GAUGES = {
     "is_leader": "holdfast_member_is_leader",
     "missing_topics": "holdfast_member_missing_topics",
     "resource_version": "holdfast_member_resource_version",
+    "lent_partitions": "holdfast_member_lent_partitions",
     "newest_resource_version": "holdfast_member_newest_resource_version",
 }
 _COUNTERS = {

@@ -33,13 +33,7 @@ _REASONS: Mapping[int, str] = {
 
 
 class MissingTopics:
-    """Says which topics have no owner in a round, and why.
-
-    Parameters
-    ----------
-    log : MemberLog
-        The leader's.
-    """
+    """Says which topics have no owner in a round, and why."""
 
     def __init__(self, log: MemberLog):
         self._log = log

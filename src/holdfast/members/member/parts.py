@@ -43,8 +43,6 @@ class MemberParts:
 
     Parameters
     ----------
-    settings : Settings
-        The member's configuration.
     assignors : sequence of Assignor
         What it offers, from :func:`~holdfast.members.member.membership.assignors_of`.
     duties : ClientDuties
@@ -170,6 +168,7 @@ def metrics_of(
         records_consumed_total=counts["records"],
         missing_topics=missing,
         waiting=leadership.waits.read() if standing.is_leader else (),
+        lent_partitions=leadership.waits.n_lent if standing.is_leader else 0,
         rebalance_total=times.rounds.n,
         failed_rebalance_total=times.n_failed,
         rebalance_latency_avg=times.rounds.avg_ms,

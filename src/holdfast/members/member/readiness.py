@@ -94,13 +94,7 @@ class ReadyFile:
 
 
 def clear_ready_file(settings: Settings) -> None:
-    """Remove what a killed process left; for a client that makes its member later.
-
-    Raises
-    ------
-    ConfigError
-        As :class:`ReadyFile`.
-    """
+    """Remove what a killed process left; for a client that makes its member later."""
     if settings[KEY] is not None:
         _clear(Path(settings[KEY]))
 

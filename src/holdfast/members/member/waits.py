@@ -32,16 +32,11 @@ class _Open:
 
 
 class ToldWaits:
-    """The waits of the group that a member leads; planned on one thread, read on any.
-
-    Parameters
-    ----------
-    log : logger
-        Gets the two lines of each wait.
-    """
+    """The waits of the group that a member leads; planned on one thread, read on any."""
 
     def __init__(self, log: Log):
         self._log = log
+        self.n_lent = 0  # partitions that are with others until their members are back
         self._open: dict[bytes, _Open] = {}
         self._members: tuple[JoinedMember, ...] = ()  # of the last round that was planned
 
@@ -57,6 +52,7 @@ class ToldWaits:
         """A round was planned."""
         if done.failure is not None:
             return
+        self.n_lent = sum(len(own) for who in done.lent for _, own in who.owned or ())
         if request.led is None:  # others may have led since
             self._open, self._members = {}, ()
         if done.waiting or self._open:

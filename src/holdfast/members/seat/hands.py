@@ -48,15 +48,7 @@ class Wishes:
 
 
 class Callback(Once):
-    """One callback of a rebalance, which runs once.
-
-    Parameters
-    ----------
-    call : ListenerCall
-        Which one.
-    resources : collection of Resource
-        What it is about.
-    """
+    """One callback of a rebalance, which runs once."""
 
     def __init__(self, call: ListenerCall, resources: Collection[Resource]):
         super().__init__(self._call)

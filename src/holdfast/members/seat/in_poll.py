@@ -43,7 +43,7 @@ _LOOK_S = 0.02
 
 
 class InPoll(Seat):
-    """See :class:`~holdfast.members.seat.seat.Seat`, also for the other parameters.
+    """A :class:`~holdfast.members.seat.seat.Seat` on the thread of the application's calls.
 
     Parameters
     ----------

@@ -31,10 +31,6 @@ class Membership:
 
     Parameters
     ----------
-    settings : Settings
-        The member's configuration.
-    assignors : sequence of Assignor
-        What it offers.
     connect : callable, optional
         Makes its connections, which are not open yet; by default from the settings.
     """
@@ -71,13 +67,7 @@ class Membership:
         self._opening.start()
 
     def join_now(self, topics: tuple[str, ...], pattern: Matches | None = None) -> None:
-        """As :meth:`subscribe`, and wait for a broker.
-
-        Raises
-        ------
-        HoldfastError
-            As :class:`~holdfast.members.member.parts.MemberParts`.
-        """
+        """As :meth:`subscribe`, and wait for a broker."""
         if self.parts is not None:
             self.subscribe(topics, pattern)
             return

@@ -71,14 +71,10 @@ class _Told:
 
 
 class OnLoop(Seat):
-    """See :class:`~holdfast.members.seat.seat.Seat`, also for the other parameters.
+    """A :class:`~holdfast.members.seat.seat.Seat` on an event loop.
 
     Parameters
     ----------
-    hands : LoopHands
-        The client's.
-    loop : asyncio.AbstractEventLoop
-        Where the client works.
     in_flight : dict of partition to int
         The first record of each partition that was handed out and not asked past; the client's
         calls write it.

@@ -42,8 +42,6 @@ class Opening(Generic[_P]):
 
     Parameters
     ----------
-    connect : callable
-        Makes connections that are not open yet.
     make : bound method
         Makes the parts from connections; its object is referred to weakly.
     group : str

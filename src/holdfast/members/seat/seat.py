@@ -52,12 +52,6 @@ class Seat:
 
     Parameters
     ----------
-    membership : Membership
-        The member.
-    hands : Fetching
-        The client's.
-    wishes : Wishes
-        What the client's programs expect.
     heard_of_last : callable, optional
         Takes the offsets of a last commit (of a hand-over, or before leaving), and its error or
         None; called on the IO thread.

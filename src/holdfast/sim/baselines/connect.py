@@ -181,7 +181,6 @@ class ConnectAssignor:
                     assigned=grouped(sorted(handed[m])),
                     revoked=grouped(sorted(revoked[m])) if revoked[m] else None,
                     delay_ms=past.remaining_ms or 0,
-                    nonce=turn.generation,
                     memory=b"connect",  # members report its age: the time since this round
                 )
             )

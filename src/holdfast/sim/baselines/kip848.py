@@ -60,13 +60,7 @@ class RunTotals:
 
 
 class Group848:
-    """The group and its broker in one.
-
-    Parameters
-    ----------
-    partitions : mapping of str to int
-        Topics and their counts.
-    """
+    """The group and its broker in one."""
 
     def __init__(self, partitions: Mapping[str, int], costs: Costs, seed: int):
         self.partitions, self.costs = dict(partitions), costs

@@ -81,7 +81,7 @@ def with_successors(at: Moment) -> dict[str, str]:
     if not topics:
         return {}
     came = at.lately.came
-    if not at.timed:  # without a clock, members count that the memory names
+    if at.remains_ms is not None:  # without a clock, members count that the memory names
         named = (
             s
             for s in turn.members

@@ -59,10 +59,7 @@ def kept_from_home(at: Moment) -> list[str]:
 
 def _left_ms(r: Resource, who: Awaited, at: Moment) -> int:
     """How long a loan goes on; where no clock runs, by what the last round's memory says."""
-    if at.timed:
-        return at.left_ms(who)
-    age_ms = max(s.subscription.memory_age_ms for s in at.turn.members)
-    return 0 if at.past is None else at.past.promised_ms.get(r, 0) - age_ms
+    return at.left_ms(who) if at.remains_ms is None else at.remains_ms.get(r, 0)
 
 
 def _sure(at: Moment) -> bool:

@@ -19,7 +19,7 @@ References: Incremental Cooperative Rebalancing, Design II.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.core.machine.leader.ring import identities_of, topic_hash
 from holdfast.core.machine.leader.successors import START_MS
@@ -107,7 +107,7 @@ class Moment:
     unknown: frozenset[Resource]  # owned by departed members that no share names
     now_ms: int
     lately: Lately
-    timed: bool = True
+    remains_ms: Mapping[Resource, int] | None = None  # of what waits, where no clock runs
 
     @property
     def there(self) -> frozenset[str]:
@@ -134,6 +134,12 @@ class Moment:
     def left_ms(self, absent: Awaited) -> int:
         """How long the group goes on waiting for an absent member."""
         return absent.deadline_ms - self.now_ms
+
+    def without_clock(self) -> Moment:
+        """The same round by the memory alone: what was promised, less the age of the promise."""
+        age_ms = max(s.subscription.memory_age_ms for s in self.turn.members)
+        promised_ms = {} if self.past is None else self.past.promised_ms
+        return replace(self, remains_ms={r: ms - age_ms for r, ms in promised_ms.items()})
 
 
 def told_shares(past: SeenRound, turn: SeenTurn) -> dict[str, Share]:

@@ -28,20 +28,13 @@ from holdfast.core.wire.layouts.frames import Leaving
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenAssignment:
-    """What an assignment's bytes say.
-
-    Parameters
-    ----------
-    incremental : bool
-        Whether the bytes say what changes (a design's message), not all that is to be owned.
-    another_round : bool
-        Whether the bytes say that another round is coming at once.
-    """
+    """What an assignment's bytes say."""
 
     assigned: frozenset[Resource]
     revoked: frozenset[Resource] = frozenset()
+    # Whether the bytes say what changes (a design's message), not all that is to be owned.
     incremental: bool = False
-    another_round: bool = False
+    another_round: bool = False  # whether the bytes say that another round is coming at once
     delay_ms: int = 0
     memory: bytes | None = None
 

@@ -81,19 +81,11 @@ MANY_ROUNDS = 256
 
 @dataclass(slots=True)
 class WaitingRules:
-    """Follows the rounds of one run.
-
-    Parameters
-    ----------
-    delay_ms : int
-        The policy's delay, 0 none.
-    slack_ms : int
-        By how much a deadline may be missed: rounds wait for silent members.
-    """
+    """Follows the rounds of one run."""
 
     ledger: Ledger
-    delay_ms: int
-    slack_ms: int = SLACK_MS
+    delay_ms: int  # the policy's delay, 0 none
+    slack_ms: int = SLACK_MS  # by how much a deadline may be missed: rounds wait for silent members
     losses: dict[Resource, Loss] = field(default_factory=dict)
     rounds: dict[tuple[str, bytes], SeenRound] = field(default_factory=dict)  # by member and share
     anybodys: dict[bytes, SeenRound] = field(default_factory=dict)  # by share
@@ -123,7 +115,7 @@ class WaitingRules:
 
         Rounds in which one member has equal shares are alike, so one record stands for all of them.
         """
-        at = replace(self._moment(turn, policy, 0), timed=False)
+        at = self._moment(turn, policy, 0).without_clock()
         self._fresh(at)
         self._kept(at)
         self._named_again(at)
@@ -310,13 +302,12 @@ class WaitingRules:
     def _kept(self, at: Moment) -> None:
         """What waits by the memory goes to no member that was there, however old the memory is."""
         past, turn = at.past, at.turn
-        if past is None or not at.policy.defers:
+        if past is None or not at.policy.defers or at.remains_ms is None:
             return
-        age_ms = max(s.subscription.memory_age_ms for s in turn.members)
         owner = {r: s.name for s in turn.members for r in s.after}
         places = _places_taken(at, owner)
         for resource, absent in sorted(past.waiting.items()):
-            left_ms = past.promised_ms.get(resource, 0) - age_ms
+            left_ms = at.remains_ms.get(resource, 0)
             known = resource not in at.unknown and absent.member_id != ""
             if at.is_back(absent) or not known or left_ms <= EARLY_MS or resource in turn.claimed:
                 continue

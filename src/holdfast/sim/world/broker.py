@@ -41,37 +41,18 @@ WALL_MS = 1_767_225_600_000  # what the coordinator's wall clock shows at time 0
 
 @dataclass(slots=True)
 class RunCounts:
-    """What a run counts.
+    """What a run counts."""
 
-    Parameters
-    ----------
-    causes : int
-        Things that happened to processes and topics, each of which may cause rounds.
-    rounds : int
-        Rounds whose assignments the coordinator has stored.
-    last_round_ms : int
-        When the assignments of the last round were stored.
-    n_bytes : int
-        Bytes of subscriptions and assignments since the last round.
-    round_bytes : list of int
-        Bytes of subscriptions and assignments of each round.
-    """
-
-    causes: int = 0
-    rounds: int = 0
-    last_round_ms: int = 0
-    n_bytes: int = 0
+    causes: int = 0  # things that happened to processes and topics, each of which may cause rounds
+    rounds: int = 0  # rounds whose assignments the coordinator has stored
+    last_round_ms: int = 0  # when the assignments of the last round were stored
+    n_bytes: int = 0  # bytes of subscriptions and assignments since the last round
+    # Bytes of subscriptions and assignments of each round.
     round_bytes: list[int] = field(default_factory=list)
 
 
 class SimulatedBroker:
-    """The coordinator of the one group, and its log.
-
-    Parameters
-    ----------
-    answer : callable
-        Sends an answer to its process.
-    """
+    """The coordinator of the one group, and its log."""
 
     def __init__(
         self,

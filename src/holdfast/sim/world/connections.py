@@ -31,13 +31,7 @@ ROUND = (SendJoin, SendSync)  # what may wait as long as a round takes
 
 
 class Answers:
-    """From the coordinator to the processes.
-
-    Parameters
-    ----------
-    processes : mapping of str to Process
-        Client -> process.
-    """
+    """From the coordinator to the processes."""
 
     def __init__(
         self,

@@ -25,24 +25,15 @@ def unchanged(function: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """One hook for each part that a test may change.
+    """One hook for each part that a test may change."""
 
-    Parameters
-    ----------
-    arrive : callable
-        Around the arrival of a request at the coordinator.
-    answer : callable
-        Around the sending of an answer by the coordinator.
-    respond : callable
-        Around the arrival of an answer at its process.
-    check : callable
-        Around :meth:`holdfast.sim.rules.checkers.RoundChecker.check`.
-    duties : callable
-        Around the table of duties, which has one function per action of a member.
-    """
-
+    # Around the arrival of a request at the coordinator.
     arrive: Callable[[Arrive], Arrive] = unchanged
+    # Around the sending of an answer by the coordinator.
     answer: Callable[[Callable[[Answer], None]], Callable[[Answer], None]] = unchanged
+    # Around the arrival of an answer at its process.
     respond: Callable[[Respond], Respond] = unchanged
+    # Around :meth:`holdfast.sim.rules.checkers.RoundChecker.check`.
     check: Callable[[Check], Check] = unchanged
+    # Around the table of duties, which has one function per action of a member.
     duties: Callable[[Duties], Duties] = unchanged

@@ -42,27 +42,18 @@ Duties = Mapping[type, Callable[["Process", Any], None]]
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Process:
-    """One incarnation of a slot (a machine that is restarted keeps its slot).
-
-    Parameters
-    ----------
-    client : str
-        Name of this incarnation, unique in the run.
-    phase_ms : int
-        When its polls fall within their period.
-    clock_ms : int
-        What its monotonic clock shows at the world's time 0: no two processes have the same.
-    """
+    """One incarnation of a slot (a machine that is restarted keeps its slot)."""
 
     clock: Clock
     ledger: Ledger
     trace: Trace
     duties: Duties
     slot: int
-    client: str
+    client: str  # name of this incarnation, unique in the run
     member: Member
     poll_ms: int
-    phase_ms: int
+    phase_ms: int  # when its polls fall within their period
+    # What its monotonic clock shows at the world's time 0: no two processes have the same.
     clock_ms: int
     alive: bool = True
     exiting: bool = False

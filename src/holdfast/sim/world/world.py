@@ -49,38 +49,21 @@ CLOCKS_APART_MS = 1_000_003  # between what two processes' clocks show
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldOptions:
-    """What a world is made of.
+    """What a world is made of."""
 
-    Parameters
-    ----------
-    assignors : callable
-        Slot -> the assignors that its members offer.
-    partitions : dict of str to int
-        Topics (or kinds) and their counts.
-    static : bool
-        Whether slots have a ``group.instance.id``.
-    place : callable, optional
-        Slot -> what its processes say of where they live; empty for nothing.
-    delay_ms : int
-        What the checkers expect of deferral; 0 none.
-    message_max_bytes : int
-        The broker writes no group's record above this.
-    id_digits : int
-        Digits at the end of a member id; 36 make ids as long as Kafka's.
-    """
-
-    assignors: Callable[[int], Sequence[Assignor]]
-    partitions: dict[str, int]
+    assignors: Callable[[int], Sequence[Assignor]]  # slot -> the assignors that its members offer
+    partitions: dict[str, int]  # topics (or kinds) and their counts
     costs: Costs = field(default_factory=Costs)
-    static: bool = False
+    static: bool = False  # whether slots have a ``group.instance.id``
+    # Slot -> what its processes say of where they live; empty for nothing.
     place: Callable[[int], str] | None = None
     protocol_type: str = "consumer"
-    delay_ms: int = 0
+    delay_ms: int = 0  # what the checkers expect of deferral; 0 none
     announce_leave: bool = False
     max_poll_interval_ms: int = 0
     auto_commit: bool = True
-    message_max_bytes: int = MESSAGE_MAX_BYTES
-    id_digits: int = 4
+    message_max_bytes: int = MESSAGE_MAX_BYTES  # the broker writes no group's record above this
+    id_digits: int = 4  # digits at the end of a member id; 36 make ids as long as Kafka's
     trace: bool = False
     check: bool = True
 

@@ -46,8 +46,6 @@ class Levelling:
 
     Parameters
     ----------
-    group : Group
-        Subscriptions.
     owner : int32[n_tps]
         Owner of each topic-partition; changed in place by :meth:`apply`.
     claimed : int32[n_tps]

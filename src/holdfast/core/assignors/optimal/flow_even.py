@@ -29,21 +29,11 @@ Sent = dict[int, dict[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Even:
-    """Where the free partitions go.
+    """Where the free partitions go."""
 
-    Parameters
-    ----------
-    level : int
-        Every member holds this many partitions or one less.
-    sent : int64[n, 3]
-        Source, hub and units, sorted.
-    taken : int64[n_members]
-        Units that each member takes from its hub.
-    """
-
-    level: int
-    sent: I64
-    taken: I64
+    level: int  # every member holds this many partitions or one less
+    sent: I64  # int64[n, 3]: source, hub and units, sorted
+    taken: I64  # int64[n_members]: units that each member takes from its hub
 
 
 def keep_all(graph: Graph, dealing_order: I32) -> Even | None:
@@ -55,8 +45,6 @@ def keep_all(graph: Graph, dealing_order: I32) -> Even | None:
         With at least one hub.
     dealing_order : int32[n_members]
         Members in the order in which partitions are dealt.
-
-    References: KIP-54.
     """
     readers = dealing_order[graph.hub_of[dealing_order] >= 0]
     low, over = divmod(int(graph.supply.sum()), len(readers))

@@ -8,9 +8,8 @@ that goes from a source to a member. Two groups with equal graphs have equal opt
 grow with the number of partitions. So the graph is small enough for plain lists. Claims are kept
 per source and member: all claimed partitions of one source are worth the same to their claimant.
 
-References
-----------
-KIP-54; Harvey, Ladner, Lovasz, Tamir: "Semi-matchings for bipartite graphs and load balancing".
+References: KIP-54; Harvey, Ladner, Lovasz, Tamir: "Semi-matchings for bipartite graphs and load
+balancing".
 """
 
 from __future__ import annotations

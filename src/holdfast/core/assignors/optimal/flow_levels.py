@@ -12,10 +12,8 @@ members hold ``b`` or ``b - 1`` partitions, and no later search enters it. The l
 potentials of the certificate. An arc from a source to a hub of a higher level carries nothing in
 any best assignment.
 
-References
-----------
-KIP-54, "balanced"; Harvey et al. 2006; Frank and Murota, "Decreasing
-minimization on M-convex sets".
+References: KIP-54, "balanced"; Harvey et al. 2006; Frank and Murota, "Decreasing minimization on
+M-convex sets".
 """
 
 from __future__ import annotations
@@ -34,17 +32,10 @@ Held = list[dict[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
-    """The most balanced loads.
+    """The most balanced loads."""
 
-    Parameters
-    ----------
-    held : list of dicts
-        Units that each source sends to each hub.
-    source, hub : list of int
-        Level of each source and hub.
-    """
-
-    held: Held
+    held: Held  # units that each source sends to each hub
+    # Level of each source and hub.
     source: list[int]
     hub: list[int]
 
@@ -59,10 +50,7 @@ def free_units(graph: Graph) -> list[tuple[int, int]]:
 
 
 def balance(graph: Graph) -> Levels:
-    """Find most balanced loads, close to the claims.
-
-    References: KIP-54, goal 1.
-    """
+    """Find most balanced loads, close to the claims."""
     search = _LevelSearch(graph)
     search.place()
     search.settle()

@@ -45,24 +45,13 @@ Arcs = list[tuple[int, Collection[int]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Moves:
-    """A flow of least cost.
+    """A flow of least cost."""
 
-    Parameters
-    ----------
-    kept : int64[n, 3]
-        Source, member, and units that the member claimed and keeps.
-    sent : int64[n, 3]
-        Source, hub, and units that go to the hub and are no kept claim; sorted.
-    taken : int64[n_members]
-        Units that each member takes from its hub.
-    price : int64[n_members]
-        Potential of each member against its pool, in units of cost.
-    """
-
-    kept: I64
+    kept: I64  # int64[n, 3]: source, member, and units that the member claimed and keeps
+    # int64[n, 3]: source, hub, and units that go to the hub and are no kept claim; sorted.
     sent: I64
-    taken: I64
-    price: I64
+    taken: I64  # int64[n_members]: units that each member takes from its hub
+    price: I64  # int64[n_members]: potential of each member against its pool, in units of cost
 
 
 def cheapest(graph: Graph, levels: Levels, rack_weight: int) -> Moves:

@@ -69,8 +69,6 @@ def prefer_former(claims: Claims, target: I32, first: Certificate) -> Certificat
     -------
     Certificate or None
         None where the goal is not proven.
-
-    References: KIP-54.
     """
     left = MAX_WORK
     while True:

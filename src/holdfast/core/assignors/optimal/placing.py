@@ -27,37 +27,19 @@ _BISECTIONS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TopicPool:
-    """Topics that the same members read.
+    """Topics that the same members read."""
 
-    Parameters
-    ----------
-    topics : int32[...]
-        Topic indices, sorted.
-    members : int32[...]
-        The subscribers of each of ``topics``, in the dealing order.
-    """
-
-    topics: I32
-    members: I32
+    topics: I32  # int32[...]: topic indices, sorted
+    members: I32  # int32[...]: the subscribers of each of ``topics``, in the dealing order
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Loads:
-    """Count and lag of each member while partitions are placed; changed in place.
+    """Count and lag of each member while partitions are placed; changed in place."""
 
-    Parameters
-    ----------
-    count : int64[n_members]
-        Topic-partitions.
-    lag : int64[n_members]
-        Their total lag.
-    weight : float64[n_members]
-        Capacity, above 0.
-    """
-
-    count: I64
-    lag: I64
-    weight: F64
+    count: I64  # int64[n_members]: topic-partitions
+    lag: I64  # int64[n_members]: their total lag
+    weight: F64  # float64[n_members]: capacity, above 0
 
     @classmethod
     def of(cls, owner: I32, lags: I64, weight: F64) -> Loads:
@@ -74,8 +56,6 @@ def place(group: Group, owner: I32, lags: I64, weight: F64) -> Loads:
 
     Parameters
     ----------
-    group : Group
-        Subscriptions.
     owner : int32[n_tps]
         Owners before; entries without an owner are filled in.
     lags : int64[n_tps]

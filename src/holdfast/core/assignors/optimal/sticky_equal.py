@@ -25,20 +25,12 @@ from holdfast.core.model.topics import Topics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Members and topics that are solved alone: no other member reads the topics of the part.
+    """Members and topics that are solved alone: no other member reads the topics of the part."""
 
-    Parameters
-    ----------
-    members : int32[...]
-        In the dealing order.
-    topics : int32[...]
-        Topic indices, sorted.
-    place : int32[n_members]
-        Place of each member of the part in ``members``; entries of other members mean nothing.
-    """
-
-    members: I32
-    topics: I32
+    members: I32  # int32[...]: in the dealing order
+    topics: I32  # int32[...]: topic indices, sorted
+    # int32[n_members]: place of each member of the part in ``members``; entries of other members
+    # mean nothing.
     place: I32
 
     @classmethod
@@ -51,18 +43,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prices:
-    """Levels and prices of members, from which the certificate is computed.
+    """Levels and prices of members, from which the certificate is computed."""
 
-    Parameters
-    ----------
-    level : int64[n_members]
-        Each member holds this many partitions or one less.
-    minor : int64[n_members]
-        Price of a member in cost of racks and moves.
-    """
-
-    level: I64
-    minor: I64
+    level: I64  # int64[n_members]: each member holds this many partitions or one less
+    minor: I64  # int64[n_members]: price of a member in cost of racks and moves
 
     @classmethod
     def of(cls, n_members: int) -> Prices:
@@ -84,10 +68,9 @@ def balance_equal(claims: Claims, part: Part, target: I32, prices: Prices) -> No
     prices : Prices
         Written for the members of the part.
 
-    References
-    ----------
-    KAFKA-9987; KAFKA-12464 (count members at the ceiling exactly); KAFKA-16277 (what is kept is
-    cut by partition first); ``ConstrainedAssignmentBuilder`` of Kafka 4.3.1 (order of the rest).
+    References: KAFKA-9987; KAFKA-12464 (count members at the ceiling exactly); KAFKA-16277 (what is
+    kept is cut by partition first); ``ConstrainedAssignmentBuilder`` of Kafka 4.3.1 (order of the
+    rest).
     """
     topics = claims.group.topics
     tps = topics.tps_in(part.topics)

@@ -47,19 +47,13 @@ MAX_TABLE = 1 << 22
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Counts:
-    """Partitions of each topic that each member has, for the topics and members with a choice.
+    """Partitions of each topic that each member has, for the topics and members with a choice."""
 
-    Parameters
-    ----------
-    topic, member : int32[n_topics], int32[n_members]
-        Row and column of each; 0 for a topic or member without a choice, as for the first one.
-    table : int64[...]
-        The counts.
-    """
-
+    # int32[n_topics], int32[n_members]: row and column of each; 0 for a topic or member without a
+    # choice, as for the first one.
     topic: I32
     member: I32
-    table: I64
+    table: I64  # int64[...]: the counts
 
     def of(self, topics: npt.NDArray[np.integer], members: I32) -> I64:
         """Counts of pairs, int64[n]."""
@@ -108,8 +102,6 @@ def spread(claims: Claims, target: I32, free: I32, choice: I32) -> None:
         Topic-partitions that are new to their member.
     choice : int32[n]
         Claims of which a member keeps some but not all, and could as well keep others.
-
-    References: KAFKA-16277.
     """
     group = claims.group
     rows = crowded(group, target, free)
@@ -130,21 +122,13 @@ def spread(claims: Claims, target: I32, free: I32, choice: I32) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _BySet:
-    """Partitions with a choice, by the subscription of their member.
+    """Partitions with a choice, by the subscription of their member."""
 
-    Parameters
-    ----------
-    start, tp : int64[n_sets + 1], int32[n_choice]
-        A row for each subscription that has such partitions.
-    topic : int32[n_topics]
-        Topics of the subscriptions that have a row, sorted.
-    topic_start, topic_set : int64[n_topics + 1], int32[...]
-        Rows that hold each of ``topic``.
-    """
-
+    # int64[n_sets + 1], int32[n_choice]: a row for each subscription that has such partitions.
     start: I64
     tp: I32
-    topic: I32
+    topic: I32  # int32[n_topics]: topics of the subscriptions that have a row, sorted
+    # int64[n_topics + 1], int32[...]: rows that hold each of ``topic``.
     topic_start: I64
     topic_set: I32
 

@@ -72,19 +72,10 @@ class Coordinator:
 
     Parameters
     ----------
-    group_id : str
-        The group's name.
-    options : CoordinatorOptions
-        The broker's settings.
     now_ms : int
         Time of a monotonic clock.
     first_id : int
         Where to begin counting member ids.
-
-    Attributes
-    ----------
-    data : GroupData
-        The whole state, and the settings.
     """
 
     __slots__ = ("data",)
@@ -180,8 +171,6 @@ class Coordinator:
         -------
         tuple of Answer and Append
             In order.
-
-        References: KIP-62; KIP-345; KIP-394.
         """
         group = self.data
         group.now_ms = max(group.now_ms, now_ms)

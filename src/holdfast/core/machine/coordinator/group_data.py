@@ -8,16 +8,12 @@
 - Members stand in the order of joining, and ties are broken by it.
 - ``deadline_ms`` is never later than the first thing that ends.
 
-**Strategy.** :func:`saved` and :func:`restore` copy a state out and in. :func:`shift` lets time
-pass. The exhaustive search uses all three; a test compares them with the fields of the record.
-
 References: KIP-62, KIP-345, KIP-394; Kafka's ClassicGroup.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 
 from holdfast.core.machine.coordinator.group_log import Durable
 from holdfast.core.machine.coordinator.group_messages import CoordinatorOptions, GroupMember
@@ -25,9 +21,6 @@ from holdfast.core.machine.states import GROUP_TRANSITIONS, GroupState
 
 NEVER_MS = 2**62
 """In place of a time: not before the next request."""
-
-Saved: TypeAlias = tuple[Any, ...]
-"""A copy of a state: hashable, and equal for equal states."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,35 +82,3 @@ def begun_ms(group: GroupData, member_id: str) -> int:
     if member is not None and not member.waits:
         times.append(group.sessions[member_id])
     return min(times)
-
-
-def saved(group: GroupData) -> Saved:
-    """A copy of the state, without the settings and the log."""
-    return (
-        group.now_ms, group.deadline_ms, group.state, group.generation, group.protocol_type,
-        group.protocol, group.leader_id, group.next_id, group.round_ends_ms,
-        group.first_round_until_ms, group.grew, tuple(group.members.items()),
-        tuple(group.sessions.items()), tuple(group.pending.items()),
-    )  # fmt: skip
-
-
-def restore(group: GroupData, values: Saved) -> None:
-    """Give a group the state that :func:`saved` copied from it or from another one."""
-    (
-        group.now_ms, group.deadline_ms, group.state, group.generation, group.protocol_type,
-        group.protocol, group.leader_id, group.next_id, group.round_ends_ms,
-        group.first_round_until_ms, group.grew, members, sessions, pending,
-    ) = values  # fmt: skip
-    group.members, group.sessions, group.pending = dict(members), dict(sessions), dict(pending)
-
-
-def shift(group: GroupData, by_ms: int) -> None:
-    """Let ``by_ms`` pass: every time but ``now_ms`` lies so much earlier afterwards."""
-    if group.deadline_ms < NEVER_MS:
-        group.deadline_ms -= by_ms
-    if group.round_ends_ms is not None:
-        group.round_ends_ms -= by_ms
-    if group.first_round_until_ms is not None:
-        group.first_round_until_ms -= by_ms
-    group.sessions = {member_id: ends_ms - by_ms for member_id, ends_ms in group.sessions.items()}
-    group.pending = {member_id: ends_ms - by_ms for member_id, ends_ms in group.pending.items()}

@@ -31,15 +31,7 @@ EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
 def refusal(
     group: GroupData, member_id: str, instance_id: str | None, generation: int
 ) -> ErrorCode:
-    """Why a request of this member for this generation is refused; NONE if it is served.
-
-    Returns
-    -------
-    ErrorCode
-        FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, or NONE.
-
-    References: KIP-345.
-    """
+    """Why a request of this member for this generation is refused; NONE if it is served."""
     if instance_id is not None:
         known = static_member(group, instance_id)
         if known is not None and known.member_id != member_id:

@@ -142,8 +142,6 @@ def _replace_static(
     """A static member has joined with a new id: it takes the place of its old id.
 
     The process with the old id is fenced. A stable group keeps its generation and assignments.
-
-    References: KIP-345, KIP-814.
     """
     outs = refuse_waiting(old, ErrorCode.FENCED_INSTANCE_ID)
     slots = [

@@ -63,10 +63,7 @@ def settle(group: GroupData) -> list[Out]:
 
 
 def round_timed_out(group: GroupData) -> list[Out]:
-    """The time for joins or syncs is up: go on without the members that did not send theirs.
-
-    References: KAFKA-12890, for syncs.
-    """
+    """The time for joins or syncs is up: go on without the members that did not send theirs."""
     if group.state is COMPLETING:
         outs: list[Out] = []
         for member in list(group.members.values()):

@@ -78,10 +78,6 @@ def handed_out(
     -------
     tuple of (str, int)
         A topic that this process does not know stands under its hash.
-
-    References
-    ----------
-    KIP-814: a static leader that comes back keeps the assignment, but must watch the topics.
     """
     names = {hash_of_topic(topic)[:HASH_BYTES]: topic for topic, _ in known}
     return tuple(sorted((names.get(found, found.hex()), count) for found, count in planned))

@@ -112,49 +112,26 @@ FIRST_MEMBERS = RememberedMember(identity=b"", static=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DepartedMember:
-    """A departed member and its unclaimed partitions.
-
-    Parameters
-    ----------
-    who : RememberedMember
-        As the memory has it.
-    remaining_ms : int
-        How long ``tps`` still wait, from now.
-    tps : int32[...]
-        Sorted.
-    """
+    """A departed member and its unclaimed partitions."""
 
     who: RememberedMember
-    remaining_ms: int
-    tps: I32
+    remaining_ms: int  # how long ``tps`` still wait, from now
+    tps: I32  # int32[...]: sorted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Deferral:
-    """What the leader decides about unclaimed topic-partitions.
+    """What the leader decides about unclaimed topic-partitions."""
 
-    Parameters
-    ----------
-    waiting : tuple of DepartedMember
-        Their partitions are assigned to nobody in this round.
-    pinned : int32[n_tps]
-        The one member that may get an unclaimed topic-partition, or NO_OWNER.
-    exact : tuple of int
-        Members that are back by their identity, and newcomers that took a departed member's place:
-        they get exactly what is pinned to them.
-    pace_ms : int
-        Design III: how long until the next batch may move.
-    arrived : tuple of RememberedMember
-        Entries of the memory for members that came lately.
-    held_back : tuple of DepartedMember
-        Pinned to members that are back, while others claim them still: the next leader must know.
-    """
-
-    waiting: tuple[DepartedMember, ...]
+    waiting: tuple[DepartedMember, ...]  # their partitions are assigned to nobody in this round
+    # int32[n_tps]: the one member that may get an unclaimed topic-partition, or NO_OWNER.
     pinned: I32
+    # Members that are back by their identity, and newcomers that took a departed member's place:
+    # they get exactly what is pinned to them.
     exact: tuple[int, ...]
-    pace_ms: int
-    arrived: tuple[RememberedMember, ...] = ()
+    pace_ms: int  # Design III: how long until the next batch may move
+    arrived: tuple[RememberedMember, ...] = ()  # entries of the memory for members that came lately
+    # Pinned to members that are back, while others claim them still: the next leader must know.
     held_back: tuple[DepartedMember, ...] = ()
 
     @property
@@ -190,16 +167,10 @@ def defer(
 
     Parameters
     ----------
-    claims : Claims
-        Of this round, normalised.
     members : sequence of SubscribedMember
         Those of the group, in its order.
-    memory : Memory or None
-        From :func:`recall`.
     free : bool[n_tps]
         Topic-partitions with a subscriber and without a claim.
-
-    References: Incremental Cooperative Rebalancing, Design II, "Leader process".
     """
     topics = claims.group.topics
     pinned = np.full(topics.n_tps, NO_OWNER, np.int32)

@@ -96,16 +96,14 @@ class LeaderRound:
         With the subscriptions of the chosen protocol.
     partitions : mapping of str to int
         Partition count of each topic that exists.
-    generation : int
-        Of this round.
     leader_id : str
         The leader, whose own subscription was written ``waited_ms`` ago.
     newer : VersionedCounts, optional
         Counts that a member reports and that this leader does not have yet.
     notes : list of str
         Takes what a person should know of the plan.
-    waiting : list of RememberedMember
-        Takes the departed members for which partitions wait.
+    waiting, lent : list of RememberedMember
+        Take the departed members for which partitions wait, or of which partitions are lent.
     unbroken, led
         As in :class:`~holdfast.core.machine.actions.ComputeAssignment`; ``led`` only where it is
         the round just before.
@@ -129,6 +127,7 @@ class LeaderRound:
     newer: VersionedCounts | None = None
     notes: list[str] = field(default_factory=list)
     waiting: list[RememberedMember] = field(default_factory=list)
+    lent: list[RememberedMember] = field(default_factory=list)
 
     def subscribed_members(self) -> tuple[SubscribedMember, ...]:
         """The members with their subscriptions, one by one."""
@@ -232,6 +231,7 @@ def compute(
         tuple(sorted(plan.items())),
         notes=tuple(ready.notes),
         waiting=tuple(ready.waiting),
+        lent=tuple(ready.lent),
     )
 
 
@@ -305,22 +305,12 @@ def _triples(members: Sequence[JoinedMember]) -> list[Member]:
 
 @dataclass(frozen=True, slots=True)
 class EagerAssignor:
-    """An eager assignor of the registry, or of the user, in Kafka's bytes.
-
-    Parameters
-    ----------
-    name : str
-        Name in the registry and on the wire.
-    options : mapping
-        Options of the assignor.
-    own : AssignorInfo, optional
-        The row of a user's own assignor.
-    """
+    """An eager assignor of the registry, or of the user, in Kafka's bytes."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     modes: frozenset[RebalanceMode] = EAGER
-    own: AssignorInfo | None = None
+    own: AssignorInfo | None = None  # the row of a user's own assignor
 
     @property
     def row(self) -> AssignorInfo:
@@ -479,18 +469,11 @@ def why_no_target(policy: Policy) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class DesignAssignor:
-    """Designs I, II and III in holdfast's container.
+    """Designs I, II and III in holdfast's container."""
 
-    Parameters
-    ----------
-    policy : Policy
-        The design and its settings.
-    report : callable, optional
-        Gives the assignor's data of a subscription: a worker's version of its resources.
-    """
-
-    policy: Policy
+    policy: Policy  # the design and its settings
     modes: frozenset[RebalanceMode] = EAGER | COOPERATIVE
+    # Gives the assignor's data of a subscription: a worker's version of its resources.
     report: Callable[[], bytes | None] = _nothing
 
     def __post_init__(self) -> None:
@@ -566,6 +549,7 @@ class DesignAssignor:
         )
         turn.notes.extend(done.notes)
         turn.waiting.extend(done.waiting)
+        turn.lent.extend(done.lent)
         return self._written(turn, members, done)
 
     def _written(

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.core.machine.modes import HasModes, RebalanceMode
+from holdfast.core.machine.modes import HasModes
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.frames import Leaving
 
@@ -36,12 +36,10 @@ class MemberView:
     owned: tuple[Resource, ...]  # empty for an eager member: it gave all up before
     previous: tuple[Resource, ...]  # what it owned in ``generation``, given up or not
     generation: int  # of the assignment that ``owned`` comes from, -1 for none
-    mode: RebalanceMode
     rack: str | None = None
     nonce: int = 0  # differs from one join to the next, so that a follower's join starts a round
     leaving: Leaving = Leaving.STAYS
     given_up: tuple[Resource, ...] = ()  # on request, since ``generation``
-    delay_ms: int = 0  # what remains of the delay in its assignment
     memory: bytes | None = None  # the member's share of it, as received
     memory_age_ms: int = 0  # how long ago
     place: bytes = b""  # where the member lives, as a digest; empty if it does not say

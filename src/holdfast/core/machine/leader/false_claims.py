@@ -80,8 +80,6 @@ def without_false_claims(
     read : callable
         Reads an assignment of that round
         (:meth:`~holdfast.core.machine.leader.embedded.Embedded.read`).
-    leader_id : str
-        The leader.
     last_generation : int, optional
         The generation before this round, if the leader was in it.
     awaited : bool[n_tps], optional
@@ -115,17 +113,7 @@ def without_false_claims(
 def settled_by_memory(
     group: Group, members: Sequence[SubscribedMember], memory: Memory | None
 ) -> Group:
-    """The group without claims of which the memory names another owner.
-
-    Parameters
-    ----------
-    group : Group
-        As the members report it.
-    members : sequence of SubscribedMember
-        In the order of the group.
-    memory : Memory or None
-        What the members' shares say together.
-    """
+    """The group without claims of which the memory names another owner."""
     if memory is None:
         return group
     tp, member = _claims(group)

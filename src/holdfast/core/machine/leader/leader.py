@@ -15,7 +15,8 @@
   cannot stand (claimed twice, of an old generation, not subscribed) is not a move and happens at
   once.
 
-**Who decides.** Each question has one answer, and a later file never changes an earlier answer:
+**Who decides.** Each question has one answer. No later file changes an earlier answer, but for the
+pins that question 4 lets go:
 
 1. *Which claims count?* A claim of a generation that cannot exist yet counts as none (here). Of
    claims that members dispute the leader believes what it said itself
@@ -23,22 +24,22 @@
    says (:func:`~holdfast.core.machine.leader.false_claims.settled_by_memory`), and then the newest
    generation (:mod:`holdfast.core.assignors.claims`).
 2. *What was before?* :mod:`~holdfast.core.machine.leader.recall` alone: who was there, what they
-owned,
-   what waits, and how much time is left.
+   owned, what waits or is lent, and how much time is left.
 3. *What waits, and for whom?* :mod:`~holdfast.core.machine.leader.deferral`. It asks
    :mod:`~holdfast.core.machine.leader.successors` which departed members nobody waits for. It pins
-   partitions to members that are back and to newcomers in a departed member's place.
-4. *Who owns the rest?* The assignor, which takes pins as claims and sees nothing that waits.
+   partitions to members that are back and to newcomers in a departed member's place. Under ``lend``
+   nothing waits: it says what is lent, and pins that to members that are back.
+4. *Who owns the rest?* The assignor, which takes pins as claims and sees nothing that waits. Under
+   ``lend`` the planner lets go of pins beyond a member's fair share, and asks the assignor again.
+   What a member gives up for balance is what it has borrowed, as far as it has.
 5. *What is asked back, and when do members join again?* The planner here, with the claims that
    question 1 took away and those beyond the end of a topic. The plan is final.
 
 :mod:`~holdfast.core.machine.leader.record_limit` leaves parts of the memory out when the plan is
 written, and changes nothing else.
 
-**Strategy.** Subscriptions become columns (:func:`group_of`); :mod:`holdfast.core.assignors.claims`
-settles the claims; :mod:`holdfast.core.machine.leader.deferral` says what waits and what is pinned
-to a member; an assignor of the registry computes the target, the owner wanted for every partition.
-A member gains the target partitions that it does not claim, and gives up its other claims.
+**Strategy.** Subscriptions become columns (:func:`group_of`). A member gains the partitions of the
+target that it does not claim, and gives up its other claims.
 
 References: Incremental Cooperative Rebalancing, "Leader process" of Designs I, II and III;
 KIP-429, "Consumer leader".
@@ -99,33 +100,17 @@ class PlannedAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRound:
-    """The outcome of one round.
+    """The outcome of one round."""
 
-    Parameters
-    ----------
-    assignments : dict of str to PlannedAssignment
-        By member id, sorted.
-    delay_ms : int
-        Until all members rejoin at the latest, 0 for no such time.
-    again : bool
-        Whether all members rejoin at once.
-    memory : RoundMemory or None
-        What the next leader must know, to be carried by the members; Design I has none.
-    moves_left : int
-        Moves that a later batch makes (Design III).
-    notes : tuple of str
-        What a person should know of the plan.
-    waiting : tuple of RememberedMember
-        The departed members for which partitions wait.
-    """
-
-    assignments: dict[str, PlannedAssignment]
-    delay_ms: int
-    again: bool
+    assignments: dict[str, PlannedAssignment]  # by member id, sorted
+    delay_ms: int  # until all members rejoin at the latest, 0 for no such time
+    again: bool  # whether all members rejoin at once
+    # What the next leader must know, to be carried by the members; Design I has none.
     memory: RoundMemory | None
-    moves_left: int = 0
-    notes: tuple[str, ...] = ()
-    waiting: tuple[RememberedMember, ...] = ()
+    moves_left: int = 0  # moves that a later batch makes (Design III)
+    notes: tuple[str, ...] = ()  # what a person should know of the plan
+    waiting: tuple[RememberedMember, ...] = ()  # the departed members for which partitions wait
+    lent: tuple[RememberedMember, ...] = ()  # those of which partitions are lent
 
 
 def plan_round(
@@ -146,10 +131,6 @@ def plan_round(
 
     Parameters
     ----------
-    policy : Policy
-        The design and its settings.
-    members : sequence of SubscribedMember
-        In any order.
     partitions : mapping of str to int
         Partition count of each topic that exists.
     generation : int
@@ -173,8 +154,6 @@ def plan_round(
     ------
     ModelError
         If member ids repeat, or lags do not fit the partitions.
-
-    References: Incremental Cooperative Rebalancing, "Leader process".
     """
     reported_by = members = sorted(with_places(members), key=lambda m: m.member_id)
     first_impossible = generation if unbroken else None
@@ -453,6 +432,7 @@ class _RoundPlanner:
             )
             for i, m in enumerate(self.members)
         }
+        topics, deferral = self.group.topics, self.deferral
         return PlannedRound(
             assignments=assignments,
             delay_ms=delay_ms,
@@ -460,7 +440,8 @@ class _RoundPlanner:
             memory=memory,
             moves_left=self.moves_left,
             notes=tuple(dict.fromkeys(self.notes)),
-            waiting=self.deferral.written(self.group.topics, self.deferral.waiting),
+            waiting=deferral.written(topics, deferral.waiting),
+            lent=deferral.written(topics, deferral.held_back if self.policy.lends else ()),
         )
 
     def _exchanged(self, handed: I32, exact: Mask) -> I32:

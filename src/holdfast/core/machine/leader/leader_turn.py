@@ -114,28 +114,16 @@ def _read(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReadMembers:
-    """The members of a JoinGroup response, by id, with their subscriptions as columns.
-
-    Parameters
-    ----------
-    names : tuple of str
-        Sorted names of the topics that the columns know.
-    table : NameTable
-        The same names, ready to be found and written.
-    cooperative : bool
-        Whether claims were read as those of cooperative members.
-    generation : int or None
-        Of the round, where it is known.
-    """
+    """The members of a JoinGroup response, by id, with their subscriptions as columns."""
 
     member_ids: tuple[str, ...]
     instance_ids: tuple[str | None, ...]
     messages: tuple[bytes, ...]
-    names: tuple[str, ...]
-    table: NameTable
-    cooperative: bool
+    names: tuple[str, ...]  # sorted names of the topics that the columns know
+    table: NameTable  # the same names, ready to be found and written
+    cooperative: bool  # whether claims were read as those of cooperative members
     columns: SubscriptionColumns
-    generation: int | None = None
+    generation: int | None = None  # of the round, where it is known
 
     @property
     def topics(self) -> tuple[str, ...]:

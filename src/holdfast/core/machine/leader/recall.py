@@ -61,42 +61,23 @@ _ROUND = 1 << (8 * FULL_BYTES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What the shares of a round say together, brought up to date; topics by name.
+    """What the shares of a round say together, brought up to date; topics by name."""
 
-    Parameters
-    ----------
-    generation : int
-        The newest generation of a share.
-    pace_ms : int
-        Design III: how long until the next batch.
-    named : tuple of RememberedMember
-        Members of the last round, by identity; ``owned`` None where it was left out.
-    newest : tuple of RememberedMember
-        The same, as shares of ``generation`` alone say it.
-    agreed : tuple of RememberedMember
-        Those of ``newest`` and ``waiting`` that two shares say alike, or more.
-    waiting : tuple of RememberedMember
-        Departed members whose partitions wait ``delay_ms`` more, at least 1.
-    sure : bool
-        Whether the leader's own share says what waits, or two shares do.
-    arrived : tuple of RememberedMember
-        Who came or left lately, and when the group grew, as shares name them (rule 9).
-    complete : bool
-        Whether a member that is not named was not in the last round.
-    untold : frozenset of str
-        Ids of members that bring a share and of which no other share can tell: one of the newest
-        generation speaks of members of that generation, any share of the others.
-    """
-
-    generation: int
-    pace_ms: int = 0
+    generation: int  # the newest generation of a share
+    pace_ms: int = 0  # Design III: how long until the next batch
+    # Members of the last round, by identity; ``owned`` None where it was left out.
     named: tuple[RememberedMember, ...] = ()
-    newest: tuple[RememberedMember, ...] = ()
+    newest: tuple[RememberedMember, ...] = ()  # the same, as shares of ``generation`` alone say it
+    # Those of ``newest`` and ``waiting`` that two shares say alike, or more.
     agreed: tuple[RememberedMember, ...] = ()
+    # Departed members whose partitions wait ``delay_ms`` more, at least 1.
     waiting: tuple[RememberedMember, ...] = ()
-    sure: bool = False
+    sure: bool = False  # whether the leader's own share says what waits, or two shares do
+    # Who came or left lately, and when the group grew, as shares name them (rule 9).
     arrived: tuple[RememberedMember, ...] = ()
-    complete: bool = True
+    complete: bool = True  # whether a member that is not named was not in the last round
+    # Ids of members that bring a share and of which no other share can tell: one of the newest
+    # generation speaks of members of that generation, any share of the others.
     untold: frozenset[str] = frozenset()
 
 
@@ -123,14 +104,8 @@ def recall(
 
     Parameters
     ----------
-    policy : Policy
-        The leader's; its times bound those of the memory.
     members : sequence of SubscribedMember
         Those of the round; a share that cannot be read counts as none.
-    generation : int
-        Generation of this round.
-
-    References: Incremental Cooperative Rebalancing, "Leader exits and new leader is elected".
     """
     carried = []
     for member in members:

@@ -43,11 +43,6 @@ def fitting_shares(
 ) -> tuple[LeftOut, dict[str, bytes]]:
     """The shares that fit, by member id, and what had to be left out for that.
 
-    Parameters
-    ----------
-    planned_bytes : int
-        Of the partition counts that are sent to a static leader.
-
     References: ``message.max.bytes``; Incremental Cooperative Rebalancing, "Leader exits".
     """
     ids = GROUP_BYTES + estimate_group_bytes((m.member_id, m.instance_id, 0) for m in members)

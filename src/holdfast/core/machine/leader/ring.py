@@ -84,30 +84,17 @@ class LeftOut(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundMemory:
-    """What the next leader must know of a round.
-
-    Parameters
-    ----------
-    generation : int
-        Of the round.
-    leader_id : str
-        The member that leads it; if it is not in the round, the first member of the ring.
-    members : tuple of SubscribedMember
-        Those of the round.
-    owned : mapping of str to (topic, partitions)
-        What a member owns after the round, by member id; nothing if it is not there.
-    waiting : tuple of RememberedMember
-        Departed members with the time and the partitions that wait; topics by name.
-    pace_ms : int
-        Design III: how long until the next batch.
-    """
+    """What the next leader must know of a round."""
 
     generation: int
+    # The member that leads it; if it is not in the round, the first member of the ring.
     leader_id: str
     members: tuple[SubscribedMember, ...]
+    # What a member owns after the round, by member id; nothing if it is not there.
     owned: Mapping[str, TopicPartitions]
+    # Departed members with the time and the partitions that wait; topics by name.
     waiting: tuple[RememberedMember, ...] = ()
-    pace_ms: int = 0
+    pace_ms: int = 0  # Design III: how long until the next batch
 
 
 @lru_cache(maxsize=16_384)
@@ -168,8 +155,6 @@ def shares(memory: RoundMemory, left_out: LeftOut = LeftOut.NOTHING) -> dict[str
     Notes
     -----
     Cost: linear in the members and in the partitions that they own.
-
-    References: Incremental Cooperative Rebalancing, Design II, "Leader exits".
     """
     ring = sorted(memory.members, key=lambda m: (identity_of(m), m.member_id))
     if not ring or left_out >= LeftOut.MEMORY:

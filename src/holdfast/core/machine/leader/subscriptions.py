@@ -26,25 +26,16 @@ from holdfast.errors import WireError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribedMember:
-    """One member of the round, with its subscription.
+    """One member of the round, with its subscription."""
 
-    Parameters
-    ----------
-    member_id, instance_id
-        As in the JoinGroup response.
-    subscription : MemberSubscription
-        What the member reported; ``memory_age_ms`` counts to the moment of planning.
-    size_bytes : int
-        Of the message as it came; 0 if it is not known.
-    place : bytes
-        Where it alone of the round lives (:func:`holdfast.core.machine.leader.places.with_places`),
-        empty for no such place.
-    """
-
+    # As in the JoinGroup response.
     member_id: str
     instance_id: str | None = None
+    # What the member reported; ``memory_age_ms`` counts to the moment of planning.
     subscription: MemberSubscription
-    size_bytes: int = 0
+    size_bytes: int = 0  # of the message as it came; 0 if it is not known
+    # Where it alone of the round lives (:func:`holdfast.core.machine.leader.places.with_places`),
+    # empty for no such place.
     place: bytes = b""
 
     @property

@@ -85,45 +85,22 @@ _LEFT = RememberedMember(identity=b"", owned=None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A newcomer that may be a successor.
+    """A newcomer that may be a successor."""
 
-    Parameters
-    ----------
-    who : RememberedMember
-        Its entry of the memory.
-    member : int
-        Its index in the round, -1 if it has departed.
-    age_ms : int
-        Since it came.
-    early : bool
-        Whether it came too early to be a successor at once (rule 2).
-    """
-
-    who: RememberedMember
-    member: int
-    age_ms: int
-    early: bool = False
+    who: RememberedMember  # its entry of the memory
+    member: int  # its index in the round, -1 if it has departed
+    age_ms: int  # since it came
+    early: bool = False  # whether it came too early to be a successor at once (rule 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """Who came lately, oldest first.
+    """Who came lately, oldest first."""
 
-    Parameters
-    ----------
-    open : tuple of Arrival
-        Those that may be successors.
-    vacant_ms : tuple of int
-        The ages of vacancies.
-    grown_ms : int or None
-        Since the group grew; None if that is longer ago than counts.
-    left : tuple of (bytes, int)
-        Identities of those that left and are not waited for, and how long ago; the newest first.
-    """
-
-    open: tuple[Arrival, ...] = ()
-    vacant_ms: tuple[int, ...] = ()
-    grown_ms: int | None = None
+    open: tuple[Arrival, ...] = ()  # those that may be successors
+    vacant_ms: tuple[int, ...] = ()  # the ages of vacancies
+    grown_ms: int | None = None  # since the group grew; None if that is longer ago than counts
+    # Identities of those that left and are not waited for, and how long ago; the newest first.
     left: tuple[tuple[bytes, int], ...] = ()
 
     @property
@@ -144,21 +121,13 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Departures:
-    """The departed members of a round.
+    """The departed members of a round."""
 
-    Parameters
-    ----------
-    waited : sequence of (bytes, int32[...])
-        Identities, and what waited of each before the newcomers were served.
-    ran_out : int
-        How many are waited for no longer, because their time is over.
-    at_once : sequence of bytes
-        Identities of those that are not waited for at all.
-    """
-
+    # sequence of (bytes, int32[...]): identities, and what waited of each before the newcomers were
+    # served.
     waited: Sequence[tuple[bytes, I32]] = ()
-    ran_out: int = 0
-    at_once: Sequence[bytes] = ()
+    ran_out: int = 0  # how many are waited for no longer, because their time is over
+    at_once: Sequence[bytes] = ()  # identities of those that are not waited for at all
 
 
 def short_wait_ms(policy: Policy) -> int:

@@ -45,8 +45,6 @@ def isolated_target(
 
     Parameters
     ----------
-    group : Group
-        Claims included.
     assignor : callable
         Group -> int32[n_tps], here always called with one topic.
     weights : mapping of str to int, optional
@@ -55,16 +53,9 @@ def isolated_target(
         Whether claims may move for even totals. Without it, a change in one kind moves nothing of
         another.
 
-    Returns
-    -------
-    int32[n_tps]
-        Owner wanted, NO_OWNER where nobody subscribes.
-
     Notes
     -----
     Without weights no assignment that is even in each kind has more even totals.
-
-    References: Incremental Cooperative Rebalancing, "Motivation", 2.
     """
     n_members = group.n_members
     target = np.full(group.topics.n_tps, NO_OWNER, np.int32)
@@ -202,23 +193,15 @@ def weighted_target(group: Group, weights: Mapping[str, int]) -> I32:
 
     Parameters
     ----------
-    group : Group
-        Claims included.
     weights : mapping of str to int
         Weight of one resource of a kind, 1 where not given.
-
-    Returns
-    -------
-    int32[n_tps]
-        Owner wanted, NO_OWNER where nobody subscribes.
 
     Notes
     -----
     Cost: O(n_tps * n_members); each levelling step lowers the sum of squared loads, so it ends.
 
-    References
-    ----------
-    Incremental Cooperative Rebalancing, Design III, "a heavy connector" beside "a light" one.
+    References: Incremental Cooperative Rebalancing, Design III, "a heavy connector" beside "a
+    light" one.
     """
     topics = group.topics
     weight = np.array([weights.get(name, 1) for name in topics.names], np.int64)[topics.topic_of]

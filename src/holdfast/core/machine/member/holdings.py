@@ -32,7 +32,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, TypeAlias
 
 from holdfast.core.machine.actions import (
     Action,
@@ -142,24 +141,13 @@ def topics_of(resources: frozenset[Resource]) -> frozenset[str]:
 
 @dataclass(slots=True, kw_only=True)
 class Holdings:
-    """Resources of one member, their callbacks and their hand-over.
+    """Resources of one member, their callbacks and their hand-over."""
 
-    Parameters
-    ----------
-    auto_commit : bool
-        Whether a hand-over commits.
-    commit_retries : int
-        How often a commit that failed is tried again.
-    retry_backoff_ms : int
-        How long before the first of these attempts; doubled for each further one.
-    last_commit_ms : int
-        How long the commit of a hand-over whose deadline is over may take.
-    """
-
-    auto_commit: bool
-    commit_retries: int
+    auto_commit: bool  # whether a hand-over commits
+    commit_retries: int  # how often a commit that failed is tried again
+    # How long before the first of these attempts; doubled for each further one.
     retry_backoff_ms: int
-    last_commit_ms: int
+    last_commit_ms: int  # how long the commit of a hand-over whose deadline is over may take
 
     owned: frozenset[Resource] = frozenset()  # what the next join claims
     announced: frozenset[Resource] = frozenset()  # ASSIGNED was called, REVOKED or LOST not yet
@@ -466,33 +454,3 @@ class Holdings:
         token = self.next_token
         self.next_token += 1
         return token
-
-
-SavedHoldings: TypeAlias = tuple[Any, ...]
-"""A copy of a state of holdings: hashable, and equal for equal states."""
-
-
-def saved_holdings(holdings: Holdings) -> SavedHoldings:
-    """A copy of the state, without the settings."""
-    return (
-        holdings.owned, holdings.announced, holdings.started, holdings.queue, holdings.calling,
-        holdings.out_token, holdings.next_token, holdings.hand_over,
-        tuple(sorted(holdings.terms.items())), holdings.next_term,
-    )  # fmt: skip
-
-
-def restore_holdings(holdings: Holdings, values: SavedHoldings) -> None:
-    """Give holdings the state that :func:`saved_holdings` copied."""
-    (
-        holdings.owned, holdings.announced, holdings.started, holdings.queue, holdings.calling,
-        holdings.out_token, holdings.next_token, holdings.hand_over, terms, holdings.next_term,
-    ) = values  # fmt: skip
-    holdings.terms = dict(terms)
-
-
-def shift_holdings(holdings: Holdings, by_ms: int) -> None:
-    """Let ``by_ms`` pass: times of the hand-over lie so much earlier afterwards."""
-    job = holdings.hand_over
-    if job is not None:
-        retry_ms = None if job.retry_ms is None else job.retry_ms - by_ms
-        holdings.hand_over = replace(job, deadline_ms=job.deadline_ms - by_ms, retry_ms=retry_ms)

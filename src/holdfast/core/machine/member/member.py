@@ -122,11 +122,6 @@ class Member:
         Time of a monotonic clock.
     nonce : int
         Where to begin counting joins.
-
-    Attributes
-    ----------
-    data : MemberData
-        The whole state, and the settings.
     """
 
     __slots__ = ("data",)

@@ -5,11 +5,8 @@
 - :class:`MemberData` holds facts. What happens next is decided in
   :mod:`holdfast.core.machine.member.member` and :mod:`holdfast.core.machine.member.answers`.
 - The first three fields are settings and stay as they are. ``holdings`` is a record like this one.
-  Every other field holds an immutable value, so the tuple of the values is a copy of the state.
+  Every other field holds an immutable value, so that a tuple of the values is a copy of the state.
 - ``now_ms`` and every field that ends in ``_ms`` are times of one monotonic clock.
-
-**Strategy.** :func:`saved` and :func:`restore` copy a state out and in. :func:`shift` lets time
-pass. The exhaustive search uses all three; a test compares them with the fields of the record.
 
 References: KIP-62, KIP-345, KIP-429; Incremental Cooperative Rebalancing, "Member process".
 """
@@ -17,17 +14,10 @@ References: KIP-62, KIP-345, KIP-429; Incremental Cooperative Rebalancing, "Memb
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 from holdfast.core.machine.events import LeaveRequested
 from holdfast.core.machine.leader.embedded import Embedded
-from holdfast.core.machine.member.holdings import (
-    Holdings,
-    ordered,
-    restore_holdings,
-    saved_holdings,
-    shift_holdings,
-)
+from holdfast.core.machine.member.holdings import Holdings, ordered
 from holdfast.core.machine.member.identity import Identity
 from holdfast.core.machine.member.options import MemberOptions
 from holdfast.core.machine.modes import RebalanceMode
@@ -40,28 +30,16 @@ NO_REQUEST = -(2**31)
 NEVER_MS = 2**62
 """In place of a time: not before the next event."""
 
-Saved: TypeAlias = tuple[Any, ...]
-"""A copy of a state: hashable, and equal for equal states."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSize:
-    """What a leader knows of the size of its group's record.
+    """What a leader knows of the size of its group's record."""
 
-    Parameters
-    ----------
-    subscription_bytes, assignment_bytes : int
-        Bytes of all members' messages; names and addresses of the members come on top.
-    largest_bytes : int
-        Size of the largest message.
-    largest : str
-        Its kind and its member's id.
-    """
-
+    # Bytes of all members' messages; names and addresses of the members come on top.
     subscription_bytes: int = 0
     assignment_bytes: int = 0
-    largest_bytes: int = 0
-    largest: str = ""
+    largest_bytes: int = 0  # size of the largest message
+    largest: str = ""  # its kind and its member's id
 
 
 @dataclass(slots=True, kw_only=True)
@@ -190,68 +168,3 @@ class MemberData:
         if waits and self.now_ms < self.retry_at_ms < soonest:
             soonest = self.retry_at_ms
         return soonest
-
-
-def saved(member: MemberData) -> Saved:
-    """A copy of the state, without the settings."""
-    return (
-        member.now_ms, member.deadline_ms, member.state, member.member_id, member.generation,
-        member.claim_generation, member.protocol_name, member.is_leader, member.started,
-        member.stalled, member.leaves_stalled, member.polled_ms, member.topics,
-        member.partitions, member.leaving,
-        member.departure_announced, member.coordinator_known, member.contact_ms, member.retries,
-        member.retry_at_ms, member.rejoin_reason, member.rejoin_at_ms, member.rounds_announced,
-        member.nonce, member.previous, member.given_up, member.memory, member.memory_ms,
-        member.joined_topics, member.planned_with, member.plan_failures, member.record,
-        member.failing_since_ms, member.next_request,
-        member.find_request, member.join_request, member.join_sent_ms, member.sync_request,
-        member.leave_request, member.plan_token, member.heartbeat_request,
-        member.heartbeat_sent_ms, member.heartbeat_generation, member.heartbeat_due_ms,
-        saved_holdings(member.holdings),
-    )  # fmt: skip
-
-
-def restore(member: MemberData, values: Saved) -> None:
-    """Give a member the state that :func:`saved` copied from it or from another one."""
-    (
-        member.now_ms, member.deadline_ms, member.state, member.member_id, member.generation,
-        member.claim_generation, member.protocol_name, member.is_leader, member.started,
-        member.stalled, member.leaves_stalled, member.polled_ms, member.topics,
-        member.partitions, member.leaving,
-        member.departure_announced, member.coordinator_known, member.contact_ms, member.retries,
-        member.retry_at_ms, member.rejoin_reason, member.rejoin_at_ms, member.rounds_announced,
-        member.nonce, member.previous, member.given_up, member.memory, member.memory_ms,
-        member.joined_topics, member.planned_with, member.plan_failures, member.record,
-        member.failing_since_ms, member.next_request,
-        member.find_request, member.join_request, member.join_sent_ms, member.sync_request,
-        member.leave_request, member.plan_token, member.heartbeat_request,
-        member.heartbeat_sent_ms, member.heartbeat_generation, member.heartbeat_due_ms,
-        holdings,
-    ) = values  # fmt: skip
-    restore_holdings(member.holdings, holdings)
-
-
-def shift(member: MemberData, by_ms: int) -> None:
-    """Let ``by_ms`` pass: every time but ``now_ms`` lies so much earlier afterwards.
-
-    A search can keep its clock at one time this way, so that states that differ only in their time
-    are equal. NEVER_MS stays.
-    """
-    member.deadline_ms = earlier(member.deadline_ms, by_ms)
-    member.polled_ms -= by_ms
-    member.contact_ms -= by_ms
-    member.retry_at_ms = earlier(member.retry_at_ms, by_ms)
-    if member.rejoin_at_ms is not None:
-        member.rejoin_at_ms -= by_ms
-    if member.failing_since_ms is not None:
-        member.failing_since_ms -= by_ms
-    member.memory_ms -= by_ms
-    member.join_sent_ms -= by_ms
-    member.heartbeat_sent_ms -= by_ms
-    member.heartbeat_due_ms -= by_ms
-    shift_holdings(member.holdings, by_ms)
-
-
-def earlier(at_ms: int, by_ms: int) -> int:
-    """A time ``by_ms`` before another one; NEVER_MS stays."""
-    return at_ms if at_ms >= NEVER_MS else at_ms - by_ms

@@ -22,61 +22,44 @@ LAST_COMMIT_MS = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberOptions:
-    """Options of one member; times in ms.
-
-    Parameters
-    ----------
-    rebalance_timeout_ms : int
-        How long the coordinator waits for this member in a round. It is longer than a hand-over may
-        take, with the heartbeat before it that announces the round, and the last commit.
-    max_poll_interval_ms : int
-        Longest time between two ``Polled`` before the member leaves; 0 never. Before it leaves, it
-        commits what is processed.
-    drain_timeout_ms : int
-        How long a hand-over waits for the application.
-    drain_setting : str
-        The user's name of the setting behind ``drain_timeout_ms``; for the log.
-    poll_setting : str
-        The user's name of the setting behind ``max_poll_interval_ms``.
-    last_commit_ms : int
-        How long the commit of a hand-over that is late, or of a member that leaves because nobody
-        polls, may take.
-    announce_leave : frozenset of str
-        Protocols under which a member that leaves for good says so in a last round, so that a
-        deferring leader need not wait for it.
-    again_pause_ms : int
-        How soon a member joins a round that was announced while it gives nothing up; doubled for
-        each further one in a row, up to the heartbeat interval.
-    error_timeout_ms : int
-        How long rounds may be refused with a code that is neither expected nor fatal before the
-        member fails with it; 0: it tries for ever.
-    auto_commit : bool
-        Whether a hand-over commits; else the callback is expected to.
-    place : bytes
-        Where the member lives, from :func:`holdfast.core.machine.leader.places.digest_of`; empty
-        if it does not say.
-    """
+    """Options of one member; times in ms."""
 
     protocol_type: str = "consumer"
     instance_id: str | None = None
     rack: str | None = None
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
+    # How long the coordinator waits for this member in a round. It is longer than a hand-over may
+    # take, with the heartbeat before it that announces the round, and the last commit.
     rebalance_timeout_ms: int = 300_000
+    # Longest time between two ``Polled`` before the member leaves; 0 never. Before it leaves, it
+    # commits what is processed.
     max_poll_interval_ms: int = 300_000
-    drain_timeout_ms: int = 300_000
+    drain_timeout_ms: int = 300_000  # how long a hand-over waits for the application
+    # The user's name of the setting behind ``drain_timeout_ms``; for the log.
     drain_setting: str = "drain_timeout_ms"
+    # The user's name of the setting behind ``max_poll_interval_ms``.
     poll_setting: str = "max_poll_interval_ms"
+    # How long the commit of a hand-over that is late, or of a member that leaves because nobody
+    # polls, may take.
     last_commit_ms: int = LAST_COMMIT_MS
     request_timeout_ms: int = 30_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
+    # How soon a member joins a round that was announced while it gives nothing up; doubled for each
+    # further one in a row, up to the heartbeat interval.
     again_pause_ms: int = AGAIN_PAUSE_MS
+    # How long rounds may be refused with a code that is neither expected nor fatal before the
+    # member fails with it; 0: it tries for ever.
     error_timeout_ms: int = 0
     commit_retries: int = 5
     plan_retries: int = 3
-    auto_commit: bool = True
+    auto_commit: bool = True  # whether a hand-over commits; else the callback is expected to
+    # Protocols under which a member that leaves for good says so in a last round, so that a
+    # deferring leader need not wait for it.
     announce_leave: frozenset[str] = frozenset()
+    # Where the member lives, from :func:`holdfast.core.machine.leader.places.digest_of`; empty if
+    # it does not say.
     place: bytes = b""
 
     def __post_init__(self) -> None:

@@ -32,18 +32,15 @@ def view_of(member: MemberData) -> MemberView:
     leaving = Leaving.STAYS
     if member.leaving is not None:
         leaving = Leaving.RETURNS if member.leaving.returns else Leaving.FOR_GOOD
-    wait = member.rejoin_at_ms
     return MemberView(
         topics=member.topics,
         owned=() if member.mode is RebalanceMode.EAGER else member.owned,
         previous=member.previous,
         generation=member.claim_generation,
-        mode=member.mode,
         rack=member.options.rack,
         nonce=member.nonce,
         leaving=leaving,
         given_up=member.given_up,
-        delay_ms=0 if wait is None else max(0, wait - member.now_ms),
         memory=member.memory,
         memory_age_ms=member.now_ms - member.memory_ms,
         place=member.options.place,

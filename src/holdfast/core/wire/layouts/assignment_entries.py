@@ -32,8 +32,6 @@ def names_more(data: bytes, *, topics: int, partitions: int) -> bool:
         A ConsumerProtocolAssignment.
     topics, partitions : int
         The bounds; the count ends once it is above one of the two.
-
-    References: KIP-429.
     """
     counter = _Counter(topics, partitions)
     with suppress(WireError):
@@ -70,8 +68,6 @@ class _Counter:
             return
         reader = open_frame(data, ASSIGNMENT, ASSIGNMENT_MAGIC)
         flags = reader.int8("flags")
-        if flags & VerdictFlag.NONCE:
-            reader.uvarint("nonce")
         if flags & VerdictFlag.REVOKED:
             self._sets(reader)
 

@@ -34,63 +34,32 @@ METADATA, ASSIGNMENT = "ConnectMetadata", "ConnectAssignment"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectMetadata:
-    """The metadata that a worker sends to the leader.
-
-    Parameters
-    ----------
-    version : int
-        0 to 2.
-    url : str
-        Of the worker.
-    config_offset : int
-        How far the worker has read the config topic.
-    allocation : bytes or None
-        The worker's current assignment message (v1 and above).
-    """
+    """The metadata that a worker sends to the leader."""
 
     version: int
-    url: str
-    config_offset: int
-    allocation: bytes | None = None
+    url: str  # of the worker
+    config_offset: int  # how far the worker has read the config topic
+    allocation: bytes | None = None  # the worker's current assignment message (v1 and above)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectAssignment:
-    """The assignment that the leader sends to a worker.
+    """The assignment that the leader sends to a worker."""
 
-    Parameters
-    ----------
-    version : int
-        0 to 2.
-    error : int
-        0 none, 1 config mismatch.
-    leader, leader_url : str
-        Member id and URL of the leader.
-    config_offset : int
-        Of the leader.
-    assignment, revoked : tuple of (connector, tasks), or None
-        Task -1 is the connector itself.
-    delay_ms : int
-        When to join again at the latest, 0 none.
-    """
-
-    version: int
-    error: int
+    version: int  # 0 to 2
+    error: int  # 0 none, 1 config mismatch
+    # Member id and URL of the leader.
     leader: str
     leader_url: str
-    config_offset: int
+    config_offset: int  # of the leader
+    # Task -1 is the connector itself.
     assignment: TopicPartitions | None
     revoked: TopicPartitions | None = None
-    delay_ms: int = 0
+    delay_ms: int = 0  # when to join again at the latest, 0 none
 
 
 def decode_connect_metadata(data: bytes) -> ConnectMetadata:
     """Read a worker's metadata.
-
-    Raises
-    ------
-    WireError
-        If the bytes break the layout, or the version is below 0.
 
     References: KIP-415, "Public Interfaces".
     """
@@ -106,11 +75,6 @@ def decode_connect_metadata(data: bytes) -> ConnectMetadata:
 
 def decode_connect_assignment(data: bytes) -> ConnectAssignment:
     """Read a worker's assignment, or the allocation in its metadata.
-
-    Raises
-    ------
-    WireError
-        If the bytes break the layout, the version is below 0, or the delay is negative.
 
     References: KIP-415, "Public Interfaces".
     """

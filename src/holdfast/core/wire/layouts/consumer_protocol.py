@@ -47,62 +47,28 @@ ASSIGNMENT = "ConsumerProtocolAssignment"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a member sends to the leader when it joins.
+    """What a member sends to the leader when it joins."""
 
-    Parameters
-    ----------
-    version : int
-        0 to 3: the layout it was read with, or is written in by default.
-    topics : tuple of str
-        Topics subscribed.
-    user_data : bytes or None
-        The assignor's own bytes; null and empty differ.
-    owned : tuple of (topic, partitions)
-        Partitions that the member claims (v1 and above).
-    generation : int
-        Generation of the claim, -1 none (v2 and above).
-    rack : str or None
-        The member's rack (v3).
-    """
-
+    # 0 to 3: the layout it was read with, or is written in by default.
     version: int = HIGHEST_VERSION
-    topics: tuple[str, ...]
-    user_data: bytes | None = None
-    owned: TopicPartitions = ()
-    generation: int = NO_GENERATION
-    rack: str | None = None
+    topics: tuple[str, ...]  # topics subscribed
+    user_data: bytes | None = None  # the assignor's own bytes; null and empty differ
+    owned: TopicPartitions = ()  # partitions that the member claims (v1 and above)
+    generation: int = NO_GENERATION  # generation of the claim, -1 none (v2 and above)
+    rack: str | None = None  # the member's rack (v3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentMessage:
-    """What the leader sends to a member.
+    """What the leader sends to a member."""
 
-    Parameters
-    ----------
-    version : int
-        0 to 3; the layouts are the same.
-    partitions : tuple of (topic, partitions)
-        Partitions assigned.
-    user_data : bytes or None
-        The assignor's own bytes; null and empty differ.
-    """
-
-    version: int = HIGHEST_VERSION
-    partitions: TopicPartitions
-    user_data: bytes | None = None
+    version: int = HIGHEST_VERSION  # 0 to 3; the layouts are the same
+    partitions: TopicPartitions  # partitions assigned
+    user_data: bytes | None = None  # the assignor's own bytes; null and empty differ
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """Read a ConsumerProtocolSubscription.
-
-    Raises
-    ------
-    WireError
-        If the bytes end early, hold a null, length, count or string that the schema forbids, or a
-        negative version.
-
-    References: KIP-429, KIP-881.
-    """
+    """Read a ConsumerProtocolSubscription."""
     reader = Reader(data, SUBSCRIPTION)
     version = reader.leading_version(HIGHEST_VERSION)
     return _read_after_topics(reader, version, reader.strings("topics"))
@@ -113,8 +79,6 @@ class SubscriptionDecoder:
 
     A block of topics is compared byte for byte, so the answer is always that of
     :func:`decode_subscription`.
-
-    References: KIP-429, KIP-881.
     """
 
     __slots__ = ("_block", "_topics")
@@ -137,15 +101,7 @@ class SubscriptionDecoder:
 
 
 def decode_assignment(data: bytes) -> AssignmentMessage:
-    """Read a ConsumerProtocolAssignment.
-
-    Raises
-    ------
-    WireError
-        As :func:`decode_subscription`.
-
-    References: KIP-429.
-    """
+    """Read a ConsumerProtocolAssignment."""
     reader = Reader(data, ASSIGNMENT)
     return AssignmentMessage(
         version=reader.leading_version(HIGHEST_VERSION),
@@ -163,13 +119,6 @@ def encode_subscription(value: Subscription, version: int | None = None) -> byte
         Topics and owned partitions may stand in any order; they are written sorted.
     version : int, optional
         0 to 3, by default ``value.version``. Fields that it lacks are left out.
-
-    Raises
-    ------
-    WireError
-        If the version is not 0 to 3, or a value does not fit its field.
-
-    References: KIP-429, KIP-881.
     """
     version = value.version if version is None else version
     writer = _start(SUBSCRIPTION, version)
@@ -193,13 +142,6 @@ def encode_assignment(value: AssignmentMessage, version: int | None = None) -> b
         Partitions are grouped by topic in the order met, and not sorted.
     version : int, optional
         0 to 3, by default ``value.version``.
-
-    Raises
-    ------
-    WireError
-        As :func:`encode_subscription`.
-
-    References: KIP-429.
     """
     version = value.version if version is None else version
     writer = _start(ASSIGNMENT, version)

@@ -9,18 +9,16 @@ and verdict on the wire, and ``holdfast decode`` takes the names ``claim`` and `
 frame    begins with  fields
 =======  ===========  =============================================================================
 claim    f4 c1        Flags int8, Nonce uvarint, then what the flags name: Place 4 bytes (64),
-                      DelayMs uvarint (16), MemoryAgeMs uvarint (32), GivenUp [](Topic,
-                      PartitionSet) (4), AssignorData bytes (8); Memory: the bytes that are left.
-                      Flags 1 and 2 are Leaving
-verdict  f4 d1        Flags int8, then what they name: Nonce uvarint (1), Revoked [](Topic,
-                      PartitionSet) (2), DelayMs uvarint (4), Planned bytes (8); Memory: the bytes
-                      that are left
+                      MemoryAgeMs uvarint (32), GivenUp [](Topic, PartitionSet) (4), AssignorData
+                      bytes (8); Memory: the bytes that are left. Flags 1 and 2 are Leaving
+verdict  f4 d1        Flags int8, then what they name: Revoked [](Topic, PartitionSet) (2), DelayMs
+                      uvarint (4), Planned bytes (8); Memory: the bytes that are left
 =======  ===========  =============================================================================
 
 **Rules.**
 
-* A member then owns (owned - revoked) + assigned. Null ``revoked`` and empty ``revoked`` differ as
-  in :mod:`holdfast.core.wire.layouts.incremental`: empty means that another round follows.
+* A member then owns (owned - revoked) + assigned. Null ``revoked`` says nothing; empty ``revoked``
+  says that another round follows.
 * A delay is the time that remains, in ms, 0 to 2**31 - 1; 0 means no delay. A delay or an age
   outside of that range is refused.
 * A frame says nothing twice and nothing that is nothing. No memory and an empty one are the same.
@@ -30,9 +28,8 @@ verdict  f4 d1        Flags int8, then what they name: Nonce uvarint (1), Revoke
 *all* of them: the first rule gives the same result, and other tools then show what the member owns.
 The leader's memory (:mod:`holdfast.core.wire.layouts.memory`) is bytes inside both frames.
 
-References
-----------
-Incremental Cooperative Rebalancing: Support and Policies; KIP-429; KIP-415, whose leader forgets.
+References: Incremental Cooperative Rebalancing: Support and Policies; KIP-429; KIP-415, whose
+leader forgets.
 """
 
 from __future__ import annotations
@@ -76,7 +73,6 @@ class ClaimFlag(IntFlag):
 
     GIVEN_UP = 4
     ASSIGNOR_DATA = 8
-    DELAY = 16
     AGE = 32
     PLACE = 64
 
@@ -84,14 +80,14 @@ class ClaimFlag(IntFlag):
 class VerdictFlag(IntFlag):
     """What stands in a verdict."""
 
-    NONCE = 1
     REVOKED = 2
     DELAY = 4
     PLANNED = 8
 
 
-_GIVEN_UP, _ASSIGNOR_DATA, _DELAY, _AGE, _PLACE = map(int, ClaimFlag)
-_NONCE, _REVOKED, _VERDICT_DELAY, _PLANNED = map(int, VerdictFlag)
+_GIVEN_UP, _ASSIGNOR_DATA, _AGE, _PLACE = map(int, ClaimFlag)
+_REVOKED, _DELAY, _PLANNED = map(int, VerdictFlag)
+_CLAIM_FLAGS, _VERDICT_FLAGS = sum(ClaimFlag), sum(VerdictFlag)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +103,6 @@ class MemberSubscription:
         bytes; a new nonce makes them differ.
     leaving : Leaving
         The announcement of the member.
-    delay_ms : int
-        Time left of the delay in the member's last assignment, by the member's clock. No leader
-        needs it beside the memory and its age.
     memory_age_ms : int
         Time since the memory came, by the member's clock.
     given_up : tuple of (topic, partitions)
@@ -128,7 +121,6 @@ class MemberSubscription:
     rack: str | None = None
     nonce: int = 0
     leaving: Leaving = Leaving.STAYS
-    delay_ms: int = 0
     memory_age_ms: int = 0
     given_up: TopicPartitions = ()
     memory: bytes | None = None
@@ -138,29 +130,16 @@ class MemberSubscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberAssignment:
-    """What the leader assigns to one member.
+    """What the leader assigns to one member."""
 
-    Parameters
-    ----------
-    assigned : tuple of (topic, partitions)
-        New partitions of the member, or all partitions that it is to own.
-    revoked : tuple of (topic, partitions), or None
-        Partitions to give up before joining again. Empty, not null: another round is coming.
-    delay_ms : int
-        When to join again at the latest, in ms from now; 0 for no such time.
-    nonce : int
-        0 to 2**32 - 1, the leader's.
-    memory : bytes or None
-        This member's share of the leader's memory; the member sends it back unread.
-    planned : bytes or None
-        For a static leader: the partition counts that were planned with, by topic hash.
-    """
-
+    # New partitions of the member, or all partitions that it is to own.
     assigned: TopicPartitions = ()
+    # Partitions to give up before joining again. Empty, not null: another round is coming.
     revoked: TopicPartitions | None = None
-    delay_ms: int = 0
-    nonce: int = 0
+    delay_ms: int = 0  # when to join again at the latest, in ms from now; 0 for no such time
+    # This member's share of the leader's memory; the member sends it back unread.
     memory: bytes | None = None
+    # For a static leader: the partition counts that were planned with, by topic hash.
     planned: bytes | None = None
 
 
@@ -176,11 +155,6 @@ def decode_member_subscription(data: bytes, *, lenient: bool = False) -> MemberS
     lenient : bool
         True: user data that are no readable frame count as none, since a leader must not fail on
         the bytes of one member. A broken message still fails.
-
-    Raises
-    ------
-    WireError
-        If the message is broken, or its user data are not a claim frame.
 
     References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
@@ -202,11 +176,6 @@ def decode_member_subscription(data: bytes, *, lenient: bool = False) -> MemberS
 def encode_member_subscription(value: MemberSubscription) -> bytes:
     """Write a member's subscription as a ConsumerProtocolSubscription v3.
 
-    Raises
-    ------
-    WireError
-        If a value does not fit its field.
-
     References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
     return encode_subscription(
@@ -225,11 +194,6 @@ def decode_member_assignment(data: bytes) -> MemberAssignment:
 
     Without user data, only the partitions are filled.
 
-    Raises
-    ------
-    WireError
-        If the message is broken, or its user data are not a verdict frame.
-
     References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
     message = decode_assignment(data)
@@ -240,11 +204,6 @@ def decode_member_assignment(data: bytes) -> MemberAssignment:
 
 def encode_member_assignment(value: MemberAssignment) -> bytes:
     """Write a member's assignment as a ConsumerProtocolAssignment v3.
-
-    Raises
-    ------
-    WireError
-        If a value does not fit its field.
 
     References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
@@ -260,12 +219,11 @@ _TOPIC_SET_MIN = 2  # an empty name and an empty set
 
 def _read_claim_frame(message: Subscription, data: bytes) -> MemberSubscription:
     reader = open_frame(data, SUBSCRIPTION, SUBSCRIPTION_MAGIC)
-    flags = _read_flags(reader, 7)
+    flags = _read_flags(reader, LEAVING_BITS | _CLAIM_FLAGS)
     if flags & LEAVING_BITS not in LEAVING:
         reader.fail(Reason.OUT_OF_RANGE, "flags", reader.pos - 1, f"{flags}")
     nonce = reader.uvarint("nonce")
     place = _read_place(reader) if flags & _PLACE else b""
-    delay_ms = _read_ms(reader, "delay_ms") if flags & _DELAY else 0
     age_ms = _read_ms(reader, "memory_age_ms") if flags & _AGE else 0
     given_up: TopicPartitions = ()
     if flags & _GIVEN_UP:
@@ -278,7 +236,6 @@ def _read_claim_frame(message: Subscription, data: bytes) -> MemberSubscription:
         rack=message.rack,
         nonce=nonce,
         leaving=LEAVING[flags & LEAVING_BITS],
-        delay_ms=delay_ms,
         memory_age_ms=age_ms,
         given_up=given_up,
         memory=_read_rest(reader) or None,
@@ -293,7 +250,6 @@ def _claim_frame(value: MemberSubscription) -> bytes:
         value.leaving
         | _GIVEN_UP * bool(given_up)
         | _ASSIGNOR_DATA * (value.assignor_data is not None)
-        | _DELAY * (value.delay_ms != 0)
         | _AGE * (value.memory_age_ms != 0)
         | _PLACE * (value.place != b"")
     )
@@ -303,8 +259,6 @@ def _claim_frame(value: MemberSubscription) -> bytes:
     if value.place and len(value.place) != PLACE_BYTES:
         writer.fail(Reason.BAD_LENGTH, "place", f"{len(value.place)} bytes, not {PLACE_BYTES}")
     writer.raw(value.place)
-    if value.delay_ms:
-        _write_ms(writer, value.delay_ms, "delay_ms")
     if value.memory_age_ms:
         _write_ms(writer, value.memory_age_ms, "memory_age_ms")
     if given_up:
@@ -317,16 +271,14 @@ def _claim_frame(value: MemberSubscription) -> bytes:
 
 def _read_verdict(message: AssignmentMessage, data: bytes) -> MemberAssignment:
     reader = open_frame(data, ASSIGNMENT, ASSIGNMENT_MAGIC)
-    flags = _read_flags(reader, 4)
-    nonce = reader.uvarint("nonce") if flags & _NONCE else 0
+    flags = _read_flags(reader, _VERDICT_FLAGS)
     revoked: TopicPartitions | None = None
     if flags & _REVOKED:
         revoked = reader.compact_array("revoked", _read_topic_set, _TOPIC_SET_MIN)
-    delay_ms = _read_ms(reader, "delay_ms") if flags & _VERDICT_DELAY else 0
+    delay_ms = _read_ms(reader, "delay_ms") if flags & _DELAY else 0
     planned = reader.compact_bytes("planned") if flags & _PLANNED else None
     return MemberAssignment(
         assigned=message.partitions,
-        nonce=nonce,
         revoked=revoked,
         delay_ms=delay_ms,
         memory=_read_rest(reader) or None,
@@ -336,15 +288,12 @@ def _read_verdict(message: AssignmentMessage, data: bytes) -> MemberAssignment:
 
 def _verdict_frame(value: MemberAssignment, revoked: TopicPartitions | None) -> bytes:
     flags = (
-        _NONCE * (value.nonce != 0)
-        | _REVOKED * (revoked is not None)
-        | _VERDICT_DELAY * (value.delay_ms != 0)
+        _REVOKED * (revoked is not None)
+        | _DELAY * (value.delay_ms != 0)
         | _PLANNED * (value.planned is not None)
     )
     writer = start_frame(ASSIGNMENT, ASSIGNMENT_MAGIC)
     writer.int8(flags, "flags")
-    if value.nonce:
-        writer.uvarint(value.nonce, "nonce")
     if revoked is not None:
         writer.compact_array(revoked, "revoked", _write_topic_set)
     if value.delay_ms:
@@ -355,10 +304,10 @@ def _verdict_frame(value: MemberAssignment, revoked: TopicPartitions | None) -> 
     return writer.done()
 
 
-def _read_flags(reader: Reader, n_known: int) -> int:
+def _read_flags(reader: Reader, known: int) -> int:
     start = reader.pos
     flags = reader.int8("flags")
-    if flags >> n_known:
+    if flags & ~known:
         reader.fail(Reason.OUT_OF_RANGE, "flags", start, f"{flags}")
     return flags
 

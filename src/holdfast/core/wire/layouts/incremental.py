@@ -45,58 +45,28 @@ DESIGN_ASSIGNMENT = "DesignAssignment"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesignSubscription:
-    """The document's Subscription.
+    """The document's Subscription."""
 
-    Parameters
-    ----------
-    design : Design
-        Which design the member runs.
-    topics : tuple of str
-        Topics subscribed.
-    assignor_data : bytes or None
-        The assignor's own bytes.
-    assigned : tuple of (topic, partitions), or None
-        What the member holds; null or empty for a new member.
-    """
-
-    design: Design
-    topics: tuple[str, ...]
-    assignor_data: bytes | None = None
-    assigned: TopicPartitions | None = ()
+    design: Design  # which design the member runs
+    topics: tuple[str, ...]  # topics subscribed
+    assignor_data: bytes | None = None  # the assignor's own bytes
+    assigned: TopicPartitions | None = ()  # what the member holds; null or empty for a new member
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesignAssignment:
-    """The document's Assignment.
+    """The document's Assignment."""
 
-    Parameters
-    ----------
-    design : Design
-        Which design the leader runs.
-    assigned : tuple of (topic, partitions), or None
-        What the member is to hold besides; null repeats the last assignment.
-    revoked : tuple of (topic, partitions), or None
-        Partitions to give up before joining again. Empty, not null: another round is coming.
-    timeout_ms : int
-        ScheduledRebalanceTimeout, 0 none; Design I has none.
-    """
-
-    design: Design
+    design: Design  # which design the leader runs
+    # What the member is to hold besides; null repeats the last assignment.
     assigned: TopicPartitions | None = ()
+    # Partitions to give up before joining again. Empty, not null: another round is coming.
     revoked: TopicPartitions | None = ()
-    timeout_ms: int = 0
+    timeout_ms: int = 0  # ScheduledRebalanceTimeout, 0 none; Design I has none
 
 
 def decode_design_subscription(data: bytes) -> DesignSubscription:
-    """Read the document's Subscription.
-
-    Raises
-    ------
-    WireError
-        If the bytes break the layout, or the version is below 1.
-
-    References: Incremental Cooperative Rebalancing, Designs I and II.
-    """
+    """Read the document's Subscription."""
     reader = Reader(data, DESIGN_SUBSCRIPTION)
     return DesignSubscription(
         design=_read_design(reader),
@@ -107,15 +77,7 @@ def decode_design_subscription(data: bytes) -> DesignSubscription:
 
 
 def encode_design_subscription(value: DesignSubscription) -> bytes:
-    """Write the document's Subscription.
-
-    Raises
-    ------
-    WireError
-        If a value does not fit its field.
-
-    References: Incremental Cooperative Rebalancing, Designs I and II.
-    """
+    """Write the document's Subscription."""
     writer = Writer(DESIGN_SUBSCRIPTION, int(value.design))
     writer.int16(value.design, "version")
     writer.array(value.topics, "subscribe_topics", write_string)
@@ -125,15 +87,7 @@ def encode_design_subscription(value: DesignSubscription) -> bytes:
 
 
 def decode_design_assignment(data: bytes) -> DesignAssignment:
-    """Read the document's Assignment.
-
-    Raises
-    ------
-    WireError
-        If the bytes break the layout, the version is below 1, or the timeout is negative.
-
-    References: Incremental Cooperative Rebalancing, Designs I and II.
-    """
+    """Read the document's Assignment."""
     reader = Reader(data, DESIGN_ASSIGNMENT)
     design = _read_design(reader)
     return DesignAssignment(
@@ -145,15 +99,7 @@ def decode_design_assignment(data: bytes) -> DesignAssignment:
 
 
 def encode_design_assignment(value: DesignAssignment) -> bytes:
-    """Write the document's Assignment.
-
-    Raises
-    ------
-    WireError
-        If a value does not fit its field, or Design I is given a timeout.
-
-    References: Incremental Cooperative Rebalancing, Designs I and II.
-    """
+    """Write the document's Assignment."""
     writer = Writer(DESIGN_ASSIGNMENT, int(value.design))
     writer.int16(value.design, "version")
     _write_list(writer, value.assigned, "assigned_topic_partitions")

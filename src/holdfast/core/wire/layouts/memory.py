@@ -102,76 +102,44 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberedMember:
-    """One member in the leader's memory.
+    """One member in the leader's memory."""
 
-    Parameters
-    ----------
-    identity : bytes
-        The beginning of a hash of its instance id, or else of its place or its member id.
-    static : bool
-        Whether it has an instance id.
-    delay_ms : int
-        How long its partitions still wait; 0 for a member of that round.
-    owned : tuple of (topic hash, partitions), or None
-        Partitions owned after that round; for a departed member, the partitions that wait. None:
-        left out, because the record would have been too large.
-    """
-
+    # The beginning of a hash of its instance id, or else of its place or its member id.
     identity: bytes
-    static: bool = False
-    delay_ms: int = 0
+    static: bool = False  # whether it has an instance id
+    delay_ms: int = 0  # how long its partitions still wait; 0 for a member of that round
+    # Partitions owned after that round; for a departed member, the partitions that wait. None: left
+    # out, because the record would have been too large.
     owned: TopicPartitions | None = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """One member's part of the memory of a round.
+    """One member's part of the memory of a round."""
 
-    Parameters
-    ----------
-    generation : int
-        Generation in which it was written.
-    pace_ms : int
-        How long it was, when the share was written, until the next batch of Design III; 0 for no
-        such time.
-    whole : bool
-        Whether ``neighbours`` are all other members of that round.
-    after : bytes
-        In a share that is not whole, ``neighbours`` are all members behind this identity up to the
-        member itself, in the order of identities. Empty if the share is whole, or speaks about no
-        member.
-    neighbours : tuple of RememberedMember
-        At most three. Neighbours that own nothing and have no place are left out.
-    waiting : tuple of RememberedMember
-        Departed members whose partitions wait, at a member that carries the list.
-    digest : bytes
-        Of the list of what waits; empty if nothing waits.
-    placed : bool
-        Whether its member stands in the ring by its place.
-    identity_bytes, topic_bits : int
-        Sizes of the hashes.
-    partition_bits : int
-        Of the highest partition of the group.
-    usual_count : int
-        Of partitions of a topic that a member owns.
-    crowd : int
-        About how many members stand in the ring: the logarithm to base 2, rounded up. An identity
-        is written as the distance from the one before it, which is the shorter the more there are.
-    """
-
-    generation: int
+    generation: int  # generation in which it was written
+    # How long it was, when the share was written, until the next batch of Design III; 0 for no such
+    # time.
     pace_ms: int = 0
-    whole: bool = False
+    whole: bool = False  # whether ``neighbours`` are all other members of that round
+    # In a share that is not whole, ``neighbours`` are all members behind this identity up to the
+    # member itself, in the order of identities. Empty if the share is whole, or speaks about no
+    # member.
     after: bytes = b""
+    # At most three. Neighbours that own nothing and have no place are left out.
     neighbours: tuple[RememberedMember, ...] = ()
+    # Departed members whose partitions wait, at a member that carries the list.
     waiting: tuple[RememberedMember, ...] = ()
-    digest: bytes = b""
-    placed: bool = False
+    digest: bytes = b""  # of the list of what waits; empty if nothing waits
+    placed: bool = False  # whether its member stands in the ring by its place
+    # Sizes of the hashes.
     identity_bytes: int = 4
     topic_bits: int = 8
-    partition_bits: int = PARTITION_BITS[-1]
+    partition_bits: int = PARTITION_BITS[-1]  # of the highest partition of the group
+    # About how many members stand in the ring: the logarithm to base 2, rounded up. An identity is
+    # written as the distance from the one before it, which is the shorter the more there are.
     crowd: int = 0
-    usual_count: int = 1
+    usual_count: int = 1  # of partitions of a topic that a member owns
 
 
 @remembered(4096, largest=1_024, size=lambda data: 0 if data is None else len(data))
@@ -189,15 +157,7 @@ def holds_times(data: bytes) -> bool:
 
 
 def decode_share(data: bytes) -> Share:
-    """Read a share.
-
-    Raises
-    ------
-    WireError
-        If the bytes are not a share.
-
-    References: Incremental Cooperative Rebalancing, Design II, "Leader exits".
-    """
+    """Read a share."""
     reader = Reader(data, MEMORY)
     bits = Bits(reader)
     placed = not bits.flag("head")
@@ -245,11 +205,6 @@ def decode_share(data: bytes) -> Share:
 
 def encode_share(value: Share) -> bytes:
     """Write a share; partitions come out sorted, members in the order given.
-
-    Raises
-    ------
-    WireError
-        If a value does not fit its field.
 
     References: As :func:`decode_share`.
     """

@@ -50,31 +50,16 @@ _Write = Callable[[Writer, Any], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One record of the offsets topic.
+    """One record of the offsets topic."""
 
-    Parameters
-    ----------
-    record_type : int
-        First int16 of the key.
-    name : str
-        Kafka's name of the record, such as ``OffsetCommit``.
-    key : dict
-        Fields of the key by Kafka's names.
-    value_version : int or None
-        First int16 of the value; None for a tombstone.
-    value : dict or None
-        Fields of the value; None for a tombstone. Bytes are ``bytes``, ids
-        ``uuid.UUID``, arrays tuples, structs dicts, arrays of structs :class:`Structs`.
-    n_unknown_tags : int
-        Tagged fields that were stepped over.
-    """
-
-    record_type: int
-    name: str
-    key: Fields
-    value_version: int | None = None
+    record_type: int  # first int16 of the key
+    name: str  # Kafka's name of the record, such as ``OffsetCommit``
+    key: Fields  # fields of the key by Kafka's names
+    value_version: int | None = None  # first int16 of the value; None for a tombstone
+    # Fields of the value; None for a tombstone. Bytes are ``bytes``, ids ``uuid.UUID``, arrays
+    # tuples, structs dicts, arrays of structs :class:`Structs`.
     value: Fields | None = None
-    n_unknown_tags: int = 0
+    n_unknown_tags: int = 0  # tagged fields that were stepped over
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON can hold it: bytes as hex, ids as text, arrays as lists."""
@@ -119,8 +104,6 @@ def decode_record(key: bytes | None, value: bytes | None) -> Record:
     WireError
         As :func:`decode_key`; or the value has an unknown version, does not follow its schema,
         or has bytes left over.
-
-    References: KIP-915.
     """
     record = decode_key(key)
     if value is None:
@@ -160,8 +143,6 @@ def encode_record(record: Record) -> tuple[bytes, bytes | None]:
     ------
     WireError
         ``unknown-type``, or a field is missing, has no place in this version, or does not fit.
-
-    References: KIP-482.
     """
     schemas = RECORD_SCHEMAS.get(record.record_type)
     if schemas is None:

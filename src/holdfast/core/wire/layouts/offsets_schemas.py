@@ -26,9 +26,8 @@ other.
 bytes, then tagged fields. ``min_size`` is the least number of bytes of one element: a count is
 checked against it before anything is allocated.
 
-References
-----------
-KIP-482 (flexible versions), KIP-915 (unknown tags are skipped, unknown versions are errors).
+References: KIP-482 (flexible versions), KIP-915 (unknown tags are skipped, unknown versions are
+errors).
 """
 
 from __future__ import annotations
@@ -102,60 +101,30 @@ Default = int | str | tuple[()] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Field:
-    """One field of a schema.
+    """One field of a schema."""
 
-    Parameters
-    ----------
-    name : str
-        Kafka's name.
-    kind : Kind
-        Type of the value, or of one element.
-    is_array : bool
-        Whether the field is an array.
-    nullable : bool
-        Whether null may stand here.
-    since, until : int
-        First and last version that has the field.
-    tag : int or None
-        Tag, where the field is a tagged one.
-    default : int, str, () or None
-        Value of a tagged field that was not written: () is an empty array, or the struct
-        whose every field is zero or empty.
-    fields : tuple of Field
-        Of a struct.
-    """
-
-    name: str
-    kind: Kind
-    is_array: bool = False
-    nullable: bool = False
+    name: str  # Kafka's name
+    kind: Kind  # type of the value, or of one element
+    is_array: bool = False  # whether the field is an array
+    nullable: bool = False  # whether null may stand here
+    # First and last version that has the field.
     since: int = 0
     until: int = _FOREVER
-    tag: int | None = None
+    tag: int | None = None  # tag, where the field is a tagged one
+    # Value of a tagged field that was not written: () is an empty array, or the struct whose every
+    # field is zero or empty.
     default: Default = 0
-    fields: tuple[Field, ...] = ()
+    fields: tuple[Field, ...] = ()  # of a struct
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Schema:
-    """One schema in all its versions.
+    """One schema in all its versions."""
 
-    Parameters
-    ----------
-    name : str
-        Kafka's name.
-    fields : tuple of Field
-        The fields, in the order of the bytes.
-    max_version : int
-        Versions are 0 to this one.
-    flexible_since : int
-        First flexible version.
-    """
-
-    name: str
-    fields: tuple[Field, ...]
-    max_version: int = 0
-    flexible_since: int = _FOREVER
+    name: str  # Kafka's name
+    fields: tuple[Field, ...]  # the fields, in the order of the bytes
+    max_version: int = 0  # versions are 0 to this one
+    flexible_since: int = _FOREVER  # first flexible version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -32,13 +32,7 @@ def packed(partitions: Sequence[int], width: int) -> str:
 
 
 def read_packed(bits: Bits, count: int, width: int, field: str) -> tuple[int, ...]:
-    """``count`` partitions (at least one) below 2**width, sorted.
-
-    Raises
-    ------
-    WireError
-        If the bits cannot hold them, or one is too high.
-    """
+    """``count`` partitions (at least one) below 2**width, sorted."""
     start, k = bits.at, _bits_a_gap(count, width)
     if count > min(1 << width, bits.n_left // (k + 1)):
         bits.fail(Reason.BAD_COUNT, field, start, f"{count} of {width} bits")

@@ -10,11 +10,9 @@ cannot see client ids, hosts and the group's name in the answer to its JoinGroup
 
 **Strategy.** Sums of lengths; nothing is encoded.
 
-References
-----------
-Kafka's DefaultRecordBatch (61 bytes before the first record) and DefaultRecord (varints);
-GroupMetadataValue v3 (KIP-345). Kafka 4.3.1: a group record of key and value together 1,048,516
-bytes is written with the default limit, one of 1,048,517 is refused.
+References: Kafka's DefaultRecordBatch (61 bytes before the first record) and DefaultRecord
+(varints); GroupMetadataValue v3 (KIP-345). Kafka 4.3.1: a group record of key and value together
+1,048,516 bytes is written with the default limit, one of 1,048,517 is refused.
 """
 
 from __future__ import annotations

@@ -34,38 +34,21 @@ _BATCH_MIN: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareState:
-    """One record.
+    """One record."""
 
-    Parameters
-    ----------
-    group, topic_id : str
-        The group's name, and the topic's id as Kafka's tools write it.
-    partition : int
-        Of the topic.
-    is_update : bool
-        Whether the record changes an earlier record, in place of replacing it.
-    start_offset : int or None
-        First offset that is not done with; -1 not known, or not changed. None: deleted.
-    n_delivered : int
-        Offsets from ``start_offset`` on whose delivery is complete; -1 not known.
-    """
-
+    # The group's name, and the topic's id as Kafka's tools write it.
     group: str
     topic_id: str
-    partition: int
-    is_update: bool
+    partition: int  # of the topic
+    is_update: bool  # whether the record changes an earlier record, in place of replacing it
+    # First offset that is not done with; -1 not known, or not changed. None: deleted.
     start_offset: int | None
+    # Offsets from ``start_offset`` on whose delivery is complete; -1 not known.
     n_delivered: int = -1
 
 
 def decode_share_state(key: bytes, value: bytes | None) -> ShareState:
-    """Read a record.
-
-    Raises
-    ------
-    WireError
-        If the bytes break the layout, or the type or the version is not known.
-    """
+    """Read a record."""
     reader = Reader(key, "ShareStateKey", 0)
     kind = reader.int16("type")
     if kind not in (SNAPSHOT, UPDATE):

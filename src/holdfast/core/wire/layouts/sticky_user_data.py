@@ -41,17 +41,10 @@ COOPERATIVE = "CooperativeStickyAssignorUserData"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StickyUserData:
-    """A member's claim.
+    """A member's claim."""
 
-    Parameters
-    ----------
-    partitions : tuple of (topic, partitions)
-        Partitions that the member held.
-    generation : int
-        Generation in which the member held them, -1 unknown (v0, or never in a group).
-    """
-
-    partitions: TopicPartitions
+    partitions: TopicPartitions  # partitions that the member held
+    # Generation in which the member held them, -1 unknown (v0, or never in a group).
     generation: int = NO_GENERATION
 
 
@@ -60,11 +53,6 @@ NO_CLAIMS = StickyUserData(partitions=())
 
 def decode_sticky_user_data(data: bytes) -> StickyUserData:
     """Read the user data of the ``sticky`` assignor: v1, else v0.
-
-    Raises
-    ------
-    WireError
-        If they are neither; the version is then 0, the last one tried.
 
     References: KIP-341, "Public Interfaces".
     """
@@ -80,11 +68,6 @@ def encode_sticky_user_data(value: StickyUserData, version: int = 1) -> bytes:
 
     Kafka writes topics in the order of a hash table; ours stand in the order given.
 
-    Raises
-    ------
-    WireError
-        If the version is not 0 or 1, or a value does not fit its field.
-
     References: KIP-54 (v0), KIP-341 (v1).
     """
     writer = Writer(STICKY, version)
@@ -97,28 +80,12 @@ def encode_sticky_user_data(value: StickyUserData, version: int = 1) -> bytes:
 
 
 def decode_cooperative_user_data(data: bytes) -> int:
-    """Read the user data of ``cooperative-sticky``: the generation, -1 for none.
-
-    Raises
-    ------
-    WireError
-        If there are fewer than four bytes.
-
-    References: KAFKA-12984.
-    """
+    """Read the user data of ``cooperative-sticky``: the generation, -1 for none."""
     return Reader(data, COOPERATIVE, 0).int32("generation")
 
 
 def encode_cooperative_user_data(generation: int) -> bytes:
-    """Write the user data of ``cooperative-sticky``.
-
-    Raises
-    ------
-    WireError
-        If the generation is no int32.
-
-    References: KAFKA-12984.
-    """
+    """Write the user data of ``cooperative-sticky``."""
     writer = Writer(COOPERATIVE, 0)
     writer.int32(generation, "generation")
     return writer.done()

@@ -27,9 +27,7 @@ bytes do not tell a warm-up task from a standby task.
 
 **Strategy.** What only interactive queries need (who owns which partition) is stepped over.
 
-References
-----------
-KIP-441 (offset sums, probing rebalances), KIP-708 (client tags); Kafka Streams 4.3.1,
+References: KIP-441 (offset sums, probing rebalances), KIP-708 (client tags); Kafka Streams 4.3.1,
 ``AssignmentInfo``.
 """
 
@@ -53,58 +51,32 @@ Task = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamsSubscription:
-    """What a Streams member tells the leader.
+    """What a Streams member tells the leader."""
 
-    Parameters
-    ----------
-    version : int
-        1 to 11.
-    process_id : str
-        Of the process, whose threads are members each.
-    active, standby : tuple of Task
-        Tasks that the member ran, and tasks of which the member has state.
-    offset_sums : tuple of (Task, int)
-        How far the state of each task is, -2 for an active one; empty before version 7.
-    """
-
-    version: int
-    process_id: str
+    version: int  # 1 to 11
+    process_id: str  # of the process, whose threads are members each
+    # Tasks that the member ran, and tasks of which the member has state.
     active: tuple[Task, ...]
     standby: tuple[Task, ...]
+    # How far the state of each task is, -2 for an active one; empty before version 7.
     offset_sums: tuple[tuple[Task, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamsAssignment:
-    """What the leader gives a Streams member.
+    """What the leader gives a Streams member."""
 
-    Parameters
-    ----------
-    version : int
-        1 to 11.
-    active, standby : tuple of Task
-        Tasks to run; tasks of which to keep state, warm-up tasks among them.
-    error : int
-        0 none.
-    next_rebalance_ms : int
-        When to ask for another rebalance, in ms since 1970: 0 at once, :data:`NEVER_MS` never.
-    """
-
-    version: int
+    version: int  # 1 to 11
+    # Tasks to run; tasks of which to keep state, warm-up tasks among them.
     active: tuple[Task, ...]
     standby: tuple[Task, ...]
-    error: int = 0
+    error: int = 0  # 0 none
+    # When to ask for another rebalance, in ms since 1970: 0 at once, :data:`NEVER_MS` never.
     next_rebalance_ms: int = NEVER_MS
 
 
 def decode_streams_subscription(data: bytes) -> StreamsSubscription:
-    """Read the user data of a subscription.
-
-    Raises
-    ------
-    WireError
-        If the bytes break the layout, or the version is below 1.
-    """
+    """Read the user data of a subscription."""
     reader, version = _begin(data, SUBSCRIPTION)
     if version >= 3:
         reader.int32("latestSupportedVersion")
@@ -134,13 +106,7 @@ def decode_streams_subscription(data: bytes) -> StreamsSubscription:
 
 
 def decode_streams_assignment(data: bytes) -> StreamsAssignment:
-    """Read the user data of an assignment.
-
-    Raises
-    ------
-    WireError
-        If the bytes break the layout, or the version is below 1.
-    """
+    """Read the user data of an assignment."""
     reader, version = _begin(data, ASSIGNMENT)
     if version >= 3:
         reader.int32("commonlySupportedVersion")

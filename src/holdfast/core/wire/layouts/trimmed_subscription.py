@@ -56,8 +56,6 @@ def trim_subscription(
         Topics, and lists of claims, that the message may have.
     most_user_data : int
         Bytes of user data that are kept.
-
-    References: KIP-429, KIP-881.
     """
     try:
         return _trimmed(Reader(data, SUBSCRIPTION), partitions, most_topics, most_user_data)

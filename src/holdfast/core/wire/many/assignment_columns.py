@@ -46,8 +46,6 @@ def encode_assignments(
     Notes
     -----
     Cost: one sort of the owned partitions, and a few passes.
-
-    References: KIP-429.
     """
     table = NameTable(topics.names) if table is None else table
     member, tp = _by_member(owner)

@@ -161,11 +161,6 @@ def join(parts: list[Columns]) -> Columns:
     parts : list of dict of name to Column
         At least one; all of the same layout, :class:`Slices` of the same bytes. The list is
         emptied, so that no part is kept beside the joined columns.
-
-    Returns
-    -------
-    dict of name to Column
-        In the order of the parts.
     """
     if len(parts) == 1:
         return parts.pop()

@@ -29,28 +29,15 @@ costs more than it saves: the arrays of these members are not read here."""
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NameArrays:
-    """Where arrays of names lie in a buffer, one array a member, as CSR over members.
+    """Where arrays of names lie in a buffer, one array a member, as CSR over members."""
 
-    Parameters
-    ----------
-    start : int64[n_members + 1]
-        Rows of the columns below.
-    name_at, name_length : int64[...], int32[...]
-        First byte of each name, and its bytes.
-    count : int32[...]
-        Partitions behind each name; 0 in arrays without.
-    end : int64[n_members]
-        First byte behind each array.
-    good : bool[n_members]
-        Members whose array lies inside its bounds, or was not wanted.
-    """
-
-    start: I64
+    start: I64  # int64[n_members + 1]: rows of the columns below
+    # int64[...], int32[...]: first byte of each name, and its bytes.
     name_at: I64
     name_length: I32
-    count: I32
-    end: I64
-    good: Mask
+    count: I32  # int32[...]: partitions behind each name; 0 in arrays without
+    end: I64  # int64[n_members]: first byte behind each array
+    good: Mask  # bool[n_members]: members whose array lies inside its bounds, or was not wanted
 
 
 def join(messages: Sequence[bytes], ends: I64, n_pad: int) -> tuple[U8, I64, I64]:

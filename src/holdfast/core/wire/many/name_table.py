@@ -46,13 +46,7 @@ def int16_at(buffer: U8) -> npt.NDArray[np.int16]:
 
 
 class NameTable:
-    """Names of topics, ready to be found.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Topic names; the index of a topic is its place here.
-    """
+    """Names of topics, ready to be found."""
 
     def __init__(self, names: Sequence[str]):
         self.encoded = [name.encode() for name in names]

@@ -52,21 +52,12 @@ _BAD, _UNKNOWN, _PASSED_OVER, _FIRST = 0, 1, 2, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Binary:
-    """A column of byte strings.
+    """A column of byte strings."""
 
-    Parameters
-    ----------
-    data : uint8[n_bytes]
-        Contiguous.
-    start : int32[n + 1] or int64[n + 1]
-        Row ``i`` is ``data[start[i]:start[i + 1]]``.
-    valid : bool[n] or None
-        False where null; None: nothing is null.
-    """
-
-    data: U8
+    data: U8  # uint8[n_bytes]: contiguous
+    # int32[n + 1] or int64[n + 1]: row ``i`` is ``data[start[i]:start[i + 1]]``.
     start: NDArray[np.int32] | I64
-    valid: Mask | None = None
+    valid: Mask | None = None  # bool[n] or None: false where null; None: nothing is null
 
     def __len__(self) -> int:
         return len(self.start) - 1
@@ -80,27 +71,15 @@ class Binary:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Family:
-    """Records of one type and one version of their value.
+    """Records of one type and one version of their value."""
 
-    Parameters
-    ----------
-    record_type : int
-        First int16 of the keys.
-    value_version : int or None
-        First int16 of the values; None: tombstones.
-    rows : int64[n]
-        Rows of the input, ascending.
-    key, value : dict of name to Column
-        Fields by Kafka's names, n rows each; ``value`` is empty for tombstones.
-    n_unknown_tags : int64[n] or None
-        Tagged fields that were stepped over; None: none at all.
-    """
-
-    record_type: int
-    value_version: int | None
-    rows: I64
+    record_type: int  # first int16 of the keys
+    value_version: int | None  # first int16 of the values; None: tombstones
+    rows: I64  # int64[n]: rows of the input, ascending
+    # Fields by Kafka's names, n rows each; ``value`` is empty for tombstones.
     key: Columns
     value: Columns
+    # int64[n] or None: tagged fields that were stepped over; None: none at all.
     n_unknown_tags: I64 | None
 
     def __len__(self) -> int:
@@ -109,24 +88,12 @@ class Family:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BadRows:
-    """Records that do not parse.
+    """Records that do not parse."""
 
-    Parameters
-    ----------
-    rows : int64[n]
-        Rows of the input, ascending.
-    reason : uint8[n]
-        Index into :data:`holdfast.core.wire.one.reasons.REASONS`.
-    position : int64[n]
-        Byte of the key or of the value at which reading failed.
-    in_key : bool[n]
-        Whether that is the key.
-    """
-
-    rows: I64
-    reason: U8
-    position: I64
-    in_key: Mask
+    rows: I64  # int64[n]: rows of the input, ascending
+    reason: U8  # uint8[n]: index into :data:`holdfast.core.wire.one.reasons.REASONS`
+    position: I64  # int64[n]: byte of the key or of the value at which reading failed
+    in_key: Mask  # bool[n]: whether that is the key
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -166,8 +133,6 @@ def decode_batch(
     Notes
     -----
     Cost: O(bytes) time. Memory: a small multiple of :data:`CHUNK_BYTES`, or of the longest record.
-
-    References: KIP-848, KIP-915.
     """
     keep_freed_memory()
     label_of = _label_table(types)

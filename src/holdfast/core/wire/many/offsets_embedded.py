@@ -45,25 +45,15 @@ _DEFAULTS: dict[str, Default] = {"generationId": -1, "userData": None, "rackId":
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Messages:
-    """Messages of one kind.
+    """Messages of one kind."""
 
-    Parameters
-    ----------
-    columns : dict of name to Column
-        Fields by Kafka's names, n rows each; defaults where a message was not read.
-    version : int64[n]
-        Version that was written, -1 where a message was not read.
-    reason : uint8[n]
-        Why, as an index into :data:`holdfast.core.wire.one.reasons.REASONS`; 0 where it parses.
-    position : int64[n]
-        Byte of the message at which reading failed; 0 where it parses.
-    """
-
-    columns: Columns
-    version: I64
+    columns: Columns  # fields by Kafka's names, n rows each; defaults where a message was not read
+    version: I64  # int64[n]: version that was written, -1 where a message was not read
     unreadable: Mask
+    # uint8[n]: why, as an index into :data:`holdfast.core.wire.one.reasons.REASONS`; 0 where it
+    # parses.
     reason: U8
-    position: I64
+    position: I64  # int64[n]: byte of the message at which reading failed; 0 where it parses
 
 
 def read_assignments(messages: Slices, wanted: Mask) -> Messages:
@@ -80,8 +70,6 @@ def read_assignments(messages: Slices, wanted: Mask) -> Messages:
     -------
     Messages
         With ``assignedPartitions`` and ``userData``.
-
-    References: KIP-429.
     """
     return _read(CONSUMER_ASSIGNMENT, messages, wanted)
 
@@ -93,8 +81,6 @@ def read_subscriptions(messages: Slices, wanted: Mask) -> Messages:
     -------
     Messages
         With ``topics``, ``userData``, ``ownedPartitions``, ``generationId`` and ``rackId``.
-
-    References: KIP-429, KAFKA-13715, KIP-881.
     """
     return _read(CONSUMER_SUBSCRIPTION, messages, wanted)
 

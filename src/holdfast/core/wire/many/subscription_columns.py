@@ -33,27 +33,14 @@ from holdfast.core.wire.many.topic_blocks import TopicBlocks
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SubscriptionColumns:
-    """What the members of a group subscribe to and claim.
+    """What the members of a group subscribe to and claim."""
 
-    Parameters
-    ----------
-    subscriptions : Subscriptions
-        Of known topics.
-    claims : ReportedClaims
-        As written, with the topic name of each.
-    generation : int32[n_members]
-        Of the claims, -1 none.
-    racks : list of str or None
-        Rack of each member.
-    given_up : tuple of int
-        Members of a cooperative group whose claims stand in sticky user data alone: eager members
-        in the middle of an upgrade, which gave everything up before they joined.
-    """
-
-    subscriptions: Subscriptions
-    claims: ReportedClaims
-    generation: I32
-    racks: list[str | None]
+    subscriptions: Subscriptions  # of known topics
+    claims: ReportedClaims  # as written, with the topic name of each
+    generation: I32  # int32[n_members]: of the claims, -1 none
+    racks: list[str | None]  # rack of each member
+    # Members of a cooperative group whose claims stand in sticky user data alone: eager members in
+    # the middle of an upgrade, which gave everything up before they joined.
     given_up: tuple[int, ...] = ()
 
 

@@ -64,13 +64,7 @@ def to_bytes(text: str) -> bytes:
 
 
 class Bits:
-    """A position in the bits of a reader's bytes.
-
-    Parameters
-    ----------
-    reader : Reader
-        Says what fails; the bits begin where it stands.
-    """
+    """A position in the bits of a reader's bytes."""
 
     __slots__ = ("at", "reader", "text")
 

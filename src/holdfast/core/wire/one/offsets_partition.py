@@ -21,9 +21,7 @@ def string_hash(text: str) -> int:
     int
         -2**31 <= hash < 2**31.
 
-    References
-    ----------
-    ``java.lang.String.hashCode``.
+    References: ``java.lang.String.hashCode``.
     """
     units = text.encode("utf-16-be", "surrogatepass")
     code = 0
@@ -40,9 +38,7 @@ def offsets_partition(group: str, n_partitions: int) -> int:
     n_partitions : int
         Of the topic; 50 unless ``offsets.topic.num.partitions`` says otherwise.
 
-    References
-    ----------
-    ``GroupMetadataManager.partitionFor``, Kafka 4.3.1.
+    References: ``GroupMetadataManager.partitionFor``, Kafka 4.3.1.
     """
     code = string_hash(group)
     return (0 if code == -(1 << 31) else abs(code)) % n_partitions

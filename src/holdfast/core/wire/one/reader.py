@@ -8,9 +8,8 @@ allowed, because a string has at least two bytes; a count of 60 is refused.
 path of a field is built only when something fails: each array puts its own name in front of the
 error that its element raised.
 
-References
-----------
-Kafka protocol guide, "Protocol Primitive Types"; KIP-482 (compact types and tagged fields).
+References: Kafka protocol guide, "Protocol Primitive Types"; KIP-482 (compact types and tagged
+fields).
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@
 **Strategy.** As in :mod:`holdfast.core.wire.one.reader`: nested writers are plain functions, and
 the path of a field is built only when something fails.
 
-References
-----------
-Kafka protocol guide, "Protocol Primitive Types"; KIP-482 (compact types and tagged fields).
+References: Kafka protocol guide, "Protocol Primitive Types"; KIP-482 (compact types and tagged
+fields).
 """
 
 from __future__ import annotations

@@ -58,12 +58,6 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
 
     Parameters
     ----------
-    client, subscription
-        aiokafka's.
-    settings : Settings
-        Of the member.
-    offered : iterable of Assignor
-        What it offers.
     tells_whole : bool
         See :class:`~holdfast.members.seat.hands.Wishes`.
     **options
@@ -227,7 +221,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     # The hands ask
 
     def has_joined(self, assignment: KeepingAssignment | None) -> None:
-        """See :class:`~holdfast.members.drop_in.aiokafka.hands.WithCoordinator`."""
+        """A round is over; an assignment is given if it is a new one."""
         if assignment is not None:
             self.start_commit_offsets_refresh_task(assignment)
         if self._rejoin_needed_fut.done():

@@ -50,15 +50,7 @@ class StartSearch:
 
 
 class Placed:
-    """The part of an assignment whose places are known.
-
-    Parameters
-    ----------
-    assignment
-        aiokafka's.
-    hidden : collection of TopicPartition
-        The others.
-    """
+    """The part of an assignment whose places are known."""
 
     def __init__(self, assignment: Any, hidden: Collection[TopicPartition]):
         self.tps: frozenset[TopicPartition] = assignment.tps.difference(hidden)

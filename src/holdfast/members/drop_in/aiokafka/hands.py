@@ -62,15 +62,7 @@ class WithCoordinator(Protocol):
 
 
 class AiokafkaHands:
-    """See :class:`~holdfast.members.seat.on_loop.LoopHands`.
-
-    Parameters
-    ----------
-    subscription : KeepingSubscriptions
-        What the consumer subscribes to and has.
-    coordinator : WithCoordinator
-        Its coordinator.
-    """
+    """aiokafka as a seat's :class:`~holdfast.members.seat.on_loop.LoopHands`."""
 
     def __init__(self, subscription: KeepingSubscriptions, coordinator: WithCoordinator):
         self._subscription = subscription
@@ -110,7 +102,7 @@ class AiokafkaHands:
         self._subscription.drop(_listed(partitions))
 
     def drop(self, partitions: Collection[Resource]) -> None:
-        """See :class:`~holdfast.members.seat.on_loop.LoopHands`; a closed consumer keeps all."""
+        """A closed consumer keeps all."""
         if self._subscription.is_cooperative and not self.is_closing:
             self._subscription.drop(_listed(partitions))
 
@@ -156,17 +148,7 @@ class AiokafkaHands:
 
 
 class TermState(TopicPartitionState):  # type: ignore[misc]  # aiokafka has no types
-    """A partition in one term of ownership, which tells where it begins and is moved to.
-
-    Parameters
-    ----------
-    assignment
-        aiokafka's.
-    tp : TopicPartition
-        Which one.
-    progress : PartitionProgress
-        Is told.
-    """
+    """A partition in one term of ownership, which tells where it begins and is moved to."""
 
     def __init__(self, assignment: Any, tp: TopicPartition, progress: PartitionProgress):
         super().__init__(assignment)
@@ -344,7 +326,7 @@ class KeepingSubscriptions(SubscriptionState):  # type: ignore[misc]
         super().pause(tp)
 
     def resume(self, tp: TopicPartition) -> None:
-        """See aiokafka; what is being given up stays held back."""
+        """What is being given up stays held back."""
         if tp in self._held_back:
             self._paused_by_user.discard(tp)
         else:

@@ -46,13 +46,7 @@ _CALLBACKS = ("error_cb", "throttle_cb", "stats_cb", "on_commit")
 
 
 class _Reading:
-    """One poll in a thread of the pool, whose await on the loop may be cancelled.
-
-    Parameters
-    ----------
-    consumer : ConfluentConsumer
-        Reads.
-    """
+    """One poll in a thread of the pool, whose await on the loop may be cancelled."""
 
     def __init__(self, consumer: ConfluentConsumer):
         self._consumer = consumer

@@ -36,12 +36,8 @@ class CommitCalls:
 
     Parameters
     ----------
-    consumer : confluent_kafka.Consumer
-        Whose they are.
     hands : LibrdkafkaHands
         Knows what is stored.
-    routed : Routed
-        The consumer's configuration.
     on_commit : callable, optional
         The application's; takes an error or None, and a list.
     """

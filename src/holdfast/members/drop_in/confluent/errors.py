@@ -94,8 +94,6 @@ def check_kind(seat: InPoll | None, name: str, *, is_step: bool) -> None:
     ----------
     seat : InPoll or None
         The member's, None where there is none.
-    name : str
-        What was called.
     is_step : bool
         Whether it adds or takes away, as a cooperative group does, or replaces the whole.
 
@@ -123,12 +121,8 @@ class ErrorMessage:
         The topic that the error is about.
     partition : int
         Its partition; 0 as librdkafka has it where there is none.
-    value : bytes
-        The text of the error.
     timestamp : (int, int)
         Kind and milliseconds.
-    error : KafkaError
-        The error.
     """
 
     def __init__(

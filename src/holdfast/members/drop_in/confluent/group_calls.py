@@ -140,14 +140,6 @@ class GroupCalls:
 
     Parameters
     ----------
-    consumer : confluent_kafka.Consumer
-        Whose calls they are.
-    routed : Routed
-        Its configuration.
-    settings : Settings
-        The member's.
-    assignors : sequence of Assignor
-        What the member offers.
     on_commit : callable, optional
         The application's; takes an error or None, and a list.
     """
@@ -232,7 +224,7 @@ class GroupCalls:
         return seat
 
     def listener_for(self, call: ListenerCall) -> Callable[[list[Resource]], object] | None:
-        """See :class:`~holdfast.members.drop_in.confluent.hands.HasListener`."""
+        """The application's callback, None where it has none."""
         on_assign, on_revoke, on_lost = self.callbacks
         if call is ListenerCall.ASSIGNED:
             work = on_assign
@@ -385,13 +377,7 @@ class GroupCalls:
         self.hands.take_away(resources)
 
     def replaces(self, name: str) -> None:
-        """The application replaces its whole assignment, in no callback.
-
-        Raises
-        ------
-        KafkaException
-            As :func:`~holdfast.members.drop_in.confluent.errors.check_kind`.
-        """
+        """The application replaces its whole assignment, in no callback."""
         check_kind(self.seat, name, is_step=False)
         self.commit_stored_alone()
         self.hands.starts.forget(list(self.hands.starts.waiting))

@@ -166,16 +166,12 @@ class HasListener(Protocol):
 
 
 class LibrdkafkaHands:
-    """See :class:`~holdfast.members.seat.hands.Hands`.
+    """librdkafka as a seat's :class:`~holdfast.members.seat.hands.Hands`.
 
     Parameters
     ----------
-    consumer : confluent_kafka.Consumer
-        Fetches.
     owner : weak reference to HasListener
         Knows the application's callbacks.
-    plane : mapping of str to object
-        The configuration of the consumer.
     reset : int or None
         The logical offset of ``auto.offset.reset``; None where librdkafka has to raise an error.
         If the coordinator refuses the question for committed offsets, librdkafka asks it too, and
@@ -338,15 +334,11 @@ class LibrdkafkaHands:
         return None if owner is None else owner.listener_for(call)
 
     def tell(self, callback: Callback) -> BaseException | None:
-        """See :class:`~holdfast.members.seat.hands.Hands`; one about nothing is not run."""
+        """A callback about nothing is not run."""
         return self._run(callback) if callback.resources else None
 
     def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
-        """See :class:`~holdfast.members.seat.hands.Hands`.
-
-        The application may assign in its callback, at places of its own. What it leaves out is
-        assigned after it.
-        """
+        """The application may assign in its callback; what it leaves out is assigned after it."""
         if not callback.has_begun:
             self.has_changed = False
             self.introduce({topic for topic, _ in callback.resources})

@@ -100,13 +100,7 @@ class Silence:
 
 
 class Renewal:
-    """What a consumer needs to be made anew.
-
-    Parameters
-    ----------
-    plane : mapping of str to object
-        The configuration of ``confluent_kafka.Consumer``.
-    """
+    """What a consumer needs to be made anew."""
 
     def __init__(self, plane: Mapping[str, Any]):
         self._plane = plane

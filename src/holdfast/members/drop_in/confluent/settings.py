@@ -95,33 +95,18 @@ _NOWHERE = {"bootstrap.servers": "localhost:9092"}  # only to read the other key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
-    """A configuration on its two ways.
+    """A configuration on its two ways."""
 
-    Parameters
-    ----------
-    plane : dict
-        For ``confluent_kafka.Consumer``.
-    member : dict or None
-        For :meth:`Settings.parse`; None if there is no member of ours.
-    native : dict or None
-        Addresses, login and group of a member of librdkafka's own; None if there is none.
-    is_automatic : bool
-        ``enable.auto.commit``.
-    stores : bool
-        ``enable.auto.offset.store``.
-    interval_s : float
-        ``auto.commit.interval.ms``, in seconds.
-    reset : int or None
-        ``auto.offset.reset`` as a logical offset; None for ``error``, and where it is not at the
-        top of the configuration.
-    """
-
-    plane: dict[str, Any] = field(repr=False)
+    plane: dict[str, Any] = field(repr=False)  # for ``confluent_kafka.Consumer``
+    # For :meth:`Settings.parse`; None if there is no member of ours.
     member: dict[str, Any] | None = field(repr=False)
+    # Addresses, login and group of a member of librdkafka's own; None if there is none.
     native: dict[str, Any] | None = field(repr=False)
-    is_automatic: bool
-    stores: bool
-    interval_s: float
+    is_automatic: bool  # ``enable.auto.commit``
+    stores: bool  # ``enable.auto.offset.store``
+    interval_s: float  # ``auto.commit.interval.ms``, in seconds
+    # ``auto.offset.reset`` as a logical offset; None for ``error``, and where it is not at the top
+    # of the configuration.
     reset: int | None
 
     @property
@@ -130,13 +115,7 @@ class Routed:
         return self.member is not None and bool(self.member.get("bootstrap.servers"))
 
     def settings(self) -> Settings:
-        """The member's settings.
-
-        Raises
-        ------
-        ConfigError
-            For a key or a value that the member cannot honour.
-        """
+        """The member's settings."""
         return Settings.parse({**(self.member or {}), **({} if self.has_brokers else _NOWHERE)})
 
 

@@ -62,8 +62,6 @@ class MemberConsumerCoordinator:
     ----------
     stock : kafka.coordinator.consumer.ConsumerCoordinator
         The consumer's own: for whoever does not subscribe, and for committed offsets.
-    subscription : kafka.consumer.subscription_state.SubscriptionState
-        The consumer's.
     cluster : kafka.cluster.ClusterMetadata
         Says when the partitions of a topic have changed.
     run : callable
@@ -291,11 +289,6 @@ class GroupCommits:
     The seat commits. A callback of a commit that did not wait is called by a later call of the
     application, in the order of the answers. The callback of automatic commits is
     ``default_offset_commit_callback``.
-
-    Parameters
-    ----------
-    config : mapping of str to object
-        kafka-python's configuration of a coordinator.
     """
 
     def __init__(self, config: Mapping[str, Any]):
@@ -315,13 +308,7 @@ class GroupCommits:
     def wait_for(
         self, seat: InPoll, offsets: TheirOffsets | None, timeout_ms: float | None
     ) -> None:
-        """Commit these, or what is processed, and wait until it is done.
-
-        Raises
-        ------
-        KafkaError
-            As kafka-python: ``CommitFailedError`` if the group refused it.
-        """
+        """Commit these, or what is processed, and wait until it is done."""
         wanted, asked = seat.wanted(_named(offsets))
         self.tell()
         limit_s = self.limit_s(timeout_ms)
@@ -339,17 +326,7 @@ class GroupCommits:
         said: TheirOffsets,
         callback: OnCommit | None,
     ) -> Any:
-        """Commit these, or what is processed, without waiting; the callback is told of ``said``.
-
-        Returns
-        -------
-        kafka.future.Future
-
-        Raises
-        ------
-        KafkaError
-            As :meth:`wait_for`, if that is known at once.
-        """
+        """Commit these, or what is processed, without waiting; the callback is told of ``said``."""
         wanted, asked = seat.wanted(_named(offsets))
         self.tell()
         try:

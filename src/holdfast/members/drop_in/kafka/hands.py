@@ -45,12 +45,10 @@ _MOMENT_S = 0.05
 
 
 class SubscriptionHands:
-    """See :class:`~holdfast.members.seat.hands.Hands`.
+    """kafka-python's state as a seat's :class:`~holdfast.members.seat.hands.Hands`.
 
     Parameters
     ----------
-    subscription : kafka.consumer.subscription_state.SubscriptionState
-        The consumer's.
     run : callable
         Runs a coroutine function with its arguments on kafka-python's loop, and waits.
     """
@@ -76,7 +74,7 @@ class SubscriptionHands:
         return before(positions, in_hand)
 
     def firsts(self, held: Any) -> Offsets:
-        """See :class:`~holdfast.members.seat.hands.Hands`; lists, or the record of an iterator."""
+        """Lists, or the record of an iterator."""
         records = held.values() if isinstance(held, dict) else [(held,)] if held else ()
         return {(r[0].topic, r[0].partition): OffsetToCommit(r[0].offset) for r in records}
 
@@ -91,7 +89,7 @@ class SubscriptionHands:
         self._subscription.mark_pending_revocation(theirs(partitions))
 
     def drop(self, partitions: Collection[Resource]) -> None:
-        """See :class:`~holdfast.members.seat.hands.Hands`; what is parked may come back."""
+        """What is parked may come back."""
         gone = set(partitions) - (self._parked - self._hidden)
         self._keep(self._assigned() - gone)
         for noted in (self._held_back, self._hidden, self._parked):
@@ -161,7 +159,7 @@ class SubscriptionHands:
     # Callbacks
 
     def hears(self, call: ListenerCall) -> bool:
-        """See :class:`~holdfast.members.seat.hands.Hands`; kafka-python's listener has all."""
+        """Kafka-python's listener has all."""
         return self._subscription.rebalance_listener is not None
 
     def tell(self, callback: Callback) -> BaseException | None:
@@ -248,12 +246,7 @@ class PatientFetcher(Fetcher):  # type: ignore[misc]  # kafka-python has no type
 
 
 def fetch_what_is_there(consumer: Any) -> None:
-    """Let this consumer fetch what is there before it waits for what comes.
-
-    Parameters
-    ----------
-    consumer : kafka.KafkaConsumer
-    """
+    """Let this consumer fetch what is there before it waits for what comes."""
     if kafka.__version__ in TESTED["kafka-python"]:
         # the fetcher exists and its metrics are registered by name, so no second one can be made
         consumer._fetcher.__class__ = PatientFetcher
