@@ -10,6 +10,7 @@ original's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any
 
@@ -93,24 +94,10 @@ def install(config: Mapping[str, Any] | None = None) -> Callable[[], None]:
         holdfast.confluent.install({"holdfast.policy": "deferred"})
     """
     ours = dict(_IN_PLACE_OF)
-    try:
-        from holdfast.members.drop_in.confluent.asynchronous import (
-            ConfluentAIOConsumer,
-            OriginalAIOConsumer,
-        )
-    except ImportError:  # confluent-kafka has it since 2.13
-        pass
-    else:
-        ours[OriginalAIOConsumer] = ConfluentAIOConsumer
-    try:
-        from holdfast.members.drop_in.confluent.asynchronous import (
-            ConfluentAsyncDeserializingConsumer,
-            OriginalDeserializing,
-        )
-    except ImportError:  # since 2.16
-        pass
-    else:
-        ours[OriginalDeserializing] = ConfluentAsyncDeserializingConsumer
+    with suppress(ImportError):  # confluent-kafka has it since 2.13
+        from holdfast.members.drop_in.confluent.asynchronous import IN_PLACE_OF
+
+        ours |= IN_PLACE_OF
     return INSTALLED.install(ours, config or {}, leave=_needs_originals)
 
 

@@ -33,7 +33,7 @@ def name_of(module: str, name: str, late: Mapping[str, str], client: ModuleType)
         home, _, own = late[name].partition(":")
         try:
             return getattr(import_module(home), own)
-        except ImportError as error:
+        except (ImportError, AttributeError) as error:
             raise AttributeError(missing) from error
     if name not in client.__all__ or name.endswith("Consumer"):
         raise AttributeError(missing)

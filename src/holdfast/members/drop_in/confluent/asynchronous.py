@@ -38,8 +38,6 @@ from holdfast.members.drop_in.confluent.consumer import (
 if TYPE_CHECKING:
     from holdfast.members.member.metrics import MemberMetrics
 
-__all__ = ["ConfluentAIOConsumer", "OriginalAIOConsumer"]
-
 _Original: type = confluent_kafka.cimpl.Consumer
 _T = TypeVar("_T")
 _CALLBACKS = ("error_cb", "throttle_cb", "stats_cb", "on_commit")
@@ -162,13 +160,14 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
         return made.__holdfast_metrics__() if isinstance(made, ConfluentConsumer) else None
 
 
+IN_PLACE_OF: dict[type, type] = {OriginalAIOConsumer: ConfluentAIOConsumer}
+
 try:
     from confluent_kafka import _serde_builder as _serdes
     from confluent_kafka.aio import AsyncDeserializingConsumer as OriginalDeserializing
 except ImportError:  # confluent-kafka has it since 2.16
     pass
 else:
-    __all__ += ["ConfluentAsyncDeserializingConsumer", "OriginalDeserializing"]
 
     class ConfluentAsyncDeserializingConsumer(
         OriginalDeserializing[Any, Any], ConfluentAIOConsumer
@@ -212,3 +211,5 @@ else:
                 with suppress(Exception):  # the first error is the one to raise
                     await _serdes.async_close_serdes(owned)
                 raise
+
+    IN_PLACE_OF[OriginalDeserializing] = ConfluentAsyncDeserializingConsumer
