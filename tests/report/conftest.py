@@ -14,8 +14,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("browser"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """The one browser of the run."""
+    """The browser of a module; as long as it runs, an event loop runs in the tests' thread."""
     with browser() as started:
         yield started
