@@ -178,10 +178,9 @@ MEMORY: Pieces = [
 CLAIM: Pieces = [
     Piece(b"\xf4", [("magic", b"n", "bad-magic")]),
     Piece(b"\xc1", [("later", b"\xc2", "bad-version"), ("none", b"\xc0", "bad-version")]),
-    Piece(b"\x7d", [("leaving", b"\x7f", "out-of-range"), ("bits", b"\xfd", "out-of-range")]),
+    Piece(b"\x6d", [("leaving", b"\x6f", "out-of-range"), ("bits", b"\x7d", "out-of-range")]),
     number(b"\1"),
     Piece(b"here"),
-    time(),
     time(),
     *sets(),
     *binary(b"xy", flexible=True, nullable=False),
@@ -189,8 +188,7 @@ CLAIM: Pieces = [
 MEMBER_ASSIGNMENT: Pieces = [
     Piece(b"\xf4", [("magic", b"n", "bad-magic")]),
     Piece(b"\xd1", [("later", b"\xd2", "bad-version"), ("none", b"\xd0", "bad-version")]),
-    Piece(b"\x0f", [("bits", b"\x1f", "out-of-range")]),
-    number(b"\1"),
+    Piece(b"\x0e", [("bits", b"\x0f", "out-of-range"), ("more", b"\x1e", "out-of-range")]),
     *sets(),
     time(),
     *binary(b"xy", flexible=True, nullable=False),
