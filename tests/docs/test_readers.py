@@ -153,5 +153,5 @@ def test_the_policies_of_the_readme_are_those_of_the_run() -> None:
             r"^\| `(\w+)` \| (\d+), (\d+) \| (\d+), (\d+) \|", readme, re.MULTILINE
         )
     }
-    assert len(written) == 4
+    assert len(written) == 5
     assert written == {kind: seen[kind] for kind in written}
