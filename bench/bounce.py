@@ -392,6 +392,7 @@ def main() -> None:
     options = parser.parse_args()
     from holdfast.cluster.broker.broker import Broker, BrokerSettings
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # through the ends of the members
     print(json.dumps(versions()), flush=True)
     properties = {"group.initial.rebalance.delay.ms": "1000"}
     with tempfile.TemporaryDirectory() as temporary:
