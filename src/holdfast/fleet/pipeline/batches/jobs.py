@@ -49,6 +49,7 @@ from holdfast.fleet.pipeline.history.lag import (
     times_in_advance,
 )
 from holdfast.fleet.pipeline.history.pauses import (
+    OWNING,
     PAUSES,
     SEEN,
     STAGED,
@@ -56,6 +57,7 @@ from holdfast.fleet.pipeline.history.pauses import (
     commit_rows,
     idle_rows,
     late_pauses,
+    pauses_of_each,
     pauses_of_groups,
 )
 from holdfast.fleet.pipeline.history.signs import DEPARTURES, with_departures
@@ -265,22 +267,17 @@ class Job:
         groups = sorted(pc.unique(late["group"]).to_pylist())
         generations = sorted(pc.unique(late["generation"]).to_pylist())
         names = [
-            file.name
+            (file.name, file.rows)
             for file in self.tables.data_files("rebalances")
             if file.may_hold("group", groups) and file.may_hold("generation", generations)
         ]
-        if names:
-            self._amend(names, late)
-
-    def _amend(self, names: Sequence[str], late: pa.Table) -> None:
-        """Add pauses to the rebalances of some files, and write those anew that change."""
-        kept = self._tables([(name, 0) for name in names])
-        more, begin = add_pauses(pa.concat_tables(kept), late), 0
-        for name, rows in zip(names, kept, strict=True):
-            mine, begin = more.slice(begin, rows.num_rows), begin + rows.num_rows
-            if not mine.equals(rows):
-                self.amended.append(name)
-                self.files.setdefault("rebalances", []).extend(self._write("rebalances", mine))
+        keys = [BoundedParquet(path).read(columns=list(OWNING)) for path in self._paths(names)]
+        for name, mine in zip(names, pauses_of_each(late, keys) if keys else (), strict=True):
+            if mine.num_rows:
+                (rows,) = self._tables([name])
+                self.amended.append(name[0])
+                more = self._write("rebalances", add_pauses(rows, mine))
+                self.files.setdefault("rebalances", []).extend(more)
 
     def _tables(self, files: Files) -> list[pa.Table]:
         return [read_parquet(file) for file in self._paths(files)]

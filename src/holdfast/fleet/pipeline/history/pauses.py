@@ -323,11 +323,23 @@ def _last_known(keys: Sequence[I64], at: I64, n_asking: int, *, or_same: bool = 
 # Sums in rebalances
 
 
+OWNING: Final = (*_KEYS, "previous_generation", "timestamp")
+"""Columns of ``rebalances`` that say which pauses belong to a row."""
+
+
 def late_pauses(pauses: Sequence[pa.Table], rebalances: Sequence[pa.Table]) -> pa.Table:
     """Return the pauses that belong to none of these rebalances."""
     rows = pa.concat_tables([arrow_schema("pauses").empty_table(), *pauses])
     own = pa.concat_tables([arrow_schema("rebalances").empty_table(), *rebalances])
     return rows.filter(pa.array(_rebalance_of(rows, own) < 0))
+
+
+def pauses_of_each(pauses: pa.Table, rebalances: Sequence[pa.Table]) -> list[pa.Table]:
+    """The pauses that belong to rows of each of these tables, which have :data:`OWNING`."""
+    of = _rebalance_of(pauses, pa.concat_tables(rebalances))
+    ends = np.cumsum([rows.num_rows for rows in rebalances])
+    table = np.where(of < 0, -1, np.searchsorted(ends, of, side="right"))
+    return [pauses.filter(pa.array(table == at)) for at in range(len(rebalances))]
 
 
 def add_pauses(rebalances: pa.Table, pauses: pa.Table) -> pa.Table:
