@@ -2,17 +2,21 @@
 
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.cli.running import write_tables
 from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
+from holdfast.fleet.report.columns import rebuilding
 from holdfast.fleet.report.findings.doctor import examine_fleet
 from holdfast.fleet.report.findings.examination import all_rules
 from holdfast.fleet.report.findings.finding import Basis, Finding, Severity, rule
-from holdfast.fleet.tables.reading import read_tables
+from holdfast.fleet.tables.columns.stored import NOT_SHOWN
+from holdfast.fleet.tables.reading import open_tables, read_tables
 
 TOPICS = {"t": 4}
 AB = ["a-1", "b-1"]
@@ -394,6 +398,32 @@ def test_what_a_move_costs_is_not_said_where_commits_before_it_are_gone() -> Non
     found = examine(script)["HF102"]
     assert "than usual" not in found.text and "move_costs_s" not in found.evidence.figures
     assert "--policy lend " in found.command
+
+
+@pytest.mark.parametrize(
+    ("groups", "at_once", "searched", "is_known"),
+    [
+        (None, 0, 10**7, False),
+        (["g"], 0, 10**7, True),
+        (["g"], 0, 0, False),
+        (None, 10**7, 0, True),
+    ],
+)
+def test_of_very_many_commits_only_those_of_one_group_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    groups: list[str] | None,
+    at_once: int,
+    searched: int,
+    is_known: bool,
+) -> None:
+    monkeypatch.setattr(rebuilding, "MOST_COMMITS", at_once)
+    monkeypatch.setattr(rebuilding, "MOST_SEARCHED", searched)
+    folder = write_tables(tables(deploy_with_commits(0.5, 11.0)), tmp_path)
+    kept = open_tables(folder).hold(groups, without=NOT_SHOWN)
+    found = examine_fleet(kept, groups, last_ms=START_MS + 20 * MINUTES)
+    texts = [f.text for e in found for f in e.findings if f.code == "HF102"]
+    assert ["than usual" in text for text in texts] == [is_known]
 
 
 def test_rare_commits_do_not_look_like_state() -> None:

@@ -156,7 +156,7 @@ class Tables:
         columns : sequence of str
             Which of its columns.
         groups : sequence of str, optional
-            Leave out files that hold none of these groups.
+            Leave out other groups; ``group`` is one of the columns then.
 
         Raises
         ------

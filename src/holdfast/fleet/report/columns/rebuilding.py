@@ -23,7 +23,10 @@ from holdfast.fleet.tables.columns.groups import GroupedTable
 from holdfast.fleet.tables.columns.values import ArrowTable, codes, ints, times_ms
 from holdfast.fleet.tables.reading import Tables
 
-MOST_COMMITS = 10_000_000
+MOST_COMMITS = 1_000_000
+"""Of a table with more, those of one group are read if no other group is looked at. So many of all
+groups take about 210 MiB."""
+MOST_SEARCHED = 10_000_000
 """Of a table with more, none is read."""
 FEWEST_MOVES = 3
 """Of fewer moves nothing is said."""
@@ -49,8 +52,9 @@ class CommitTimes:
     def of_group(self, group: str) -> ArrowTable:
         """Commits of a group: topic, partition, timestamp."""
         if self._read is None:
+            is_alone = self.groups is not None and len(self.groups) == 1
             n_commits = sum(file.rows for file in self.tables.data_files("offset_commits"))
-            few = n_commits <= MOST_COMMITS
+            few = n_commits <= (MOST_SEARCHED if is_alone else MOST_COMMITS)
             rows = self.tables.columns("offset_commits", _COLUMNS, self.groups if few else ())
             self._read = GroupedTable.of(rows)
         return self._read.of_group(group)

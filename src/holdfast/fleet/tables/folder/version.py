@@ -127,13 +127,13 @@ class FolderVersion:
     def columns(
         self, name: str, columns: Sequence[str], groups: Sequence[str] | None = None
     ) -> pa.Table:
-        """Some columns of a table: its rows, or at least those of ``groups``."""
+        """Some columns of a table; rows of these groups alone where ``group`` is one of them."""
         definition = Table(name=name, doc="", columns=TABLES[name].pick(*columns))
 
         def read(file: Place) -> pa.Table:
             opened = opened_parquet(file, self.known.footers)
             rows = opened.read_row_groups(row_groups(opened, groups), list(columns))
-            return conform(rows, definition, str(file))
+            return of_groups(conform(rows, definition, str(file)), groups)
 
         parts = store_of(self.known.root).each(read, self.files(name, groups))
         return pa.concat_tables([arrow_schema(name).empty_table().select(columns), *parts])
