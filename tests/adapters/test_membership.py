@@ -121,6 +121,13 @@ def test_topics_of_others_are_counted_not_guessed():
     assert plan(leadership(), [("m1", None)], ()) == {"m1": [0, 1, 2, 3]}
 
 
+def test_a_plan_says_with_which_counts_it_was_made():
+    """The watch may have found more by the time the plan is ready."""
+    request = asking("deferred", ("m1", ("t", "gone"), ()), ("m2", ("u",), ()))
+    led = leading("deferred", lambda topics: FoundTopics(counts={"t": 4, "u": 1, "other": 7}))
+    assert led.compute(request).partitions == (("gone", 0), ("t", 4), ("u", 1))
+
+
 @pytest.mark.parametrize("missing", [(), ("gone",)])
 def test_a_leader_reads_every_subscription_once(monkeypatch, missing):
     from holdfast.core.machine.leader import leader_turn

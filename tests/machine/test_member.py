@@ -120,6 +120,30 @@ def test_a_leader_with_skip_assignment_sends_none_but_watches_metadata():
     assert play.last(SendJoin).reason == "partition counts changed"
 
 
+def test_a_leader_with_skip_assignment_asks_for_nothing_before_it_knows_any_count():
+    play = Player()
+    play.start()
+    play.join(leader=True, skip_assignment=True)
+    play.sync(T0, planned=counted(t=2))
+    play(MetadataChanged((("t", 2),)))
+    assert play.member.state is MemberState.STABLE
+    play(MetadataChanged((("t", 3),)))
+    assert play.last(SendJoin).reason == "partition counts changed"
+
+
+def test_a_leader_sees_what_grew_while_it_planned():
+    """The counts that it planned with count, not those known when the plan is ready."""
+    play = Player()
+    play(MetadataChanged((("t", 2), ("u", 0))))
+    play.start()
+    (compute,) = play.join(leader=True)
+    play(MetadataChanged((("t", 3), ("u", 0))))
+    counts = (("t", 2), ("u", 0))
+    play(AssignmentComputed(compute.token, (("m", b"x"),), partitions=counts))
+    play.sync(T0)
+    assert play.last(SendJoin).reason == "partition counts changed"
+
+
 @pytest.mark.parametrize("planned", [None, counted(t=2), counted(t=3, u=1)])
 def test_a_leader_with_skip_assignment_sees_what_grew_while_it_was_away(planned):
     play = Player()

@@ -140,12 +140,14 @@ class AssignmentComputed:
     ``failure`` is None, or says why planning failed; then each member only keeps what it claims.
     ``notes`` are for people: each says what is unusual about the plan. ``waiting`` are the departed
     members for which partitions wait, with these partitions and the time left; ``lent`` are those
-    of which partitions are lent.
+    of which partitions are lent. ``partitions`` are the counts that the round was planned with, 0
+    for a topic that does not exist; None if they are those of the request.
     """
 
     token: int
     assignments: tuple[tuple[str, bytes], ...]
     failure: str | None = None
+    partitions: tuple[tuple[str, int], ...] | None = None
     notes: tuple[str, ...] = ()
     waiting: tuple[RememberedMember, ...] = ()
     lent: tuple[RememberedMember, ...] = ()

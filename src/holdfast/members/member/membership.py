@@ -301,34 +301,37 @@ class Leadership:
         return done
 
     def _computed(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
-        known = {topic: count for topic, count in request.partitions if count}
-        request = replace(request, partitions=tuple(known.items()))
+        counts = dict(request.partitions)
         try:
-            return self._planned(request, known)
+            done = self._planned(request, counts)
         except (HoldfastError, TimeoutError) as error:
-            return stay(self._assignors, request, error)
+            done = stay(self._assignors, _of_existing(request, counts), error)
         except Exception as error:  # our bug; the group goes on
             self._log.exception("the leader's plan failed")
-            return stay(self._assignors, request, error)
+            done = stay(self._assignors, _of_existing(request, counts), error)
+        return replace(done, partitions=tuple(sorted(counts.items())))
 
     def _planned(
-        self, request: actions.ComputeAssignment, known: Mapping[str, int]
+        self, request: actions.ComputeAssignment, counts: dict[str, int]
     ) -> events.AssignmentComputed:
-        topics = named_in_round(request)
-        wanted = frozenset(topics)
+        """Plan with ``counts``, which get the round's topics; 0 for one that does not exist."""
+        known = {topic: count for topic, count in counts.items() if count}
+        topics = frozenset(named_in_round(request))
+        counts.clear()
+        counts |= {topic: known.get(topic, 0) for topic in topics}
         refused: Mapping[str, int] = {}
-        if not wanted <= known.keys():
-            found = self._count(wanted)
-            known = {**known, **found.counts}
-            refused = {t: code for t, code in found.refused.items() if t in wanted - known.keys()}
+        if not topics <= known.keys():
+            found = self._count(topics)
+            counts |= {topic: n for topic, n in found.counts.items() if topic in topics}
+            refused = {t: code for t, code in found.refused.items() if not counts.get(t, 1)}
         self._missing.tell(refused, request.members, request.member_id)
-        counts = {topic: known[topic] for topic in topics if topic in known}
-        fresh = replace(request, partitions=tuple(counts.items()))
-        lags = self._ask(counts) if self._wants_lags else None
+        fresh = _of_existing(request, counts)
+        existing = dict(fresh.partitions)
+        lags = self._ask(existing) if self._wants_lags else None
         turn = read_round(self._assignors, fresh)
         if self._version is not None:
             turn = replace(turn, newer=self._newer(turn, self._version()))
-        racks = self._racks(counts) if turn.has_racks else None
+        racks = self._racks(existing) if turn.has_racks else None
         return compute(self._assignors, fresh, lags=lags, racks=racks, turn=turn)
 
     def _newer(self, turn: LeaderRound, own: int | None) -> VersionedCounts | None:
@@ -356,6 +359,13 @@ class Leadership:
         except (HoldfastError, TimeoutError) as error:
             self._log.warning("racks are not known (%s): this round is planned without", error)
             return None
+
+
+def _of_existing(
+    request: actions.ComputeAssignment, counts: Mapping[str, int]
+) -> actions.ComputeAssignment:
+    """The request with the counts of the topics that exist, in the order of their names."""
+    return replace(request, partitions=tuple(sorted((t, n) for t, n in counts.items() if n)))
 
 
 def _fitting(found: Racks, counts: Mapping[str, int]) -> Racks:

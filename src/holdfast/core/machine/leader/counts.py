@@ -62,25 +62,22 @@ def read_counts(data: bytes | None) -> tuple[tuple[bytes, int], ...]:
     return tuple(found)
 
 
-def handed_out(
-    planned: Sequence[tuple[bytes, int]], known: Sequence[tuple[str, int]]
+def handed_out(planned: bytes | None) -> tuple[tuple[str, int], ...]:
+    """The counts in a leader's assignment, each topic under its hash in hex."""
+    return tuple((found.hex(), count) for found, count in read_counts(planned))
+
+
+def with_names(
+    planned: Sequence[tuple[str, int]], known: Sequence[tuple[str, int]]
 ) -> tuple[tuple[str, int], ...]:
-    """The counts that were planned with, by topic.
+    """The counts ``planned`` by topic; one that stands under its hash gets its name from ``known``.
 
-    Parameters
-    ----------
-    planned : sequence of (topic hash, count)
-        From the leader's assignment.
-    known : sequence of (topic, count)
-        What this process knows; it gives the hashes their names.
-
-    Returns
-    -------
-    tuple of (str, int)
-        A topic that this process does not know stands under its hash.
+    A topic that this process does not know stays under its hash.
     """
-    names = {hash_of_topic(topic)[:HASH_BYTES]: topic for topic, _ in known}
-    return tuple(sorted((names.get(found, found.hex()), count) for found, count in planned))
+    if {topic for topic, _ in planned} <= {topic for topic, _ in known}:
+        return tuple(planned)
+    names = {hash_of_topic(topic)[:HASH_BYTES].hex(): topic for topic, _ in known}
+    return tuple(sorted((names.get(topic, topic), count) for topic, count in planned))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -244,7 +244,7 @@ def stay(
     """
     plan = _chosen(assignors, request).stay(_turn_of(request))
     failure = f"{type(error).__name__}: {error}"
-    return AssignmentComputed(request.token, tuple(sorted(plan.items())), failure)
+    return AssignmentComputed(request.token, tuple(sorted(plan.items())), failure=failure)
 
 
 def _turn_of(request: ComputeAssignment) -> LeaderRound:

@@ -35,7 +35,7 @@ from holdfast.core.machine.events import (
     LeaveAnswered,
     SyncAnswered,
 )
-from holdfast.core.machine.leader.counts import handed_out, read_counts
+from holdfast.core.machine.leader.counts import handed_out
 from holdfast.core.machine.leader.embedded import Instruction
 from holdfast.core.machine.member.holdings import ordered, topics_of
 from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData, RecordSize
@@ -159,11 +159,12 @@ def on_plan(member: MemberData, event: AssignmentComputed | AssignmentFailed) ->
     if event.token != member.plan_token:
         return ()
     member.plan_token = NO_REQUEST
-    member.planned_with = member.partitions
     if isinstance(event, AssignmentFailed):
         # Without a SyncGroup of its leader the group would hang, and with an empty one every member
         # would get bytes that are no assignment. A join begins a new round, and all claims stand.
         return (Warn(f"could not plan, the round begins anew: {event.reason}"), *retry(member))
+    if event.partitions is not None:
+        member.planned_with = event.partitions
     if member.record is not None:
         member.record = _with_assignments(member.record, event.assignments)
     if event.failure is None:
@@ -222,7 +223,7 @@ def _apply(member: MemberData, instruction: Instruction) -> Actions:
     member.given_up = ordered(revoked)
     member.memory, member.memory_ms = instruction.memory, member.now_ms
     if member.planned_with == () and member.is_leader:
-        member.planned_with = handed_out(read_counts(instruction.planned), member.partitions)
+        member.planned_with = handed_out(instruction.planned)
     member.state, member.rejoin_reason = STABLE, None
     member.rejoin_at_ms = member.now_ms + instruction.delay_ms if instruction.delay_ms else None
     member.previous = ordered((owned - revoked) | gained if revoked or gained else owned)

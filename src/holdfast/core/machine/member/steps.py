@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from holdfast.core.machine.actions import Actions, Fail, Warn
 from holdfast.core.machine.codes import EXPECTED, ErrorCode, describe
+from holdfast.core.machine.leader.counts import with_names
 from holdfast.core.machine.member.holdings import Limit
 from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData
 from holdfast.core.machine.modes import RebalanceMode
@@ -28,7 +29,7 @@ def want(member: MemberData, reason: str) -> Actions:
 def watch_metadata(member: MemberData) -> Actions:
     """Ask for a round if partition counts differ from those the leader planned with. No actions.
 
-    Only a stable leader does; followers leave it to the leader.
+    Only a stable leader does, once it knows counts; followers leave it to the leader.
 
     References: Incremental Cooperative Rebalancing, "Member process", (b.5).
     """
@@ -36,19 +37,19 @@ def watch_metadata(member: MemberData) -> Actions:
         member.state is not MemberState.STABLE
         or not member.is_leader
         or member.planned_with is None
+        or not member.partitions
     ):
         return ()
+    member.planned_with = with_names(member.planned_with, member.partitions)
     if _relevant(member, member.partitions) != _relevant(member, member.planned_with):
         want(member, "partition counts changed")
     return ()
 
 
-def _relevant(
-    member: MemberData, partitions: tuple[tuple[str, int], ...]
-) -> tuple[tuple[str, int], ...]:
+def _relevant(member: MemberData, partitions: tuple[tuple[str, int], ...]) -> dict[str, int]:
     """The counts in ``partitions`` of the topics that were planned with or are subscribed."""
     names = {name for name, _ in member.planned_with or ()} | set(member.topics)
-    return tuple(entry for entry in partitions if entry[0] in names)
+    return {name: count for name, count in partitions if count and name in names}
 
 
 def give_up(
