@@ -224,6 +224,10 @@ def main() -> int:
     parser.add_argument("--no-topics", action="store_true", help="members are told counts only")
     parser.add_argument("--limit", action="store_true", help="compute where records end to fit")
     options = parser.parse_args()
+    if not options.limit and options.members * options.subscribed % options.topics:
+        parser.error(
+            "--members times --subscribed must be a multiple of --topics: else no plan is even"
+        )
     cases = [
         ScaleCase(
             policy=policy,

@@ -265,8 +265,8 @@ def of_rack(rack: str | None) -> SimpleNamespace:
 
 def test_racks_reach_the_leader():
     cluster = Cluster({"t": 4}, {1: "x", 2: "y"})
-    assert replica_racks(cluster, [of_rack(None)]) is None
-    assert replica_racks(cluster, [of_rack(None), of_rack("x")]) == {
+    assert replica_racks(cluster, [of_rack(None)], {}) is None
+    assert replica_racks(cluster, [of_rack(None), of_rack("x")], {"t": 4}) == {
         "t": [("x",), ("y",), ("x",), ("y",)]
     }
 

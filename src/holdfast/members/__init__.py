@@ -4,7 +4,8 @@
 does for it (``parked`` for an eager member), and ``consumer_questions`` what it asks brokers;
 ``worker`` is the member for other resources (``holdfast.Worker``), and ``own_assignors`` takes a
 user's own assignor. ``kafka_python`` and ``aiokafka_assignor`` have assignors for the stock
-consumers of these clients. ``arguments`` checks what an application gives to a consumer's calls.
+consumers of these clients, and ``stock_assignor`` what the two share. ``arguments`` checks what an
+application gives to a consumer's calls.
 
 ================ ==================================================================
 ``drop_in/``     the consumers of other clients, with a member of ours inside

@@ -40,18 +40,18 @@ from aiokafka.coordinator.protocol import ConsumerProtocol
 
 from holdfast.cluster.login_log import hide_logins
 from holdfast.core.assignors.registry import AssignorInfo, Named, known
-from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader import designs
 from holdfast.core.machine.leader.embedded import Instruction, MemberView
 from holdfast.core.machine.modes import RebalanceMode
-from holdfast.core.machine.offers import Offered, assignor_of
+from holdfast.core.machine.offers import Offered
 from holdfast.core.model.limits import NO_GENERATION
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
 from holdfast.errors import AdapterError, ConfigError
-from holdfast.members.member.lag_source import TIMEOUT_MS, AskedInTime, LagSource
-from holdfast.members.own_assignors import check_group, resolve
+from holdfast.members.member.lag_source import TIMEOUT_MS, LagSource
+from holdfast.members.own_assignors import check_group, made, resolve
+from holdfast.members.stock_assignor import StockAssignor, partition_counts
 
 __all__ = ["AiokafkaAssignor", "Range", "RoundRobin", "Sticky", "assignor"]
 
@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 hide_logins()
 
 
-class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
+class AiokafkaAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
     """One eager assignor, as aiokafka calls it.
 
     Parameters
@@ -76,16 +76,13 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
     **options
         Those of the assignor.
 
-    Attributes
-    ----------
-    ask : AskedInTime or None
-        What knows lags; a drop-in that gets this object asks the same.
-
     Raises
     ------
     ConfigError
         An unknown or cooperative assignor, or an unknown option.
     """
+
+    without_plan = "partitions go by range"
 
     def __init__(
         self,
@@ -95,15 +92,9 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
         lag_timeout_ms: int = TIMEOUT_MS,
         **options: Any,
     ):
-        self.spoken: designs.Assignor = _eager(resolve(name), options)
-        self.ask = None if lags is None else AskedInTime(lags, lag_timeout_ms)
+        super().__init__(_eager(resolve(name), options), lags, lag_timeout_ms)
         self._last: frozenset[Resource] = frozenset()
         self._written_at = time.monotonic()
-
-    @property
-    def name(self) -> str:
-        """Protocol name in JoinGroup."""
-        return self.spoken.name
 
     def metadata(self, topics: Iterable[str]) -> bytes:
         """Bytes of this member's subscription.
@@ -132,44 +123,24 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
 
     def assign(self, cluster: Any, members: Mapping[str, Any]) -> dict[str, bytes]:
         """Take the leader's turn: bytes of every member's assignment."""
-        topics = sorted({topic for member in members.values() for topic in member.subscription})
-        found = {topic: cluster.partitions_for_topic(topic) for topic in topics}
-        counts = {topic: max(numbers) + 1 for topic, numbers in found.items() if numbers}
-        computed = designs.compute(
-            [self.spoken],
-            ComputeAssignment(
-                token=0,
-                generation=NO_GENERATION,
-                protocol_name=self.name,
-                members=tuple(
-                    JoinedMember(member_id=member_id, metadata=_subscription(metadata))
-                    for member_id, metadata in sorted(members.items())
-                ),
-                partitions=tuple(counts.items()),
-                member_id="",
-                waited_ms=round((time.monotonic() - self._written_at) * 1000),
-                unbroken=False,
-            ),
-            lags=None if self.ask is None else self.ask(counts),
-        )
-        if computed.failure is not None:
-            log.error("%s: no plan, partitions go by range: %s", self.name, computed.failure)
-        for note in computed.notes:
-            log.warning("%s: %s", self.name, note)
-        return dict(computed.assignments)
+        counts = partition_counts(cluster, (t for m in members.values() for t in m.subscription))
+        joined = [
+            JoinedMember(member_id=member_id, metadata=_subscription(metadata))
+            for member_id, metadata in sorted(members.items())
+        ]
+        waited_ms = round((time.monotonic() - self._written_at) * 1000)
+        return self.lead(joined, counts, generation=NO_GENERATION, waited_ms=waited_ms)
 
 
 def _eager(given: Offered, options: Mapping[str, Any]) -> designs.Assignor:
     """The assignor, if aiokafka can run it."""
-    if not isinstance(given, str | AssignorInfo):
-        if options:
-            raise ConfigError(
-                f"{given.name}: it takes no options, found {', '.join(sorted(options))}"
-            )
-        if RebalanceMode.EAGER in given.modes:
-            return given
-    elif (row := known(given)) is not None and not row.cooperative:
-        return assignor_of(given, options)
+    if isinstance(given, str | AssignorInfo):
+        row = known(given)
+        runs = row is not None and not row.cooperative
+    else:
+        runs = RebalanceMode.EAGER in given.modes
+    if runs:
+        return made(given, options)
     name = given if isinstance(given, str) else given.name
     raise ConfigError(
         f"{name} is cooperative and aiokafka runs eager assignors alone: use 'sticky', or "

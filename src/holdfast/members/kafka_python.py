@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.cluster.client_versions import check
@@ -40,8 +40,7 @@ except ImportError:
     raise
 
 from holdfast.cluster.login_log import hide_logins
-from holdfast.core.assignors.registry import AssignorInfo, Named
-from holdfast.core.machine.actions import ComputeAssignment
+from holdfast.core.assignors.registry import Named
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader import designs
 from holdfast.core.machine.leader.embedded import MemberView
@@ -51,8 +50,9 @@ from holdfast.core.machine.policies import DESIGNS, policy_of_protocol
 from holdfast.core.model.limits import NO_GENERATION
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ConfigError, WireError
-from holdfast.members.member.lag_source import TIMEOUT_MS, AskedInTime, LagSource
-from holdfast.members.own_assignors import check_group, resolve
+from holdfast.members.member.lag_source import TIMEOUT_MS, LagSource
+from holdfast.members.own_assignors import check_group, made, resolve
+from holdfast.members.stock_assignor import StockAssignor, partition_counts
 
 __all__ = [
     "CooperativeSticky",
@@ -67,7 +67,7 @@ log = logging.getLogger(__name__)
 hide_logins()
 
 
-class KafkaPythonAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
+class KafkaPythonAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
     """One assignor, as kafka-python calls it.
 
     Parameters
@@ -84,11 +84,6 @@ class KafkaPythonAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # th
         a function, or :meth:`~holdfast.members.member.broker_lags.BrokerLags.connect`.
     lag_timeout_ms : int
         How long the client's network thread may wait for it; then the round is planned by counts.
-
-    Attributes
-    ----------
-    ask : AskedInTime or None
-        What knows lags; a drop-in that gets this object asks the same.
 
     Raises
     ------
@@ -108,9 +103,8 @@ class KafkaPythonAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # th
         _refuse_design(spoken.name)
         if upgrading and RebalanceMode.EAGER not in spoken.modes:
             raise ConfigError(f"upgrading: {spoken.name} does not run eager")
-        self.spoken = spoken
+        super().__init__(spoken, lags, lag_timeout_ms)
         self._rack = rack
-        self.ask = None if lags is None else AskedInTime(lags, lag_timeout_ms)
         is_eager = upgrading or RebalanceMode.COOPERATIVE not in spoken.modes
         self._mode = RebalanceMode.EAGER if is_eager else RebalanceMode.COOPERATIVE
         self._nonce = 0
@@ -118,11 +112,6 @@ class KafkaPythonAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # th
         self._generation = NO_GENERATION
         self._memory: bytes | None = None
         self._instructed_at = time.monotonic()
-
-    @property
-    def name(self) -> str:
-        """Protocol name in JoinGroup."""
-        return self.spoken.name
 
     def supported_protocols(self) -> list[RebalanceProtocol]:
         """The one mode in which the assignor runs."""
@@ -171,39 +160,19 @@ class KafkaPythonAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # th
         self._generation = generation
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
-        """Take the leader's turn: bytes of every member's assignment.
-
-        The client does not tell the generation of the round, so every claim may be true.
-        """
-        counts = partition_counts(cluster, members)
+        """Take the leader's turn: bytes of every member's assignment."""
+        counts = partition_counts(cluster, (t for m in members for t in m.metadata.topics))
         newest = max((member.metadata.generation_id for member in members), default=NO_GENERATION)
-        computed = designs.compute(
-            [self.spoken],
-            ComputeAssignment(
-                token=0,
-                generation=newest + 1,
-                protocol_name=self.name,
-                members=tuple(
-                    JoinedMember(
-                        member_id=member.member_id,
-                        instance_id=member.group_instance_id,
-                        metadata=member.metadata.encode(),
-                    )
-                    for member in members
-                ),
-                partitions=tuple(sorted(counts.items())),
-                member_id="",
-                waited_ms=0,
-                unbroken=False,
-            ),
-            lags=None if self.ask is None else self.ask(counts),
-            racks=replica_racks(cluster, members),
-        )
-        if computed.failure is not None:
-            log.error("%s: no plan, members keep what they have: %s", self.name, computed.failure)
-        for note in computed.notes:
-            log.warning("%s: %s", self.name, note)
-        return dict(computed.assignments)
+        joined = [
+            JoinedMember(
+                member_id=member.member_id,
+                instance_id=member.group_instance_id,
+                metadata=member.metadata.encode(),
+            )
+            for member in members
+        ]
+        racks = replica_racks(cluster, members, counts)
+        return self.lead(joined, counts, generation=newest + 1, racks=racks)
 
 
 def assignor(
@@ -235,12 +204,12 @@ def assignor(
     given = resolve(name)
     if isinstance(given, str):
         _refuse_design(given)
-    if isinstance(given, str | AssignorInfo):
-        given = assignor_of(given, options)
-    elif options:
-        raise ConfigError(f"{given.name}: it takes no options, found {', '.join(sorted(options))}")
     return KafkaPythonAssignor(
-        given, rack=rack, upgrading=upgrading, lags=lags, lag_timeout_ms=lag_timeout_ms
+        made(given, options),
+        rack=rack,
+        upgrading=upgrading,
+        lags=lags,
+        lag_timeout_ms=lag_timeout_ms,
     )
 
 
@@ -282,14 +251,9 @@ class RoundRobin(KafkaPythonAssignor):
         super().__init__(assignor_of("roundrobin"), rack=rack)
 
 
-def partition_counts(cluster: Any, members: Sequence[Any]) -> dict[str, int]:
-    """Partitions of every subscribed topic that the client knows."""
-    topics = sorted({topic for member in members for topic in member.metadata.topics})
-    found = {topic: cluster.partitions_for_topic(topic) for topic in topics}
-    return {topic: max(numbers) + 1 for topic, numbers in found.items() if numbers}
-
-
-def replica_racks(cluster: Any, members: Sequence[Any]) -> dict[str, list[tuple[str, ...]]] | None:
+def replica_racks(
+    cluster: Any, members: Sequence[Any], counts: Mapping[str, int]
+) -> dict[str, list[tuple[str, ...]]] | None:
     """Racks that hold a replica of each partition; None when no member has a rack (KIP-881)."""
     if not any(member.metadata.rack_id for member in members):
         return None
@@ -299,7 +263,6 @@ def replica_racks(cluster: Any, members: Sequence[Any]) -> dict[str, list[tuple[
         found = {rack for node_id, rack in racks.items() if cluster.is_replica_node(tp, node_id)}
         return tuple(sorted(found))
 
-    counts = partition_counts(cluster, members)
     return {
         topic: [of(TopicPartition(topic, partition)) for partition in range(count)]
         for topic, count in counts.items()

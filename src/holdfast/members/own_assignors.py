@@ -24,8 +24,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from holdfast.core.assignors.own import OwnAssignor, assignor, form_of, required_of
 from holdfast.core.assignors.registry import (
@@ -38,7 +39,7 @@ from holdfast.core.assignors.registry import (
     unknown,
 )
 from holdfast.core.machine.leader.designs import Assignor
-from holdfast.core.machine.offers import Offered, lacks_group
+from holdfast.core.machine.offers import Offered, assignor_of, lacks_group
 from holdfast.core.machine.policies import DESIGNS
 from holdfast.errors import ConfigError, LocalProtocolError, PlanError, nearest
 from holdfast.members.member.in_time import InTime, LateError
@@ -81,6 +82,21 @@ def computing(given: str) -> Named:
     """A name of the registry, or what ``module:name`` has, for a command that runs no member."""
     found = _found(given)
     return found if isinstance(found, AssignorInfo) else resolve_target(found)
+
+
+def made(given: Offered, options: Mapping[str, Any]) -> Assignor:
+    """What :func:`resolve` found, with its options; an assignor that is there takes none.
+
+    Raises
+    ------
+    ConfigError
+        An unknown option.
+    """
+    if isinstance(given, str | AssignorInfo):
+        return assignor_of(given, options)
+    if options:
+        raise ConfigError(f"{given.name}: it takes no options, found {', '.join(sorted(options))}")
+    return given
 
 
 def _found(given: object) -> Offered:
