@@ -49,7 +49,7 @@ import numpy.typing as npt
 
 from holdfast.core.assignors.claims import Claims
 from holdfast.core.model.assignment import check_owner
-from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, row_of
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, row_of, row_sizes
 from holdfast.core.model.group import Group
 from holdfast.core.model.measure import crosses_rack, loads
 
@@ -184,7 +184,7 @@ def rack_crossings(group: Group, rack: int) -> npt.NDArray[Any]:
     topics = group.topics
     if topics.rack_start is None or topics.rack is None or rack < 0:
         return np.zeros(topics.n_tps, np.bool_)
-    crosses = np.diff(topics.rack_start) > 0
+    crosses = row_sizes(topics.rack_start) > 0
     crosses[row_of(topics.rack_start)[topics.rack == rack]] = False
     return crosses
 

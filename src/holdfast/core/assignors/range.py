@@ -24,7 +24,7 @@ import numpy as np
 from holdfast.core.assignors.claims import Claims
 from holdfast.core.assignors.result import Solution
 from holdfast.core.assignors.subscribers import Subscribers, subscribers_by_topic
-from holdfast.core.model.columns import I32, NO_OWNER
+from holdfast.core.model.columns import I32, NO_OWNER, row_sizes
 from holdfast.core.model.group import Group
 from holdfast.core.model.topics import NO_RACK, Topics
 
@@ -54,7 +54,7 @@ def range_by_topic(claims: Claims) -> Solution:
 
 def _plain_ranges(topics: Topics, readers: Subscribers) -> I32:
     """Owner of each topic-partition where racks do not matter, int32[n_tps]."""
-    n_readers = np.diff(readers.start)
+    n_readers = row_sizes(readers.start)
     quota, extra = np.divmod(topics.n_partitions.astype(np.int64), np.maximum(n_readers, 1))
     topic, partition = topics.topic_of, topics.partition_of
     wide = (extra * (quota + 1))[topic]  # partitions of the members that hold one more

@@ -35,9 +35,14 @@ def starts(counts: npt.NDArray[Any]) -> I64:
     return start
 
 
+def row_sizes(start: I64) -> I64:
+    """Values in each row of a CSR pair, int64[n]."""
+    return start[1:] - start[:-1]
+
+
 def row_of(start: I64) -> I32:
     """Row index of every value of a CSR pair, int32[start[-1]]."""
-    return np.repeat(np.arange(len(start) - 1, dtype=np.int32), np.diff(start))
+    return np.repeat(np.arange(len(start) - 1, dtype=np.int32), row_sizes(start))
 
 
 def within(counts: npt.NDArray[Any]) -> I64:
@@ -56,6 +61,22 @@ def distinct(key: npt.NDArray[T]) -> npt.NDArray[T]:
     new = np.ones(len(key), np.bool_)
     np.not_equal(key[1:], key[:-1], out=new[1:])
     return key[new]
+
+
+def ranked(values: npt.NDArray[Any], n_values: int) -> tuple[I64, I64]:
+    """Distinct values, ascending, and the rank of each of ``values`` (0 to ``n_values - 1``).
+
+    A table of all values takes linear time; it is not made where it would be mostly empty.
+    """
+    if n_values > 1024 + 16 * len(values):
+        found, rank = np.unique(values, return_inverse=True)
+        return found, rank
+    met = np.zeros(n_values, np.bool_)
+    met[values] = True
+    found = met.nonzero()[0]
+    place = np.empty(n_values, np.int64)
+    place[found] = np.arange(len(found))
+    return found, place[values]
 
 
 def stable_order(values: npt.NDArray[Any], n_values: int) -> npt.NDArray[np.intp]:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.core.model.columns import I32, I64, Mask, frozen, row_of, starts, within
+from holdfast.core.model.columns import I32, I64, Mask, frozen, row_of, row_sizes, starts, within
 from holdfast.core.model.lag import lag_column
 from holdfast.core.model.limits import MOST_PARTITIONS, NO_GENERATION
 from holdfast.core.model.partition_columns import partitions_by_member
@@ -183,12 +183,12 @@ class Group:
     @cached_property
     def sub_start(self) -> I64:
         """CSR starts of the topics each member subscribes to, int64[n_members + 1]."""
-        return frozen(starts(np.diff(self.set_start)[self.subscription]))
+        return frozen(starts(row_sizes(self.set_start)[self.subscription]))
 
     @cached_property
     def sub_topic(self) -> I32:
         """Topics each member subscribes to, sorted in each row, int32[...]; can be large."""
-        counts = np.diff(self.sub_start)
+        counts = row_sizes(self.sub_start)
         first = np.repeat(self.set_start[self.subscription], counts)
         return frozen(self.set_topic[first + within(counts)])
 
@@ -220,7 +220,7 @@ class Group:
     def n_readers(self) -> I64:
         """Members that subscribe to each topic, int64[n_topics]."""
         members = np.bincount(self.subscription, minlength=self.n_sets)
-        each = np.repeat(members, np.diff(self.set_start))
+        each = np.repeat(members, row_sizes(self.set_start))
         count = np.bincount(self.set_topic, weights=each, minlength=self.topics.n_topics)
         return frozen(count.astype(np.int64))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, row_of
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, row_of, row_sizes
 from holdfast.core.model.group import Group
 from holdfast.errors import ModelError
 
@@ -131,7 +131,7 @@ def _racks_of(group: Group, tps: I32, members: I32) -> tuple[Mask, Mask]:
     width = len(topics.rack_names)
     held = row_of(topics.rack_start) * np.int64(width) + topics.rack
     wanted = tps * np.int64(width) + group.rack[members]
-    known = (np.diff(topics.rack_start)[tps] > 0) & (group.rack[members] >= 0)
+    known = (row_sizes(topics.rack_start)[tps] > 0) & (group.rack[members] >= 0)
     there[known] = np.isin(wanted[known], held)
     return known, there
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from holdfast.core.model.columns import I32, I64, frozen, row_of, starts, within
+from holdfast.core.model.columns import I32, I64, frozen, row_of, row_sizes, starts, within
 from holdfast.errors import ModelError
 
 T = TypeVar("T")
@@ -144,7 +144,7 @@ class Topics:
         )
         if self.rack_start is None or self.rack is None:
             return fewer
-        sizes = np.diff(self.rack_start)[tps]
+        sizes = row_sizes(self.rack_start)[tps]
         rows = np.repeat(self.rack_start[tps], sizes) + within(sizes)
         return replace(fewer, rack_start=frozen(starts(sizes)), rack=frozen(self.rack[rows]))
 

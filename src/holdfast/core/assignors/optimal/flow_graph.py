@@ -21,7 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.core.assignors.claims import Claims
-from holdfast.core.model.columns import I32, I64, NO_OWNER, row_of, stable_order, starts, within
+from holdfast.core.model.columns import (
+    I32,
+    I64,
+    NO_OWNER,
+    ranked,
+    row_of,
+    row_sizes,
+    stable_order,
+    starts,
+    within,
+)
 from holdfast.core.model.group import Group
 from holdfast.core.model.topics import NO_RACK
 
@@ -140,7 +150,7 @@ def build(claims: Claims) -> Graph:
     hub_of, hub_set, hub_rack = _hubs(group)
     topic_class, class_start, class_hub = _topic_classes(group, hub_set)
     source_of, source_class, source_racks = _sources(group, topic_class)
-    degree = np.diff(class_start)[source_class]
+    degree = row_sizes(class_start)[source_class]
     arc_start = starts(degree)
     arc_hub = class_hub[np.repeat(class_start[source_class], degree) + within(degree)]
     members_of: list[list[int]] = [[] for _ in hub_set]
@@ -166,8 +176,8 @@ def _hubs(group: Group) -> tuple[I32, list[int], list[int]]:
     width = len(group.topics.rack_names) + 1
     rack = group.rack if group.topics.rack_start is not None else np.full_like(group.rack, NO_RACK)
     key = group.subscription.astype(np.int64) * width + rack + 1
-    reads = np.diff(group.set_start)[group.subscription] > 0
-    distinct, inverse = np.unique(key[reads], return_inverse=True)
+    reads = row_sizes(group.set_start)[group.subscription] > 0
+    distinct, inverse = ranked(key[reads], (len(group.set_start) - 1) * width)
     hub_of = np.full(group.n_members, -1, np.int32)
     hub_of[reads] = inverse
     return hub_of, (distinct // width).tolist(), (distinct % width - 1).tolist()
@@ -177,7 +187,7 @@ def _topic_classes(group: Group, hub_set: list[int]) -> tuple[I32, I64, I32]:
     """Topics with the same hubs, once: class of each topic (-1 none), and CSR of their hubs."""
     n_topics = group.topics.n_topics
     sets = np.array(hub_set, np.int64)
-    sizes = np.diff(group.set_start)[sets]
+    sizes = row_sizes(group.set_start)[sets]
     arc_hub = np.repeat(np.arange(len(hub_set), dtype=np.int32), sizes)
     arc_topic = group.set_topic[np.repeat(group.set_start[sets], sizes) + within(sizes)]
     order = stable_order(arc_topic, n_topics)
@@ -187,13 +197,13 @@ def _topic_classes(group: Group, hub_set: list[int]) -> tuple[I32, I64, I32]:
     classes: dict[bytes, int] = {}
     topic_class = np.full(n_topics, -1, np.int32)
     first: list[int] = []
-    for topic in np.flatnonzero(np.diff(start)).tolist():
+    for topic in np.flatnonzero(row_sizes(start)).tolist():
         row = raw[4 * bounds[topic] : 4 * bounds[topic + 1]]
         found = classes.setdefault(row, len(first))
         if found == len(first):
             first.append(topic)
         topic_class[topic] = found
-    degree = np.diff(start)[first]
+    degree = row_sizes(start)[first]
     class_start = starts(degree)
     if len(first) == n_topics:
         return topic_class, class_start, arc_hub
@@ -208,7 +218,7 @@ def _sources(group: Group, topic_class: I32) -> tuple[I32, list[int], list[froze
     width = max(len(racks), 1)
     key = class_of_tp.astype(np.int64) * width + ids
     reads = class_of_tp >= 0
-    distinct, inverse = np.unique(key[reads], return_inverse=True)
+    distinct, inverse = ranked(key[reads], (int(topic_class.max(initial=0)) + 1) * width)
     source_of = np.full(topics.n_tps, NO_SOURCE, np.int32)
     source_of[reads] = inverse
     classes, sets = (distinct // width).tolist(), (distinct % width).tolist()
@@ -224,7 +234,7 @@ def _rack_sets(group: Group) -> tuple[I64, list[frozenset[int] | None]]:
     place = np.full(len(topics.rack_names), NO_RACK, np.int64)
     place[relevant] = np.arange(len(relevant))
     tp, at = row_of(topics.rack_start), place[topics.rack]
-    ids = (np.diff(topics.rack_start) > 0).astype(np.int64)
+    ids = (row_sizes(topics.rack_start) > 0).astype(np.int64)
     for first in range(0, len(relevant), _WORD):
         mine = (at >= first) & (at < first + _WORD)
         bits = np.zeros(topics.n_tps, np.int64)

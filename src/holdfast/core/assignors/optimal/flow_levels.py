@@ -25,6 +25,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 import numpy as np
 
 from holdfast.core.assignors.optimal.flow_graph import Graph
+from holdfast.core.model.columns import row_sizes
 
 Held = list[dict[int, int]]
 """For each source: hub to units, entries above 0 only."""
@@ -45,7 +46,7 @@ def free_units(graph: Graph) -> list[tuple[int, int]]:
     owned = np.bincount(graph.source_of[graph.owned], minlength=graph.n_sources)
     free = graph.supply - owned
     sources = np.flatnonzero(free)
-    order = sources[np.argsort(np.diff(graph.arc_start)[sources], kind="stable")]
+    order = sources[np.argsort(row_sizes(graph.arc_start)[sources], kind="stable")]
     return list(zip(order.tolist(), free[order].tolist(), strict=True))
 
 

@@ -35,7 +35,7 @@ import numpy as np
 
 from holdfast.core.assignors.optimal.flow_graph import Graph, LazyRows
 from holdfast.core.assignors.optimal.flow_levels import Held, Levels
-from holdfast.core.model.columns import I64
+from holdfast.core.model.columns import I64, row_sizes
 
 LARGE = 1 << 62
 
@@ -458,7 +458,7 @@ class _Flow:
 
 def _equal_arcs(graph: Graph, levels: Levels, node_of_hub: list[int]) -> LazyRows:
     """Hub nodes of the same level as each source that may read it."""
-    degree = np.diff(graph.arc_start)
+    degree = row_sizes(graph.arc_start)
     level = np.array(levels.hub, np.int64)[graph.arc_hub]
     equal = level == np.repeat(np.array(levels.source, np.int64), degree)
     start = np.append(0, np.cumsum(equal))[graph.arc_start]

@@ -32,7 +32,7 @@ import numpy as np
 
 from holdfast.core.assignors.certificate import Certificate, rack_crossings
 from holdfast.core.assignors.claims import Claims
-from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, row_sizes
 from holdfast.core.model.group import Group
 from holdfast.core.model.measure import crosses_rack, loads
 
@@ -105,7 +105,7 @@ def _arcs(claims: Claims, target: I32, first: Certificate) -> _Arcs:
     by_holder, by_offer = holder[rows][order], offer[order]
     firsts = np.append(True, (np.diff(by_holder) != 0) | (np.diff(by_offer) != 0))[: len(order)]
     given = order[firsts]
-    reader = np.repeat(np.arange(n), np.diff(group.sub_start))
+    reader = np.repeat(np.arange(n), row_sizes(group.sub_start))
     at, known = _find(offers, np.stack((_spot_of(group, reader), price[reader])))
     back_tp, back = _takers(group, first, target, 0, (held, claims.owner[held]))
     pair_tp, pair = _takers(group, first, target, 1, claims.all_former)

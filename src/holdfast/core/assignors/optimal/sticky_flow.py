@@ -24,7 +24,7 @@ from holdfast.core.assignors.optimal.flow_levels import balance
 from holdfast.core.assignors.optimal.flow_moves import cheapest
 from holdfast.core.assignors.optimal.sticky_equal import Part, Prices, balance_equal, hand_out
 from holdfast.core.assignors.optimal.sticky_spread import spread
-from holdfast.core.model.columns import I32, I64, NO_OWNER, stable_order, starts, within
+from holdfast.core.model.columns import I32, I64, NO_OWNER, row_sizes, stable_order, starts, within
 
 
 def balance_flow(claims: Claims, graph: Graph, target: I32, prices: Prices) -> None:
@@ -33,7 +33,7 @@ def balance_flow(claims: Claims, graph: Graph, target: I32, prices: Prices) -> N
     References: KIP-54, KIP-881.
     """
     group = claims.group
-    alone = np.flatnonzero(np.diff(graph.arc_start) == 1)  # sources with one hub
+    alone = np.flatnonzero(row_sizes(graph.arc_start) == 1)  # sources with one hub
     hubs = graph.arc_hub[graph.arc_start[alone]]
     own = np.bincount(graph.arc_hub, minlength=len(graph.members_of))[hubs] == 1
     place = np.zeros(group.n_members, np.int32)
@@ -53,7 +53,7 @@ def _without(graph: Graph, sources: I64, hubs: I32) -> Graph:
     """The graph without some sources and the one hub that reads each."""
     to_source = _renumbered(graph.n_sources, sources)
     to_hub = _renumbered(len(graph.members_of), hubs)
-    degree = np.diff(graph.arc_start)
+    degree = row_sizes(graph.arc_start)
     stays = to_source[:-1] >= 0
     hub_list = to_hub.tolist()
     return replace(

@@ -30,7 +30,9 @@ from holdfast.core.model.columns import (
     NO_OWNER,
     Mask,
     distinct,
+    ranked,
     row_of,
+    row_sizes,
     stable_order,
     starts,
     within,
@@ -127,7 +129,7 @@ class _BySet:
     # int64[n_sets + 1], int32[n_choice]: a row for each subscription that has such partitions.
     start: I64
     tp: I32
-    topic: I32  # int32[n_topics]: topics of the subscriptions that have a row, sorted
+    topic: I64  # int64[n_topics]: topics of the subscriptions that have a row, sorted
     # int64[n_topics + 1], int32[...]: rows that hold each of ``topic``.
     topic_start: I64
     topic_set: I32
@@ -135,10 +137,10 @@ class _BySet:
 
 def _by_set(group: Group, target: I32, choice: I32) -> _BySet:
     """Order the choice by subscription: each crowded topic then finds partners without a search."""
-    sets, row = np.unique(group.subscription[target[choice]], return_inverse=True)
+    sets, row = ranked(group.subscription[target[choice]], len(group.set_start) - 1)
     sizes = group.set_start[sets + 1] - group.set_start[sets]
     arc_topic = group.set_topic[np.repeat(group.set_start[sets], sizes) + within(sizes)]
-    topic, at = np.unique(arc_topic, return_inverse=True)
+    topic, at = ranked(arc_topic, group.topics.n_topics)
     return _BySet(
         start=starts(np.bincount(row, minlength=len(sets))),
         tp=choice[stable_order(row, len(sets))],
@@ -150,7 +152,7 @@ def _by_set(group: Group, target: I32, choice: I32) -> _BySet:
 
 def _n_pairs(group: Group, rows: I32, readers: _BySet) -> int:
     """Pairs that :func:`_partners` lists."""
-    per_arc = np.append(0, np.cumsum(np.diff(readers.start)[readers.topic_set]))
+    per_arc = np.append(0, np.cumsum(row_sizes(readers.start)[readers.topic_set]))
     per_topic = np.diff(per_arc[readers.topic_start])
     return int(per_topic[np.searchsorted(readers.topic, group.topics.topic_of[rows])].sum())
 
@@ -180,9 +182,9 @@ def _pairs(
 def _partners(group: Group, rows: I32, readers: _BySet) -> tuple[I32, I32]:
     """Pairs of each of ``rows`` with every choice of a member that may read its topic."""
     topic = np.searchsorted(readers.topic, group.topics.topic_of[rows])
-    n_sets = np.diff(readers.topic_start)[topic]
+    n_sets = row_sizes(readers.topic_start)[topic]
     row_set = readers.topic_set[np.repeat(readers.topic_start[topic], n_sets) + within(n_sets)]
-    n_tps = np.diff(readers.start)[row_set]
+    n_tps = row_sizes(readers.start)[row_set]
     partner = readers.tp[np.repeat(readers.start[row_set], n_tps) + within(n_tps)]
     return np.repeat(np.repeat(rows, n_sets), n_tps), partner
 

@@ -97,7 +97,7 @@ from holdfast.core.machine.leader.successors import (
     short_wait_ms,
 )
 from holdfast.core.machine.policy import Policy, When
-from holdfast.core.model.columns import I32, NO_OWNER, Mask
+from holdfast.core.model.columns import I32, NO_OWNER, Mask, row_sizes
 from holdfast.core.model.group import Group
 from holdfast.core.model.partition_columns import partitions_of, tps_of
 from holdfast.core.model.topics import Topics
@@ -439,7 +439,7 @@ def _guess(
     claimed = claims.claim_tp
     if not len(claimed):
         return _first_wait(policy, claims, None, free) if policy.waits_first else []
-    n_claims = np.diff(claims.group.claim_start).tolist()
+    n_claims = row_sizes(claims.group.claim_start).tolist()
     if any(n == 0 and back for n, back in zip(n_claims, may_be_back, strict=True)):
         return []
     seen = np.zeros(topics.n_topics, bool)
@@ -490,7 +490,7 @@ def _newcomers(
     old = {who.identity for who in known}.union(left)
     sizes = {len(identity) for identity in old if identity}
     served = set(pinned.tolist())
-    n_claims = np.diff(group.claim_start).tolist()
+    n_claims = row_sizes(group.claim_start).tolist()
     return [
         i
         for i, (m, n) in enumerate(zip(members, n_claims, strict=True))

@@ -63,7 +63,7 @@ from holdfast.core.machine.leader.ring import RoundMemory
 from holdfast.core.machine.leader.subscriptions import SubscribedMember, undisputed, without_claims
 from holdfast.core.machine.leader.targets import isolated_target, weighted_target
 from holdfast.core.machine.policy import Policy
-from holdfast.core.model.columns import I32, NO_OWNER, Mask, frozen
+from holdfast.core.model.columns import I32, NO_OWNER, Mask, frozen, row_sizes
 from holdfast.core.model.designs import Design
 from holdfast.core.model.group import Group
 from holdfast.core.model.lag import lag_column
@@ -167,7 +167,7 @@ def plan_round(
     deferral = defer(policy, claims, members, memory, _unclaimed(claims))
     planner = _RoundPlanner(policy, claims, members, deferral, same_members=same_members)
     done = planner.finish(generation, leader_id)
-    lies |= np.diff(reported.claim_start) > np.diff(group.claim_start)
+    lies |= row_sizes(reported.claim_start) > row_sizes(group.claim_start)
     lies[reported.foreign_member] |= len(reported.foreign_tp) > len(group.foreign_tp)
     disbelieved = frozenset(group.member_ids[i] for i in np.flatnonzero(lies).tolist())
     exist = {**partitions, **(left_alone or {})}
@@ -387,7 +387,7 @@ class _RoundPlanner:
         group = self.group
         newest = int(group.generation.max(initial=-1))
         # A member that claims something gets its pins beside that; they must cost nobody a claim.
-        speaks = np.diff(group.claim_start) == 0
+        speaks = row_sizes(group.claim_start) == 0
         tps = np.flatnonzero(self.pinned != NO_OWNER).astype(np.int32)
         tps = tps[speaks[self.pinned[tps]]]
         if not len(tps):

@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.model.columns import I64, U8, Mask, starts
+from holdfast.core.model.columns import I64, U8, Mask, row_sizes, starts
 from holdfast.core.wire.layouts.offsets_schemas import Default
 from holdfast.core.wire.many.ragged import PAD, gather
 
@@ -74,7 +74,7 @@ class Text:
 
     def take(self, rows: I64) -> Text:
         """Select rows."""
-        size = np.diff(self.start)[rows]
+        size = row_sizes(self.start)[rows]
         data, start = gather_exact(self.data, self.start[rows], size)
         return Text(data=data, start=start, valid=_take_valid(self.valid, rows))
 
@@ -118,7 +118,7 @@ class Items:
 
     def take(self, rows: I64) -> Items:
         """Select rows."""
-        size = np.diff(self.start)[rows]
+        size = row_sizes(self.start)[rows]
         start = starts(size)
         element = np.repeat(self.start[rows] - start[:-1], size) + np.arange(start[-1])
         return Items(
@@ -271,7 +271,7 @@ def _spread_runs(column: _Runs, there: Mask, null: bool) -> _Runs:
         begin[there], size[there] = column.begin, column.size
         return replace(column, begin=begin, size=size, valid=valid)
     size = np.zeros(len(there), np.int64)
-    size[there] = np.diff(column.start)
+    size[there] = row_sizes(column.start)
     return replace(column, start=starts(size), valid=valid)
 
 

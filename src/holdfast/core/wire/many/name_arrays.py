@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.core.model.columns import I32, I64, U8, Mask, starts, within
+from holdfast.core.model.columns import I32, I64, U8, Mask, row_sizes, starts, within
 from holdfast.core.wire.many.name_table import int16_at, int32_at
 
 FEW = 4
@@ -133,7 +133,7 @@ def _columns(
     partitions: bool,
 ) -> NameArrays:
     """Counts at the names found; rows of members with a wrong one or a wrong length are emptied."""
-    n_names = np.diff(start)
+    n_names = row_sizes(start)
     limit = np.repeat(last, n_names)
     behind = at + 2 + length
     wrong, count = length < 0, np.zeros(len(at), np.int32)

@@ -49,9 +49,10 @@ class NameTable:
     """Names of topics, ready to be found."""
 
     def __init__(self, names: Sequence[str]):
-        self.encoded = [name.encode() for name in names]
-        self.index = {name: topic for topic, name in enumerate(self.encoded)}
-        self.length = np.array([len(name) for name in self.encoded], np.int32)
+        self.encoded = list(map(str.encode, names))
+        self.index = dict(zip(self.encoded, range(len(names)), strict=True))
+        self.length = np.fromiter(map(len, self.encoded), np.int32, len(names))
+        self.length_of_all = int(self.length[0]) if len(set(self.length.tolist())) == 1 else None
         self.n_words = (int(self.length.max(initial=1)) + 7) // 8
         self.n_pad = 8 * self.n_words + 8  # bytes a buffer needs behind its last name
         start = starts(self.length)
@@ -92,25 +93,28 @@ class NameTable:
                 place = first * stride + 2 + at
                 words: U64 = np.ndarray((len(part),), "<u8", buffer.data, place, (stride,))
                 rows.append(words & _MASKS[min(max(length - at, 0), 8)])
-            part[:] = self._find(rows, np.full(len(part), length, np.int32))
+            part[:] = self._find(rows, length)
         return result
 
-    def _find(self, rows: list[U64], length: I32) -> I32:
-        left = np.arange(len(length))
-        found = np.empty(len(length), np.int32)
+    def _find(self, rows: list[U64], length: I32 | int) -> I64:
+        """Topic of each name by its words; ``length`` of each name or of all."""
+        left = found = np.empty(0, np.int64)
         for level, (slots, shift) in enumerate(self.tables):
             topic = slots[_mix(rows, level, shift)]
-            same = (topic >= 0) & (self.length[topic] == length)
+            same = topic >= 0
+            if not (isinstance(length, int) and length == self.length_of_all):
+                same &= self.length[topic] == length
             for word, known in zip(rows, self.words, strict=True):
                 same &= known[topic] == word
             if level == 0:
                 found = topic
             else:
                 found[left] = topic
-            lost = np.flatnonzero(~same)
+            lost = (~same).nonzero()[0]
             if not len(lost):
                 return found
-            left, length, rows = left[lost], length[lost], [word[lost] for word in rows]
+            left, rows = lost if level == 0 else left[lost], [word[lost] for word in rows]
+            length = length if isinstance(length, int) else length[lost]
         found[left] = UNKNOWN
         return found
 
@@ -124,14 +128,14 @@ class NameTable:
             rows.append(words[position + first] & _MASKS[n_bytes])
         return rows
 
-    def _build(self) -> list[tuple[I32, np.uint64]]:
+    def _build(self) -> list[tuple[I64, np.uint64]]:
         """Tables of topic indices: a name whose slot is taken goes to the next table."""
-        tables: list[tuple[I32, np.uint64]] = []
-        left = np.arange(len(self.encoded), dtype=np.int32)
+        tables: list[tuple[I64, np.uint64]] = []
+        left = np.arange(len(self.encoded))
         while len(left):
             bits = max(int(8 * len(left)).bit_length(), 4)
             shift = np.uint64(64 - bits)
-            slots = np.full(1 << bits, UNKNOWN, np.int32)
+            slots = np.full(1 << bits, UNKNOWN, np.int64)
             slot = _mix([word[left] for word in self.words], len(tables), shift)
             slots[slot[::-1]] = left[::-1]  # the first of several keeps it
             left = left[slots[slot] != left]

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.core.model.columns import I32, I64, U8, Mask, within
+from holdfast.core.model.columns import I32, I64, U8, Mask, row_sizes, within
 from holdfast.core.model.reported import ReportedClaims, Subscriptions
 from holdfast.core.wire.many.name_arrays import NameArrays, join, walk
 from holdfast.core.wire.many.name_table import NameTable, int16_at, int32_at
@@ -128,11 +128,11 @@ def _merge(
     """Join the members that were read fast, and read the others one by one."""
     arrays, n_members = tails.names, len(messages)
     topic = blocks.table.find(tails.buffer, arrays.name_at, arrays.name_length)
-    run_member = np.repeat(np.arange(n_members, dtype=np.int32), np.diff(arrays.start))
+    run_member = np.repeat(np.arange(n_members, dtype=np.int32), row_sizes(arrays.start))
     racks = _racks(tails)
     _check_names(tails, run_member, np.flatnonzero(topic < 0))
     fine = ~tails.odd & tails.readable
-    counts = np.where(np.repeat(fine, np.diff(arrays.start)), arrays.count, 0)
+    counts = np.where(np.repeat(fine, row_sizes(arrays.start)), arrays.count, 0)
     run = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     numbers_at = arrays.name_at + arrays.name_length + 4
     at = (

@@ -14,11 +14,12 @@ References: KIP-429: ``ConsumerProtocolSubscription``, ``Topics``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from struct import Struct, error
 
 import numpy as np
 
-from holdfast.core.model.columns import I32, I64, distinct, starts
+from holdfast.core.model.columns import I32, I64, distinct, row_sizes, starts
 from holdfast.core.model.reported import Subscriptions
 from holdfast.core.wire.many.name_arrays import join, walk
 from holdfast.core.wire.many.name_table import NameTable
@@ -131,21 +132,19 @@ class TopicBlocks:
     def _read_late(self, messages: list[bytes]) -> I64:
         """Read many different blocks together: end, row and version of each, int64[n, 3]."""
         start, topic, readable, end = self._alike(messages) or self._in_lock_step(messages)
-        member = np.repeat(np.arange(len(messages), dtype=np.int64) << 32, np.diff(start))
+        member = np.repeat(np.arange(len(messages), dtype=np.int64) << 32, row_sizes(start))
         ours = topic >= 0
         key = member | topic if ours.all() else (member | topic)[ours]
         if not (key[1:] > key[:-1]).all():  # names mostly stand in their order
             key = distinct(key)
         bounds = (4 * np.searchsorted(key, np.arange(len(messages) + 1) << 32)).tolist()
         rows = (key & 0x7FFFFFFF).astype(np.int32).tobytes()
+        row = [self.add(rows[low:high]) for low, high in pairwise(bounds)]
         unknown = np.flatnonzero(~ours)
         odd = set((np.searchsorted(start, unknown, side="right") - 1).tolist())
-        row = [-1] * len(messages)
-        for i, data in enumerate(messages):
-            if i in odd or not readable[i]:  # check the names that are not ours, too
-                end[i], row[i] = self._read_one(data)
-            else:
-                row[i] = self.add(rows[bounds[i] : bounds[i + 1]])
+        odd.update(i for i, good in enumerate(readable) if not good)
+        for i in odd:  # check the names that are not ours, too
+            end[i], row[i] = self._read_one(messages[i])
         version = [_INT16(data)[0] if at else -1 for data, at in zip(messages, end, strict=True)]
         return np.array((end, row, version), np.int64).T
 
