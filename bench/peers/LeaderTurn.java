@@ -50,9 +50,10 @@ public class LeaderTurn {
             cpus.add((cpu() - used) / 1e6);
         }
         times.sort(null);
+        double mean = cpus.stream().mapToDouble(d -> d).average().orElse(coldCpu);
         cpus.sort(null);
-        System.out.printf(java.util.Locale.ROOT, "{\"cold_ms\":%.3f,\"cold_cpu_ms\":%.3f,\"min_ms\":%.3f,\"median_ms\":%.3f,\"min_cpu_ms\":%.3f,\"median_cpu_ms\":%.3f,\"turns\":%d}%n",
-            cold, coldCpu, times.get(0), times.get(times.size() / 2), cpus.get(0), cpus.get(cpus.size() / 2), times.size());
+        System.out.printf(java.util.Locale.ROOT, "{\"cold_ms\":%.3f,\"cold_cpu_ms\":%.3f,\"min_ms\":%.3f,\"median_ms\":%.3f,\"min_cpu_ms\":%.3f,\"median_cpu_ms\":%.3f,\"mean_cpu_ms\":%.3f,\"turns\":%d}%n",
+            cold, coldCpu, times.get(0), times.get(times.size() / 2), cpus.get(0), cpus.get(cpus.size() / 2), mean, times.size());
         write(arguments[3]);
     }
 

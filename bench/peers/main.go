@@ -96,10 +96,14 @@ func main() {
 		ms, used, _ := turn(balancer, g)
 		times, cpus = append(times, ms), append(cpus, used)
 	}
+	mean := 0.0
+	for _, used := range cpus {
+		mean += used / float64(len(cpus))
+	}
 	sort.Float64s(times)
 	sort.Float64s(cpus)
 	line, err := json.Marshal(map[string]any{
-		"cold_ms": cold, "cold_cpu_ms": coldCPU, "min_ms": times[0], "min_cpu_ms": cpus[0], "median_cpu_ms": cpus[len(cpus)/2], "median_ms": times[len(times)/2], "turns": len(times),
+		"cold_ms": cold, "cold_cpu_ms": coldCPU, "min_ms": times[0], "min_cpu_ms": cpus[0], "median_cpu_ms": cpus[len(cpus)/2], "median_ms": times[len(times)/2], "turns": len(times), "mean_cpu_ms": mean,
 	})
 	must(err)
 	os.Stdout.Write(append(line, '\n'))
