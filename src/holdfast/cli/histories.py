@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import options
 from holdfast.cli.durations import parse_duration_ms
-from holdfast.cli.spark_progress import spark_bar
+from holdfast.cli.spark_progress import spark_when_needed
 from holdfast.core.kinds.rows import is_read
 from holdfast.core.names import visible
 from holdfast.errors import ConfigError, SourceError, nearest
-from holdfast.fleet.pipeline.command_session import open_session
 from holdfast.fleet.tables.columns.chosen import means
 
 if TYPE_CHECKING:
@@ -101,15 +100,19 @@ def make_history(
     check_logs(broker_logs)
     if isinstance(where, Dump):
         where.check_read()
-    note("starting Spark")
     selection = Selection(groups=groups, all_groups=all_groups)
     held = count_records(where, selection)
-    quick = held < SMALL_RECORDS
-    spark = open_session(kafka=not isinstance(where, Dump), quick=quick)
     note(f"reading {bootstrap or source}")
-    with spark_bar(spark, "history", held, quiet=quiet):
+    with spark_when_needed(
+        "history",
+        held,
+        note=note,
+        quiet=quiet,
+        kafka=not isinstance(where, Dump),
+        quick=held < SMALL_RECORDS,
+    ) as session:
         made = rebuild(
-            spark,
+            session,
             where,
             out_dir,
             selection=selection,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from functools import partial
 from typing import Annotated
 
 from holdfast.cli import options
@@ -11,6 +13,7 @@ from holdfast.cli.declared import Option
 from holdfast.cli.output import Format, write_rows
 from holdfast.cli.sources import open_source
 from holdfast.cli.spark_progress import spark_bar
+from holdfast.fleet.pipeline.command_session import running_session
 
 EXAMPLES = """\b
 Examples:
@@ -43,8 +46,6 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     Nothing is changed on the cluster. The cost is what standing still has cost the group so far,
     in partition-seconds. `moves` in JSON output lists (topic, partition, from, to).
     """
-    from pyspark.sql import SparkSession
-
     from holdfast.core.assignors.registry import check_options
     from holdfast.fleet.pipeline.plan.rows import topics_of
     from holdfast.fleet.pipeline.plan.run import PLAN, plan
@@ -62,13 +63,15 @@ def run(  # noqa: PLR0917 (every option is passed by name)
         quiet=quiet,
     ) as opened:
         topics = opened.topics or topics_of(opened.tables)
-        spark = SparkSession.getActiveSession()
-        n_groups = len(
-            set(opened.tables.stored("generations", groups=opened.groups)["group"].to_pylist())
-        )
-        with spark_bar(spark, "plan", n_groups, unit="groups", quiet=quiet):
+        session = running_session()
+
+        def n_groups() -> int:
+            return len(opened.tables.stored("generations", groups=opened.groups)["group"].unique())
+
+        bar = partial(spark_bar, what="plan", n_records=n_groups, unit="groups", quiet=quiet)
+        with nullcontext() if session is None else bar(session()):
             rows = plan(
-                spark, opened.tables, topics, asked, groups=opened.groups, **assignor_options
+                session, opened.tables, topics, asked, groups=opened.groups, **assignor_options
             ).to_pylist()
         columns = [n for n in PLAN.names if n != "moves" or fmt is not Format.TABLE]
         shown = [{c: row[c] for c in columns} for row in rows]

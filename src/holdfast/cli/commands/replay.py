@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +14,7 @@ from holdfast.cli.design_options import DELAY, INTERVAL, Batch, Interval
 from holdfast.cli.durations import named_durations_ms, parse_duration_ms
 from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.sources import OpenedTables, open_source
-from holdfast.cli.spark_progress import spark_bar
+from holdfast.cli.spark_progress import spark_when_needed
 from holdfast.core.assignors.registry import ASSIGNORS, canonical, find, in_mode
 from holdfast.core.machine.policies import (
     DEFAULTS,
@@ -28,7 +27,6 @@ from holdfast.core.machine.policies import (
 from holdfast.core.model.fidelity import LOW_FIDELITY
 from holdfast.core.names import visible
 from holdfast.errors import ConfigError, suggest
-from holdfast.fleet.pipeline.command_session import open_session
 from holdfast.fleet.pipeline.replay.costs import COSTS, ReplayCosts
 from holdfast.sim.baselines import BASELINE_ASSIGNORS, BASELINES
 
@@ -266,13 +264,7 @@ def _replayed(stories: Sequence[Story], request: Request, *, quiet: bool) -> Any
     from holdfast.fleet.pipeline.replay.run import replay
 
     n_pairs = len(stories) * (len(request.settings) + 1)
-    with ExitStack() as stack:
-
-        def session() -> Any:
-            spark = open_session()
-            stack.enter_context(spark_bar(spark, "replay", n_pairs, unit="replays", quiet=quiet))
-            return spark
-
+    with spark_when_needed("replay", n_pairs, unit="replays", quiet=quiet) as session:
         return replay(
             session, stories, request, track=lambda p: track(p, len(p), "replays", quiet=quiet)
         )

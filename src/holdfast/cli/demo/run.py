@@ -173,7 +173,7 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
                 spark = open_session(kafka=True)
             with staged("turn the offsets topic into tables"):
                 cluster = LiveCluster(bootstrap=broker.bootstrap)
-                run_history(spark, cluster, tables, selection=Selection(groups=names))
+                run_history(lambda: spark, cluster, tables, selection=Selection(groups=names))
             with staged("write the report"):
                 witnessed = {group.policy: read_witnessed(tables, group.name) for group in groups}
                 report = (folder if options.out else Path.cwd()) / "report.html"

@@ -15,7 +15,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -33,11 +33,8 @@ from holdfast.fleet.pipeline.replay.happenings import Story
 from holdfast.fleet.pipeline.replay.kip848 import ReplayedSession848
 from holdfast.fleet.pipeline.replay.session import ReplayCost, ReplayedSession
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings, actual_setting
-from holdfast.fleet.pipeline.steps import HeldRows, Input, Step, run
+from holdfast.fleet.pipeline.steps import HeldRows, Input, Session, Step, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 Pair = tuple[Story, ReplaySettings]
 """A story, and the settings to replay it under."""
@@ -226,7 +223,7 @@ def replay_task(request: Request) -> BatchTask:
 
 
 def replay(
-    spark: Callable[[], SparkSession] | None,
+    session: Session,
     stories: Sequence[Story],
     request: Request,
     *,
@@ -236,7 +233,7 @@ def replay(
 
     Parameters
     ----------
-    spark : callable or None
+    session : callable or None
         Gives the session, if there is enough to do to use one.
     track : callable
         Passes on what this process works off one by one, for a progress bar.
@@ -249,7 +246,7 @@ def replay(
     pairs = [(story, setting) for story in stories for setting in settings_of(story, request)]
     inputs = [Input(rows=_dealt(pairs, track), into=replay_task(request))]
     step = Step(what="what is to be replayed", inputs=inputs, schema=REPLAY)
-    return _ordered(run(spark, step), pairs)
+    return _ordered(run(session, step), pairs)
 
 
 def _dealt(
