@@ -24,20 +24,16 @@ Examples:
 """
 
 
-def run(  # noqa: PLR0917 (every option is passed by name)
+def run(
+    *,
     assignor: Annotated[str, Option("--assignor", help="As of `holdfast assign`.")],
-    bootstrap: options.Bootstrap = None,
-    source: options.FleetInput = None,
+    asked: options.Asked,
     fmt: options.PrintFormat = Format.TABLE,
-    group: options.Groups = None,
     option: Annotated[
         list[str] | None,
         Option("--option", help="NAME=VALUE for the assignor, values as JSON; repeatable."),
     ] = None,
-    command_config: options.CommandConfig = None,
     output: options.OutputFile = None,
-    timeout: options.Timeout = options.TIMEOUT,
-    quiet: options.Quiet = False,
 ) -> None:
     """Plan a new assignment for every group that has members.
 
@@ -51,27 +47,19 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     from holdfast.fleet.pipeline.plan.run import PLAN, plan
 
     assignor_options = dict(parse_option(text) for text in option or ())
-    asked = asked_assignor(assignor)
-    check_options(asked, assignor_options)
-    with open_source(
-        source,
-        bootstrap,
-        command_config,
-        group,
-        auto_offset_reset="earliest",
-        timeout=timeout,
-        quiet=quiet,
-    ) as opened:
+    named = asked_assignor(assignor)
+    check_options(named, assignor_options)
+    with open_source(asked, auto_offset_reset="earliest") as opened:
         topics = opened.topics or topics_of(opened.tables)
         session = running_session()
 
         def n_groups() -> int:
             return len(opened.tables.stored("generations", groups=opened.groups)["group"].unique())
 
-        bar = partial(spark_bar, what="plan", n_records=n_groups, unit="groups", quiet=quiet)
+        bar = partial(spark_bar, what="plan", n_records=n_groups, unit="groups", quiet=asked.quiet)
         with nullcontext() if session is None else bar(session()):
             rows = plan(
-                session, opened.tables, topics, asked, groups=opened.groups, **assignor_options
+                session, opened.tables, topics, named, groups=opened.groups, **assignor_options
             ).to_pylist()
         columns = [n for n in PLAN.names if n != "moves" or fmt is not Format.TABLE]
         shown = [{c: row[c] for c in columns} for row in rows]

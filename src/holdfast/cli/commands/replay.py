@@ -104,8 +104,7 @@ Delays = Annotated[
 
 def run(
     *,
-    bootstrap: options.Bootstrap = None,
-    source: options.FleetInput = None,
+    asked: options.Asked,
     policy: Policies = None,
     assignor: Assignors = None,
     delay: Delays = None,
@@ -115,15 +114,10 @@ def run(
         list[str] | None,
         Option("--cost", help=f"NAME=DURATION; of {', '.join(COSTS)}. Repeatable."),
     ] = None,
-    group: options.Groups = None,
     seed: Annotated[int, Option("--seed", help="All chance comes from it.")] = 0,
-    command_config: options.CommandConfig = None,
     fmt: options.PrintFormat = Format.TABLE,
     output: options.OutputFile = None,
-    since: options.Since = None,
-    until: options.Until = None,
-    timeout: options.Timeout = options.TIMEOUT,
-    quiet: options.Quiet = False,
+    window: options.Window,
 ) -> None:
     """Replay every group's real history under other settings.
 
@@ -131,7 +125,7 @@ def run(
     """
     from holdfast.fleet.pipeline.replay.run import Request
 
-    note = notes(quiet)
+    note = notes(asked.quiet)
     delays = [parse_duration_ms(text, "--delay") for text in delay or (DELAY,)]
     wait_ms = parse_duration_ms(interval, "--interval")
     settings = settings_from(policy or (), assignor or (), delays)
@@ -142,18 +136,9 @@ def run(
         seed=seed,
     )
     _check(request)
-    with open_source(
-        source,
-        bootstrap,
-        command_config,
-        group,
-        auto_offset_reset="earliest",
-        since=since,
-        until=until,
-        timeout=timeout,
-        quiet=quiet,
-    ) as opened:
-        rows = _replayed(_stories(opened, request, note, quiet=quiet), request, quiet=quiet)
+    with open_source(asked, window, auto_offset_reset="earliest") as opened:
+        found = _stories(opened, request, note, quiet=asked.quiet)
+        rows = _replayed(found, request, quiet=asked.quiet)
     _write(rows, fmt, output)
     _tell(rows, note)
 
