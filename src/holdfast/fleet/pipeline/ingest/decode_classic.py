@@ -34,7 +34,7 @@ from holdfast.core.wire.many.offsets_embedded import (
 from holdfast.errors import WireError
 from holdfast.fleet.pipeline.arrow_types import Arrays
 from holdfast.fleet.pipeline.ingest.decode import constant, ints, items, lists, numbers, text
-from holdfast.fleet.pipeline.ingest.decode_tasks import blobs, replaced, with_tasks
+from holdfast.fleet.pipeline.ingest.decode_tasks import blobs, with_tasks
 from holdfast.fleet.pipeline.ingest.generations import (
     DEAD,
     EMPTY,
@@ -122,7 +122,7 @@ def _with_partitions_alone(gens: Generations) -> Generations:
     readable = gens.members["readable"].to_numpy()
     readable[strange] = False
     owned = gens.owned.filter(pa.array(~np.isin(member, strange)))
-    return replace(gens, members=replaced(gens.members, readable=readable), owned=owned)
+    return replace(gens, members=values.replaced(gens.members, readable=readable), owned=owned)
 
 
 def _planned_delays(head: pa.Table, start: I64, assignment: Slices) -> pa.Array:
