@@ -472,5 +472,5 @@ def _setting(text: str) -> ReplaySettings:
         raise ConfigError(f"{text}: expected POLICY:ASSIGNOR or POLICY:ASSIGNOR:DELAY_MS")
     delay_ms = int(rest[1]) if len(rest) == 2 else 0
     made = ReplaySettings(policy=policy, assignor=rest[0], delay_ms=delay_ms)
-    offered(made, {})
+    offered(made)
     return made

@@ -220,7 +220,7 @@ def _check(request: Request) -> None:
     from holdfast.fleet.pipeline.replay.settings import offered
 
     for setting in request.settings:
-        offered(setting, {})
+        offered(setting)
 
 
 def _wants_lags(request: Request) -> bool:
