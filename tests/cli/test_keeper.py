@@ -294,7 +294,7 @@ def test_pages_go_on_where_the_cluster_does_not_answer(tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     made = read_tables(write_tables(tables(bounced("etl")), tmp_path / "made"))
     commit(made, tmp_path / "kept", query="q", offsets={"0": 9})
-    told = replace(TOLD, output=tmp_path / "kept", timeout="1s")
+    told = replace(TOLD, output=tmp_path / "kept", kept=Kept(timeout="1s"))
     fleet, keeper = own_tables(told, has_answered=False, quiet=True)
     fleet.start()
     try:

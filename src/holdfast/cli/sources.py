@@ -43,12 +43,15 @@ class OpenedTables:
     groups : tuple of str or None
         Chosen groups of a folder of tables, patterns resolved. None: all groups of the tables; the
         tables of a dump or a cluster hold the chosen groups only.
+    are_kept : bool
+        They are a folder's, as an earlier run has settled them.
     """
 
     tables: Tables
     topics: dict[str, int]
     groups: tuple[str, ...] | None
     given: GivenSource
+    are_kept: bool = False
 
     def shown(self, groups: Sequence[str] | None) -> tuple[tuple[str, ...] | None, Tables]:
         """The chosen groups, and what pages and findings show of them, read now."""
@@ -114,7 +117,7 @@ def open_source(
         if window != ALL_TIME:
             kept = kept.hold(chosen)
         cut = within(kept, *moments)
-        yield OpenedTables(tables=cut, topics={}, groups=chosen, given=given)
+        yield OpenedTables(tables=cut, topics={}, groups=chosen, given=given, are_kept=True)
         return
     with ExitStack() as stack:
         if output is None:

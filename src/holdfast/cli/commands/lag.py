@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from holdfast.cli import options
 from holdfast.cli.declared import Option
 from holdfast.cli.histories import rows_of, unchecked_cluster
-from holdfast.cli.kept_tables import holds_tables, tell_age
+from holdfast.cli.kept_tables import tell_age
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.cli.sources import open_source
@@ -59,15 +59,9 @@ def run(
     A cluster's coordinators are asked, and of very many groups the offsets topic is read. A folder
     of tables has the lag as of the moment when they were made.
     """
-    note, source = notes(asked.quiet), asked.source
+    note = notes(asked.quiet)
     wanted = _Wanted(topic or (), total, min_lag, fmt)
-    if source is not None and holds_tables(source):
-        if reset is not options.Reset.LATEST:
-            raise ConfigError(
-                f"{source} holds tables, whose lag is settled: leave --auto-offset-reset out"
-            )
-        tell_age(source, note)
-    if asked.bootstrap is not None and source is None and output is None:
+    if asked.bootstrap is not None and asked.source is None and output is None:
         from holdfast.cli.asked_lag import asked_lag
 
         cluster = unchecked_cluster(asked.bootstrap, asked.command_config, asked.timeout)
@@ -80,6 +74,11 @@ def run(
     with open_source(
         asked, spark_groups=all_groups, auto_offset_reset=str(reset), output=output
     ) as opened:
+        if opened.are_kept and reset is not options.Reset.LATEST:
+            raise ConfigError(
+                f"{asked.source} holds tables, whose lag is settled: leave --auto-offset-reset out"
+            )
+        tell_age(opened.tables, note)
         _print_lag([*rows_of(opened.tables.table("lag", groups=opened.groups))], wanted, note)
 
 
