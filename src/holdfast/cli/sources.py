@@ -2,7 +2,7 @@
 
 **Rules.** A live cluster is only read, and no group is joined. A folder of tables is read as it
 is, without Spark. A dump or a cluster goes through the pipeline first, into a temporary folder;
-Spark is imported then and not before.
+Spark is imported and started when a step of it is too large for this process, and not before.
 """
 
 from __future__ import annotations

@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.cli import options
 from holdfast.cli.durations import parse_duration_ms
-from holdfast.cli.histories import (
-    SMALL_RECORDS,
-    check_logs,
-    tell_notes,
-    unchecked_cluster,
-)
+from holdfast.cli.histories import SMALL_RECORDS, check_logs, tell_notes, unchecked_cluster
 from holdfast.core.command_lines import option
 from holdfast.errors import ConfigError
 

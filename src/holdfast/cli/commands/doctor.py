@@ -10,13 +10,7 @@ from click.exceptions import Exit
 
 from holdfast.cli import options
 from holdfast.cli.declared import Option
-from holdfast.cli.output import (
-    Format,
-    print_note,
-    track,
-    write_json,
-    write_rows,
-)
+from holdfast.cli.output import Format, print_note, track, write_json, write_rows
 from holdfast.cli.screen import print_screens
 from holdfast.cli.sources import open_source
 

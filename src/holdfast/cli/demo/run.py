@@ -24,12 +24,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from holdfast.cli.demo.accounting import Account, settle
 from holdfast.cli.demo.group import Bounced, MemberProcesses
-from holdfast.cli.demo.ownership import (
-    count_moves,
-    intervals,
-    overlaps,
-    unowned_seconds,
-)
+from holdfast.cli.demo.ownership import count_moves, intervals, overlaps, unowned_seconds
 from holdfast.cli.demo.tables import read_witnessed
 from holdfast.cluster.broker.broker import Broker
 from holdfast.cluster.cluster import LiveCluster

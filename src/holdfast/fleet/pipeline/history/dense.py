@@ -18,11 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I32, I64, NO_OWNER
-from holdfast.fleet.pipeline.ingest.generations import (
-    Generations,
-    list_parts,
-    new_runs,
-)
+from holdfast.fleet.pipeline.ingest.generations import Generations, list_parts, new_runs
 from holdfast.fleet.tables.columns.values import ints, numbered
 
 

@@ -21,12 +21,7 @@ from holdfast.fleet.pipeline.history.dense import Dense
 from holdfast.fleet.pipeline.history.movements import Events, read_by
 from holdfast.fleet.pipeline.history.pauses import STAGED
 from holdfast.fleet.pipeline.history.signs import LEFT
-from holdfast.fleet.pipeline.ingest.generations import (
-    Generations,
-    TaskTopics,
-    gather,
-    row_starts,
-)
+from holdfast.fleet.pipeline.ingest.generations import Generations, TaskTopics, gather, row_starts
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, filled_table
 from holdfast.fleet.tables.columns.values import ints
 

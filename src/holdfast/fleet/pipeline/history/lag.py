@@ -39,12 +39,7 @@ from holdfast.core.kinds.kind import ACTIVE, SHARED, SOURCE
 from holdfast.core.model.columns import I32, I64, Mask
 from holdfast.fleet.pipeline.arrow_types import Arrays
 from holdfast.fleet.pipeline.history.movements import take
-from holdfast.fleet.pipeline.ingest.generations import (
-    Generations,
-    list_parts,
-    marked,
-    new_runs,
-)
+from holdfast.fleet.pipeline.ingest.generations import Generations, list_parts, marked, new_runs
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.share_positions import share_positions
 from holdfast.fleet.pipeline.ingest.split import LATEST, POSITION, reduced

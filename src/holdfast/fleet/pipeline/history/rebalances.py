@@ -62,12 +62,7 @@ from holdfast.fleet.pipeline.history.movements import (
 from holdfast.fleet.pipeline.history.needed import needed_of_unequal
 from holdfast.fleet.pipeline.history.readers import reader_numbers
 from holdfast.fleet.pipeline.history.signs import TOLD, UNTOLD
-from holdfast.fleet.pipeline.ingest.generations import (
-    Generations,
-    list_parts,
-    marked,
-    new_runs,
-)
+from holdfast.fleet.pipeline.ingest.generations import Generations, list_parts, marked, new_runs
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
 from holdfast.fleet.tables.columns.values import ints, numbered
 

@@ -26,11 +26,7 @@ from holdfast.core.wire.layouts.container import (
 from holdfast.core.wire.layouts.frames import LEAVING_BITS, Leaving
 from holdfast.core.wire.many.columns import Column, Columns, Items, Slices
 from holdfast.core.wire.many.offsets_batch import Family
-from holdfast.core.wire.many.offsets_embedded import (
-    Messages,
-    read_assignments,
-    read_subscriptions,
-)
+from holdfast.core.wire.many.offsets_embedded import Messages, read_assignments, read_subscriptions
 from holdfast.errors import WireError
 from holdfast.fleet.pipeline.arrow_types import Arrays
 from holdfast.fleet.pipeline.ingest.decode import constant, ints, items, lists, numbers, text

@@ -27,11 +27,7 @@ import pyarrow.parquet as pq
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
-from holdfast.fleet.pipeline.ingest.offsets_topic import (
-    OFFSETS_TOPIC,
-    Cluster,
-    kafka_records,
-)
+from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, Cluster, kafka_records
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import DUMP_FILE, DUMP_VERSION, RECORDS, Dump
 from holdfast.fleet.pipeline.spark_errors import reading
@@ -40,12 +36,7 @@ from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
 from holdfast.fleet.tables.folder.contents import held_in
 from holdfast.fleet.tables.storage.clients import telling
 from holdfast.fleet.tables.storage.parquet import BATCH_BYTES
-from holdfast.fleet.tables.storage.places import (
-    Place,
-    parquet_files,
-    place_of,
-    store_of,
-)
+from holdfast.fleet.tables.storage.places import Place, parquet_files, place_of, store_of
 from holdfast.fleet.tables.storage.store import is_draft
 
 if TYPE_CHECKING:
