@@ -88,10 +88,10 @@ def run_stage(name: str, spark: Any, dump: Dump, out: Path) -> None:
         PEERS[name](spark, dump, out)
         return
     if name == "history":
-        run(spark, dump, out)
+        run(lambda: spark, dump, out)
         return
     tables = Tables(out)
-    job = Job(spark=spark, tables=tables, batch=tables.next_batch())
+    job = Job(session=lambda: spark, tables=tables, batch=tables.next_batch())
     if name == "assignments":
         size = sum(file.stat().st_size for file in dump.record_files())
         parts = pieces([str(file) for file in dump.record_files()], max(1, size >> 24))

@@ -281,7 +281,7 @@ def history(
     if not isinstance(source, Dump):
         check_session(spark)
     made = run(
-        spark,
+        lambda: spark,
         source,
         out,
         selection=Selection(groups=groups),
@@ -392,7 +392,7 @@ def plan(
         There is no such assignor, or it has no such option.
     """
     topics = _topics(tables, source)
-    found = _plan(tables.spark, tables.tables, topics, assignor, groups=groups, **options)
+    found = _plan(lambda: tables.spark, tables.tables, topics, assignor, groups=groups, **options)
     return tables.spark.createDataFrame(found)
 
 
@@ -472,5 +472,5 @@ def _setting(text: str) -> ReplaySettings:
         raise ConfigError(f"{text}: expected POLICY:ASSIGNOR or POLICY:ASSIGNOR:DELAY_MS")
     delay_ms = int(rest[1]) if len(rest) == 2 else 0
     made = ReplaySettings(policy=policy, assignor=rest[0], delay_ms=delay_ms)
-    offered(made, {})
+    offered(made)
     return made

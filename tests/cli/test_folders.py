@@ -10,7 +10,7 @@ from tests.cli.running import run
 from tests.pipeline import fleet
 from tests.pipeline.test_tasks import classics, generation
 
-from holdfast.cli import histories
+from holdfast.cli import spark_progress
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches import history
 from holdfast.fleet.tables.folder.manifest import Batch
@@ -37,7 +37,7 @@ def no_spark(monkeypatch):
     def start(**options):
         raise AssertionError(f"started Spark: {options}")
 
-    monkeypatch.setattr(histories, "open_session", start)
+    monkeypatch.setattr(spark_progress, "open_session", start)
 
 
 @pytest.mark.usefixtures("no_spark")

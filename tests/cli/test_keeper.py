@@ -23,6 +23,7 @@ from werkzeug.test import Client
 from holdfast.cli import keeper as module
 from holdfast.cli.commands.serve import own_tables, state_folder
 from holdfast.cli.keeper import Keeper, News
+from holdfast.cli.options import Kept
 from holdfast.cli.watching import Watching
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import ConfigError, SourceError
@@ -293,7 +294,7 @@ def test_pages_go_on_where_the_cluster_does_not_answer(tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     made = read_tables(write_tables(tables(bounced("etl")), tmp_path / "made"))
     commit(made, tmp_path / "kept", query="q", offsets={"0": 9})
-    told = replace(TOLD, output=tmp_path / "kept", timeout="1s")
+    told = replace(TOLD, output=tmp_path / "kept", kept=Kept(timeout="1s"))
     fleet, keeper = own_tables(told, has_answered=False, quiet=True)
     fleet.start()
     try:
@@ -331,9 +332,9 @@ def test_the_folder_of_a_cluster_is_named_after_its_id(
     monkeypatch.setenv("XDG_STATE_HOME", named.format(home=tmp_path))
     if folder is None:
         with pytest.raises(ConfigError, match="give one"):
-            state_folder("127.0.0.1:1", None, "1s")
+            state_folder("127.0.0.1:1", Kept(timeout="1s"))
     else:
-        assert str(state_folder("127.0.0.1:1", None, "1s")) == folder.format(home=tmp_path)
+        assert str(state_folder("127.0.0.1:1", Kept(timeout="1s"))) == folder.format(home=tmp_path)
 
 
 def commit(made: Tables, folder: Path, **notes: Any) -> None:

@@ -12,6 +12,7 @@ from tests.report.fleet import rolling_bounce, tables
 
 from holdfast.cli import app as cli_app
 from holdfast.cli.moments import parse_moment_us, read_window
+from holdfast.cli.options import Window
 from holdfast.errors import ConfigError
 
 NOW_US = 1_800_000_000_000_000
@@ -39,9 +40,9 @@ def test_what_is_no_moment_is_refused_by_name(text):
 
 
 def test_a_window_ends_after_it_begins():
-    assert read_window(None, None) == (None, None)
+    assert read_window(Window()) == (None, None)
     with pytest.raises(ConfigError, match="comes after"):
-        read_window("1h", "2h")
+        read_window(Window(since="1h", until="2h"))
 
 
 @pytest.fixture(name="folder", scope="module")

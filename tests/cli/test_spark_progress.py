@@ -200,7 +200,9 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Bars that commands asked for; no Spark is started and nothing is read."""
     asked: list[tuple[Any, ...]] = []
 
-    def stop(*_: Any, **__: Any) -> None:
+    def stop(session: Any, *_: Any, **__: Any) -> None:
+        if callable(session):
+            session()
         raise SourceError("far enough")
 
     @contextmanager
@@ -218,7 +220,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     monkeypatch.setattr("holdfast.fleet.pipeline.session.get_session", lambda **_: object())
     for slow in ("batches.history.run", "ingest.dump.write_dump", "batches.watch.watch"):
         monkeypatch.setattr(f"holdfast.fleet.pipeline.{slow}", stop)
-    for module in ("histories", "commands.dump", "commands.watch"):
+    for module in ("spark_progress", "commands.watch"):
         monkeypatch.setattr(f"holdfast.cli.{module}.spark_bar", bar)
     return asked
 

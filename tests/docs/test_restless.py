@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.cli.running import run
 
-from holdfast.cli import histories
+from holdfast.cli import spark_progress
 from holdfast.fleet.report.findings.examination import all_rules
 
 PAGE = (Path(__file__).parents[2] / "docs" / "restless.md").read_text(encoding="utf-8")
@@ -18,7 +18,7 @@ def test_the_screen_is_what_the_doctor_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the group that the page describes: four eager members, restarted one after the other."""
-    monkeypatch.setattr(histories, "open_session", lambda **_: None)  # Spark has nothing to do
+    monkeypatch.delattr(spark_progress, "open_session")  # Spark has nothing to do
     (screen,) = re.findall(r"^```\n(group\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     sizes = ("--members", "4", "--partitions", "12")
     assert run("simulate", "--policy", "eager", *sizes, "--dump", tmp_path / "dump", "-q").code == 0

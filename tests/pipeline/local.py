@@ -41,7 +41,7 @@ def records_of(dump):
 def run(path, out_dir, *, batch_rows=7, reset="latest", selection=None, logs=()):
     """Tables of a dump."""
     dump, tables = Dump.open(path), Tables(out_dir.absolute())
-    job = LocalJob(spark=None, tables=tables, batch=tables.next_batch(), batch_rows=batch_rows)
+    job = LocalJob(session=None, tables=tables, batch=tables.next_batch(), batch_rows=batch_rows)
     job.make(dump, records_of(dump), selection or Selection(all_groups=True), reset, logs)
     tables.commit(Batch(id=job.batch, files=job.files, notes=job.notes), replace=True)
     remove_staged(tables.root)
@@ -55,7 +55,7 @@ def stream(path, out_dir, cuts, *, batch_rows=7, reset="latest", logs=()):
     times = rows["timestamp"].cast(pa.int64()).to_numpy()
     past = {}
     for batch, (low, high) in enumerate(pairwise([-(2**62), *sorted(cuts), 2**62])):
-        job = LocalJob(spark=None, tables=tables, batch=batch, keep_state=True, past=past)
+        job = LocalJob(session=None, tables=tables, batch=batch, keep_state=True, past=past)
         job.batch_rows = batch_rows
         fresh = rows.filter(pa.array((times >= low) & (times < high), pa.bool_()))
         job.make(dump, fresh, Selection(all_groups=True), reset, logs)

@@ -7,6 +7,7 @@ import re
 
 import pytest
 from tests.pipeline.class_files import classes
+from tests.pipeline.other_broker_texts import NOTHING, PREPARING, REASONS
 
 from holdfast.fleet.pipeline.history.broker_log import DEPARTURES, read_statements, together
 from holdfast.fleet.pipeline.history.broker_texts import (
@@ -18,9 +19,6 @@ from holdfast.fleet.pipeline.history.broker_texts import (
     LOADED,
     MODERN_TEXTS,
     NEXT_REQUEST,
-    NOTHING,
-    PREPARING,
-    REASONS,
     Waits,
 )
 from holdfast.jvm.jars import broker_jars

@@ -109,7 +109,7 @@ def test_no_name_breaks_anything(spark, tmp_path, monkeypatch):
         records += classics(bounce(name, topic=name or "t"))
         records.append((name, 105, fleet.commit(name, name or "t", 0, 1, at=105)))
     folder = tmp_path / "du mp[1]*{a,b}"
-    out = run(spark, fleet.write_dump(folder, records), tmp_path / "o?t {x}")
+    out = run(lambda: spark, fleet.write_dump(folder, records), tmp_path / "o?t {x}")
     pairs = {(name, name or "t") for name in STRANGE}
     for table in ("assignments", "movements", "pauses", "offset_commits", "lag"):
         assert set(rows(out, table, "group", "topic")) == pairs
@@ -121,7 +121,9 @@ def test_no_name_breaks_anything(spark, tmp_path, monkeypatch):
         spark.catalog.dropTempView(table)
     inside = {p.name for p in out.tables.root.iterdir()}
     assert inside <= {MANIFEST, COMMITS, *TABLES}
-    chosen = run(spark, folder, tmp_path / "chosen", selection=Selection(groups=STRANGE[:4]))
+    chosen = run(
+        lambda: spark, folder, tmp_path / "chosen", selection=Selection(groups=STRANGE[:4])
+    )
     assert {r[0] for r in rows(chosen, "rebalances", "group")} == set(STRANGE[:4])
 
 

@@ -74,7 +74,9 @@ def test_so_does_a_stream(tmp_path, seed):
 @pytest.mark.spark
 def test_so_does_spark(spark, tmp_path):
     dump, truth = written(tmp_path / "dump", 100, n_groups=40)
-    made = run(spark, dump, tmp_path / "out", selection=EVERYONE, auto_offset_reset="earliest")
+    made = run(
+        lambda: spark, dump, tmp_path / "out", selection=EVERYONE, auto_offset_reset="earliest"
+    )
     check(made.tables, truth)
     assert made.tables.newest_notes()["n_unknown"] == truth.unknown
     whole = local.run(dump, tmp_path / "whole", reset="earliest", batch_rows=500)

@@ -48,7 +48,7 @@ def held(cluster):
 def test_history_of_a_live_cluster(spark, lived, tmp_path):
     cluster, topic, group = lived
     before = held(cluster)
-    out = run(spark, cluster, tmp_path / "out", selection=Selection(groups=[group]))
+    out = run(lambda: spark, cluster, tmp_path / "out", selection=Selection(groups=[group]))
     assert held(cluster) == before, "looking at the topic wrote into it"
     generations = out.table("generations").to_pylist()
     assert [g["state"] for g in generations][-2:] == ["Stable", "Empty"]
@@ -123,9 +123,9 @@ def test_named_groups_are_read_from_their_own_partitions(spark, lived, tmp_path)
 def test_what_is_read_here_is_what_tasks_read(spark, lived, tmp_path, monkeypatch):
     cluster, _, group = lived
     chosen = Selection(groups=[group])
-    here = run(spark, cluster, tmp_path / "here", selection=chosen)
+    here = run(lambda: spark, cluster, tmp_path / "here", selection=chosen)
     monkeypatch.setattr("holdfast.fleet.pipeline.steps.HERE_ROWS", -1)
-    there = run(spark, cluster, tmp_path / "there", selection=chosen)
+    there = run(lambda: spark, cluster, tmp_path / "there", selection=chosen)
     assert here.table("generations").num_rows > 0
     for name in TABLES:
         if name != "lag":  # its times are those of the two moments
@@ -160,7 +160,7 @@ def test_a_stream_of_a_live_cluster_ends_and_resumes(spark, lived, tmp_path):
             selection=selection,
             after_batch=lambda _, batch: seen.append(batch),
         )
-    once = run(spark, cluster, tmp_path / "once", selection=selection)
+    once = run(lambda: spark, cluster, tmp_path / "once", selection=selection)
     assert seen and seen == sorted(set(seen))
     for name in ("generations", "movements", "rebalances", "pauses", "offset_commits"):
         assert tables.table(name).to_pylist() == once.table(name).to_pylist()
@@ -240,7 +240,7 @@ def test_the_watch_job_under_spark_submit(spark, lived, tmp_path):
     for batches in (1, 1):  # the second run finds nothing new, and adds nothing
         said = submitted(command, PYSPARK_DRIVER_PYTHON=sys.executable)[-1]
         assert said.startswith(f"{batches} batches, ")
-    once = run(spark, cluster, tmp_path / "once")
+    once = run(lambda: spark, cluster, tmp_path / "once")
     for name in ("generations", "movements", "rebalances", "pauses", "offset_commits"):
         assert Tables(out).table(name).equals(once.table(name))
 
@@ -265,7 +265,7 @@ def test_watch_over_spark_connect(spark, lived, tmp_path):
     remote = {"SPARK_REMOTE": "local[1]", "SPARK_TESTING": "1"}
     metrics = tmp_path / "h.prom"
     submitted([*holdfast, "watch", *where, "-o", str(out), "--metrics", str(metrics)], **remote)
-    once = run(spark, cluster, tmp_path / "once", selection=Selection(groups=[group]))
+    once = run(lambda: spark, cluster, tmp_path / "once", selection=Selection(groups=[group]))
     for name in ("generations", "movements", "rebalances", "pauses", "offset_commits"):
         assert Tables(out).table(name).equals(once.table(name))
     assert topic in metrics.read_text()

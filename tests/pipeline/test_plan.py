@@ -278,7 +278,7 @@ def test_spark_plans_as_the_driver_does(spark, tmp_path, monkeypatch, assignor):
     made = tables(tmp_path, history)
     here = plan(None, made, TOPICS, assignor)
     monkeypatch.setattr(steps, "HERE_ROWS", -1)
-    there = plan(spark, made, TOPICS, assignor)
+    there = plan(lambda: spark, made, TOPICS, assignor)
     assert here.num_rows == 3 and there.equals(here)
 
 

@@ -68,7 +68,7 @@ def batches(spark, dump):
 def test_batches_killed_before_the_rename_are_done_anew(spark, dump, tmp_path, monkeypatch):
     log = tmp_path / "server.log"
     log.write_text(preparing("old", 1, "on LeaveGroup"))
-    whole = everything(run(spark, dump, tmp_path / "whole", broker_logs=[log]).tables)
+    whole = everything(run(lambda: spark, dump, tmp_path / "whole", broker_logs=[log]).tables)
     assert any("'stated'" in row for row in whole["rebalances"])
     into = stream(dump, tmp_path / "out")
     into.broker_logs = [tmp_path / "rotated.log", log]  # one is not there at the moment

@@ -17,8 +17,8 @@ from holdfast.fleet.tables.folder.upkeep import merge
 
 dump, out = Dump.open(sys.argv[1]), Path(sys.argv[2])
 spark = get_session(master="local[1]", delta=True, quick=True)
-tables = run(spark, dump, out / "tables").tables
-tables = run(spark, dump, out / "tables").tables  # so that something was removed
+tables = run(lambda: spark, dump, out / "tables").tables
+tables = run(lambda: spark, dump, out / "tables").tables  # so that something was removed
 with tables.writing():
     merge(tables.folder, everything=True)
 differing = []

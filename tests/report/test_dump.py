@@ -9,13 +9,13 @@ from tests.cli.running import run
 from tests.pipeline import fleet
 from tests.pipeline.histories import generation
 
-from holdfast.cli import histories
+from holdfast.cli import spark_progress
 
 
 @pytest.fixture(autouse=True)
 def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The steps run in this process."""
-    monkeypatch.setattr(histories, "open_session", lambda **_: None)
+    """The steps run in this process, so nobody asks for a session."""
+    monkeypatch.delattr(spark_progress, "open_session")
 
 
 @pytest.fixture(scope="module")

@@ -112,7 +112,7 @@ def test_a_bucket_that_is_not_there(dump, bucket, request):
 def test_history_of_a_dump_on_a_store(spark, dump, bucket, tmp_path):
     copied(dump, f"{bucket}/d")
     assert Dump.open(f"{bucket}/d").records(spark).count() == 2
-    made = history.run(spark, f"{bucket}/d", tmp_path / "out")
+    made = history.run(lambda: spark, f"{bucket}/d", tmp_path / "out")
     whole = local.run(dump, tmp_path / "whole")
     assert [made.table(n).to_pylist() for n in TABLES] == [
         whole.table(n).to_pylist() for n in TABLES

@@ -115,7 +115,7 @@ def test_a_watch_on_a_store_that_fails_now_and_then(
                 break
     between.weather = None
     watch(spark, cluster, place, selection=asked)
-    once = run(spark, cluster, tmp_path / "once", selection=asked)
+    once = run(lambda: spark, cluster, tmp_path / "once", selection=asked)
     kept = Tables(place)
     assert kept.committed()[-1].id >= n_batches - 1
     found, wanted = (everything(tables, OF_A_MOMENT) for tables in (kept, once))

@@ -71,7 +71,9 @@ def test_watch_follows_a_broker_and_writes_to_a_store(spark, lived, bucket, tmp_
     for _ in range(2):
         done = cli("watch", "-b", cluster.bootstrap, "--group", group, "-o", place, "-q")
         assert done.code == 0, done.err
-    once = history.run(spark, cluster, tmp_path / "once", selection=Selection(groups=[group]))
+    once = history.run(
+        lambda: spark, cluster, tmp_path / "once", selection=Selection(groups=[group])
+    )
     kept = Tables(place_of(place))
     for name in ("generations", "movements", "rebalances", "pauses", "offset_commits"):
         assert kept.table(name).equals(once.table(name)), name
@@ -90,7 +92,7 @@ def test_spark_s_tasks_write_and_read_tables_of_a_store(
     whole = local.run(dump.path, tmp_path / "whole")
     there = copied(dump.path, f"{bucket}/dump").path
     monkeypatch.setattr(steps, "HERE_ROWS", -1)  # all that tasks can do is done by them
-    made = history.run(spark, there, f"{bucket}/tables")
+    made = history.run(lambda: spark, there, f"{bucket}/tables")
     assert everything(made.tables) == everything(whole)
     rows = frame(spark, made.tables, "generations")
     assert rows.count() == made.tables.rows("generations")
@@ -99,7 +101,7 @@ def test_spark_s_tasks_write_and_read_tables_of_a_store(
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_stream_s_batches_on_a_store(spark, dump, bucket, tmp_path, monkeypatch):
-    whole = everything(history.run(spark, dump, tmp_path / "whole").tables)
+    whole = everything(history.run(lambda: spark, dump, tmp_path / "whole").tables)
     monkeypatch.setattr(steps, "HERE_ROWS", -1)
     into = stream(dump, place_of(f"{bucket}/watched"))
     for records in test_watch.batches(spark, dump):

@@ -375,7 +375,7 @@ def test_committed_tables_are_not_read_through_links(tmp_path, link):
     at = {"table": file.parent.parent, "batch": file.parent, "file": file}[link]
     at.rename(home)
     at.symlink_to(home)
-    job = Job(spark=None, tables=tables, batch=1)
+    job = Job(session=None, tables=tables, batch=1)
     named = [(str(file.relative_to(root)), 1)]
     for read in (
         lambda: tables.files("generations"),

@@ -7,7 +7,8 @@ that counts once, a second one is refused: the first would be lost without a wor
 
 **Strategy.** A parameter is ``Annotated[type, Option(...)]`` or ``Annotated[type, Argument(...)]``.
 The type says how a value is read: a closed set is a choice, ``list`` may be said several times,
-``bool`` is a flag, a ``Path`` is a local one.
+``bool`` is a flag, a ``Path`` is a local one. A parameter whose type is a dataclass stands for the
+options that are its fields.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
@@ -146,14 +148,10 @@ def _refuse_repeats(given: list[click.Parameter]) -> None:
 
 def command_of(name: str, run: Run, epilog: str) -> OneOfEach:
     """The command that calls a function with what was given on its command line."""
-    hints = get_type_hints(run, include_extras=True)
-    made = {
-        parameter.name: _parameter(hints[parameter.name], parameter)
-        for parameter in inspect.signature(run).parameters.values()
-    }
+    made = _parameters(run)
 
     def call(**given: Any) -> Any:
-        return run(**{own: given[str(one.name)] for own, one in made.items()})
+        return _called(run, {own: given[str(one.name)] for own, one in made.items()})
 
     return OneOfEach(
         name,
@@ -175,6 +173,31 @@ def group_of(name: str, runs: Mapping[str, Run], told: str, epilog: str) -> clic
         no_args_is_help=True,
         context_settings=CONTEXT,
     )
+
+
+def _parameters(of: Run) -> dict[str, click.Parameter]:
+    """What a function or a dataclass takes, by its own names."""
+    found: dict[str, click.Parameter] = {}
+    hints = get_type_hints(of, include_extras=True)
+    for parameter in inspect.signature(of).parameters.values():
+        hint = hints[parameter.name]
+        if _is_several(hint):
+            found |= _parameters(hint)
+        else:
+            found[parameter.name] = _parameter(hint, parameter)
+    return found
+
+
+def _called(of: Run, given: Mapping[str, Any]) -> Any:
+    """What a function or a dataclass makes of values by its own names."""
+    hints = get_type_hints(of, include_extras=True)
+    names = inspect.signature(of).parameters
+    return of(**{n: _called(h, given) if _is_several(h := hints[n]) else given[n] for n in names})
+
+
+def _is_several(hint: Any) -> bool:
+    """Whether a parameter stands for several options."""
+    return is_dataclass(hint)
 
 
 def _parameter(hint: Any, parameter: inspect.Parameter) -> click.Parameter:

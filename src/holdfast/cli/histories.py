@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import options
 from holdfast.cli.durations import parse_duration_ms
-from holdfast.cli.spark_progress import spark_bar
+from holdfast.cli.output import notes
+from holdfast.cli.spark_progress import spark_when_needed
 from holdfast.core.kinds.rows import is_read
 from holdfast.core.names import visible
 from holdfast.errors import ConfigError, SourceError, nearest
-from holdfast.fleet.pipeline.command_session import open_session
 from holdfast.fleet.tables.columns.chosen import means
 
 if TYPE_CHECKING:
@@ -72,19 +72,13 @@ def tell_notes(batch: Batch, among: str, note: Any, *, share: bool = True) -> No
 
 
 def make_history(
-    *,
-    bootstrap: str | None,
-    source: Place | None,
+    asked: options.Asked,
     out_dir: Place,
-    groups: list[str],
+    *,
     all_groups: bool,
-    command_config: Path | None,
-    note: Any,
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] = (),
     overwrite: bool = False,
-    timeout: str = options.TIMEOUT,
-    quiet: bool = False,
 ) -> History:
     """Run the pipeline on what the command line named: one of ``bootstrap`` and ``source``."""
     from holdfast.fleet.pipeline.batches.history import check_target
@@ -92,24 +86,29 @@ def make_history(
     from holdfast.fleet.pipeline.ingest.selection import Selection
     from holdfast.fleet.pipeline.ingest.source import Dump
 
+    note, groups = notes(asked.quiet), asked.group or []
     check_target(out_dir, overwrite=overwrite)
     where = (
-        live_cluster(str(bootstrap), command_config, timeout)
-        if source is None
-        else Dump.open(source)
+        live_cluster(str(asked.bootstrap), asked.command_config, asked.timeout)
+        if asked.source is None
+        else Dump.open(asked.source)
     )
     check_logs(broker_logs)
     if isinstance(where, Dump):
         where.check_read()
-    note("starting Spark")
     selection = Selection(groups=groups, all_groups=all_groups)
     held = count_records(where, selection)
-    quick = held < SMALL_RECORDS
-    spark = open_session(kafka=not isinstance(where, Dump), quick=quick)
-    note(f"reading {bootstrap or source}")
-    with spark_bar(spark, "history", held, quiet=quiet):
+    note(f"reading {asked.bootstrap or asked.source}")
+    with spark_when_needed(
+        "history",
+        held,
+        note=note,
+        quiet=asked.quiet,
+        kafka=not isinstance(where, Dump),
+        quick=held < SMALL_RECORDS,
+    ) as session:
         made = rebuild(
-            spark,
+            session,
             where,
             out_dir,
             selection=selection,

@@ -15,28 +15,21 @@ from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
+    from holdfast.fleet.tables.reading import Tables
     from holdfast.fleet.tables.storage.places import Place
 
 
-def tell_age(source: Place, note: Callable[[str], None]) -> None:
+def tell_age(tables: Tables, note: Callable[[str], None]) -> None:
     """Say how old the lags of tables are that ``watch`` should keep and does not."""
     from holdfast.fleet.report.findings.facts import read_age
     from holdfast.fleet.report.findings.finding import Limits
-    from holdfast.fleet.tables.reading import open_tables
 
-    age = read_age(open_tables(source).pinned(), time.time_ns() // 1_000_000)
+    age = read_age(tables, time.time_ns() // 1_000_000)
     if Limits().are_stale(age):
         note(
             f"log ends were read {age.seconds / 60:,.0f} minutes ago, and lags are as of then: "
             "does `watch` still run?"
         )
-
-
-def holds_tables(source: Place | None) -> bool:
-    """Whether a folder has tables in it, so that it need not be a dump."""
-    from holdfast.fleet.tables.folder.manifest import has_manifest
-
-    return source is not None and not is_dump(source) and has_manifest(source.absolute())
 
 
 def is_dump(source: Place) -> bool:

@@ -10,6 +10,7 @@ import time
 from datetime import UTC, datetime
 
 from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.options import Window
 from holdfast.errors import ConfigError
 
 
@@ -40,7 +41,7 @@ def parse_moment_us(text: str, name: str, now_us: int | None = None) -> int:
     return (time.time_ns() // 1000 if now_us is None else now_us) - 1000 * before_ms
 
 
-def read_window(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+def read_window(window: Window) -> tuple[int | None, int | None]:
     """The two ends of ``--since`` and ``--until``, in microseconds since 1970.
 
     Raises
@@ -48,6 +49,7 @@ def read_window(since: str | None, until: str | None) -> tuple[int | None, int |
     ConfigError
         One is no moment, or the first comes after the last.
     """
+    since, until = window.since, window.until
     low = None if since is None else parse_moment_us(since, "--since")
     high = None if until is None else parse_moment_us(until, "--until")
     if low is not None and high is not None and low > high:

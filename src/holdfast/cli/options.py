@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, get_args, get_origin
@@ -165,6 +166,39 @@ Timeout = Annotated[
 ]
 TIMEOUT = "30s"
 Quiet = Annotated[bool, Option("--quiet", "-q", help="No notes on stderr.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a command reads, and of which groups."""
+
+    source: FleetInput = None
+    bootstrap: Bootstrap = None
+    command_config: CommandConfig = None
+    group: Groups = None
+    timeout: Timeout = TIMEOUT
+    quiet: Quiet = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Which part of a history in time."""
+
+    since: Since = None
+    until: Until = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What `watch` and `serve` keep of a cluster, and for how long."""
+
+    group: Groups = None
+    all_groups: SparkGroups = False
+    keep: Keep = KEEP
+    reset: OffsetReset = Reset.LATEST
+    broker_log: BrokerLogs = None
+    command_config: CommandConfig = None
+    timeout: Timeout = TIMEOUT
 
 
 def shared_options() -> list[str]:

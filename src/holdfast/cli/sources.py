@@ -2,7 +2,7 @@
 
 **Rules.** A live cluster is only read, and no group is joined. A folder of tables is read as it
 is, without Spark. A dump or a cluster goes through the pipeline first, into a temporary folder;
-Spark is imported then and not before.
+Spark is imported and started when a step of it is too large for this process, and not before.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.cli import options
 from holdfast.cli.histories import make_history
 from holdfast.cli.kept_tables import is_dump, refuse_logs
 from holdfast.cli.moments import read_window
-from holdfast.cli.output import notes
 from holdfast.core.command_lines import GivenSource
 from holdfast.errors import ConfigError
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
@@ -26,6 +25,9 @@ from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 if TYPE_CHECKING:
     from holdfast.fleet.tables.reading import Tables
     from holdfast.fleet.tables.storage.places import Place
+
+
+ALL_TIME: Final = options.Window()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +43,15 @@ class OpenedTables:
     groups : tuple of str or None
         Chosen groups of a folder of tables, patterns resolved. None: all groups of the tables; the
         tables of a dump or a cluster hold the chosen groups only.
+    are_kept : bool
+        They are a folder's, as an earlier run has settled them.
     """
 
     tables: Tables
     topics: dict[str, int]
     groups: tuple[str, ...] | None
     given: GivenSource
+    are_kept: bool = False
 
     def shown(self, groups: Sequence[str] | None) -> tuple[tuple[str, ...] | None, Tables]:
         """The chosen groups, and what pages and findings show of them, read now."""
@@ -56,29 +61,23 @@ class OpenedTables:
 
 @contextmanager
 def open_source(
-    source: Place | None,
-    bootstrap: str | None = None,
-    command_config: Path | None = None,
-    groups: Sequence[str] | None = None,
+    asked: options.Asked,
+    window: options.Window = ALL_TIME,
     *,
     spark_groups: bool = False,
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] | None = None,
     output: Place | None = None,
     overwrite: bool = False,
-    since: str | None = None,
-    until: str | None = None,
-    timeout: str = options.TIMEOUT,
-    quiet: bool = False,
 ) -> Iterator[OpenedTables]:
     """Tables of ``--input`` or ``--bootstrap-server``.
 
     Parameters
     ----------
-    source : path or URL, optional
-        Folder written by ``holdfast history -o`` or ``holdfast dump -o``.
+    window : Window, optional
+        Only what happened then (:mod:`holdfast.fleet.tables.window`).
     spark_groups : bool
-        Without ``groups``, groups of Spark's own are taken from a dump or a cluster too.
+        Where no group is asked for, those of Spark's own are taken from a dump or a cluster too.
     auto_offset_reset : str
         What the lag of a partition without a commit is, for a dump or a cluster.
     broker_logs : sequence of Path, optional
@@ -87,10 +86,6 @@ def open_source(
         Where the tables of a dump or a cluster stay; by default they are gone behind the block.
     overwrite : bool
         Replace what a stream has kept in ``output``, too.
-    since, until : str, optional
-        Only what happened between these moments (:mod:`holdfast.fleet.tables.window`).
-    timeout : str
-        Wait so long for an answer of a cluster.
 
     Raises
     ------
@@ -104,11 +99,14 @@ def open_source(
     from holdfast.fleet.tables.reading import open_tables
     from holdfast.fleet.tables.window import within
 
-    if (source is None) == (bootstrap is None):
+    source, groups = asked.source, asked.group
+    if (source is None) == (asked.bootstrap is None):
         raise ConfigError("give either --input PATH or --bootstrap-server HOST:PORT")
-    window = read_window(since, until)
+    moments = read_window(window)
     given = GivenSource(
-        path=str(source or ""), servers=bootstrap or "", command_config=str(command_config or "")
+        path=str(source or ""),
+        servers=asked.bootstrap or "",
+        command_config=str(asked.command_config or ""),
     )
     if source is not None and not is_dump(source):
         refuse_logs(source, broker_logs or ())
@@ -116,29 +114,23 @@ def open_source(
         if output is not None:
             raise ConfigError(f"{source} holds tables: -o writes those of a dump or of a cluster")
         chosen = kept.choose(groups)
-        if window != (None, None):
+        if window != ALL_TIME:
             kept = kept.hold(chosen)
-        cut = within(kept, *window)
-        yield OpenedTables(tables=cut, topics={}, groups=chosen, given=given)
+        cut = within(kept, *moments)
+        yield OpenedTables(tables=cut, topics={}, groups=chosen, given=given, are_kept=True)
         return
     with ExitStack() as stack:
         if output is None:
             scratch = tempfile.TemporaryDirectory(prefix="holdfast-")
             output = Path(stack.enter_context(scratch))
         made = make_history(
-            bootstrap=bootstrap,
-            source=source,
-            out_dir=output,
-            groups=list(groups or ()),
+            asked,
+            output,
             all_groups=spark_groups and not groups,
-            command_config=command_config,
             auto_offset_reset=auto_offset_reset,
             broker_logs=broker_logs or (),
             overwrite=overwrite,
-            timeout=timeout,
-            note=notes(quiet),
-            quiet=quiet,
         )
         topics = made.dump.partition_counts()
-        cut = within(made.tables, *window)
+        cut = within(made.tables, *moments)
         yield OpenedTables(tables=cut, topics=topics, groups=None, given=given)

@@ -13,11 +13,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.cli.output import BAR_AFTER_S, printable, stderr_console
+from holdfast.fleet.pipeline.command_session import open_session
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -118,6 +120,40 @@ class StageBar:
         if self._resting is None:
             self._resting = now
         self._progress.update(self._task, visible=False)
+
+
+@contextmanager
+def spark_when_needed(
+    what: str,
+    n_records: Records = None,
+    *,
+    note: Callable[[str], None] | None = None,
+    unit: str = "records",
+    quiet: bool = False,
+    **options: Any,
+) -> Iterator[Callable[[], Any]]:
+    """What gives the session of a command: its first call starts Spark, and shows how far it is.
+
+    Parameters
+    ----------
+    n_records, unit
+        As in :func:`spark_bar`.
+    note : callable, optional
+        Is told that Spark starts.
+    **options
+        Of :func:`holdfast.fleet.pipeline.session.get_session`.
+    """
+    with ExitStack() as stack:
+
+        @cache
+        def session() -> Any:
+            if note is not None:
+                note("starting Spark")
+            spark = open_session(**options)
+            stack.enter_context(spark_bar(spark, what, n_records, unit=unit, quiet=quiet))
+            return spark
+
+        yield session
 
 
 @contextmanager

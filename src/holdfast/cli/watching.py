@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.cli import options
 from holdfast.cli.durations import parse_duration_ms
-from holdfast.cli.histories import (
-    SMALL_RECORDS,
-    check_logs,
-    live_cluster,
-    tell_notes,
-)
+from holdfast.cli.histories import SMALL_RECORDS, check_logs, tell_notes, unchecked_cluster
 from holdfast.core.command_lines import option
 from holdfast.errors import ConfigError
 
@@ -28,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
-    """What is kept, where, and how: the options of ``watch`` that ``serve`` has too.
+    """What is kept, where, and how.
 
     Parameters
     ----------
@@ -38,15 +32,9 @@ class Watching:
 
     bootstrap: str
     output: Place
+    kept: options.Kept = field(default_factory=options.Kept)
     every_seconds: float | None = None
-    groups: tuple[str, ...] = ()
-    all_groups: bool = False
     max_records: int | None = None
-    keep: str = options.KEEP
-    reset: options.Reset = options.Reset.LATEST
-    broker_logs: tuple[Path, ...] = ()
-    command_config: Path | None = None
-    timeout: str = options.TIMEOUT
 
     def check(self) -> None:
         """Refuse what cannot be kept, before anything slow is started.
@@ -69,20 +57,25 @@ class Watching:
         ------
         ConfigError, SourceError
         """
-        kept_days(self.keep)
-        check_logs(self.broker_logs)
+        kept_days(self.kept.keep)
+        check_logs(self.kept.broker_log or ())
 
     def again(self) -> list[str]:
         """Options of a command line that starts ``watch`` again; defaults are left out."""
+        kept, usual = self.kept, options.Kept()
         pairs: list[tuple[str, object]] = [("-b", self.bootstrap)]
-        pairs += [("--command-config", self.command_config)] if self.command_config else []
-        pairs += [("--keep", self.keep)] if self.keep != options.KEEP else []
-        pairs += [("--auto-offset-reset", self.reset)] if self.reset != options.Reset.LATEST else []
-        pairs += [("--timeout", self.timeout)] if self.timeout != options.TIMEOUT else []
-        pairs += [("--group", group) for group in self.groups]
-        pairs += [("--broker-log", log) for log in self.broker_logs]
+        pairs += [("--command-config", kept.command_config)] if kept.command_config else []
+        pairs += [("--keep", kept.keep)] if kept.keep != usual.keep else []
+        pairs += [("--auto-offset-reset", kept.reset)] if kept.reset != usual.reset else []
+        pairs += [("--timeout", kept.timeout)] if kept.timeout != usual.timeout else []
+        pairs += [("--group", group) for group in kept.group or ()]
+        pairs += [("--broker-log", log) for log in kept.broker_log or ()]
         words = [word for flag, value in pairs for word in option(flag, str(value))]
-        return [*words, "--all-groups"] if self.all_groups else words
+        return [*words, "--all-groups"] if kept.all_groups else words
+
+    def cluster(self) -> LiveCluster:
+        """The cluster, which is not asked anything yet."""
+        return unchecked_cluster(self.bootstrap, self.kept.command_config, self.kept.timeout)
 
 
 class Watcher(Protocol):
@@ -126,7 +119,8 @@ def follow_cluster(told: Watching, watcher: Watcher, *, started_with: list[str])
     from holdfast.fleet.pipeline.ingest.selection import Selection
 
     told.check()
-    cluster = live_cluster(told.bootstrap, told.command_config, told.timeout)
+    kept, cluster = told.kept, told.cluster()
+    cluster.check()
     watcher.starts_spark()
     spark = _session(cluster)
     with watcher.shown(spark):
@@ -134,12 +128,12 @@ def follow_cluster(told: Watching, watcher: Watcher, *, started_with: list[str])
             spark,
             cluster,
             told.output,
-            selection=Selection(groups=list(told.groups), all_groups=told.all_groups),
+            selection=Selection(groups=kept.group or (), all_groups=kept.all_groups),
             every_seconds=told.every_seconds,
             max_records=told.max_records,
-            auto_offset_reset=str(told.reset),
-            broker_logs=told.broker_logs,
-            keep_days=kept_days(told.keep),
+            auto_offset_reset=str(kept.reset),
+            broker_logs=kept.broker_log or (),
+            keep_days=kept_days(kept.keep),
             started_with=started_with,
             before_batch=watcher.before_batch,
             after_batch=watcher.after_batch,

@@ -51,7 +51,6 @@ class MessageKind:
     kind: type[Any]
     decode: Callable[[bytes], Any]
     encode: Callable[[Any, int | None], bytes] | None = None
-    versions: str = ""
 
 
 def _unversioned(write: Callable[[T], bytes], only: int) -> Callable[[T, int | None], bytes]:
@@ -88,13 +87,11 @@ SCHEMAS: Mapping[str, MessageKind] = {
         kind=consumer_protocol.Subscription,
         decode=consumer_protocol.SubscriptionDecoder().decode,
         encode=consumer_protocol.encode_subscription,
-        versions="0 to 3",
     ),
     "assignment": MessageKind(
         kind=consumer_protocol.AssignmentMessage,
         decode=consumer_protocol.decode_assignment,
         encode=consumer_protocol.encode_assignment,
-        versions="0 to 3",
     ),
     "sticky-user-data": MessageKind(
         kind=sticky_user_data.StickyUserData,
@@ -102,7 +99,6 @@ SCHEMAS: Mapping[str, MessageKind] = {
         encode=lambda value, version: sticky_user_data.encode_sticky_user_data(
             value, 1 if version is None else version
         ),
-        versions="0, 1",
     ),
     "cooperative-sticky-user-data": MessageKind(
         kind=sticky_user_data.StickyUserData,
@@ -112,37 +108,31 @@ SCHEMAS: Mapping[str, MessageKind] = {
         encode=_unversioned(
             lambda value: sticky_user_data.encode_cooperative_user_data(value.generation), 0
         ),
-        versions="0",
     ),
     "design-subscription": MessageKind(
         kind=incremental.DesignSubscription,
         decode=incremental.decode_design_subscription,
         encode=_design(incremental.encode_design_subscription),
-        versions="1 to 3",
     ),
     "design-assignment": MessageKind(
         kind=incremental.DesignAssignment,
         decode=incremental.decode_design_assignment,
         encode=_design(incremental.encode_design_assignment),
-        versions="1 to 3",
     ),
     "claim": MessageKind(
         kind=container.MemberSubscription,
         decode=container.decode_member_subscription,
         encode=_unversioned(container.encode_member_subscription, 1),
-        versions="1",
     ),
     "verdict": MessageKind(
         kind=container.MemberAssignment,
         decode=container.decode_member_assignment,
         encode=_unversioned(container.encode_member_assignment, 1),
-        versions="1",
     ),
     "memory": MessageKind(
         kind=memory.Share,
         decode=memory.decode_share,
         encode=_unversioned(memory.encode_share, 1),
-        versions="1",
     ),
     "connect-metadata": MessageKind(
         kind=connect.ConnectMetadata, decode=connect.decode_connect_metadata

@@ -16,13 +16,7 @@ from typing import Annotated, Any
 from holdfast.cli.declared import Argument, Option
 from holdfast.cli.message_lines import NAMES, check_name, stdin_lines, write_lines
 from holdfast.cli.options import JsonFormat, OutputFile, Quiet
-from holdfast.cli.wire_json import (
-    BAD_HEX,
-    READ_RECORD,
-    decode_line,
-    decode_record_hex,
-    error_json,
-)
+from holdfast.cli.wire_json import BAD_HEX, READ_RECORD, decode_line, decode_record_hex, error_json
 from holdfast.errors import ConfigError, WireError
 
 EXAMPLES = """\b

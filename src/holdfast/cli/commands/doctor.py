@@ -10,13 +10,7 @@ from click.exceptions import Exit
 
 from holdfast.cli import options
 from holdfast.cli.declared import Option
-from holdfast.cli.output import (
-    Format,
-    print_note,
-    track,
-    write_json,
-    write_rows,
-)
+from holdfast.cli.output import Format, print_note, track, write_json, write_rows
 from holdfast.cli.screen import print_screens
 from holdfast.cli.sources import open_source
 
@@ -58,20 +52,14 @@ Examples:
 
 def run(
     *,
-    source: options.FleetInput = None,
-    bootstrap: options.Bootstrap = None,
-    command_config: options.CommandConfig = None,
-    group: options.Groups = None,
+    asked: options.Asked,
     fail_on: Annotated[
         FailOn, Option("--fail-on", help="Exit 1 on findings this bad or worse.")
     ] = FailOn.NEVER,
     fmt: options.PrintFormat = Format.TABLE,
     output: options.OutputFile = None,
     broker_log: options.BrokerLogs = None,
-    since: options.Since = None,
-    until: options.Until = None,
-    timeout: options.Timeout = options.TIMEOUT,
-    quiet: options.Quiet = False,
+    window: options.Window,
 ) -> None:
     """Look at groups, the worst first: what is wrong, what it cost, what helps.
 
@@ -80,27 +68,16 @@ def run(
     """
     from holdfast.fleet.report.findings import doctor
 
-    with open_source(
-        source,
-        bootstrap,
-        command_config,
-        group,
-        spark_groups=True,
-        broker_logs=broker_log,
-        since=since,
-        until=until,
-        timeout=timeout,
-        quiet=quiet,
-    ) as opened:
-        groups, tables = opened.shown(group)
+    with open_source(asked, window, spark_groups=True, broker_logs=broker_log) as opened:
+        groups, tables = opened.shown(asked.group)
         found = doctor.examine_fleet(
             tables,
             groups,
-            track=lambda names: track(names, len(names), "groups", quiet=quiet),
+            track=lambda names: track(names, len(names), "groups", quiet=asked.quiet),
             source=opened.given,
             now_ms=time.time_ns() // 1_000_000,
         )
-    _print(found, fmt, output, every=bool(group), quiet=quiet)
+    _print(found, fmt, output, every=bool(asked.group), quiet=asked.quiet)
     _fail(found, fail_on)
 
 

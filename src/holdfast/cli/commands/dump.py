@@ -13,8 +13,7 @@ from holdfast.cli.options import (
     Timeout,
 )
 from holdfast.cli.output import notes
-from holdfast.cli.spark_progress import spark_bar
-from holdfast.fleet.pipeline.command_session import open_session
+from holdfast.cli.spark_progress import spark_when_needed
 
 EXAMPLES = """\b
 Examples:
@@ -44,10 +43,10 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     note = notes(quiet)
     cluster = live_cluster(bootstrap, command_config, timeout)
     groups = group or []
-    note("starting Spark")
     held = count_records(cluster, Selection(groups=groups, all_groups=True))
-    spark = open_session(kafka=True, quick=held < SMALL_RECORDS)
     note(f"reading the offsets topic of {bootstrap}")
-    with spark_bar(spark, "dump", held, quiet=quiet):
-        written = write_dump(spark, cluster, output, groups=groups, note=note)
+    with spark_when_needed(
+        "dump", held, note=note, quiet=quiet, kafka=True, quick=held < SMALL_RECORDS
+    ) as session:
+        written = write_dump(session(), cluster, output, groups=groups, note=note)
     note(f"{written.n_records()} records, {written.topics().num_rows} topics in {written.path}")

@@ -11,7 +11,7 @@ from holdfast.cli.histories import happened, rows_of
 from holdfast.cli.moments import read_window
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
-from holdfast.cli.sources import open_source
+from holdfast.cli.sources import ALL_TIME, open_source
 from holdfast.errors import ConfigError, suggest
 
 EXAMPLES = """\b
@@ -22,23 +22,18 @@ Examples:
 """
 
 
-def run(  # noqa: PLR0917 (every option is passed by name)
-    bootstrap: options.Bootstrap = None,
-    source: options.FleetInput = None,
+def run(
+    *,
+    asked: options.Asked,
     output: options.TablesFolder = None,
     table: Annotated[
         str, Option("--table", help="Table to print (rebalances, movements, ...).")
     ] = "rebalances",
     fmt: options.PrintFormat = Format.TABLE,
-    group: options.Groups = None,
     all_groups: options.SparkGroups = False,
     broker_log: options.BrokerLogs = None,
     overwrite: options.Overwrite = False,
-    command_config: options.CommandConfig = None,
-    since: options.Since = None,
-    until: options.Until = None,
-    timeout: options.Timeout = options.TIMEOUT,
-    quiet: options.Quiet = False,
+    window: options.Window,
 ) -> None:
     """Rebuild what every group went through from the offsets topic.
 
@@ -48,26 +43,21 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     of tables, --table prints one as it is.
     """
     definition = known_table(table)
-    window = read_window(since, until)
-    if window != (None, None) and output is not None:
+    moments = read_window(window)
+    if window != ALL_TIME and output is not None:
         raise ConfigError("--since and --until choose what is printed; -o keeps whole tables")
-    if window != (None, None) and "timestamp" not in definition.names:
+    if window != ALL_TIME and "timestamp" not in definition.names:
         raise ConfigError(f"--since and --until: {table} is of one moment")
     with open_source(
-        source,
-        bootstrap,
-        command_config,
-        group,
+        asked,
         spark_groups=all_groups,
         broker_logs=broker_log,
         output=output,
         overwrite=overwrite,
-        timeout=timeout,
-        quiet=quiet,
     ) as opened:
         if output is not None:
-            notes(quiet)(f"tables are in {output}")
-        rows = happened(opened.tables.table(table, groups=opened.groups), window)
+            notes(asked.quiet)(f"tables are in {output}")
+        rows = happened(opened.tables.table(table, groups=opened.groups), moments)
         _print_table(rows_of(rows), definition, fmt)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from holdfast.cli import options
 from holdfast.cli.declared import Option
 from holdfast.cli.histories import rows_of, unchecked_cluster
-from holdfast.cli.kept_tables import holds_tables, tell_age
+from holdfast.cli.kept_tables import tell_age
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.cli.sources import open_source
@@ -38,12 +38,11 @@ def check_topics(wanted: Sequence[str], there: Collection[str]) -> None:
             raise ConfigError(f"no group reads a topic {name!r}{nearest(name, sorted(there), 3)}")
 
 
-def run(  # noqa: PLR0917 (every option is passed by name)
-    bootstrap: options.Bootstrap = None,
-    source: options.FleetInput = None,
+def run(
+    *,
+    asked: options.Asked,
     reset: options.OffsetReset = options.Reset.LATEST,
     fmt: options.PrintFormat = Format.TABLE,
-    group: options.Groups = None,
     all_groups: options.SparkGroups = False,
     topic: Annotated[
         list[str] | None, Option("--topic", help="Only this topic; repeatable.")
@@ -53,9 +52,6 @@ def run(  # noqa: PLR0917 (every option is passed by name)
         int, Option("--min-lag", min=0, help="Only what is behind by so many records, or more.")
     ] = 0,
     output: options.TablesFolder = None,
-    command_config: options.CommandConfig = None,
-    timeout: options.Timeout = options.TIMEOUT,
-    quiet: options.Quiet = False,
 ) -> None:
     """Show how far groups are behind, the most first, and who owns it.
 
@@ -63,32 +59,26 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     A cluster's coordinators are asked, and of very many groups the offsets topic is read. A folder
     of tables has the lag as of the moment when they were made.
     """
-    note, wanted = notes(quiet), _Wanted(topic or (), total, min_lag, fmt)
-    if source is not None and holds_tables(source):
-        if reset is not options.Reset.LATEST:
-            raise ConfigError(
-                f"{source} holds tables, whose lag is settled: leave --auto-offset-reset out"
-            )
-        tell_age(source, note)
-    if bootstrap is not None and source is None and output is None:
+    note = notes(asked.quiet)
+    wanted = _Wanted(topic or (), total, min_lag, fmt)
+    if asked.bootstrap is not None and asked.source is None and output is None:
         from holdfast.cli.asked_lag import asked_lag
 
-        cluster = unchecked_cluster(bootstrap, command_config, timeout)
-        rows = asked_lag(cluster, group or (), all_groups=all_groups, reset=str(reset), note=note)
+        cluster = unchecked_cluster(asked.bootstrap, asked.command_config, asked.timeout)
+        rows = asked_lag(
+            cluster, asked.group or (), all_groups=all_groups, reset=str(reset), note=note
+        )
         if rows is not None:
             _print_lag(rows, wanted, note)
             return
     with open_source(
-        source,
-        bootstrap,
-        command_config,
-        group,
-        spark_groups=all_groups,
-        auto_offset_reset=str(reset),
-        output=output,
-        timeout=timeout,
-        quiet=quiet,
+        asked, spark_groups=all_groups, auto_offset_reset=str(reset), output=output
     ) as opened:
+        if opened.are_kept and reset is not options.Reset.LATEST:
+            raise ConfigError(
+                f"{asked.source} holds tables, whose lag is settled: leave --auto-offset-reset out"
+            )
+        tell_age(opened.tables, note)
         _print_lag([*rows_of(opened.tables.table("lag", groups=opened.groups))], wanted, note)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from functools import partial
 from typing import Annotated
 
 from holdfast.cli import options
@@ -11,6 +13,7 @@ from holdfast.cli.declared import Option
 from holdfast.cli.output import Format, write_rows
 from holdfast.cli.sources import open_source
 from holdfast.cli.spark_progress import spark_bar
+from holdfast.fleet.pipeline.command_session import running_session
 
 EXAMPLES = """\b
 Examples:
@@ -21,20 +24,16 @@ Examples:
 """
 
 
-def run(  # noqa: PLR0917 (every option is passed by name)
+def run(
+    *,
     assignor: Annotated[str, Option("--assignor", help="As of `holdfast assign`.")],
-    bootstrap: options.Bootstrap = None,
-    source: options.FleetInput = None,
+    asked: options.Asked,
     fmt: options.PrintFormat = Format.TABLE,
-    group: options.Groups = None,
     option: Annotated[
         list[str] | None,
         Option("--option", help="NAME=VALUE for the assignor, values as JSON; repeatable."),
     ] = None,
-    command_config: options.CommandConfig = None,
     output: options.OutputFile = None,
-    timeout: options.Timeout = options.TIMEOUT,
-    quiet: options.Quiet = False,
 ) -> None:
     """Plan a new assignment for every group that has members.
 
@@ -43,32 +42,24 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     Nothing is changed on the cluster. The cost is what standing still has cost the group so far,
     in partition-seconds. `moves` in JSON output lists (topic, partition, from, to).
     """
-    from pyspark.sql import SparkSession
-
     from holdfast.core.assignors.registry import check_options
     from holdfast.fleet.pipeline.plan.rows import topics_of
     from holdfast.fleet.pipeline.plan.run import PLAN, plan
 
     assignor_options = dict(parse_option(text) for text in option or ())
-    asked = asked_assignor(assignor)
-    check_options(asked, assignor_options)
-    with open_source(
-        source,
-        bootstrap,
-        command_config,
-        group,
-        auto_offset_reset="earliest",
-        timeout=timeout,
-        quiet=quiet,
-    ) as opened:
+    named = asked_assignor(assignor)
+    check_options(named, assignor_options)
+    with open_source(asked, auto_offset_reset="earliest") as opened:
         topics = opened.topics or topics_of(opened.tables)
-        spark = SparkSession.getActiveSession()
-        n_groups = len(
-            set(opened.tables.stored("generations", groups=opened.groups)["group"].to_pylist())
-        )
-        with spark_bar(spark, "plan", n_groups, unit="groups", quiet=quiet):
+        session = running_session()
+
+        def n_groups() -> int:
+            return len(opened.tables.stored("generations", groups=opened.groups)["group"].unique())
+
+        bar = partial(spark_bar, what="plan", n_records=n_groups, unit="groups", quiet=asked.quiet)
+        with nullcontext() if session is None else bar(session()):
             rows = plan(
-                spark, opened.tables, topics, asked, groups=opened.groups, **assignor_options
+                session, opened.tables, topics, named, groups=opened.groups, **assignor_options
             ).to_pylist()
         columns = [n for n in PLAN.names if n != "moves" or fmt is not Format.TABLE]
         shown = [{c: row[c] for c in columns} for row in rows]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +14,7 @@ from holdfast.cli.design_options import DELAY, INTERVAL, Batch, Interval
 from holdfast.cli.durations import named_durations_ms, parse_duration_ms
 from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.sources import OpenedTables, open_source
-from holdfast.cli.spark_progress import spark_bar
+from holdfast.cli.spark_progress import spark_when_needed
 from holdfast.core.assignors.registry import ASSIGNORS, canonical, find, in_mode
 from holdfast.core.machine.policies import (
     DEFAULTS,
@@ -28,7 +27,6 @@ from holdfast.core.machine.policies import (
 from holdfast.core.model.fidelity import LOW_FIDELITY
 from holdfast.core.names import visible
 from holdfast.errors import ConfigError, suggest
-from holdfast.fleet.pipeline.command_session import open_session
 from holdfast.fleet.pipeline.replay.costs import COSTS, ReplayCosts
 from holdfast.sim.baselines import BASELINE_ASSIGNORS, BASELINES
 
@@ -106,8 +104,7 @@ Delays = Annotated[
 
 def run(
     *,
-    bootstrap: options.Bootstrap = None,
-    source: options.FleetInput = None,
+    asked: options.Asked,
     policy: Policies = None,
     assignor: Assignors = None,
     delay: Delays = None,
@@ -117,15 +114,10 @@ def run(
         list[str] | None,
         Option("--cost", help=f"NAME=DURATION; of {', '.join(COSTS)}. Repeatable."),
     ] = None,
-    group: options.Groups = None,
     seed: Annotated[int, Option("--seed", help="All chance comes from it.")] = 0,
-    command_config: options.CommandConfig = None,
     fmt: options.PrintFormat = Format.TABLE,
     output: options.OutputFile = None,
-    since: options.Since = None,
-    until: options.Until = None,
-    timeout: options.Timeout = options.TIMEOUT,
-    quiet: options.Quiet = False,
+    window: options.Window,
 ) -> None:
     """Replay every group's real history under other settings.
 
@@ -133,7 +125,7 @@ def run(
     """
     from holdfast.fleet.pipeline.replay.run import Request
 
-    note = notes(quiet)
+    note = notes(asked.quiet)
     delays = [parse_duration_ms(text, "--delay") for text in delay or (DELAY,)]
     wait_ms = parse_duration_ms(interval, "--interval")
     settings = settings_from(policy or (), assignor or (), delays)
@@ -144,18 +136,9 @@ def run(
         seed=seed,
     )
     _check(request)
-    with open_source(
-        source,
-        bootstrap,
-        command_config,
-        group,
-        auto_offset_reset="earliest",
-        since=since,
-        until=until,
-        timeout=timeout,
-        quiet=quiet,
-    ) as opened:
-        rows = _replayed(_stories(opened, request, note, quiet=quiet), request, quiet=quiet)
+    with open_source(asked, window, auto_offset_reset="earliest") as opened:
+        found = _stories(opened, request, note, quiet=asked.quiet)
+        rows = _replayed(found, request, quiet=asked.quiet)
     _write(rows, fmt, output)
     _tell(rows, note)
 
@@ -237,7 +220,7 @@ def _check(request: Request) -> None:
     from holdfast.fleet.pipeline.replay.settings import offered
 
     for setting in request.settings:
-        offered(setting, {})
+        offered(setting)
 
 
 def _wants_lags(request: Request) -> bool:
@@ -266,13 +249,7 @@ def _replayed(stories: Sequence[Story], request: Request, *, quiet: bool) -> Any
     from holdfast.fleet.pipeline.replay.run import replay
 
     n_pairs = len(stories) * (len(request.settings) + 1)
-    with ExitStack() as stack:
-
-        def session() -> Any:
-            spark = open_session()
-            stack.enter_context(spark_bar(spark, "replay", n_pairs, unit="replays", quiet=quiet))
-            return spark
-
+    with spark_when_needed("replay", n_pairs, unit="replays", quiet=quiet) as session:
         return replay(
             session, stories, request, track=lambda p: track(p, len(p), "replays", quiet=quiet)
         )

@@ -21,22 +21,16 @@ Examples:
 
 def run(
     *,
-    source: options.FleetInput = None,
-    bootstrap: options.Bootstrap = None,
-    command_config: options.CommandConfig = None,
+    asked: options.Asked,
     output: Annotated[
         Path, Option("--output", "-o", metavar="FILE", help="Where the result goes: an HTML file.")
     ] = Path("report.html"),
-    group: options.Groups = None,
     replay: Annotated[
         Path | None,
         Option("--replay", help="JSON of holdfast replay: adds the policy comparison."),
     ] = None,
     broker_log: options.BrokerLogs = None,
-    since: options.Since = None,
-    until: options.Until = None,
-    timeout: options.Timeout = options.TIMEOUT,
-    quiet: options.Quiet = False,
+    window: options.Window,
 ) -> None:
     """Write one HTML file that shows who owned what, when, and what rebalances cost.
 
@@ -48,27 +42,16 @@ def run(
     if not output.parent.is_dir():
         raise ConfigError(f"{output}: its folder {output.parent} does not exist")
     policies = read_policies(replay) if replay is not None else []
-    with open_source(
-        source,
-        bootstrap,
-        command_config,
-        group,
-        spark_groups=True,
-        broker_logs=broker_log,
-        since=since,
-        until=until,
-        timeout=timeout,
-        quiet=quiet,
-    ) as opened:
-        groups, tables = opened.shown(group)
+    with open_source(asked, window, spark_groups=True, broker_logs=broker_log) as opened:
+        groups, tables = opened.shown(asked.group)
         write(
             tables,
             output,
-            title=f"Consumer groups of {bootstrap or source}",
+            title=f"Consumer groups of {asked.bootstrap or asked.source}",
             groups=groups,
             policies=policies,
-            track=lambda names: track(names, len(names), "groups", quiet=quiet),
+            track=lambda names: track(names, len(names), "groups", quiet=asked.quiet),
             given=opened.given,
         )
     size = output.stat().st_size
-    notes(quiet)(f"wrote {output} ({size / 1000:,.0f} kB); open it in any browser")
+    notes(asked.quiet)(f"wrote {output} ({size / 1000:,.0f} kB); open it in any browser")

@@ -64,13 +64,7 @@ def run(
     every: Annotated[
         str, Option("--every", metavar="DURATION", help="Between looks at the cluster.")
     ] = EVERY,
-    group: options.Groups = None,
-    all_groups: options.SparkGroups = False,
-    keep: options.Keep = options.KEEP,
-    reset: options.OffsetReset = options.Reset.LATEST,
-    broker_log: options.BrokerLogs = None,
-    command_config: options.CommandConfig = None,
-    timeout: options.Timeout = options.TIMEOUT,
+    kept: options.Kept,
     quiet: options.Quiet = False,
 ) -> None:
     """Look at a cluster in the browser: a list of groups, a page for each, /metrics.
@@ -91,16 +85,10 @@ def run(
 
         told = Watching(
             bootstrap=bootstrap,
-            output=output or state_folder(bootstrap, command_config, timeout),
+            output=output or state_folder(bootstrap, kept),
+            kept=kept,
             every_seconds=above_zero_s(every, "--every"),
-            groups=tuple(group or ()),
-            all_groups=all_groups,
             max_records=BATCH_RECORDS,
-            keep=keep,
-            reset=reset,
-            broker_logs=tuple(broker_log or ()),
-            command_config=command_config,
-            timeout=timeout,
         )
         fleet, keeper = own_tables(told, has_answered=output is None, quiet=quiet)
     serve(fleet, keeper, host, port, token, quiet=quiet)
@@ -143,7 +131,6 @@ def own_tables(told: Watching, *, has_answered: bool, quiet: bool) -> tuple[Serv
     ConfigError, SourceError
         An option is wrong; or the folder holds nothing yet, and the cluster does not answer.
     """
-    from holdfast.cli.histories import live_cluster
     from holdfast.cli.keeper import Keeper
 
     told.check_words()
@@ -151,7 +138,7 @@ def own_tables(told: Watching, *, has_answered: bool, quiet: bool) -> tuple[Serv
         from holdfast.fleet.tables.folder.manifest import has_manifest
 
         if not has_manifest(told.output):
-            live_cluster(told.bootstrap, told.command_config, told.timeout)
+            told.cluster().check()
     keeper = Keeper(told, print_error, quiet=quiet)
     keeper.start()  # what its process imports, and what pages need, is read side by side
     try:
@@ -176,18 +163,17 @@ def lags_now(told: Watching) -> list[dict[str, Any]] | None:
         The cluster does not answer, or refuses.
     """
     from holdfast.cli.asked_lag import asked_lag
-    from holdfast.cli.histories import unchecked_cluster
 
     return asked_lag(
-        unchecked_cluster(told.bootstrap, told.command_config, told.timeout),
-        told.groups,
-        all_groups=told.all_groups,
-        reset=str(told.reset),
+        told.cluster(),
+        told.kept.group or (),
+        all_groups=told.kept.all_groups,
+        reset=str(told.kept.reset),
         note=lambda _: None,
     )
 
 
-def state_folder(bootstrap: str, command_config: Path | None, timeout: str) -> Path:
+def state_folder(bootstrap: str, kept: options.Kept) -> Path:
     """The folder of a cluster in the user's state directory; it is made by whoever writes to it.
 
     Raises
@@ -199,7 +185,7 @@ def state_folder(bootstrap: str, command_config: Path | None, timeout: str) -> P
     """
     from holdfast.cli.histories import live_cluster
 
-    cluster_id = live_cluster(bootstrap, command_config, timeout).cluster_id()
+    cluster_id = live_cluster(bootstrap, kept.command_config, kept.timeout).cluster_id()
     if not _CLUSTER_ID.match(cluster_id):
         raise ConfigError(f"the cluster's id {cluster_id!r} is no name of a folder: give one (-o)")
     return state_directory() / cluster_id

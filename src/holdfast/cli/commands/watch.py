@@ -29,7 +29,8 @@ Examples:
 """
 
 
-def run(  # noqa: PLR0917 (every option is passed by name)
+def run(
+    *,
     bootstrap: options.NeededBootstrap,
     output: options.WatchedFolder,
     every: Annotated[
@@ -40,8 +41,7 @@ def run(  # noqa: PLR0917 (every option is passed by name)
             help="Between looks; without it: what is there, once.",
         ),
     ] = None,
-    group: options.Groups = None,
-    all_groups: options.SparkGroups = False,
+    kept: options.Kept,
     max_records: Annotated[
         int | None, Option("--max-records", min=1, help="At most so many records in a batch.")
     ] = None,
@@ -49,11 +49,6 @@ def run(  # noqa: PLR0917 (every option is passed by name)
         Path | None,
         Option("--metrics", help="/metrics of `serve`, to a file after each batch."),
     ] = None,
-    keep: options.Keep = options.KEEP,
-    reset: options.OffsetReset = options.Reset.LATEST,
-    broker_log: options.BrokerLogs = None,
-    command_config: options.CommandConfig = None,
-    timeout: options.Timeout = options.TIMEOUT,
     quiet: options.Quiet = False,
 ) -> None:
     """Keep the history of every group, batch after batch; stop and start it at will.
@@ -66,15 +61,9 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     told = Watching(
         bootstrap=bootstrap,
         output=output,
+        kept=kept,
         every_seconds=None if every is None else above_zero_s(every, "--every"),
-        groups=tuple(group or ()),
-        all_groups=all_groups,
         max_records=max_records,
-        keep=keep,
-        reset=reset,
-        broker_logs=tuple(broker_log or ()),
-        command_config=command_config,
-        timeout=timeout,
     )
     more = option("--metrics", str(metrics)) if metrics is not None else []
     screen = _Screen(output, metrics, quiet=quiet)

@@ -24,12 +24,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from holdfast.cli.demo.accounting import Account, settle
 from holdfast.cli.demo.group import Bounced, MemberProcesses
-from holdfast.cli.demo.ownership import (
-    count_moves,
-    intervals,
-    overlaps,
-    unowned_seconds,
-)
+from holdfast.cli.demo.ownership import count_moves, intervals, overlaps, unowned_seconds
 from holdfast.cli.demo.tables import read_witnessed
 from holdfast.cluster.broker.broker import Broker
 from holdfast.cluster.cluster import LiveCluster
@@ -173,7 +168,7 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
                 spark = open_session(kafka=True)
             with staged("turn the offsets topic into tables"):
                 cluster = LiveCluster(bootstrap=broker.bootstrap)
-                run_history(spark, cluster, tables, selection=Selection(groups=names))
+                run_history(lambda: spark, cluster, tables, selection=Selection(groups=names))
             with staged("write the report"):
                 witnessed = {group.policy: read_witnessed(tables, group.name) for group in groups}
                 report = (folder if options.out else Path.cwd()) / "report.html"

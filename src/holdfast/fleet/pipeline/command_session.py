@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 LOGGERS: Final = ("", "py4j.clientserver", "py4j.java_gateway")
@@ -38,6 +40,16 @@ def open_session(**options: Any) -> Any:
         return get_session(**options)
     finally:
         signal.signal = install
+
+
+def running_session() -> Callable[[], Any] | None:
+    """What gives the session that runs already; None where none does. Loads no Spark."""
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    return None if active is None else lambda: active
 
 
 def not_interrupted(record: logging.LogRecord) -> bool:

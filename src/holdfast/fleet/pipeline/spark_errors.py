@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
-import pyspark
 
 from holdfast.errors import SourceError
 from holdfast.jvm.jars import connector_of
@@ -24,6 +23,7 @@ def reading(what: str) -> Iterator[None]:
     SourceError
         In place of what Spark, its JVM or the connector raised.
     """
+    import pyspark  # a dump is read without Spark, too
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
     from pyspark.errors import PySparkException, PythonException
 

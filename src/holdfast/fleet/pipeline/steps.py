@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,8 @@ from holdfast.fleet.tables.storage.places import Place, store_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+Session: TypeAlias = "Callable[[], SparkSession] | None"
+"""Gives the session, which need not be there before; None: every step runs in this process."""
 Pieces = list[tuple[str, int]]
 """Files, and a row group of each."""
 
@@ -123,17 +125,11 @@ class Step:
     grouped: Grouping | None = None
 
 
-def run(
-    session: Callable[[], SparkSession] | None,
-    step: Step,
-    on_spark: Callable[[], Step] | None = None,
-) -> pa.Table:
-    """Run a step where it costs less.
+def run(session: Session, step: Step, on_spark: Callable[[], Step] | None = None) -> pa.Table:
+    """Run a step where it costs less; the session is asked for if that is Spark.
 
     Parameters
     ----------
-    session : callable or None
-        Gives the session, which need not be there before; None: in this process whatever the size.
     on_spark : callable, optional
         Makes the step that runs on Spark, where the tasks of ``step`` need this process.
 

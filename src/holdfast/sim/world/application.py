@@ -46,6 +46,8 @@ class Application:
         Client -> process.
     checker : RoundChecker
         Hears what members make of their assignments, and checks every plan if ``check``.
+    lags : mapping, optional
+        What leaders know of the lags of partitions.
     """
 
     def __init__(
@@ -58,7 +60,9 @@ class Application:
         costs: Costs,
         hooks: Hooks,
         check: bool,
+        lags: Mapping[str, Sequence[int]] | None = None,
     ):
+        self.lags = lags
         self.requests, self.broker, self.processes, self.costs = requests, broker, processes, costs
         self.clock, self.network, self.counts = requests.clock, requests.network, requests.counts
         self.ledger, self.trace = broker.ledger, broker.trace
@@ -289,7 +293,7 @@ class Application:
         if process.plan_fails:
             process.plan_fails -= 1
             assignors = [Broken(a) for a in assignors]
-        done = compute(assignors, action)
+        done = compute(assignors, action, lags=self.lags)
         self.failed_plan = self.failed_plan or done.failure
         if self.check is not None and done.failure is None:
             chosen = next(a for a in assignors if a.name == action.protocol_name)

@@ -20,7 +20,7 @@ checked at each start and stop (:mod:`holdfast.sim.rules.ledger`) and at each le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,6 +64,7 @@ class WorldOptions:
     auto_commit: bool = True
     message_max_bytes: int = MESSAGE_MAX_BYTES  # the broker writes no group's record above this
     id_digits: int = 4  # digits at the end of a member id; 36 make ids as long as Kafka's
+    lags: Mapping[str, Sequence[int]] | None = None  # of partitions, as every leader knows them
     trace: bool = False
     check: bool = True
 
@@ -117,6 +118,7 @@ class World:
             costs=costs,
             hooks=hooks,
             check=options.check,
+            lags=options.lags,
         )
         self.application = application
         self.warnings = application.warnings

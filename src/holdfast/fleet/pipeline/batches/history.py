@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -25,14 +25,12 @@ from holdfast.fleet.pipeline.ingest.dump import write_dump
 from holdfast.fleet.pipeline.ingest.offsets_topic import Cluster
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.steps import Session
 from holdfast.fleet.tables.columns.values import to_us
 from holdfast.fleet.tables.folder.contents import check_folder, remove_table, remove_tree
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.places import Place, place_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 Note = Callable[[str], None]
 
@@ -55,7 +53,7 @@ class History:
 
 
 def run(
-    spark: SparkSession,
+    session: Session,
     source: Dump | Cluster | Place | str,
     out_dir: Place | str,
     *,
@@ -69,8 +67,9 @@ def run(
 
     Parameters
     ----------
-    spark : SparkSession
-        With the Kafka connector where ``source`` is a live cluster.
+    session : callable or None
+        Gives a session, with the Kafka connector where ``source`` is a live cluster. A dump whose
+        steps all run in this process needs none, and none is asked for.
     source : Dump, path or URL of one, or Cluster
         A live cluster is dumped first, into ``out_dir``.
     out_dir : path or URL
@@ -95,11 +94,11 @@ def run(
     chosen = selection or Selection()
     with tables.writing():
         check_target(tables.root, overwrite=overwrite)
-        dump, times = _open(spark, source, tables.root, chosen, note)
+        dump, times = _open(session, source, tables.root, chosen, note)
         dump.check_read()
         ends = ends_of(dump, chosen, auto_offset_reset)
         return history_of(
-            spark,
+            session,
             dump,
             tables,
             chosen,
@@ -139,7 +138,7 @@ def ends_of(dump: Dump, selection: Selection, reset: str) -> Ends:
 
 
 def history_of(
-    spark: SparkSession,
+    session: Session,
     dump: Dump,
     tables: Tables,
     selection: Selection,
@@ -153,7 +152,7 @@ def history_of(
     ``times`` asks a cluster for times of records, for :mod:`holdfast.fleet.pipeline.history.lag`.
     """
     before = tables.manifest()
-    job = Job(spark=spark, tables=tables, batch=tables.next_batch())
+    job = Job(session=session, tables=tables, batch=tables.next_batch())
     names = topic_names(dump)
     job.tables_of(dump.rows(), selection, names, ends, times=times, logs=broker_logs)
     notes = {
@@ -185,7 +184,7 @@ def _remove_dumps(root: Place, own: Place) -> None:
 
 
 def _open(
-    spark: SparkSession,
+    session: Session,
     source: Dump | Cluster | Place | str,
     root: Place,
     selection: Selection,
@@ -196,8 +195,9 @@ def _open(
         return source, None
     if isinstance(source, str | Place):
         return Dump.open(source), None
+    assert session is not None, "a cluster is read by Spark"
     own = root / f"{DUMP_FOLDER}-{uuid4().hex}"  # another run on this folder leaves it alone
-    return write_dump(spark, source, own, groups=selection.groups, note=note), source.times_at
+    return write_dump(session(), source, own, groups=selection.groups, note=note), source.times_at
 
 
 def taken_at_us(dump: Dump) -> int:

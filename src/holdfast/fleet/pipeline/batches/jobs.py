@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -74,6 +74,7 @@ from holdfast.fleet.pipeline.steps import (
     Grouping,
     Input,
     Rows,
+    Session,
     Step,
     by_table,
     rows_of_files,
@@ -89,9 +90,6 @@ from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter, file
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
 from holdfast.fleet.tables.storage.places import Place
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 OfGroups = Callable[[pa.Table], Mapping[str, pa.Table]]
 """Makes rows of some tables, by name, of the rows of whole groups."""
@@ -119,7 +117,7 @@ class Job:
         Committed files that this batch's files stand for.
     """
 
-    spark: SparkSession
+    session: Session
     tables: Tables
     batch: int
     keep_state: bool = False
@@ -194,7 +192,8 @@ class Job:
         """Ask the cluster before tasks of Spark make the lag: they cannot ask it."""
         grouped = Grouping(task=partial(_oldest_unread, ends), out=OLDEST_UNREAD)
         step = Step(what="positions", inputs=inputs, schema=INPUT, grouped=grouped)
-        return times_in_advance(run_on_spark(self.spark, step), times)
+        assert self.session is not None, "a step that runs on Spark"
+        return times_in_advance(run_on_spark(self.session(), step), times)
 
     def pauses(self) -> None:
         """Make the bounds of pauses, and put their sums into ``rebalances``."""
@@ -247,7 +246,7 @@ class Job:
         return Step(what=what, inputs=inputs, schema=schema, grouped=grouped)
 
     def _run(self, step: Step, on_spark: Callable[[], Step] | None = None) -> None:
-        self.collect(run(lambda: self.spark, step, on_spark))
+        self.collect(run(self.session, step, on_spark))
 
     def _rewrite(self, name: str, change: Callable[[pa.Table], pa.Table]) -> None:
         """Put a table of this batch in place of what it was; small, so in this process."""

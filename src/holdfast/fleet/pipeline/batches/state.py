@@ -24,10 +24,7 @@ from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
 from holdfast.fleet.pipeline.history.dense import group_codes
 from holdfast.fleet.pipeline.ingest.decode_groups import ConsumerGroupEvent
-from holdfast.fleet.pipeline.ingest.generations import (
-    Generations,
-    concat,
-)
+from holdfast.fleet.pipeline.ingest.generations import Generations, concat
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.split import RowKind, split_rows
 from holdfast.fleet.tables.columns.schemas import arrow_schema

@@ -124,7 +124,7 @@ class Stream:
             raise _of_another_run(self.tables.root)
         batch_id = before.id + 1 if before else 0
         job = Job(
-            spark=records.sparkSession,
+            session=lambda: records.sparkSession,
             tables=self.tables,
             batch=batch_id,
             keep_state=True,
@@ -174,7 +174,7 @@ class Stream:
         cluster = self.snapshot()
         owners = {OWNERS: [(str(name), int(rows)) for name, rows in state[OWNERS]]}
         past = {LATEST: state.get(LATEST, [])}
-        job = Job(spark=spark, tables=self.tables, batch=last.id, past=past, files=owners)
+        job = Job(session=lambda: spark, tables=self.tables, batch=last.id, past=past, files=owners)
         job.lag(self._ends(cluster), self.times)
         files = {"lag": job.files.get("lag", [])}
         done = replace(last, files=files, notes={**last.notes, **self._looked(cluster)})

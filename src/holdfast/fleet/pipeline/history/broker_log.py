@@ -47,6 +47,7 @@ from holdfast.fleet.pipeline.history.broker_texts import (
     Waits,
 )
 from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.columns.values import replaced
 
 INFERRED: Final = "inferred"
 STATED: Final = "stated"
@@ -484,11 +485,7 @@ def restated(rebalances: pa.Table, statements: Sequence[Statement]) -> tuple[pa.
             anomalies.append({**row, "kind": CONTRADICTED, "member_ids": named, "detail": wrong})
         elif cause is not None and row["cause"] not in SAYS_MORE.get(cause, ()):
             row |= {"cause": cause, "confidence": 1.0, "cause_basis": STATED}
-    for name in _CHANGED:
-        place = rebalances.schema.get_field_index(name)
-        dtype = rebalances.schema.field(name).type
-        column = pa.array([row[name] for row in rows], dtype)
-        rebalances = rebalances.set_column(place, name, column)
+    rebalances = replaced(rebalances, **{n: [row[n] for row in rows] for n in _CHANGED})
     schema = arrow_schema("anomalies")
     found = [{name: row.get(name) for name in schema.names} for row in reversed(anomalies)]
     return rebalances, pa.Table.from_pylist(found, schema=schema)

@@ -18,11 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I32, I64, NO_OWNER
-from holdfast.fleet.pipeline.ingest.generations import (
-    Generations,
-    list_parts,
-    new_runs,
-)
+from holdfast.fleet.pipeline.ingest.generations import Generations, list_parts, new_runs
 from holdfast.fleet.tables.columns.values import ints, numbered
 
 
@@ -40,6 +36,8 @@ class Dense:
         Topic-partitions of the groups that have this step, and the cell at which it starts.
     identity : int32[n_member_rows]
         A number for the member's instance id, or else for its member id.
+    member_key : int64[n_member_rows]
+        Row and identity as one number; the same identity in the next row has ``width`` more.
     doubles : (row, tp, member row) int64 columns
         Every claim on a cell that has more than one.
     """
@@ -55,6 +53,8 @@ class Dense:
     step_start: I64
     owner: I32
     identity: I32
+    member_key: I64
+    width: int
     doubles: tuple[I64, I64, I64]
 
     def row(self, tps: I64, ordinals: I64) -> I64:
@@ -120,6 +120,7 @@ def dense(gens: Generations) -> Dense:
     flat_row = np.repeat(owned_row, counts)
     cell = step_start[ordinal[flat_row]] + flat_tp
     identity = identities(gens.members)
+    width = int(identity.max(initial=0)) + 1
     flat_member = np.repeat(owned_member, counts)
     owner = np.full(int(n_active.sum()), NO_OWNER, np.int32)
     owner[cell] = identity[flat_member]
@@ -136,6 +137,8 @@ def dense(gens: Generations) -> Dense:
         step_start=step_start,
         owner=owner,
         identity=identity,
+        member_key=ints(gens.members, "row") * width + identity,
+        width=width,
         doubles=doubles,
     )
 

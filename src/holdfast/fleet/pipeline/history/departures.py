@@ -21,12 +21,7 @@ from holdfast.fleet.pipeline.history.dense import Dense
 from holdfast.fleet.pipeline.history.movements import Events, read_by
 from holdfast.fleet.pipeline.history.pauses import STAGED
 from holdfast.fleet.pipeline.history.signs import LEFT
-from holdfast.fleet.pipeline.ingest.generations import (
-    Generations,
-    TaskTopics,
-    gather,
-    row_starts,
-)
+from holdfast.fleet.pipeline.ingest.generations import Generations, TaskTopics, gather, row_starts
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, filled_table
 from holdfast.fleet.tables.columns.values import ints
 
@@ -35,11 +30,9 @@ TIMEOUTS: Final = ("session_timeout_ms", "rebalance_timeout_ms")
 
 def members_that_went(gens: Generations, layout: Dense, events: Events) -> I64:
     """Rows of members that are not in the next generation of their group."""
-    row = ints(gens.members, "row")
-    width = int(layout.identity.max(initial=0)) + 1
-    key = row * width + layout.identity
+    row, key = ints(gens.members, "row"), layout.member_key
     follows = np.append(~events.fresh[1:], False) if gens.n_rows else events.fresh
-    return np.flatnonzero(follows[row] & ~np.isin(key + width, key))
+    return np.flatnonzero(follows[row] & ~np.isin(key + layout.width, key))
 
 
 def departure_rows(

@@ -39,12 +39,7 @@ from holdfast.core.kinds.kind import ACTIVE, SHARED, SOURCE
 from holdfast.core.model.columns import I32, I64, Mask
 from holdfast.fleet.pipeline.arrow_types import Arrays
 from holdfast.fleet.pipeline.history.movements import take
-from holdfast.fleet.pipeline.ingest.generations import (
-    Generations,
-    list_parts,
-    marked,
-    new_runs,
-)
+from holdfast.fleet.pipeline.ingest.generations import Generations, list_parts, marked, new_runs
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.share_positions import share_positions
 from holdfast.fleet.pipeline.ingest.split import LATEST, POSITION, reduced
@@ -54,7 +49,7 @@ from holdfast.fleet.tables.columns.schemas import (
     filled_table,
     from_columns,
 )
-from holdfast.fleet.tables.columns.values import ints, numbered
+from holdfast.fleet.tables.columns.values import ints, numbered, replaced
 
 INPUT: Final = arrow_schema("lag_input")
 """A position, which has a ``partition``; or ``partitions`` that a member owns."""
@@ -311,10 +306,7 @@ def with_record_ages(rows: pa.Table, times: Times, taken_at_us: int) -> pa.Table
     for i, time in known:
         seconds[i] = age_seconds(time, taken_at_us)
         basis[i] = "record"
-    for name, values in (("lag_seconds", seconds), ("lag_seconds_basis", basis)):
-        place = rows.schema.get_field_index(name)
-        rows = rows.set_column(place, rows.schema.field(place), pa.array(values, rows[name].type))
-    return rows
+    return replaced(rows, lag_seconds=seconds, lag_seconds_basis=basis)
 
 
 def oldest_unread(rows: pa.Table, taken_at_us: int) -> pa.Table:

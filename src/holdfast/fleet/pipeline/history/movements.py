@@ -68,6 +68,9 @@ class Events:
         identities, and the row in which ``before`` owned it last (-1 for none).
     pause_row, pause_tp, pause_basis, pause_last_row : int64
         One entry per partition that has an owner again in ``pause_row``.
+    fresh, dead, stops, converted : bool[n_rows]
+        Nothing counts before the row; it is a tombstone; members stop during its rebalance; the
+        broker wrote the group anew for another protocol (:func:`conversions`).
     """
 
     row: I64
@@ -81,6 +84,9 @@ class Events:
     pause_basis: I64
     pause_last_row: I64
     fresh: Mask
+    dead: Mask
+    stops: Mask
+    converted: Mask
     last: I32
     last_ordinal: I64
     now: I32
@@ -124,9 +130,8 @@ def _nobody_claims(gens: Generations, layout: Dense) -> Mask:
     n, row = gens.n_rows, ints(gens.members, "row")
     claimed = np.bincount(row, np.maximum(ints(gens.members, "n_claimed"), 0), n) > 0
     held = np.bincount(ints(gens.owned, "member"), minlength=len(row)) > 0
-    width = int(layout.identity.max(initial=0)) + 1
-    key = row * width + layout.identity
-    had = np.isin(key, key[held] + width)  # it owned something in the row before
+    key = layout.member_key
+    had = np.isin(key, key[held] + layout.width)  # it owned something in the row before
     stopped: Mask = ~claimed & (np.bincount(row[had], minlength=n) > 0)
     return tell & stopped
 
@@ -146,7 +151,8 @@ def compare(gens: Generations, layout: Dense) -> Events:
     fresh, dead, stops = row_flags(gens, layout)
     stops_before = stops.copy()
     stops_before[1:] = stops[:-1] | stops[1:]  # the old protocol decides too
-    stops_before &= ~conversions(gens, layout)
+    converted = conversions(gens, layout)
+    stops_before &= ~converted
     n = len(layout.tp_group)
     last = np.full(n, NO_OWNER, np.int32)
     last_ordinal = np.full(n, -1, np.int64)
@@ -173,6 +179,9 @@ def compare(gens: Generations, layout: Dense) -> Events:
         **_columns(("row", "tp", "kind", "before", "after", "from_row"), changes),
         **_columns(("pause_row", "pause_tp", "pause_basis", "pause_last_row"), pauses),
         fresh=fresh | dead,
+        dead=dead,
+        stops=stops,
+        converted=converted,
         last=last,
         last_ordinal=last_ordinal,
         now=previous,
@@ -243,12 +252,11 @@ class MemberLookup:
     n_identities: int
 
     @classmethod
-    def of(cls, gens: Generations, layout: Dense) -> MemberLookup:
+    def of(cls, layout: Dense) -> MemberLookup:
         """Index the members of all rows."""
-        n = int(layout.identity.max(initial=-1)) + 1
-        key = ints(gens.members, "row") * max(n, 1) + layout.identity
-        order = np.argsort(key, kind="stable")
-        return cls(key=key[order], member=order.astype(np.int64), n_identities=max(n, 1))
+        order = np.argsort(layout.member_key, kind="stable")
+        key = layout.member_key[order]
+        return cls(key=key, member=order.astype(np.int64), n_identities=layout.width)
 
     def find(self, row: I64, identity: I64) -> I64:
         """Member row, -1 where there is none (``row`` or ``identity`` is -1, or no such member)."""
@@ -272,7 +280,7 @@ def movement_table(gens: Generations, layout: Dense, events: Events) -> pa.Table
     order = order[np.lexsort((events.tp[order], events.row[order]))]
     row, tp, from_row = events.row[order], events.tp[order], events.from_row[order]
     kind = events.kind[order]
-    lookup = MemberLookup.of(gens, layout)
+    lookup = MemberLookup.of(layout)
     member_id = gens.members["member_id"]
     generation = ints(gens.head, "generation")
     known = (kind != GAINED) & (from_row >= 0)
@@ -451,7 +459,7 @@ def _owning_only(
     gens: Generations, layout: Dense, events: Events, gap: I64, owned_row: I64
 ) -> Generations:
     """The same rows and members, owning only these partitions."""
-    member = MemberLookup.of(gens, layout).find(owned_row, events.last[gap].astype(np.int64))
+    member = MemberLookup.of(layout).find(owned_row, events.last[gap].astype(np.int64))
     topic, partition = layout.tp_topic[gap], layout.tp_partition[gap]
     order = np.lexsort((partition, topic, member))
     member, topic, partition = member[order], topic[order], partition[order]

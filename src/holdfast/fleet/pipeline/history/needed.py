@@ -78,7 +78,7 @@ class _RowGroups:
         self.event_key = _key(
             layout.tp_topic[events.tp[order]], layout.tp_partition[events.tp[order]]
         )
-        before = MemberLookup.of(gens, layout).find(events.row[order], events.before[order])
+        before = MemberLookup.of(layout).find(events.row[order], events.before[order])
         came = (events.kind[order] == MOVED) | (events.kind[order] == MOVED_THROUGH_GAP)
         self.event_before = np.where(came, before, NO_OWNER)  # gained: nobody owned it
         self.event_moved = came

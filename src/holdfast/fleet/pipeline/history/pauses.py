@@ -44,7 +44,7 @@ from holdfast.fleet.tables.columns.schemas import (
     from_columns,
 )
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.columns.values import floats, ints, numbered
+from holdfast.fleet.tables.columns.values import floats, ints, numbered_together, replaced
 from holdfast.fleet.tables.folder.version import conform
 
 PAUSES: Final = "_pauses"
@@ -135,9 +135,7 @@ def narrow(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     pauses = rows.filter(pc.invert(beside))
     if pauses.num_rows == 0:
         return arrow_schema("pauses").empty_table(), STAGED.empty_table()
-    starts, partition = list_parts(pauses["partitions"])
-    row = np.repeat(np.arange(pauses.num_rows), np.diff(starts))
-    which, read = _read_by(pauses, row, partition.astype(np.int64))
+    row, partition, which, read = _read_by(pauses)
     found = _last_commits(pauses, read, commits)
     is_open = pc.equal(pauses["basis"], OPEN).to_numpy(zero_copy_only=False)
     wanted = is_open[read.row] & (found >= 0)
@@ -156,28 +154,31 @@ class _Read(NamedTuple):
     partition: I64
 
 
-def _read_by(rows: pa.Table, row: I64, partition: I64) -> tuple[I64, _Read]:
-    """The commits that tell of each partition of ``rows``, one entry of ``row`` each.
+def _read_by(rows: pa.Table) -> tuple[I64, I64, I64, _Read]:
+    """The partitions of ``rows``, and the commits that tell of each.
 
     Those of the partition; or of a task, those of the same number of each topic that it reads.
 
     Returns
     -------
-    (int64, _Read)
-        Place in ``row`` of each, ascending.
+    (int64, int64, int64, _Read)
+        Row and number of each partition; its place among them for each entry of what is read.
     """
+    starts, values = list_parts(rows["partitions"])
+    row, partition = np.repeat(np.arange(rows.num_rows), np.diff(starts)), values.astype(np.int64)
     own = rows["topic"].take(pa.array(row)).combine_chunks()
     reads = rows["reads"].combine_chunks()
     if reads.null_count == len(reads):
-        return np.arange(len(row)), _Read(row, own, partition)
+        return row, partition, np.arange(len(row)), _Read(row, own, partition)
     many = np.asarray(pc.fill_null(pc.list_value_length(reads), 0), np.int64)
     count = np.maximum(many[row], 1)
     which = np.repeat(np.arange(len(row)), count)
     inside = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
-    values = pa.concat_arrays([pc.list_flatten(reads).cast(own.type), own])
+    topics = pa.concat_arrays([pc.list_flatten(reads).cast(own.type), own])
     first = (np.cumsum(many) - many)[row[which]] + inside
     at = np.where(many[row[which]] > 0, first, int(many.sum()) + which)
-    return which, _Read(row[which], values.take(pa.array(at)), partition[which])
+    read = _Read(row[which], topics.take(pa.array(at)), partition[which])
+    return row, partition, which, read
 
 
 def told(rows: pa.Table) -> pa.Table:
@@ -192,9 +193,7 @@ def told(rows: pa.Table) -> pa.Table:
     commits = rows.filter(pc.equal(rows["basis"], COMMIT))
     if left.num_rows == 0:
         return arrow_schema("departures").empty_table()
-    starts, partition = list_parts(left["partitions"])
-    row = np.repeat(np.arange(left.num_rows), np.diff(starts))
-    _, read = _read_by(left, row, partition.astype(np.int64))
+    _, _, _, read = _read_by(left)
     seen = _times(commits, _last_commits(left, read, commits))
     return how_they_went(left, read.row, seen, _lively(left, read, commits, seen))
 
@@ -214,10 +213,8 @@ def _lively(left: pa.Table, read: _Read, commits: pa.Table, seen: I64) -> F64:
     wanted = np.unique(row[(seen > 0) & (record[row] - seen > window)])
     if not len(wanted):
         return found
-    pair = _pairs(left, read, commits)
-    number = np.concatenate([read.partition, ints(commits, "partition")])
-    key = (pair[0] * (int(pair[1].max()) + 1) + pair[1]) << 32 | (number & 0xFFFFFFFF)
-    own, there, group = key[: len(row)], key[len(row) :], pair[0]
+    key, group = _keys(left, read, commits)
+    own, there = key[: len(row)], key[len(row) :]
     at, place = ints(commits, "timestamp"), ints(commits, "log_offset")
     order = np.lexsort((at, group[len(row) :]))
     grouped, at, place, there = group[len(row) :][order], at[order], place[order], there[order]
@@ -268,9 +265,7 @@ def _is_idle(pauses: pa.Table, row: I64, partition: I64, last_seen: I64, idle: p
     if not (n and idle.num_rows):
         return np.zeros(n, np.bool_)
     own = _Read(row, pauses["topic"].take(pa.array(row)).combine_chunks(), partition)
-    pair = _pairs(pauses, own, idle)
-    number = np.concatenate([partition, ints(idle, "partition")])
-    key = (pair[0] * (int(pair[1].max()) + 1) + pair[1]) << 32 | (number & 0xFFFFFFFF)
+    key, _ = _keys(pauses, own, idle)
     order = n + np.argsort(key[n:], kind="stable")
     at = np.minimum(np.searchsorted(key[order], key[:n]), len(order) - 1)
     where = order[at] - n
@@ -280,21 +275,28 @@ def _is_idle(pauses: pa.Table, row: I64, partition: I64, last_seen: I64, idle: p
     return found
 
 
-def _pairs(pauses: pa.Table, read: _Read, others: pa.Table) -> list[I64]:
-    """Codes of group and topic of what is asked for, and behind them of other rows."""
-    group = pauses["group"].take(pa.array(read.row))
-    return [
-        numbered(pa.chunked_array([*own, *others[name].chunks], pa.string()))
-        for name, own in (("group", group.chunks), ("topic", [read.topic]))
-    ]
+def _keys(pauses: pa.Table, read: _Read, others: pa.Table) -> tuple[I64, I64]:
+    """Number of each topic-partition that is asked for, and behind them of those of other rows.
+
+    Beside it stands the number of its group.
+    """
+    asked = pa.table({"group": pauses["group"].take(pa.array(read.row)), "topic": read.topic})
+    group, topic = (numbered_together(asked, others, name) for name in ("group", "topic"))
+    number = np.concatenate([read.partition, ints(others, "partition")])
+    pair = group * (int(topic.max()) + 1) + topic
+    if int(pair.max()) >= 1 << 31:
+        pair = np.unique(pair, return_inverse=True)[1].astype(np.int64)
+    return pair << 32 | (number & 0xFFFFFFFF), group
 
 
 def _last_commits(pauses: pa.Table, read: _Read, commits: pa.Table) -> I64:
     """Row of the last commit of each partition before the place of its pause; -1 for none."""
-    pair, row = _pairs(pauses, read, commits), read.row
-    number = np.concatenate([read.partition, ints(commits, "partition")])
+    row = read.row
+    if not (len(row) and commits.num_rows):
+        return np.full(len(row), -1, np.int64)
+    key, _ = _keys(pauses, read, commits)
     place = np.concatenate([ints(pauses, "log_offset")[row], ints(commits, "log_offset")])
-    return _last_known([*pair, number], place, len(row))
+    return _last_known([key], place, len(row))
 
 
 def _last_known(keys: Sequence[I64], at: I64, n_asking: int, *, or_same: bool = False) -> I64:
@@ -355,9 +357,7 @@ def add_pauses(rebalances: pa.Table, pauses: pa.Table) -> pa.Table:
         more = np.bincount(of, weights=weight, minlength=rebalances.num_rows)
         # To the microsecond, so in whatever order they are added.
         total = np.round(floats(rebalances, name, 0.0) + more, 6)
-        rebalances = rebalances.set_column(
-            rebalances.schema.get_field_index(name), rebalances.schema.field(name), pa.array(total)
-        )
+        rebalances = replaced(rebalances, **{name: total})
     return rebalances
 
 
@@ -372,9 +372,7 @@ def _rebalance_of(pauses: pa.Table, rebalances: pa.Table) -> I64:
     first = pc.not_equal(rebalances["generation"], rebalances["previous_generation"])
     own = np.flatnonzero(np.asarray(pc.fill_null(first, True), np.bool_))
     rows = rebalances.select([*_KEYS, "timestamp"]).take(pa.array(own))
-    group = numbered(
-        pa.chunked_array([*pauses["group"].chunks, *rows["group"].chunks], pa.string())
-    )
+    group = numbered_together(pauses, rows, "group")
     generation, at = (
         np.concatenate([ints(table, name) for table in (pauses, rows)])
         for name in ("generation", "timestamp")

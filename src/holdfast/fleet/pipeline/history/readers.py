@@ -17,11 +17,7 @@ from holdfast.core.kinds.kind import SHARED
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.model.measure_history import balance_scores
 from holdfast.fleet.pipeline.history.dense import identities
-from holdfast.fleet.pipeline.ingest.generations import (
-    Generations,
-    list_parts,
-    shared_partitions,
-)
+from holdfast.fleet.pipeline.ingest.generations import Generations, list_parts, shared_partitions
 from holdfast.fleet.tables.columns.values import ints, numbered
 
 

@@ -57,19 +57,12 @@ from holdfast.fleet.pipeline.history.movements import (
     RESTART_WINDOW_SECONDS,
     Events,
     MemberLookup,
-    conversions,
-    row_flags,
     take,
 )
 from holdfast.fleet.pipeline.history.needed import needed_of_unequal
 from holdfast.fleet.pipeline.history.readers import reader_numbers
 from holdfast.fleet.pipeline.history.signs import TOLD, UNTOLD
-from holdfast.fleet.pipeline.ingest.generations import (
-    Generations,
-    list_parts,
-    marked,
-    new_runs,
-)
+from holdfast.fleet.pipeline.ingest.generations import Generations, list_parts, marked, new_runs
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
 from holdfast.fleet.tables.columns.values import ints, numbered
 
@@ -113,8 +106,7 @@ def turnover(gens: Generations, layout: Dense, events: Events) -> Turnover:
     """Count members that came, that went, and that came back."""
     n = gens.n_rows
     row = ints(gens.members, "row")
-    width = int(layout.identity.max(initial=0)) + 1
-    key = row * width + layout.identity
+    key, width = layout.member_key, layout.width
     came = np.flatnonzero(~events.fresh[row] & ~np.isin(key - width, key))
     went = members_that_went(gens, layout, events)
     stops = np.asarray(gens.members["leaving"].is_valid())
@@ -251,7 +243,6 @@ class RebalanceNumbers:
 def numbers(gens: Generations, layout: Dense, events: Events) -> RebalanceNumbers:
     """Count what each row did."""
     n = gens.n_rows
-    _, _, stops = row_flags(gens, layout)
     fresh = events.fresh
     moved, through_gap, gained, lost = (
         np.bincount(events.row[events.kind == kind], minlength=n) * ~fresh
@@ -268,7 +259,7 @@ def numbers(gens: Generations, layout: Dense, events: Events) -> RebalanceNumber
     unequal, proven = needed_of_unequal(gens, layout, events, ~same & ~fresh)
     return RebalanceNumbers(
         fresh=fresh,
-        cooperative=~stops | conversions(gens, layout),
+        cooperative=~events.stops | events.converted,
         leader_changed=~fresh & (np.diff(leader, prepend=leader[:1]) != 0),
         owned=owned,
         kept=kept,
@@ -279,7 +270,7 @@ def numbers(gens: Generations, layout: Dense, events: Events) -> RebalanceNumber
         needed=np.where(same, needed, unequal),
         proven=(same & ~fresh) | proven,
         balance=balance_scores(load, row, n),
-        converted=np.concatenate([[False], conversions(gens, layout)[:-1]])[:n],
+        converted=np.concatenate([[False], events.converted[:-1]])[:n],
     )
 
 
@@ -295,7 +286,7 @@ def _loads(gens: Generations, layout: Dense) -> I64:
 
 def _loads_before(gens: Generations, layout: Dense, events: Events, load: I64) -> I64:
     """How many of the partitions owned now each member row owned last."""
-    lookup = MemberLookup.of(gens, layout)
+    lookup = MemberLookup.of(layout)
     before = load.copy()
     arrived = events.kind != LOST
     to = lookup.find(events.row[arrived], events.after[arrived])
@@ -353,13 +344,12 @@ def rebalance_table(
         The same with what members share, where ``gens`` has only what a member alone owns.
     """
     n = gens.n_rows
-    _, dead, _ = row_flags(gens, layout)
     generation = ints(gens.head, "generation")
     before = np.concatenate([[-1], generation[:-1]])[:n]
     changes = turnover(gens, layout, events)
-    went = conversions(gens, layout) & (changes.left > 0)
+    went = events.converted & (changes.left > 0)
     again = ~events.fresh & (generation == before) & ~went
-    keep = np.flatnonzero(~gens.head["context"].to_numpy() & ~dead & ~again)
+    keep = np.flatnonzero(~gens.head["context"].to_numpy() & ~events.dead & ~again)
     did = _with_readers(numbers(gens, layout, events), whole or gens)
     cause = _causes(gens, changes, did)[keep]
     missed = np.where(did.fresh, 0, np.maximum(generation - before - 1, 0))

@@ -39,7 +39,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.model.columns import F64, I64
 from holdfast.fleet.tables.columns.schemas import from_columns
-from holdfast.fleet.tables.columns.values import ints, numbered
+from holdfast.fleet.tables.columns.values import ints, numbered, replaced
 
 LEFT: Final = "left"
 """Basis of staged rows about members that went."""
@@ -139,11 +139,8 @@ def with_departures(rebalances: pa.Table, departures: Sequence[pa.Table]) -> pa.
         row["silent_seconds"] = found["silent_seconds"]
         if row["cause"] == UNTOLD and found["cause"] in TOLD:
             row |= {"cause": found["cause"], "confidence": TOLD[found["cause"]]}
-    for name in ("cause", "confidence", "silent_seconds"):
-        place = rebalances.schema.get_field_index(name)
-        column = pa.array([row[name] for row in rows], rebalances.schema.field(name).type)
-        rebalances = rebalances.set_column(place, name, column)
-    return rebalances
+    changed = ("cause", "confidence", "silent_seconds")
+    return replaced(rebalances, **{name: [row[name] for row in rows] for name in changed})
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -26,15 +26,11 @@ from holdfast.core.wire.layouts.container import (
 from holdfast.core.wire.layouts.frames import LEAVING_BITS, Leaving
 from holdfast.core.wire.many.columns import Column, Columns, Items, Slices
 from holdfast.core.wire.many.offsets_batch import Family
-from holdfast.core.wire.many.offsets_embedded import (
-    Messages,
-    read_assignments,
-    read_subscriptions,
-)
+from holdfast.core.wire.many.offsets_embedded import Messages, read_assignments, read_subscriptions
 from holdfast.errors import WireError
 from holdfast.fleet.pipeline.arrow_types import Arrays
 from holdfast.fleet.pipeline.ingest.decode import constant, ints, items, lists, numbers, text
-from holdfast.fleet.pipeline.ingest.decode_tasks import blobs, replaced, with_tasks
+from holdfast.fleet.pipeline.ingest.decode_tasks import blobs, with_tasks
 from holdfast.fleet.pipeline.ingest.generations import (
     DEAD,
     EMPTY,
@@ -122,7 +118,7 @@ def _with_partitions_alone(gens: Generations) -> Generations:
     readable = gens.members["readable"].to_numpy()
     readable[strange] = False
     owned = gens.owned.filter(pa.array(~np.isin(member, strange)))
-    return replace(gens, members=replaced(gens.members, readable=readable), owned=owned)
+    return replace(gens, members=values.replaced(gens.members, readable=readable), owned=owned)
 
 
 def _planned_delays(head: pa.Table, start: I64, assignment: Slices) -> pa.Array:

@@ -23,9 +23,8 @@ from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.streams_user_data import NEVER_MS
 from holdfast.core.wire.many.columns import Slices
 from holdfast.errors import WireError
-from holdfast.fleet.pipeline.arrow_types import ArrowColumn
 from holdfast.fleet.pipeline.ingest.generations import Generations, make_lists, marked, row_starts
-from holdfast.fleet.tables.columns.values import ints, times_ms
+from holdfast.fleet.tables.columns.values import ints, replaced, times_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -188,13 +187,3 @@ def _with_given(owned: pa.Table, found: GivenTasks) -> pa.Table:
     whole = pa.concat_tables([replaced(owned, role=role, reader=reader), added])
     order = np.argsort(ints(whole, "member"), kind="stable")
     return whole.take(pa.array(order))
-
-
-def replaced(table: pa.Table, **columns: object) -> pa.Table:
-    """The table with other values in some of its columns."""
-    for name, values in columns.items():
-        at = table.schema.get_field_index(name)
-        field = table.schema.field(at)
-        column: ArrowColumn = values if isinstance(values, pa.Array) else pa.array(values)
-        table = table.set_column(at, field, column.cast(field.type))
-    return table

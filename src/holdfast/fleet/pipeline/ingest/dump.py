@@ -27,11 +27,7 @@ import pyarrow.parquet as pq
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
-from holdfast.fleet.pipeline.ingest.offsets_topic import (
-    OFFSETS_TOPIC,
-    Cluster,
-    kafka_records,
-)
+from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, Cluster, kafka_records
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import DUMP_FILE, DUMP_VERSION, RECORDS, Dump
 from holdfast.fleet.pipeline.spark_errors import reading
@@ -40,12 +36,7 @@ from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
 from holdfast.fleet.tables.folder.contents import held_in
 from holdfast.fleet.tables.storage.clients import telling
 from holdfast.fleet.tables.storage.parquet import BATCH_BYTES
-from holdfast.fleet.tables.storage.places import (
-    Place,
-    parquet_files,
-    place_of,
-    store_of,
-)
+from holdfast.fleet.tables.storage.places import Place, parquet_files, place_of, store_of
 from holdfast.fleet.tables.storage.store import is_draft
 
 if TYPE_CHECKING:
@@ -128,9 +119,7 @@ def write_parts(
     root: Place, snapshot: ClusterSnapshot, records: Sequence[str], groups: Sequence[str] = ()
 ) -> None:
     """Write topics, offsets and, last, ``dump.json``, which names the files of the records."""
-    ids, names, counts = zip(*snapshot.topics, strict=True) if snapshot.topics else ((), (), ())
-    topics = from_columns("topics", {"topic_id": ids, "topic": names, "partitions": counts})
-    parts = {"topics": topics, "offsets": offsets_table(snapshot)}
+    parts = {"topics": _part("topics", snapshot.topics), "offsets": offsets_table(snapshot)}
     if snapshot.share_state:
         parts[SHARE_STATE] = share_table(snapshot)
     files = [f"records/{name}" for name in records]
@@ -149,15 +138,19 @@ def write_parts(
 
 def share_table(snapshot: ClusterSnapshot) -> pa.Table:
     """Records of ``__share_group_state`` as the part ``share_state`` of a dump."""
-    names = arrow_schema("share_state").names
-    rows = list(zip(*snapshot.share_state, strict=True)) or [()] * len(names)
-    return from_columns("share_state", dict(zip(names, rows, strict=True)))
+    return _part(SHARE_STATE, snapshot.share_state)
 
 
 def offsets_table(snapshot: ClusterSnapshot) -> pa.Table:
     """Begin and end offsets as the part ``offsets`` of a dump."""
-    rows = list(zip(*snapshot.offsets, strict=True)) if snapshot.offsets else [(), (), (), ()]
-    return from_columns("offsets", dict(zip(arrow_schema("offsets").names, rows, strict=True)))
+    return _part("offsets", snapshot.offsets)
+
+
+def _part(name: str, rows: Sequence[tuple[object, ...]]) -> pa.Table:
+    """Rows as a part of a dump."""
+    names = arrow_schema(name).names
+    columns = list(zip(*rows, strict=True)) or [()] * len(names)
+    return from_columns(name, dict(zip(names, columns, strict=True)))
 
 
 def make_room(root: Place) -> None:

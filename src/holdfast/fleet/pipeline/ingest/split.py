@@ -59,7 +59,7 @@ from holdfast.fleet.pipeline.ingest.selection import Selection, group_names
 from holdfast.fleet.pipeline.ingest.source import RECORDS
 from holdfast.fleet.tables.columns.schemas import arrow_schema, filled_batch, filled_table
 from holdfast.fleet.tables.columns.values import ints as ints_of
-from holdfast.fleet.tables.columns.values import numbered
+from holdfast.fleet.tables.columns.values import numbered, replaced
 from holdfast.fleet.tables.folder.writing import BatchWriter
 from holdfast.fleet.tables.storage.parquet import BATCH_BYTES
 
@@ -281,11 +281,8 @@ def reduced(rows: pa.Table) -> pa.Table:
     first, last, reaches = _runs(key, offset, goes_back)
     if order is not None:
         first, last = order[first], order[last]
-    found = rows.take(pa.array(last))
     since = rows["since"].take(pa.array(first))
-    for name, values in (("since", since), ("goes_back", pa.array(reaches))):
-        found = found.set_column(POSITION.get_field_index(name), name, values)
-    return found
+    return replaced(rows.take(pa.array(last)), since=since, goes_back=pa.array(reaches))
 
 
 def _runs(key: I64, offset: I64, goes_back: Mask) -> tuple[I64, I64, Mask]:

@@ -25,7 +25,7 @@ from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, starts
 from holdfast.core.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
 from holdfast.fleet.pipeline.arrow_types import ArrowColumn
 from holdfast.fleet.tables.columns.schemas import arrow_schema
-from holdfast.fleet.tables.folder.version import once_more, row_groups
+from holdfast.fleet.tables.folder.version import row_groups
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
 
@@ -60,14 +60,7 @@ def topics_of(tables: Tables) -> dict[str, int]:
     topic that has end offsets, only partitions with one count: what a member claims or commits is
     its own word, the end offset is the cluster's.
     """
-    columns = ["topic", "partition", "log_end_offset"]
-    parts = once_more(
-        lambda: [BoundedParquet(file).read(columns=columns) for file in tables.files("lag")]
-    )
-    if not parts:
-        return {}
-    rows = pa.concat_tables(parts)
-    rows = rows.filter(pc.greater_equal(rows["partition"], 0))
+    rows = tables.columns("lag", ["topic", "partition", "log_end_offset"])
     real = rows.filter(rows["log_end_offset"].is_valid())
     return _sizes(rows) | _sizes(real)
 
@@ -253,21 +246,15 @@ def _pauses(
     tables: Tables, groups: pa.Array, wanted: Sequence[str] | None
 ) -> tuple[pa.Array, pa.Array]:
     """Mean bounds of the pauses of one partition, by group; null where none was recorded."""
-    total = np.zeros((3, len(groups)))
-    for file in tables.files("pauses", wanted):
-        columns = ["group", "partitions", "pause_lower_seconds", "pause_upper_seconds"]
-        opened = BoundedParquet(file)
-        rows = opened.read_row_groups(row_groups(opened, wanted), columns)
-        of = pc.fill_null(pc.index_in(rows["group"], groups), -1).to_numpy()
-        size = pc.list_value_length(rows["partitions"]).to_numpy().astype(np.float64)
-        good = of >= 0
-        for row, weight in enumerate(
-            [np.ones(len(of)), *(rows[c].to_numpy() for c in columns[2:])]
-        ):
-            total[row] += np.bincount(of[good], (size * weight)[good], len(groups))
-    some = total[0] > 0
-    mean = total[1:] / np.maximum(total[0], 1)
-    return tuple(pa.array(np.round(bound, 6), mask=~some) for bound in mean)
+    bounds = ("pause_lower_seconds", "pause_upper_seconds")
+    rows = tables.columns("pauses", ["group", "partitions", *bounds], wanted)
+    of = pc.fill_null(pc.index_in(rows["group"], groups), -1).to_numpy()
+    size = pc.list_value_length(rows["partitions"]).to_numpy().astype(np.float64)
+    good = of >= 0
+    weights = [size, *(size * rows[name].to_numpy() for name in bounds)]
+    n, *sums = (np.bincount(of[good], weight[good], len(groups)) for weight in weights)
+    means = (total / np.maximum(n, 1) for total in sums)
+    return tuple(pa.array(np.round(mean, 6), mask=n == 0) for mean in means)
 
 
 def _lists(start: I64, values: ArrowColumn | I32 | I64) -> pa.Array:

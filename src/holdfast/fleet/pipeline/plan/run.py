@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from json.encoder import encode_basestring_ascii
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -33,14 +33,10 @@ from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
 from holdfast.fleet.pipeline.ingest.generations import list_parts
 from holdfast.fleet.pipeline.plan.equal import Stack, sticky_targets
 from holdfast.fleet.pipeline.plan.rows import FLEET, fleet_rows
-from holdfast.fleet.pipeline.steps import HeldRows, Input, Step, run
+from holdfast.fleet.pipeline.steps import HeldRows, Input, Session, Step, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.folder.version import once_more
 from holdfast.fleet.tables.reading import Tables
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 PLAN: Final = arrow_schema("plan")
 """Columns: :data:`holdfast.fleet.tables.columns.answers.PLAN`."""
@@ -303,7 +299,7 @@ def _moves(fleet: Fleet, target: I32, moved: I64, group: I64) -> pa.Array:
 
 
 def plan(
-    spark: SparkSession | None,
+    session: Session,
     tables: Tables,
     topics: Mapping[str, int],
     assignor: Named,
@@ -315,8 +311,8 @@ def plan(
 
     Parameters
     ----------
-    spark : SparkSession or None
-        Where many groups are planned; few are planned here.
+    session : callable or None
+        Gives the session where many groups are planned; few are planned here.
     topics : mapping
         Topic to number of partitions.
 
@@ -336,4 +332,4 @@ def plan(
     fleet = HeldRows(rows=rows, cost_rows=cost, task_rows=TASK_GROUPS)
     inputs = [Input(rows=fleet, into=plan_task(assignor, options))]
     step = Step(what="the groups to be planned", inputs=inputs, schema=PLAN)
-    return run(None if spark is None else lambda: spark, step).sort_by("group")
+    return run(session, step).sort_by("group")

@@ -15,7 +15,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -33,11 +33,8 @@ from holdfast.fleet.pipeline.replay.happenings import Story
 from holdfast.fleet.pipeline.replay.kip848 import ReplayedSession848
 from holdfast.fleet.pipeline.replay.session import ReplayCost, ReplayedSession
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings, actual_setting
-from holdfast.fleet.pipeline.steps import HeldRows, Input, Step, run
+from holdfast.fleet.pipeline.steps import HeldRows, Input, Session, Step, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 Pair = tuple[Story, ReplaySettings]
 """A story, and the settings to replay it under."""
@@ -45,6 +42,8 @@ Pair = tuple[Story, ReplaySettings]
 REPLAY: Final = arrow_schema("replay")
 """Columns: ``REPLAY`` of :mod:`holdfast.fleet.tables.columns.answers`; see docs/metrics.md."""
 
+NUMBERED: Final = REPLAY.append(pa.field("number", pa.int32()))
+"""Beside them the place of the pair in the request: Spark returns rows in any order."""
 FIDELITY: Final = ("fidelity", "fidelity_rebalances", "fidelity_moves", "fidelity_pause")
 
 SECONDS: Final = (
@@ -210,23 +209,23 @@ def _key(setting: ReplaySettings) -> tuple[str | int | bool, ...]:
 
 
 def replay_task(request: Request) -> BatchTask:
-    """Rows of (story, setting), both JSON, to rows of :data:`REPLAY`."""
+    """Rows of (story, setting, number), the first two JSON, to rows of :data:`NUMBERED`."""
     plain = replace(request, settings=())
 
     def run(batches: Batches) -> Batches:
         for batch in batches:
-            pairs = zip(batch["story"].to_pylist(), batch["setting"].to_pylist(), strict=True)
-            rows = [
-                replay_rows(Story.from_json(story), ReplaySettings(**json.loads(setting)), plain)
-                for story, setting in pairs
-            ]
-            yield from pa.Table.from_pylist(rows, schema=REPLAY).to_batches()
+            rows = []
+            for row in batch.to_pylist():
+                setting = ReplaySettings(**json.loads(row["setting"]))
+                done = replay_rows(Story.from_json(row["story"]), setting, plain)
+                rows.append(done | {"number": row["number"]})
+            yield from pa.Table.from_pylist(rows, schema=NUMBERED).to_batches()
 
     return run
 
 
 def replay(
-    spark: Callable[[], SparkSession] | None,
+    session: Session,
     stories: Sequence[Story],
     request: Request,
     *,
@@ -236,7 +235,7 @@ def replay(
 
     Parameters
     ----------
-    spark : callable or None
+    session : callable or None
         Gives the session, if there is enough to do to use one.
     track : callable
         Passes on what this process works off one by one, for a progress bar.
@@ -248,8 +247,8 @@ def replay(
     """
     pairs = [(story, setting) for story in stories for setting in settings_of(story, request)]
     inputs = [Input(rows=_dealt(pairs, track), into=replay_task(request))]
-    step = Step(what="what is to be replayed", inputs=inputs, schema=REPLAY)
-    return _ordered(run(spark, step), pairs)
+    step = Step(what="what is to be replayed", inputs=inputs, schema=NUMBERED)
+    return _with_fidelity(run(session, step).sort_by("number").to_pylist())
 
 
 def _dealt(
@@ -257,13 +256,16 @@ def _dealt(
 ) -> HeldRows:
     """Stories and settings as JSON; each task on Spark has its share of the long stories."""
     n_tasks = max(1, -(-len(pairs) // ROWS_PER_TASK))
-    longest = sorted(pairs, key=lambda pair: -pair[0].n_events)
-    dealt = [pair for task in range(n_tasks) for pair in longest[task::n_tasks]]
-    texts = {story.group: story.to_json() for story, _ in dealt}
+    longest = sorted(range(len(pairs)), key=lambda number: -pairs[number][0].n_events)
+    dealt = [number for task in range(n_tasks) for number in longest[task::n_tasks]]
+    texts = {story.group: story.to_json() for story, _ in pairs}
+    stories = [texts[pairs[number][0].group] for number in dealt]
+    settings = [json.dumps(asdict(pairs[number][1])) for number in dealt]
     rows = pa.table(
         {
-            "story": pa.array([texts[story.group] for story, _ in dealt], pa.string()),
-            "setting": pa.array([json.dumps(asdict(setting)) for _, setting in dealt], pa.string()),
+            "story": pa.array(stories, pa.string()),
+            "setting": pa.array(settings, pa.string()),
+            "number": pa.array(dealt, pa.int32()),
         }
     )
     return HeldRows(
@@ -275,29 +277,12 @@ def _dealt(
     )
 
 
-def _ordered(done: pa.Table, pairs: Sequence[Pair]) -> pa.Table:
-    """Rows in the order of the pairs, each with the fidelity of its group."""
-    rows = {_row_key(row): row for row in done.to_pylist()}
-    of_group: dict[str, list[dict[str, Any]]] = {}
-    for row in rows.values():
-        of_group.setdefault(row["group"], []).append(row)
-    faith = {group: _faith(found) for group, found in of_group.items()}
-    found = []
-    for story, setting in pairs:
-        row = rows[story.group, *_key(setting), setting.actual]
-        found.append(row | faith[story.group])
-    return pa.Table.from_pylist(found, schema=REPLAY)
-
-
-def _faith(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The fidelity of a group: the worst agreement of its actual setting."""
-    (actual,) = [row for row in rows if row["actual"]]
-    agreements = [actual[name] for name in FIDELITY[1:]]
-    return dict(zip(FIDELITY, (fidelity(agreements), *agreements), strict=True))
-
-
-def _row_key(row: dict[str, Any]) -> tuple[str | int | bool, ...]:
-    if row["policy"] == "kip848":
-        return (row["group"], row["policy"], row["actual"])
-    extra = (row["delay_ms"],) if row["delay_ms"] is not None else ()
-    return (row["group"], row["policy"], row["assignor"], *extra, row["actual"])
+def _with_fidelity(rows: Sequence[dict[str, Any]]) -> pa.Table:
+    """Rows with the fidelity of their group: the worst agreement of its actual setting."""
+    faith = {}
+    for row in rows:
+        if row["actual"]:
+            agreements = [row[name] for name in FIDELITY[1:]]
+            told = (fidelity(agreements), *agreements)
+            faith[row["group"]] = dict(zip(FIDELITY, told, strict=True))
+    return pa.Table.from_pylist([row | faith[row["group"]] for row in rows], schema=REPLAY)

@@ -124,7 +124,7 @@ class ReplayedSession:
 
     def new_world(self, seed: int) -> Any:
         """A world of the machines, or what stands for one."""
-        assignors = offered(self.setting, self.story.lags, workers=self.story.workers)
+        assignors = offered(self.setting, workers=self.story.workers)
         return World(
             WorldOptions(
                 assignors=lambda slot: assignors,
@@ -132,6 +132,7 @@ class ReplayedSession:
                 costs=self.costs,
                 static=self.story.static,
                 delay_ms=self.setting.delay_ms if self.setting.defers else 0,
+                lags=self.story.lags or None,
                 check=False,
             ),
             seed,

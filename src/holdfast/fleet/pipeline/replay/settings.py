@@ -6,13 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.core.assignors.registry import ASSIGNORS, in_mode
-from holdfast.core.machine.leader.designs import Assignor, LeaderRound
-from holdfast.core.machine.leader.embedded import Instruction, MemberView
-from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.leader.designs import Assignor
 from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policies import DEFAULTS, POLICIES, find_policy, policy_of_protocol
 from holdfast.core.machine.policy import Policy
@@ -59,43 +56,7 @@ class ReplaySettings:
         return self.policy not in BASELINES and "batch" in find_policy(self.policy).options
 
 
-@dataclass(frozen=True, slots=True)
-class KnowsLags:
-    """An assignor with the lag of every partition."""
-
-    inner: Assignor
-    lags: Mapping[str, Sequence[int]]
-
-    @property
-    def name(self) -> str:
-        """As the assignor has it."""
-        return self.inner.name
-
-    @property
-    def modes(self) -> frozenset[RebalanceMode]:
-        """As the assignor has them."""
-        return self.inner.modes
-
-    def subscribe(self, view: MemberView) -> bytes:
-        """As the assignor does."""
-        return self.inner.subscribe(view)
-
-    def read(self, assignment: bytes) -> Instruction:
-        """As the assignor does."""
-        return self.inner.read(assignment)
-
-    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
-        """As the assignor does, with lags."""
-        return self.inner.lead(replace(turn, lags=self.lags))
-
-    def stay(self, turn: LeaderRound) -> dict[str, bytes]:
-        """As the assignor does."""
-        return self.inner.stay(turn)
-
-
-def offered(
-    setting: ReplaySettings, lags: Mapping[str, Sequence[int]], *, workers: bool = False
-) -> tuple[Assignor, ...]:
+def offered(setting: ReplaySettings, *, workers: bool = False) -> tuple[Assignor, ...]:
     """What members offer under the settings; ``workers``: topics stand for kinds of resources.
 
     Raises
@@ -114,8 +75,7 @@ def offered(
     options = Policy(
         delay_ms=setting.delay_ms, batch=setting.batch, interval_ms=setting.interval_ms
     )
-    made = assignors_for(setting.policy, options, (name,))
-    return tuple(KnowsLags(a, lags) for a in made) if lags else made
+    return assignors_for(setting.policy, options, (name,))
 
 
 def actual_setting(story: Story, default_delay_ms: int) -> tuple[ReplaySettings, str]:

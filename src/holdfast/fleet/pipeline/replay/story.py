@@ -48,12 +48,7 @@ from holdfast.core.model.limits import believed_size
 from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS, works_on
 from holdfast.fleet.pipeline.ingest.generations import STABLE
 from holdfast.fleet.pipeline.replay.costs import ReplayCosts
-from holdfast.fleet.pipeline.replay.happenings import (
-    Do,
-    Happening,
-    RecordedSession,
-    Story,
-)
+from holdfast.fleet.pipeline.replay.happenings import Do, Happening, RecordedSession, Story
 from holdfast.fleet.pipeline.replay.resources import as_kinds, workers_of
 from holdfast.fleet.pipeline.replay.rows import (
     GroupRows,

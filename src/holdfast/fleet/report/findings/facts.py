@@ -92,7 +92,7 @@ class LagRows:
         Log end and start offset; -1 where unknown.
     member : tuple of (str or None)
         Owner in the last generation.
-    status, clamped : tuple of str
+    clamped : tuple of str
         As in the table.
     """
 
@@ -106,7 +106,6 @@ class LagRows:
     end: I64
     begin: I64
     member: tuple[str | None, ...]
-    status: tuple[str, ...]
     clamped: tuple[str, ...]
 
 
@@ -120,7 +119,6 @@ class Anomaly:
     topic: str | None
     partition: int
     members: tuple[str, ...]
-    detail: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -143,7 +141,6 @@ class Anomalies:
                 topic=row["topic"],
                 partition=-1 if row["partition"] is None else row["partition"],
                 members=tuple(row["member_ids"] or ()),
-                detail=row["detail"],
             )
             for row, at_ms in zip(
                 rows.to_pylist(), times_ms(rows, "timestamp").tolist(), strict=True
@@ -426,6 +423,5 @@ def _lag(tables: Tables, group: str) -> LagRows:
         end=ints(table, "log_end_offset"),
         begin=ints(table, "log_start_offset"),
         member=tuple(table["member_id"].to_pylist()),
-        status=words(table, "status"),
         clamped=words(table, "clamped"),
     )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from holdfast.core.model.columns import F64, I64
+from holdfast.core.model.columns import F64, I64, Mask
 from holdfast.fleet.report.columns.history import stood_still_s
 from holdfast.fleet.report.findings.examination import Examination
 from holdfast.fleet.report.findings.finding import Severity
@@ -119,17 +119,17 @@ def read_index(tables: Tables) -> GroupIndex:
     of = _group_of(rebalances, place)
     is_real = np.asarray([cause != "first_seen" for cause in rebalances["cause"].to_pylist()], bool)
     n_real = np.bincount(of[is_real], minlength=len(names)).astype(np.int64)
+    stood_s = [np.nan_to_num(bound) for bound in stood_still_s(rebalances)]
     low_s, high_s = (
-        np.bincount(of, weights=np.nan_to_num(bound), minlength=len(names)).astype(np.float64)
-        for bound in stood_still_s(rebalances)
+        np.bincount(of, weights=bound, minlength=len(names)).astype(np.float64) for bound in stood_s
     )
     lag = ints(lag_rows, "lag")
     behind = _group_of(lag_rows, place)[lag >= 0]
     total = np.zeros(len(names), np.int64)
     np.add.at(total, behind, lag[lag >= 0])
     total[np.bincount(behind, minlength=len(names)) == 0] = NO_LAG
-    cause, cause_s = _costliest(rebalances, of, len(names))
-    covered, lately = _lately(tables, rebalances["cause"].to_pylist(), of, len(names))
+    cause, cause_s = _costliest(rebalances, stood_s[0], of, len(names))
+    covered, lately = _lately(tables, is_real, of, len(names))
     return GroupIndex(
         names=names,
         covered_ms=covered,
@@ -146,19 +146,16 @@ def read_index(tables: Tables) -> GroupIndex:
     )
 
 
-def _costliest(rebalances: ArrowTable, of: I64, n: int) -> tuple[tuple[str, ...], F64]:
+def _costliest(rebalances: ArrowTable, low_s: F64, of: I64, n: int) -> tuple[tuple[str, ...], F64]:
     """Of each group the cause whose rebalances cost most, at least, and what they cost."""
     rank, causes = codes(rebalances, "cause")
     k = max(len(causes), 1)
-    low_s = np.nan_to_num(stood_still_s(rebalances)[0])
     cost_s = np.bincount(of * k + rank % k, weights=low_s, minlength=n * k).reshape(n, k)
     top = cost_s.argmax(axis=1)
     return tuple((*causes, "")[i] for i in top), cost_s.max(axis=1, initial=0.0)
 
 
-def _lately(
-    tables: Tables, causes: Sequence[str | None], of: I64, n: int
-) -> tuple[tuple[int, int], I64]:
+def _lately(tables: Tables, is_real: Mask, of: I64, n: int) -> tuple[tuple[int, int], I64]:
     """The covered time, and the rebalances of each group in each part of it."""
     settled = times_ms(tables.stored("generations"), "timestamp")
     at = times_ms(tables.stored("rebalances"), "timestamp")
@@ -167,8 +164,7 @@ def _lately(
         return (0, 0), np.zeros((n, SLICES), np.int64)
     first, last = int(known.min()), int(known.max())
     part = np.clip((at - first) * SLICES // max(last - first, 1), 0, SLICES - 1)
-    real = np.asarray([cause != "first_seen" for cause in causes], bool)
-    counted = np.bincount((of * SLICES + part)[real], minlength=n * SLICES)
+    counted = np.bincount((of * SLICES + part)[is_real], minlength=n * SLICES)
     return (first, last), counted.reshape(n, SLICES).astype(np.int64)
 
 

@@ -34,14 +34,7 @@ from holdfast.fleet.report.drawing.sections import (
     rule_name,
     when,
 )
-from holdfast.fleet.report.drawing.words import (
-    NONE,
-    bounds,
-    headline,
-    number,
-    spark,
-    stood_still,
-)
+from holdfast.fleet.report.drawing.words import NONE, bounds, headline, number, spark, stood_still
 from holdfast.fleet.report.drawing.writing import page_footer
 from holdfast.fleet.report.findings.examination import all_rules
 from holdfast.fleet.report.serving.group_index import (

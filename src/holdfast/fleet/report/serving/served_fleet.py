@@ -30,7 +30,7 @@ from holdfast.fleet.report.drawing.document import ServedFrame
 from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.findings.doctor import examinations
 from holdfast.fleet.report.findings.examination import Examination
-from holdfast.fleet.report.findings.facts import NOT_KEPT, Age, read_age
+from holdfast.fleet.report.findings.facts import Age, read_age
 from holdfast.fleet.report.findings.finding import Limits
 from holdfast.fleet.report.metrics import exposition
 from holdfast.fleet.report.serving.group_index import (
@@ -77,6 +77,18 @@ class ServedTables:
     number: int
     read_ms: int
     age: Age
+
+    @classmethod
+    def of(cls, tables: Tables, number: int, read_ms: int) -> ServedTables:
+        """These tables, with what is shown of all groups."""
+        return cls(
+            tables=tables,
+            last_ms=last_time(tables),
+            index=read_index(tables),
+            number=number,
+            read_ms=read_ms,
+            age=read_age(tables, read_ms),
+        )
 
     @property
     def is_asked(self) -> bool:
@@ -173,14 +185,7 @@ class ServedFleet:
         self._closed, self._wake = threading.Event(), threading.Event()
         self._changed = threading.Condition()
         seen: object = None
-        served = ServedTables(
-            tables=read_tables({}),
-            last_ms=None,
-            index=read_index(read_tables({})),
-            number=0,
-            read_ms=time.time_ns() // 1_000_000,
-            age=NOT_KEPT,
-        )
+        served = ServedTables.of(read_tables({}), 0, _now_ms())
         if self._has_begun():
             seen, served = stamp(folder), self._read(1)
         now = time.monotonic()
@@ -272,22 +277,15 @@ class ServedFleet:
         )
 
     def _read(self, number: int) -> ServedTables:
-        read_ms = time.time_ns() // 1_000_000
+        read_ms = _now_ms()
         tables = open_tables(self.folder).pinned().hold(without=NOT_SHOWN)
-        return ServedTables(
-            tables=tables,
-            last_ms=last_time(tables),
-            index=read_index(tables),
-            number=number,
-            read_ms=read_ms,
-            age=read_age(tables, read_ms),
-        )
+        return ServedTables.of(tables, number, read_ms)
 
     def _ask_first(self) -> None:
         """Show what coordinators say, unless a batch is there."""
         if self._ask is None or self._now.served.number:
             return
-        read_ms = time.time_ns() // 1_000_000
+        read_ms = _now_ms()
         try:
             rows = self._ask()
         except HoldfastError as error:  # the keeper meets it too, and the pages show its trouble
@@ -295,15 +293,8 @@ class ServedFleet:
             return
         if not rows:
             return
-        tables = read_tables({"lag": list(rows)})
-        asked = ServedTables(
-            tables=tables,
-            last_ms=last_time(tables),
-            index=replace(read_index(tables), has_history=False),
-            number=0,
-            read_ms=read_ms,
-            age=NOT_KEPT,
-        )
+        asked = ServedTables.of(read_tables({"lag": list(rows)}), 0, read_ms)
+        asked = replace(asked, index=replace(asked.index, has_history=False))
         with self._changed:
             if not self._now.served.number:
                 self._now.served = asked
@@ -378,3 +369,7 @@ class ServedFleet:
             if self._closed.is_set():
                 return
             yield name
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +47,11 @@ def numbered(column: ArrowTable) -> I64:
     return _numbered(column)[0]
 
 
+def numbered_together(first: ArrowTable, second: ArrowTable, name: str) -> I64:
+    """Strings of a column of two tables as in :func:`numbered`, the second one's behind."""
+    return numbered(pa.chunked_array([*first[name].chunks, *second[name].chunks], pa.string()))
+
+
 def _numbered(column: ArrowTable) -> tuple[I64, ArrowTable]:
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     coded = array.dictionary_encode()
@@ -68,6 +73,17 @@ def lists(table: ArrowTable, name: str) -> tuple[I64, I64]:
         np.arange(table.num_rows), np.asarray(pc.fill_null(pc.list_value_length(column), 0))
     )
     return rows, np.asarray(pc.list_flatten(column), dtype=np.int64)
+
+
+def replaced(table: ArrowTable, **columns: Any) -> ArrowTable:
+    """The table with other values in some of its columns, in the types that those have."""
+    for name, values in columns.items():
+        at = table.schema.get_field_index(name)
+        field = table.schema.field(at)
+        is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
+        column = values.cast(field.type) if is_arrow else pa.array(values, field.type)
+        table = table.set_column(at, field, column)
+    return table
 
 
 def to_us(text: str) -> int | None:

@@ -207,7 +207,6 @@ class Folder:
                     now_ms,
                     operation=operation,
                     batch=batches[-1].id,
-                    run=str(batches[-1].notes.get("query", "")),
                 )
                 if not store.create(entry_name(table, past.version), text):
                     raise overtaken(root)

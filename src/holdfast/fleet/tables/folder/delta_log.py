@@ -7,10 +7,9 @@ before anything names them. Nothing here needs more of the log than the newest c
 follows it.
 
 **Strategy.** An entry is a line of JSON for each action: ``add`` a file, with its rows and the
-bounds of a few columns; ``remove`` a file; the table's schema in the first one; and ``txn``, by
-which other writers of Delta see that a batch is in. A checkpoint is the state of one version as
-Parquet. Delta's own libraries read all of this; appending by one of them costs ten times as much
-(docs/adr/0031-tables-are-delta-tables.md).
+bounds of a few columns; ``remove`` a file; and the table's schema in the first one. A checkpoint is
+the state of one version as Parquet. Delta's own libraries read all of this; appending by one of
+them costs ten times as much (docs/adr/0031-tables-are-delta-tables.md).
 
 References: Delta Lake, "Delta Transaction Log Protocol", reader version 1, writer version 2.
 """
@@ -196,7 +195,6 @@ def after(
     *,
     operation: str,
     batch: int,
-    run: str,
 ) -> tuple[TableState, bytes]:
     """The version after a change, and the entry that makes it.
 
@@ -206,8 +204,6 @@ def after(
         Delta's word for the change; ``OPTIMIZE`` changes files and no row.
     batch : int
         Number of the batch, for people.
-    run : str
-        Which run's batches are numbered so; "" for none.
     """
     info: dict[str, Any] = {"timestamp": now_ms, "operation": operation}
     info |= {"operationParameters": {}, "engineInfo": ENGINE, "batch": batch}
@@ -217,8 +213,6 @@ def after(
         lines.append({"protocol": _VERSIONS})
     if about is not state.about:
         lines.append({"metaData": about})
-    if run:
-        lines.append({"txn": {"appId": run, "version": batch}})
     changed = operation != "OPTIMIZE"
     lines += [{"remove": _remove(table, name, now_ms, changed)} for name in removed]
     lines += [{"add": _add(table, file, changed)} for file in added]
