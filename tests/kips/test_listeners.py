@@ -1,12 +1,9 @@
-"""KIP-54's old and new listener, and KIP-429's order of callbacks, driven by the real member."""
+"""KIP-429's order of callbacks, and what KIP-54's listeners are told, driven by the real member."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import pytest
-from tests.kips.listeners import NewListener, OldListener, Work
-from tests.machine.test_member import COOPERATIVE, EAGER, T0, T1, T2, Player, Script
+from tests.machine.player import COOPERATIVE, EAGER, T0, T1, T2, Player, Script
 
 from holdfast.core.machine.actions import CallListener, Commit, DropNow, StartFetching, StopFetching
 from holdfast.core.machine.callbacks import ListenerCall
@@ -18,39 +15,23 @@ from holdfast.core.machine.events import (
     ListenerReturned,
     RejoinRequested,
 )
+from holdfast.core.machine.modes import RebalanceMode
+
+ASSIGNED, REVOKED, LOST = ListenerCall.ASSIGNED, ListenerCall.REVOKED, ListenerCall.LOST
 
 
-@dataclass
-class Log:
-    """What a listener did, as (verb, resource)."""
+class Obedient(Player):
+    """A player whose application does every duty at once."""
 
-    done: list = field(default_factory=list)
-
-    def work(self) -> Work:
-        return Work(
-            commit=lambda r: self.done.append(("commit", r)),
-            clean_up=lambda r: self.done.append(("clean up", r)),
-            prepare=lambda r: self.done.append(("prepare", r)),
-        )
-
-    def take(self) -> list:
-        done, self.done = self.done, []
-        return done
-
-
-class Listened(Player):
-    """A player whose application has a listener and answers every duty at once."""
-
-    def __init__(self, listener, *modes):
-        super().__init__(Script(*modes))
-        self.listener = listener
+    def __init__(self, mode: RebalanceMode):
+        super().__init__(Script(mode))
+        self.n_seen = 0
 
     def __call__(self, event, at_ms=None):
         actions = super().__call__(event, at_ms)
         for action in actions:
             match action:
-                case CallListener(token=token, call=call, resources=resources):
-                    getattr(self.listener, f"on_partitions_{call}")(resources)
+                case CallListener(token=token):
                     self(ListenerReturned(token))
                 case StopFetching(token=token):
                     self(Drained(token))
@@ -66,114 +47,68 @@ class Listened(Player):
         self.join(generation)
         self.sync(*assigned)
 
+    def take(self) -> list:
+        """What was asked of the application since the last look."""
+        fresh, self.n_seen = self.done[self.n_seen :], len(self.done)
+        return [
+            (a.call, a.resources) if isinstance(a, CallListener) else type(a).__name__
+            for a in fresh
+            if isinstance(a, CallListener | DropNow | StartFetching | StopFetching | Commit)
+        ]
 
-def test_the_old_listener_does_everything_for_everything_under_an_eager_protocol():
-    log = Log()
-    play = Listened(OldListener(log.work()), EAGER)
+    def told(self) -> list:
+        """What its listener was told since the last look."""
+        return [call for call in self.take() if isinstance(call, tuple)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "revoked", "assigned"),
+    [(EAGER, (T0, T1), (T0, T2)), (COOPERATIVE, (T1,), (T2,))],
+    ids=["eager: all", "cooperative: differences"],
+)
+def test_kip_54_what_a_listener_is_told_of_a_round(mode, revoked, assigned):
+    play = Obedient(mode)
     play.round(1, T0, T1)
-    assert log.take() == [("prepare", T0), ("prepare", T1)]
+    assert play.told() == [(ASSIGNED, (T0, T1))]
     play.round(2, T0, T2)
-    assert log.take() == [
-        ("commit", T0),
-        ("clean up", T0),
-        ("commit", T1),
-        ("clean up", T1),
-        ("prepare", T0),  # though it never left
-        ("prepare", T2),
-    ]
-
-
-def test_the_new_listener_does_the_difference_under_an_eager_protocol():
-    log = Log()
-    play = Listened(NewListener(log.work()), EAGER)
-    play.round(1, T0, T1)
-    assert log.take() == [("prepare", T0), ("prepare", T1)]
-    play.round(2, T0, T2)
-    assert log.take() == [
-        ("commit", T0),
-        ("commit", T1),
-        ("clean up", T1),  # difference(last, new)
-        ("prepare", T2),  # difference(new, last)
-    ]
-    play.round(3, T0, T2)
-    assert log.take() == [("commit", T0), ("commit", T2)]
-
-
-@pytest.mark.parametrize("kind", [OldListener, NewListener])
-def test_under_a_cooperative_protocol_both_hear_of_differences_only(kind):
-    log = Log()
-    listener = kind(log.work())
-    if kind is NewListener:
-        listener.cooperative = True
-    play = Listened(listener, COOPERATIVE)
-    play.round(1, T0, T1)
-    assert log.take() == [("prepare", T0), ("prepare", T1)]
-    play.round(2, T0, T2)
-    assert log.take() == [("commit", T1), ("clean up", T1), ("prepare", T2)]
-
-
-def test_lost_is_cleaned_up_and_never_committed():
-    for listener_type in (OldListener, NewListener):
-        log = Log()
-        listener = listener_type(log.work())
-        play = Listened(listener, COOPERATIVE)
-        play.round(1, T0, T1)
-        log.take()
-        play(CommitRefused(1, ErrorCode.UNKNOWN_MEMBER_ID))
-        assert log.take() == [("clean up", T0), ("clean up", T1)]
-        play.join(4)
-        play.sync(T0)
-        assert log.take() == [("prepare", T0)]  # its state is gone
-
-
-def test_the_default_work_is_nothing():
-    for listener in (OldListener(), NewListener()):
-        listener.on_partitions_assigned((T0,))
-        listener.on_partitions_revoked((T0,))
-        listener.on_partitions_lost((T0,))
-
-
-def calls(play: Player) -> list:
-    return [
-        (a.call, a.resources) if isinstance(a, CallListener) else type(a).__name__
-        for a in play.done
-        if isinstance(a, CallListener | DropNow | StartFetching | StopFetching | Commit)
-    ]
+    assert play.told() == [(REVOKED, revoked), (ASSIGNED, assigned)]
 
 
 def test_kip_429_revoked_comes_before_assigned_of_the_same_round():
-    play = Listened(OldListener(), COOPERATIVE)
+    play = Obedient(COOPERATIVE)
     play.round(1, T0, T1)
-    play.done.clear()
+    play.take()
     play.round(2, T0, T2)
-    order = calls(play)
-    assert order.index((ListenerCall.REVOKED, (T1,))) < order.index((ListenerCall.ASSIGNED, (T2,)))
+    order = play.take()
+    assert order.index((REVOKED, (T1,))) < order.index((ASSIGNED, (T2,)))
     assert order.index("StopFetching") == 0
     assert order[-1] == "StartFetching" or order[-1] == "Commit"
 
 
 def test_kip_429_assigned_comes_in_every_round_revoked_and_lost_only_with_something():
-    play = Listened(OldListener(), COOPERATIVE)
+    play = Obedient(COOPERATIVE)
     play.round(1, T0)
-    play.done.clear()
+    play.take()
     play.round(2, T0)
-    assert calls(play) == [(ListenerCall.ASSIGNED, ())]
-    play.done.clear()
+    assert play.take() == [(ASSIGNED, ())]
     play.round(3)
-    assert (ListenerCall.REVOKED, (T0,)) in calls(play)
-    play.done.clear()
+    assert (REVOKED, (T0,)) in play.take()
     play(CommitRefused(3, ErrorCode.UNKNOWN_MEMBER_ID))
-    assert not [c for c in calls(play) if c[0] is ListenerCall.LOST]  # nothing was owned
-    eager = Listened(OldListener(), EAGER)
+    assert not [call for call, _ in play.told() if call is LOST]  # nothing was owned
+    eager = Obedient(EAGER)
     eager.round(1)
-    eager.done.clear()
+    eager.take()
     eager.round(2)
-    assert calls(eager)[:2] == ["StopFetching", (ListenerCall.REVOKED, ())]
+    assert eager.take()[:2] == ["StopFetching", (REVOKED, ())]
 
 
-def test_kip_429_lost_takes_the_place_of_revoked_without_a_valid_generation():
-    play = Listened(OldListener(), COOPERATIVE)
+@pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID])
+def test_kip_429_lost_takes_the_place_of_revoked_without_a_valid_generation(code):
+    play = Obedient(COOPERATIVE)
     play.round(1, T0, T1)
-    play.done.clear()
-    play(CommitRefused(1, ErrorCode.ILLEGAL_GENERATION))
-    assert calls(play) == ["DropNow", (ListenerCall.LOST, (T0, T1))]
+    play.take()
+    play(CommitRefused(1, code))
+    assert play.take() == ["DropNow", (LOST, (T0, T1))]
+    play.join(4)
+    play.sync(T0)
+    assert play.told() == [(ASSIGNED, (T0,))]  # its state is gone

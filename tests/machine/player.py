@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from holdfast.core.machine.actions import (
     CallListener,
+    Commit,
     SendJoin,
     SendSync,
+    StopFetching,
 )
 from holdfast.core.machine.events import (
+    CommitAnswered,
     CoordinatorFound,
+    Drained,
     JoinAnswered,
     ListenerReturned,
+    RejoinRequested,
     Started,
     SubscriptionChanged,
     SyncAnswered,
@@ -93,6 +98,21 @@ class Player:
 
     def callback(self, error: str | None = None):
         return self(ListenerReturned(self.last(CallListener).token, error))
+
+    def another_round(self, generation: int, *assigned, **fields):
+        """A round that somebody else has caused, in which the member gets these."""
+        self(RejoinRequested())
+        self.join(generation)
+        return self.sync(*assigned, **fields)
+
+    def drain(self):
+        return self(Drained(self.last(StopFetching).token))
+
+    def hand_over(self):
+        """Drain, call back, commit: what follows once the commit is answered."""
+        self.drain()
+        self.callback()
+        return self(CommitAnswered(self.last(Commit).token))
 
     def stable(self, *assigned, generation: int = 1, **fields):
         self.start()

@@ -190,9 +190,7 @@ def test_hand_over_is_stop_drain_callback_commit_rejoin():
 
 def test_a_design_s_absence_never_revokes():
     play = Player().stable(T0)
-    play(RejoinRequested())
-    play.join(2)
-    play.sync(T1, revoked=frozenset({T2}), absence_revokes=False, again=False)
+    play.another_round(2, T1, revoked=frozenset({T2}), absence_revokes=False, again=False)
     assert play.member.owned == (T0, T1)
     assert play.member.state is MemberState.STABLE
 
@@ -200,7 +198,7 @@ def test_a_design_s_absence_never_revokes():
 def test_an_eager_member_gives_everything_up_first_even_nothing():
     play = Player(Script(EAGER)).stable(T0)
     assert [type(a) for a in play(RejoinRequested())] == [StopFetching]
-    play(Drained(play.last(StopFetching).token))
+    play.drain()
     (commit,) = play.callback()
     (join,) = play(CommitAnswered(commit.token))
     assert isinstance(join, SendJoin)
@@ -209,7 +207,7 @@ def test_an_eager_member_gives_everything_up_first_even_nothing():
     play.sync()
     play.callback()
     play(RejoinRequested())
-    (call,) = play(Drained(play.last(StopFetching).token))
+    (call,) = play.drain()
     assert (call.call, call.resources) == (ListenerCall.REVOKED, ())
     assert [type(a) for a in play.callback()] == [SendJoin]
 
@@ -253,9 +251,7 @@ def test_scenario_32_an_error_of_an_older_generation_is_ignored():
     play = Player().stable(T0)
     play(Tick(3_000))
     beat = play.last(SendHeartbeat)
-    play(RejoinRequested())
-    play.join(2)
-    play.sync(T0)
+    play.another_round(2, T0)
     assert play(HeartbeatAnswered(beat.request, ErrorCode.ILLEGAL_GENERATION)) == ()
     assert play(HeartbeatAnswered(beat.request, ErrorCode.UNKNOWN_MEMBER_ID)) == ()
     assert play(CommitRefused(1, ErrorCode.ILLEGAL_GENERATION)) == ()
@@ -361,11 +357,9 @@ def test_a_poll_that_comes_while_a_stalled_member_leaves_joins_after_that():
 def test_a_stall_ends_the_hand_over_in_progress_and_tells_each_resource_once():
     for step in range(4):
         play = Player(max_poll_interval_ms=5_000, session_timeout_ms=60_000).stable(T0, T1)
-        play(RejoinRequested())
-        play.join(2)
-        play.sync(T0)
+        play.another_round(2, T0)
         if step > 0:
-            play(Drained(play.last(StopFetching).token))
+            play.drain()
         if step > 1:
             play.callback()  # its commit is out
         if step > 2:

@@ -9,7 +9,6 @@ from holdfast.core.machine.actions import (
     CallListener,
     Commit,
     DropNow,
-    Fail,
     SendHeartbeat,
     SendJoin,
     SendLeave,
@@ -34,12 +33,16 @@ from holdfast.core.machine.states import MemberState
 from holdfast.core.wire.layouts.frames import Leaving
 
 
+def handing_over(**options) -> Player:
+    """A member that owns T0 and T1, and is asked to give up T1."""
+    play = Player(**options).stable(T0, T1)
+    play.another_round(2, T0)
+    return play
+
+
 def test_scenario_52_a_callback_that_raises_gives_up_without_a_commit():
-    play = Player().stable(T0, T1)
-    play(RejoinRequested())
-    play.join(2)
-    play.sync(T0)
-    play(Drained(play.last(StopFetching).token))
+    play = handing_over()
+    play.drain()
     actions = play.callback("boom")
     assert isinstance(actions[0], Warn)
     assert [type(a) for a in actions[1:]] == [CallListener, SendJoin]
@@ -47,7 +50,7 @@ def test_scenario_52_a_callback_that_raises_gives_up_without_a_commit():
 
 
 def test_scenario_53_a_hand_over_past_its_deadline_commits_what_is_processed_and_drops_the_rest():
-    play = handing_over(T0, T1, drain_timeout_ms=4_000, drain_setting="the.key")
+    play = handing_over(drain_timeout_ms=4_000, drain_setting="the.key")
     token = play.last(StopFetching).token
     call, commit = sorted(play(Tick(4_000)), key=lambda a: type(a).__name__)[:2]
     assert (call.call, call.resources) == (ListenerCall.REVOKED, (T1,))
@@ -65,7 +68,7 @@ def test_scenario_53_a_hand_over_past_its_deadline_commits_what_is_processed_and
 
 
 def test_a_late_hand_over_commits_nothing_where_the_application_commits():
-    play = handing_over(T0, T1, drain_timeout_ms=4_000, auto_commit=False)
+    play = handing_over(drain_timeout_ms=4_000, auto_commit=False)
     drop, warning, call, _, join = play(Tick(4_000))
     assert drop == DropNow((T1,))
     assert warning.text.endswith("what is not committed is done again")
@@ -73,9 +76,7 @@ def test_a_late_hand_over_commits_nothing_where_the_application_commits():
 
 
 def test_the_commit_of_a_late_hand_over_is_waited_for_within_bounds():
-    play = handing_over(
-        T0, T1, drain_timeout_ms=4_000, last_commit_ms=700, session_timeout_ms=9_000
-    )
+    play = handing_over(drain_timeout_ms=4_000, last_commit_ms=700, session_timeout_ms=9_000)
     play(Tick(4_000))
     token = play.last(Commit).token
     assert play(CommitAnswered(token, 14)) == ()
@@ -88,9 +89,7 @@ def test_the_commit_of_a_late_hand_over_is_waited_for_within_bounds():
 
 def test_an_assignment_is_told_after_the_revocation_of_a_late_hand_over():
     play = Player(drain_timeout_ms=4_000).stable(T0, T1)
-    play(RejoinRequested())
-    play.join(2)
-    play.sync(T0, T2)
+    play.another_round(2, T0, T2)
     play(Tick(4_000))
     play.callback()
     calls = [a for a in play.done if isinstance(a, CallListener)][-2:]
@@ -101,11 +100,8 @@ def test_an_assignment_is_told_after_the_revocation_of_a_late_hand_over():
 
 
 def test_scenario_54_a_commit_is_tried_within_bounds():
-    play = Player(commit_retries=2).stable(T0, T1)
-    play(RejoinRequested())
-    play.join(2)
-    play.sync(T0)
-    play(Drained(play.last(StopFetching).token))
+    play = handing_over(commit_retries=2)
+    play.drain()
     play.callback()
     token = play.last(Commit).token
     assert play(CommitAnswered(token, 14)) == ()
@@ -117,22 +113,15 @@ def test_scenario_54_a_commit_is_tried_within_bounds():
 def test_scenario_55_a_commit_after_the_revocation_is_refused_here():
     play = Player().stable(T0, T1)
     assert play.member.may_commit({T0: 0, T1: 0})
-    play(RejoinRequested())
-    play.join(2)
-    play.sync(T0)
-    play(Drained(play.last(StopFetching).token))
-    play.callback()
-    play(CommitAnswered(play.last(Commit).token))
+    play.another_round(2, T0)
+    play.hand_over()
     assert play.member.may_commit({T0: 0})
     assert not play.member.may_commit({T1: 0})
 
 
 def test_a_hand_over_overtaken_by_a_loss_is_superseded():
     for step in range(3):
-        play = Player().stable(T0, T1)
-        play(RejoinRequested())
-        play.join(2)
-        play.sync(T0)
+        play = handing_over()
         token = play.last(StopFetching).token
         if step > 0:
             play(Drained(token))
@@ -153,29 +142,28 @@ def test_a_hand_over_overtaken_by_a_loss_is_superseded():
         assert set(told.values()) == {0}, step
 
 
-def test_resources_never_announced_disappear_without_a_callback():
-    play = Player()
+@pytest.mark.parametrize("ends", ["drained", "at the deadline"])
+def test_resources_never_announced_disappear_without_a_callback(ends):
+    play = Player(drain_timeout_ms=4_000)
     play.start()
     play.join(1)
     play.sync(T0)  # its callback is out and does not return
-    play(RejoinRequested())
-    play.join(2)
-    play.sync(T0, T1)  # queued
-    play(RejoinRequested())
-    play.join(3)
-    play.sync(T0)  # T1 goes again before anybody heard of it
-    play(Drained(play.last(StopFetching).token))
+    play.another_round(2, T0, T1)  # queued
+    play.another_round(3, T0)  # T1 goes again before anybody heard of it
+    if ends == "drained":
+        play.drain()
+    else:
+        play(Tick(4_000))
     assert play.member.owned == (T0,)
     assert not [a for a in play.done if isinstance(a, Commit)]  # nothing of it was fetched
+    play.callback()
     assert not [a for a in play.done if isinstance(a, CallListener) and T1 in a.resources]
 
 
 def test_leaving_hands_over_then_leaves():
     play = Player().stable(T0)
     assert [type(a) for a in play(LeaveRequested())] == [StopFetching]
-    play(Drained(play.last(StopFetching).token))
-    play.callback()
-    (leave,) = play(CommitAnswered(play.last(Commit).token))
+    (leave,) = play.hand_over()
     assert isinstance(leave, SendLeave)
     assert play.member.deadline_ms is None or play.member.state is MemberState.LEAVING
     play(LeaveAnswered(leave.request))
@@ -196,9 +184,7 @@ def test_a_session_that_ends_while_it_announces_its_leave_ends_in_a_leave():
 def test_leaving_for_good_is_announced_where_asked():
     play = Player(announce_leave=frozenset({"script"})).stable(T0)
     play(LeaveRequested(returns=False))
-    play(Drained(play.last(StopFetching).token))
-    play.callback()
-    (join,) = play(CommitAnswered(play.last(Commit).token))
+    (join,) = play.hand_over()
     assert isinstance(join, SendJoin)
     assert play.script.views[-1].leaving is Leaving.FOR_GOOD
     play.join(2)
@@ -212,18 +198,14 @@ def test_nothing_is_announced_to_a_leader_that_defers_nothing():
     """A Worker offers every design; the round would be for nothing where the group runs simple."""
     play = Player(announce_leave=frozenset({"another"})).stable(T0)
     play(LeaveRequested(returns=False))
-    play(Drained(play.last(StopFetching).token))
-    play.callback()
-    (leave,) = play(CommitAnswered(play.last(Commit).token))
+    (leave,) = play.hand_over()
     assert isinstance(leave, SendLeave)
 
 
 def test_a_static_member_that_returns_does_not_leave():
     play = Player(instance_id="i").stable(T0)
     play(LeaveRequested())
-    play(Drained(play.last(StopFetching).token))
-    play.callback()
-    assert play(CommitAnswered(play.last(Commit).token)) == ()
+    assert play.hand_over() == ()
     assert play.member.state is MemberState.DEAD
 
 
@@ -234,7 +216,7 @@ def test_leaving_in_the_middle_of_a_round_or_before_any():
     play = Player().stable(T0)
     play(RejoinRequested())
     assert [type(a) for a in play(LeaveRequested())] == [StopFetching]
-    play(Drained(play.last(StopFetching).token))
+    play.drain()
     play.callback()
     play(RequestFailed(play.done[0].request))
     assert isinstance(play(CommitAnswered(play.last(Commit).token))[0], SendLeave)
@@ -258,7 +240,7 @@ def test_a_round_that_begins_while_a_member_hands_over_takes_nothing_from_it():
     assert play.member.state is MemberState.HANDING_OVER
     play(Tick(6_000))
     assert play.last(SendHeartbeat).generation == 2
-    play(Drained(play.last(StopFetching).token))
+    play.drain()
     assert not [a for a in play.done if isinstance(a, SendLeave)]
     (commit,) = play.callback()
     assert (commit.generation, play.member.owned) == (2, (T0,))
@@ -268,7 +250,7 @@ def test_a_round_that_begins_while_a_member_hands_over_takes_nothing_from_it():
 @pytest.mark.parametrize("first", ["the commit's answer", "the join's answer"])
 def test_a_commit_that_a_round_overtakes_is_sent_again(first):
     play = leaving_in_a_round()
-    play(Drained(play.last(StopFetching).token))
+    play.drain()
     (commit,) = play.callback()
     assert commit.generation == 1
     if first == "the commit's answer":
@@ -297,18 +279,9 @@ def test_leaving_without_a_coordinator_just_ends():
     assert play.member.state is MemberState.DEAD
 
 
-def handing_over(*owned, **options) -> Player:
-    """A member that is asked to give up T1."""
-    play = Player(**options).stable(*owned)
-    play(RejoinRequested())
-    play.join(2)
-    play.sync(T0)
-    return play
-
-
 def test_a_hand_over_past_its_deadline_calls_back_once_wherever_it_stands():
-    play = handing_over(T0, T1, drain_timeout_ms=4_000)
-    play(Drained(play.last(StopFetching).token))  # the callback is out
+    play = handing_over(drain_timeout_ms=4_000)
+    play.drain()  # the callback is out
     before = len([a for a in play.done if isinstance(a, CallListener)])
     play(Tick(4_000))
     assert DropNow((T1,)) in play(CommitAnswered(play.last(Commit).token))
@@ -316,40 +289,11 @@ def test_a_hand_over_past_its_deadline_calls_back_once_wherever_it_stands():
     assert play.member.owned == (T0,)
 
 
-def test_what_was_never_announced_disappears_without_a_callback():
-    play = Player(drain_timeout_ms=4_000)
-    play.start()
-    play.join(1)
-    play.sync(T0)
-    play(RejoinRequested())  # the ASSIGNED of T0 has not returned
-    play.join(2)
-    play.sync(T0, T1)  # and that of T1 is not made
-    play(RejoinRequested())
-    play.join(3)
-    play.sync(T0)
-    assert play.last(StopFetching).resources == (T1,)
-    play(Tick(4_000))
-    assert play.member.owned == (T0,)
-    play.callback()
-    calls = [a for a in play.done if isinstance(a, CallListener)]
-    assert not [a for a in calls if T1 in a.resources]
-
-
 def test_a_hand_over_s_commit_that_is_fenced_loses_the_membership():
-    play = handing_over(T0, T1)
-    play(Drained(play.last(StopFetching).token))
+    play = handing_over()
+    play.drain()
     play.callback()
     commit = play.last(Commit)
     actions = play(CommitAnswered(commit.token, ErrorCode.UNKNOWN_MEMBER_ID))
     assert DropNow((T0,), (T0,)) in actions
     assert play.last(SendJoin).member_id == ""
-
-
-def test_a_heartbeat_that_is_refused_for_good_ends_the_member():
-    play = Player().stable(T0)
-    play(Tick(3_000))
-    request = play.last(SendHeartbeat).request
-    actions = play(HeartbeatAnswered(request, ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    assert actions[0] == DropNow((T0,), (T0,))
-    assert isinstance(actions[-1], Fail)
-    assert play.member.state is MemberState.DEAD

@@ -179,30 +179,6 @@ def test_a_kip_848_group(tmp_path):
     ]
 
 
-def test_a_group_that_migrates_keeps_its_owners(tmp_path):
-    before = generation("g", 4, {"a-1": {"t": [0]}}, at=10)
-    steps = [
-        fleet.classic(before),
-        fleet.classic(generation("g", -1, {}, state="Dead")),
-        fleet.consumer_member("g", "a-1", ["t"]),
-        fleet.consumer_epoch("g", 5),
-        fleet.consumer_target("g", "a-1", {"t": [0]}),
-        fleet.assignment_epoch("g", 5),
-        *[fleet.tombstone(n, "g", "a-1") for n in (8, 7, 5)],
-        *[fleet.tombstone(n, "g") for n in (6, 3)],
-        fleet.classic(generation("g", 6, {"a-1": {"t": [0]}}, at=20)),
-    ]
-    records = [("g", 10 + i, step) for i, step in enumerate(steps)]
-    dump = fleet.write_dump(tmp_path / "dump", records, topics=[("t", 1)])
-    out = run(None, dump, tmp_path / "out")
-    assert rows(out, "generations", "generation", "group_type", "state") == [
-        (4, "classic", "Stable"),
-        (5, "consumer", "Stable"),
-        (6, "classic", "Stable"),
-    ]
-    assert out.tables.rows("movements") == 0
-
-
 def test_an_empty_dump_is_an_empty_report(tmp_path):
     out = run(None, fleet.write_dump(tmp_path / "dump", []), tmp_path / "out")
     assert out.dump.n_records() == 0 and out.table("rebalances").num_rows == 0

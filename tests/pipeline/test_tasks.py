@@ -214,13 +214,6 @@ def test_what_the_pipeline_tells_itself_stands_in_a_column_that_records_do_not_h
     assert "message" not in arrow_schema("records").names
 
 
-def test_a_tombstone_of_an_unknown_group(tmp_path):
-    dead = generation("g", -1, {}, state="Dead")
-    tables = local.run(fleet.write_dump(tmp_path / "dump", classics([dead])), tmp_path / "out")
-    assert rows(tables, "generations", "group", "state") == [("g", "Dead")]
-    assert rows(tables, "rebalances", "group") == []
-
-
 def test_pauses_are_narrowed_by_commits(tmp_path):
     members = {"a-1": {"t": [0, 1, 2]}}
     history = [generation("g", n, members, at=at) for n, at in ((1, 100), (2, 200))]

@@ -1,8 +1,5 @@
 """Fault scenarios by number as scenes: what happens, and what must come of it.
 
-**Rules.** A number is a script for any policy (:mod:`tests.sim.faults.scripts`) or a scene; the
-one that is neither needs a live client.
-
 **Strategy.** A table; :func:`play_scene` looks into it.
 """
 
@@ -28,13 +25,6 @@ SCENES: Mapping[int, Callable[[Scene], None]] = {
     if name.startswith("scene_")
 }
 """Number -> scene."""
-
-LIVE: Mapping[int, str] = {
-    65: "it is about a client that asks a broker and is not answered in time; "
-    "pytest tests/sim -k test_65 plays it, with a lag source that fails, hangs or lies: "
-    "every member gets equally many partitions, and the log says why",
-}
-"""Number -> what checks it instead."""
 
 
 def play_scene(number: int) -> Scene:

@@ -2,54 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 from tests.proof.random_runs import Faults
 from tests.sim.faults.scene import Scene, until
-from tests.sim.faults.scenes import LIVE, SCENES, play_scene
-from tests.sim.faults.scripts import SCRIPTS, by_number
+from tests.sim.faults.scenes import SCENES, play_scene
 from tests.sim.faults.titles import TITLES, slug
-
-from holdfast.sim.scenarios import Setup, simulate
-
-PLAYED = re.compile(r"^def test_(\d\d)_(\w+)\(", re.M)
+from tools.pages.faults import played_by_number
 
 
-def test_every_number_is_a_script_or_a_scene_or_says_what_checks_it():
-    assert sorted([*SCRIPTS, *SCENES, *LIVE]) == sorted(TITLES) == list(range(1, 76))
+def test_every_number_is_a_scene_or_a_test_with_its_title():
+    tests = played_by_number()
+    assert sorted([*SCENES, *tests]) == sorted(TITLES) == list(range(1, 76))
+    for number, test in tests.items():
+        assert test.endswith(f"::test_{number:02}_{slug(number)}")
 
 
-def test_scripts_and_what_is_checked_elsewhere_have_tests_by_their_names():
-    found = []
-    for file in sorted(Path(__file__).parent.glob("test_faults_*.py")):
-        found += PLAYED.findall(file.read_text(encoding="utf-8"))
-    names = {int(number): name for number, name in found}
-    assert len(names) == len(found)
-    assert names.keys() >= {*SCRIPTS, *LIVE}
-    assert {n: name for n, name in names.items() if name != slug(n)} == {}
-
-
-SCRIPTS_PLAYED = [
-    *((number, "deferred") for number in SCRIPTS),
-    *((number, "incremental") for number in (16, 22, 48, 61)),
-    (15, "eager"),
-]
-
-
-@pytest.mark.parametrize(
-    ("number", "policy"),
-    SCRIPTS_PLAYED,
-    ids=[f"{number:02}_{slug(number)}-{policy}" for number, policy in SCRIPTS_PLAYED],
-)
-def test_a_script(number, policy):
-    report = simulate(by_number(Setup(policy=policy, members=4, partitions=8), number))
-    assert report.scenario == f"{number:02}_{slug(number)}"
-    assert report.violations == ()
-
-
-@pytest.mark.parametrize("number", [7, 27, 38, 64, 72])
+@pytest.mark.parametrize("number", [7, 27, 38, 64])
 def test_a_scene_repeats(number):
     first, again = play_scene(number), play_scene(number)
     assert (first.expected, first.trace) == (again.expected, again.trace)

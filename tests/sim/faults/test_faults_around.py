@@ -1,4 +1,9 @@
-"""Fault scenarios 65 to 72: lags that cannot be known, and logs that are not in order."""
+"""Fault scenarios 65 and 69 to 72: a lag source that fails, and logs that are not in order.
+
+The pipeline reads the records of a log, and the coordinator replays them.
+
+References: KIP-848, "Online migration".
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,10 @@ import threading
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 from tests.sim.faults.played import ends_well, world
-from tests.sim.faults.scenes_data import group_tombstone
 
 from holdfast.cluster.settings import Settings
 from holdfast.core.machine.actions import ComputeAssignment
-from holdfast.core.machine.coordinator.group_log import Durable, commit_record
+from holdfast.core.machine.coordinator.group_log import Durable
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader.designs import EagerAssignor
 from holdfast.core.machine.leader.embedded import MemberView
@@ -75,15 +79,23 @@ def rows(tables, name, *columns):
     return [tuple(row[c] for c in columns) for row in tables.table(name).to_pylist()]
 
 
-def test_69_a_tombstone_of_an_unknown_group(tmp_path):
+def replayed(records) -> Durable:
+    """What a coordinator knows after the records."""
     durable = Durable()
-    tombstone = group_tombstone("nobody")
-    durable.replay(tombstone.key, tombstone.value)
-    assert durable.group is None
-    record = (tombstone.key, tombstone.value)
+    for key, value in records:
+        durable.replay(key, value)
+    return durable
+
+
+def test_69_a_tombstone_of_an_unknown_group(tmp_path):
+    tombstone = fleet.classic(generation("nobody", -1, {}, state="Dead"))
     alive = fleet.classic(generation("g", 1, {"a": {"t": [0]}}, at=5))
-    dump = fleet.write_dump(tmp_path / "dump", [("nobody", 4, record), ("g", 5, alive)])
+    gone = fleet.classic(generation("g", -1, {}, state="Dead"))
+    assert replayed([tombstone]).group is None
+    assert replayed([alive, gone]).group is None
+    dump = fleet.write_dump(tmp_path / "dump", [("nobody", 4, tombstone), ("g", 5, alive)])
     tables = local.run(dump, tmp_path / "out")
+    assert ("nobody", "Dead") in rows(tables, "generations", "group", "state")
     assert rows(tables, "rebalances", "group", "cause") == [("g", "first_seen")]
     assert rows(tables, "bad_records", "reason") == []
 
@@ -96,10 +108,10 @@ def test_70_records_out_of_order_after_compaction(tmp_path):
     tables = local.run(fleet.write_dump(tmp_path / "dump", records), tmp_path / "out")
     assert rows(tables, "movements", "kind") == []
     assert {left for (left,) in rows(tables, "rebalances", "n_left")} == {0}
-    durable = Durable()
-    for key, value in steps:
-        durable.replay(key, value)
-    assert durable.group.generation == 12  # the last record is the state, whatever its number
+    stored = replayed(steps).group
+    assert stored.generation == 12  # the last record is the state, whatever its number
+    assert len(stored.members) == 2  # a gap in numbers is nobody's departure
+    assert replayed(reversed(steps)).group.generation == 9
 
 
 def test_71_an_unknown_record_type_or_version(tmp_path):
@@ -140,17 +152,7 @@ def test_72_a_group_migrates_to_kip_848_and_back(tmp_path):
         (6, "classic", "Stable"),
     ]
     assert rows(tables, "movements", "kind") == []
-    durable = Durable()  # a classic coordinator that reads the stream afterwards
-    for key, value in steps:
-        durable.replay(key, value)
+    assert replayed(steps[:6]).group is None  # while it is migrated
+    durable = replayed(steps)  # a classic coordinator that reads the stream afterwards
     assert durable.group.generation == 6
     assert durable.offsets == {("t", 0): 7}
-
-
-def test_a_coordinator_s_own_records_are_replayed_whatever_stands_between():
-    durable = Durable()
-    for record in (commit_record("g", "t", 1, 5, 0), commit_record("g", "t", 1, 9, 1)):
-        durable.replay(record.key, record.value)
-    assert durable.offsets == {("t", 1): 9}
-    durable.replay(record.key, None)
-    assert durable.offsets == {}

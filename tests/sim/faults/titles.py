@@ -1,8 +1,8 @@
 """The fault scenarios by number: what happens, and by which rule it must end well.
 
-**Rules.** Every number from 1 to 75 has an entry. Each is a script for any policy
-(:mod:`tests.sim.faults.scripts`) or a scene (:mod:`tests.sim.faults.scenes`), with the real
-machines, the real assignors and the real readers of the log. Number 65 needs a live client.
+**Rules.** Every number from 1 to 75 has an entry. Each is a scene (:mod:`tests.sim.faults.scenes`)
+or a test that has the number in its name (``test_faults_*.py``), with the real machines, the real
+assignors and the real readers of the log.
 """
 
 from __future__ import annotations
