@@ -43,6 +43,9 @@ _PLACES: tuple[Callable[[int], str] | None, ...] = (
     lambda slot: "everywhere",
 )
 
+_PLANS = 0, 400, 2_000
+"""How long a leader's turn takes, by seed."""
+
 QUICK = Costs(
     heartbeat_ms=1_000,
     session_ms=6_000,
@@ -186,7 +189,11 @@ class Faults:
             WorldOptions(
                 assignors=lambda slot: offered,
                 partitions=topics,
-                costs=replace(QUICK, slow_members=int(rng.integers(0, 2))),
+                costs=replace(
+                    QUICK,
+                    slow_members=int(rng.integers(0, 2)),
+                    plan_ms=_PLANS[seed // len(_PLACES) % len(_PLANS)],
+                ),
                 static=bool(rng.random() < 0.35),
                 place=_PLACES[seed % len(_PLACES)],
                 delay_ms=self.settings.delay_ms if row.defers else 0,

@@ -28,6 +28,7 @@ from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.sim.rules.ledger import Violation
 from holdfast.sim.rules.seen import SeenTurn, see
+from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.hooks import Hooks
 from holdfast.sim.world.process import Process
 from holdfast.sim.world.world import World, WorldOptions
@@ -168,6 +169,7 @@ def make_world(
     partitions: int | dict[str, int] = 6,
     policy: Policy = DEFERRED,
     offers: Callable[[int], Sequence[Assignor]] | None = None,
+    costs: Costs = COSTS,
     **more: Any,
 ) -> SceneWorld:
     """A world of short costs in which nobody has started."""
@@ -175,7 +177,7 @@ def make_world(
     options = WorldOptions(
         assignors=offers or (lambda slot: offered),
         partitions=partitions if isinstance(partitions, dict) else {"a": partitions},
-        costs=COSTS,
+        costs=costs,
         delay_ms=policy.delay_ms if find_policy(name).defers else 0,
         trace=True,
         **more,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.sim.faults.played import ends_well, world
 from tests.sim.faults.scene import (
+    COSTS,
     DEFERRED,
     DELAY_MS,
     FOUND_MS,
@@ -19,6 +21,7 @@ from tests.sim.faults.scene import (
 from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.core.machine.events import RejoinRequested
+from holdfast.core.machine.member.member_data import NO_REQUEST
 
 
 def test_57_the_process_pauses_longer_than_its_session():
@@ -165,6 +168,16 @@ def test_46_a_topic_grows_during_a_delay():
     w.resize("a", 8)
     until(w, lambda: runs(w, [("a", 6), ("a", 7)]), 3_000)
     assert not any(w.ledger.runner(r) for r in lost)
+    ends_well(w)
+
+
+@pytest.mark.parametrize("policy", ["holdfast-simple", "deferred"])
+def test_a_topic_grows_while_the_leader_plans(policy):
+    """The plan does not know the new partitions, so the leader asks for one more round."""
+    w = world(policy, 1, costs=replace(COSTS, plan_ms=2_000), settle=False)
+    until(w, lambda: any(p.member.data.plan_token != NO_REQUEST for p in w.living()))
+    w.resize("a", 8)
+    assert not w.ledger.runner(("a", 7))
     ends_well(w)
 
 

@@ -305,7 +305,10 @@ class Application:
             chosen = next(a for a in offered if a.name == action.protocol_name)
             self.note_round(action, done, self.clock.now_ms, chosen)
         self.counts.n_bytes += sum(len(data) for _, data in done.assignments)
-        process.tell(done)
+        if self.costs.plan_ms:
+            self.clock.at(self.clock.now_ms + self.costs.plan_ms, process.tell, done)
+        else:
+            process.tell(done)
 
 
 class Broken:
