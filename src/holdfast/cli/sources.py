@@ -61,7 +61,7 @@ class OpenedTables:
 
 @contextmanager
 def open_source(
-    asked: options.Asked,
+    asked: options.SourceOptions,
     window: options.Window = ALL_TIME,
     *,
     spark_groups: bool = False,
