@@ -72,7 +72,7 @@ def tell_notes(batch: Batch, among: str, note: Any, *, share: bool = True) -> No
 
 
 def make_history(
-    asked: options.Asked,
+    asked: options.SourceOptions,
     out_dir: Place,
     *,
     all_groups: bool,

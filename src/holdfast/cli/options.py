@@ -169,7 +169,7 @@ Quiet = Annotated[bool, Option("--quiet", "-q", help="No notes on stderr.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class SourceOptions:
     """What a command reads, and of which groups."""
 
     source: FleetInput = None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.cli import options
+from holdfast.cli.arrow import load_arrow
 from holdfast.cli.histories import make_history
 from holdfast.cli.kept_tables import is_dump, refuse_logs
 from holdfast.cli.moments import read_window
@@ -61,7 +62,7 @@ class OpenedTables:
 
 @contextmanager
 def open_source(
-    asked: options.Asked,
+    asked: options.SourceOptions,
     window: options.Window = ALL_TIME,
     *,
     spark_groups: bool = False,
@@ -95,7 +96,7 @@ def open_source(
     SourceError
         If what is given cannot be read.
     """
-    # These have pyarrow, which --help does not need.
+    load_arrow()
     from holdfast.fleet.tables.reading import open_tables
     from holdfast.fleet.tables.window import within
 

@@ -52,7 +52,7 @@ Examples:
 
 def run(
     *,
-    asked: options.Asked,
+    asked: options.SourceOptions,
     fail_on: Annotated[
         FailOn, Option("--fail-on", help="Exit 1 on findings this bad or worse.")
     ] = FailOn.NEVER,

@@ -24,7 +24,7 @@ Examples:
 
 def run(
     *,
-    asked: options.Asked,
+    asked: options.SourceOptions,
     output: options.TablesFolder = None,
     table: Annotated[
         str, Option("--table", help="Table to print (rebalances, movements, ...).")

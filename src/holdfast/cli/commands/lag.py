@@ -40,7 +40,7 @@ def check_topics(wanted: Sequence[str], there: Collection[str]) -> None:
 
 def run(
     *,
-    asked: options.Asked,
+    asked: options.SourceOptions,
     reset: options.OffsetReset = options.Reset.LATEST,
     fmt: options.PrintFormat = Format.TABLE,
     all_groups: options.SparkGroups = False,

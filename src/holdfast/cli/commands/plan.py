@@ -27,7 +27,7 @@ Examples:
 def run(
     *,
     assignor: Annotated[str, Option("--assignor", help="As of `holdfast assign`.")],
-    asked: options.Asked,
+    asked: options.SourceOptions,
     fmt: options.PrintFormat = Format.TABLE,
     option: Annotated[
         list[str] | None,

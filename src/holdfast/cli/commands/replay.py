@@ -104,7 +104,7 @@ Delays = Annotated[
 
 def run(
     *,
-    asked: options.Asked,
+    asked: options.SourceOptions,
     policy: Policies = None,
     assignor: Assignors = None,
     delay: Delays = None,

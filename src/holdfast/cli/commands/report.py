@@ -21,7 +21,7 @@ Examples:
 
 def run(
     *,
-    asked: options.Asked,
+    asked: options.SourceOptions,
     output: Annotated[
         Path, Option("--output", "-o", metavar="FILE", help="Where the result goes: an HTML file.")
     ] = Path("report.html"),
