@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import weakref
 from collections import deque
 from concurrent.futures import Future
@@ -47,15 +48,15 @@ class Listener:
 
     def __init__(self, **works):
         self.heard = []
-        for word in ("assigned", "revoked", "lost"):
-            if word in works:
-                work = works[word] or (lambda partitions: None)
-                setattr(self, f"on_partitions_{word}", self._noted(word, work))
+        self.works = works
+        for word in works:
+            setattr(self, f"on_partitions_{word}", self._noted(word))
 
-    def _noted(self, word, work):
+    def _noted(self, word):
         def callback(partitions):
             self.heard.append((word, [tuple(tp) for tp in partitions]))
-            work(partitions)
+            if self.works[word] is not None:
+                self.works[word](partitions)
 
         return callback
 
@@ -208,12 +209,16 @@ class Member:
     def stand(self, generation, owned=None, state=MemberState.STABLE):
         """Be in this generation."""
         owned = self._terms.keys() if owned is None else owned
-        self._terms = {tp: self._terms.get(tp, 0) for tp in owned}
+        self.owns({tp: self._terms.get(tp, 0) for tp in owned}, generation, state=state)
+
+    def owns(self, terms, generation=1, *, state=MemberState.STABLE, member_id="m"):
+        """Be in this generation, and own these in terms with these numbers."""
+        self._terms = dict(terms)
         self.host.standing = Standing(
             state=state,
-            identity=Identity(generation=generation, member_id="m", instance_id=None),
-            owned=frozenset(owned),
-            terms=dict(self._terms),
+            identity=Identity(generation=generation, member_id=member_id, instance_id=None),
+            owned=frozenset(terms),
+            terms=dict(terms),
         )
 
     @property
@@ -261,6 +266,8 @@ class Hands:
 
     Attributes
     ----------
+    calls : list of tuple
+        What the seat had done, in order: a word and sorted partitions.
     batches : list
         What the next fetches hand out: lists of records, or work that gives one.
     at : dict
@@ -272,23 +279,24 @@ class Hands:
         self.seat = None
         self.client = None
         self.starts = SimpleNamespace(look_again=lambda _: None)
+        self.calls = []
         self.batches = []
         self.at = {}
         self.paused = set()
-        self.held_back = set()
         self.sought = []
         self.is_closed = False
 
     def hold_back(self, partitions):
-        self.held_back.update(partitions)
+        self.calls.append(("hold back", sorted(partitions)))
 
     def hide(self, partitions):
-        """Nothing is in flight."""
+        self.calls.append(("hide", sorted(partitions)))
 
     def drop(self, partitions):
+        if partitions:
+            self.calls.append(("drop", sorted(partitions)))
         for tp in partitions:
             self.at.pop(tp, None)
-        self.held_back.difference_update(partitions)
 
     def positions(self, partitions):
         return {tp: OffsetToCommit(self.at[tp]) for tp in partitions if tp in self.at}
@@ -307,7 +315,14 @@ class Hands:
 
     def tell(self, callback):
         work = self._owner().listener_for(callback.call)
-        return callback(work, callback.in_order()) if work else None
+        if work is None:
+            return None
+
+        def noted(partitions):
+            self.calls.append((callback.call.value, partitions))
+            return work(partitions)
+
+        return callback(noted, callback.in_order())
 
     def assigned(self, callback, *, is_news):
         error = self.tell(callback) if is_news else None
@@ -347,15 +362,32 @@ class Hands:
         self.is_closed = True
 
 
-def sit(listener=None, *, wishes=None, **keys):
-    """A member in a seat, and that seat; a word of ``keys`` has ``_`` for a point."""
-    given = {word.replace("_", "."): value for word, value in keys.items()}
-    settings = Settings.parse({**CONFIG, **given})
+def settings_of(**keys):
+    """A word of ``keys`` has ``_`` for a point."""
+    return Settings.parse({**CONFIG, **{w.replace("_", "."): v for w, v in keys.items()}})
+
+
+def take_seat(settings, hands, wishes):
+    """A member whose client is in these hands, and their seat."""
     membership = Membership(settings, assignors_of(settings))
-    owner = listener or Listener()
-    hands = Hands(settings, weakref.ref(owner))
-    wishes = wishes or Wishes(hears_nothing_new=True, error_stops_commit=True)
     seat = hands.seat = InPoll(membership, hands, wishes, InHand())
-    hands.owner = owner  # as long as the hands
     membership.parts = member = Member(seat)
     return member, seat
+
+
+def sit(listener=None, *, wishes=None, **keys):
+    """A member in a seat, and that seat; its client is in memory."""
+    settings = settings_of(**keys)
+    owner = listener or Listener()
+    hands = Hands(settings, weakref.ref(owner))
+    hands.owner = owner  # as long as the hands
+    wishes = wishes or Wishes(hears_nothing_new=True, error_stops_commit=True)
+    return take_seat(settings, hands, wishes)
+
+
+def until(condition, seconds=30.0):
+    """Wait for what another thread does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.001)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from concurrent.futures import Future
 from types import SimpleNamespace
 
 import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
-from tests.adapters.fake_hands import FakeMembership, until
+from tests.adapters.fake_member import done, settings_of, take_seat, until
 
 from holdfast.cluster.lookup import EARLIEST
 from holdfast.core.machine.callbacks import ListenerCall
@@ -19,8 +18,6 @@ from holdfast.members.consumer_hands import ConsumerHands
 from holdfast.members.drop_in.confluent import hands as librdkafka_hands
 from holdfast.members.drop_in.confluent import renewal
 from holdfast.members.seat.hands import Wishes
-from holdfast.members.seat.in_hand import InHand
-from holdfast.members.seat.in_poll import InPoll
 
 A, B, C = ("t", 0), ("t", 1), ("u", 0)
 WISHES = Wishes(hears_nothing_new=True, error_stops_commit=True)
@@ -119,37 +116,34 @@ class Scene:
     """A member whose client is librdkafka; the group has committed :attr:`places`."""
 
     def __init__(self, **keys):
-        self.membership = FakeMembership(**keys)
-        self.places, self.ends = {}, {}
+        self.ends = {}
         self.failures = []
-        self.membership.parts.link = SimpleNamespace(committed=self._committed)
-        self.membership.parts.lookup = SimpleNamespace(list_offsets=self._list_offsets)
-        self.membership.parts.fail = self.failures.append
-        self.membership.host.answered_at = 0.0
         self.in_callback = lambda: None
-        self.hands = ConsumerHands(self.membership.settings, weakref.ref(self))
+        settings = settings_of(**keys)
+        self.hands = ConsumerHands(settings, weakref.ref(self))
         self.client = self.hands.client
-        self.hands.seat = self.seat = InPoll(self.membership, self.hands, WISHES, InHand())
-        self._n_terms = 0
+        self.member, self.seat = take_seat(settings, self.hands, WISHES)
+        self.member.lookup = SimpleNamespace(list_offsets=self._list_offsets)
+        self.member.fail = self.failures.append
 
     def listener_for(self, call):
         return (lambda _: self.in_callback()) if call is ListenerCall.ASSIGNED else None
 
-    def _committed(self, partitions):
-        return answered({tp: self.places.get(tp, -1) for tp in partitions})
+    @property
+    def places(self):
+        return self.member.link.stands
+
+    @places.setter
+    def places(self, stands):
+        self.member.link.stands = stands
 
     def _list_offsets(self, partitions, at):
         assert at == EARLIEST
-        return answered({tp: self.ends[tp] for tp in partitions if tp in self.ends})
+        return done({tp: self.ends[tp] for tp in partitions if tp in self.ends})
 
     def assign(self, *tps):
         """The group gives these, in new terms; the application's next call begins them."""
-        terms = dict(self.membership.host.standing.terms)
-        for tp in tps:
-            self._n_terms += 1
-            terms[tp] = self._n_terms
-        self.membership.owns(terms)
-        self.seat.call(ListenerCall.ASSIGNED, tps, lambda _: None)
+        self.member.gain(*tps)
         self.seat.come_in()
 
     def hand_over(self, *tps):
@@ -157,18 +151,11 @@ class Scene:
         self.seat.hold_back(tps, lambda: None)
         self.seat.come_in()
         self.seat.call(ListenerCall.REVOKED, tps, lambda _: None)
-        left = {tp: n for tp, n in self.membership.host.standing.terms.items() if tp not in tps}
-        self.membership.owns(left)
+        self.member.stand(1, self.member.host.standing.owned - set(tps))
         self.seat.come_in()
 
     def fetch(self, limit=100):
         return [(r.topic(), r.partition(), r.offset()) for r in self.hands.fetch(limit, 0.0)]
-
-
-def answered(result):
-    answer = Future()
-    answer.set_result(result)
-    return answer
 
 
 @pytest.fixture
@@ -424,7 +411,7 @@ def deaf(reading, monkeypatch):
     monkeypatch.setattr(renewal, "ASK_EVERY_S", 0.0)
     monkeypatch.setattr(Librdkafka, "consume", lambda *_: [])
     monkeypatch.setattr(renewal.time, "monotonic", lambda: next(times))
-    reading.membership.host.answered_at = 3e9
+    reading.member.host.answered_at = 3e9
     reading.client.topics_asked.clear()
     return reading
 
@@ -450,7 +437,7 @@ def test_a_librdkafka_is_not_made_anew_where(deaf, why):
     if "answer" in why:
         deaf.client.fails = no_broker(confluent_kafka.KafkaError._TIMED_OUT)
     else:
-        deaf.membership.host.answered_at = 0.0
+        deaf.member.host.answered_at = 0.0
     for _ in range(40):
         assert deaf.fetch() == []
     assert deaf.client.n_closed == 0

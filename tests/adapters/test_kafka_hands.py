@@ -16,7 +16,7 @@ from kafka.errors import (
     OffsetMetadataTooLargeError,
 )
 from kafka.structs import OffsetAndMetadata, TopicPartition
-from tests.adapters.fake_hands import FakeMembership
+from tests.adapters.fake_member import settings_of, take_seat
 
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
@@ -26,8 +26,6 @@ from holdfast.members.drop_in.kafka.coordinator import GroupCommits
 from holdfast.members.drop_in.kafka.hands import SubscriptionHands
 from holdfast.members.member.offsets import OffsetToCommit
 from holdfast.members.seat.hands import Wishes
-from holdfast.members.seat.in_hand import InHand
-from holdfast.members.seat.in_poll import InPoll
 
 A, B = ("t", 0), ("t", 1)
 WISHES = Wishes(hears_nothing_new=True, error_stops_commit=False)
@@ -53,10 +51,10 @@ class Scene:
     def __init__(self, strategy="range", listener=None):
         self.subscription = SubscriptionState("earliest")
         self.subscription.subscribe(["t"], listener=listener)
-        self.membership = FakeMembership(**{"partition.assignment.strategy": strategy})
-        self.membership.link.committed = self._committed
         self.hands = SubscriptionHands(self.subscription, lambda method, tps: method(tps))
-        self.hands.seat = self.seat = InPoll(self.membership, self.hands, WISHES, InHand())
+        settings = settings_of(partition_assignment_strategy=strategy)
+        self.member, self.seat = take_seat(settings, self.hands, WISHES)
+        self.member.link.committed = self._committed
         self.n_terms = 0
         self.places: Future = Future()
 
@@ -66,7 +64,7 @@ class Scene:
     def owns(self, generation, *tps):
         terms = {tp: self.n_terms + i for i, tp in enumerate(tps)}
         self.n_terms += len(tps)
-        self.membership.owns(terms, generation)
+        self.member.owns(terms, generation)
 
     def assign(self, generation, *tps):
         self.owns(generation, *tps)
@@ -130,7 +128,7 @@ def test_what_comes_back_to_an_eager_member_goes_on_where_it_was():
     scene.assign(2, A)
     assert scene.positions() == {A: 5}
     assert scene.fetchable() == {A}
-    scene.membership.link.codes.extend([0, 0])
+    scene.member.link.answers = [0, 0]
     commits = GroupCommits(CONFIG)
     for offset in (3, 5):
         commits.wait_for(scene.seat, offsets(offset), 1_000)
@@ -292,7 +290,7 @@ def test_a_callback_of_a_commit_is_called_by_a_later_call():
     scene.assign(1, A)
     commits = GroupCommits(CONFIG)
     sent = commits.begin(scene.seat, offsets(5), offsets(5), lambda *found: told.append(found))
-    scene.membership.link.open[0].set_result(0)
+    scene.member.link.sent[0].answer.set_result(0)
     assert sent.succeeded() and not told
     commits.tell()
     assert told == [(offsets(5), None)]

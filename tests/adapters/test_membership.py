@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from tests.adapters.fake_hands import until
+from tests.adapters.fake_member import until
 from tests.adapters.plugin_group import Group as PluginGroup
 
 import holdfast

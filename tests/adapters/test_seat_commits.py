@@ -141,6 +141,8 @@ def test_a_commit_that_a_round_overtook_goes_with_the_new_generation(made, code)
     member.link.answers = [join, go_on, 0]
     assert error_of(commit(seat)) is None
     assert [generation for _, generation in member.link.commits] == [1, 1, 2]
+    refused = [event for event in member.host.posted if isinstance(event, CommitRefused)]
+    assert refused == [CommitRefused(1, code)] * 2, "not generation 2"
 
 
 @pytest.mark.parametrize("code", [UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION])
@@ -154,11 +156,15 @@ def test_a_commit_of_a_membership_that_is_over_is_refused(made, code):
     assert len(member.link.sent) == 1
 
 
-def test_what_no_other_attempt_can_mend_is_the_callers(made):
+@pytest.mark.parametrize(
+    "said",
+    [RemoteProtocolError("not authorised", error_code=30), ErrorCode.OFFSET_METADATA_TOO_LARGE],
+)
+def test_what_no_other_attempt_can_mend_is_the_callers(made, said):
     member, seat = made
-    refused = RemoteProtocolError("not authorised", error_code=30)
-    member.link.answers = [refused]
-    assert error_of(commit(seat)) is refused
+    member.link.answers = [said]
+    assert error_of(commit(seat)).error_code == getattr(said, "error_code", said)
+    assert len(member.link.sent) == 1
 
 
 def test_a_commit_ends_with_its_time(made):
@@ -509,12 +515,6 @@ def test_leaving_does_not_wait_for_a_commit_that_cannot_be(said):
     member.link.answers = [] if said is None else [said]
     seat.leave(later(0.05), returns=True)
     assert member.host.over.is_set()
-
-
-def test_leaving_with_manual_commits_commits_nothing_by_itself(made):
-    member, seat = made
-    seat.leave(later(30), returns=True)
-    assert member.link.sent == []
 
 
 def later(seconds):

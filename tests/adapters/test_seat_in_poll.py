@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from tests.adapters.fake_hands import FakeHands, FakeMembership, until
+from tests.adapters.fake_member import Listener, Record, sit, until
 
-from holdfast.core.machine import actions, events
+from holdfast.core.machine import actions
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.errors import RemoteProtocolError
 from holdfast.members.member.offsets import OffsetToCommit
 from holdfast.members.seat.commits import CommitAsker
 from holdfast.members.seat.hands import Wishes
-from holdfast.members.seat.in_hand import NOTHING, InHand
-from holdfast.members.seat.in_poll import InPoll
+from holdfast.members.seat.in_hand import NOTHING
 
 A, B = ("t", 0), ("t", 1)
-COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}
+COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
 WISHES = Wishes(hears_nothing_new=False, error_stops_commit=False)
 HOUR_S = 3600.0
 
@@ -24,35 +23,34 @@ HOUR_S = 3600.0
 class Scene:
     """A member, its seat, and an application that polls."""
 
-    def __init__(self, *, listens=frozenset(ListenerCall), wishes=WISHES, **keys):
-        self.hands = FakeHands(listens=listens)
-        self.membership = FakeMembership(**{**COOPERATIVE, **keys})
-        self.in_hand = InHand()
-        self.seat = InPoll(self.membership, self.hands, wishes, self.in_hand)
-        self.link, self.host = self.membership.link, self.membership.host
+    def __init__(self, *, listener=None, wishes=WISHES, **keys):
+        self.listener = listener or Listener(assigned=None, revoked=None, lost=None)
+        self.member, self.seat = sit(self.listener, wishes=wishes, **{**COOPERATIVE, **keys})
+        self.hands, self.in_hand = self.seat.hands, self.seat.in_hand
+        self.link, self.host = self.member.link, self.member.host
         self.answers = []  # what the machine hears, in order
         self._terms = {}
+        self.member.owns({})
 
     def poll(self, *records):
         """One call of the application, which gets these records; returns what a callback raised."""
         self.in_hand.last = None
         error = self.seat.come_in()
-        held = [record for tp, offset in records for record in self.hands.hand_out(tp, offset)]
-        self.in_hand.last = held or NOTHING
+        self.hands.at |= {tp: offset + 1 for tp, offset in records}
+        self.in_hand.last = [Record(*one) for one in records] or NOTHING
         return error
 
-    def assign(self, *tps, began=None):
+    def assign(self, *tps, began=-1):
         """The group gives these, in a new term; the group has committed ``began``."""
         n_terms = len(self._terms)
         self._terms = {**self._terms, **{tp: n_terms + 1 + i for i, tp in enumerate(tps)}}
         self.owns(*(*self.host.standing.owned, *tps))
+        self.link.stands = dict.fromkeys(tps, began)
         self.call(ListenerCall.ASSIGNED, *tps)
         self.poll()
-        if began is not None:
-            self.seat.progress.stands(dict.fromkeys(tps, began))
 
     def owns(self, *tps, generation=1, **standing):
-        self.membership.owns({tp: self._terms[tp] for tp in tps}, generation, **standing)
+        self.member.owns({tp: self._terms[tp] for tp in tps}, generation, **standing)
 
     # What the machine wants
 
@@ -139,17 +137,17 @@ def test_one_call_does_the_whole_hand_over_in_order():
     scene = Scene()
     scene.assign(A, B)
     scene.poll((A, 7))
-    scene.link.codes.extend([0, 0])
-    scene.hands.in_callback = lambda _: scene.commit(t0=8)
+    scene.link.answers.extend([0, 0])
+    scene.listener.works["revoked"] = lambda _: scene.commit(t0=8)
     scene.hold_back(A)
-    scene.host.steps.append(lambda: scene.call(ListenerCall.REVOKED, A))
-    scene.host.steps.append(lambda: scene.last_commit(A))
+    scene.host.due.append(lambda: scene.call(ListenerCall.REVOKED, A))
+    scene.host.due.append(lambda: scene.last_commit(A))
     scene.hands.calls.clear()
     scene.answers.clear()
     scene.poll()
     assert scene.hands.calls == [("hold back", [A]), ("revoked", [A]), ("drop", [A])]
     assert scene.answers == ["drained", ("revoked", None), ("committed", 0)]
-    assert scene.link.sent == [({A: 8}, 1)], "and once"
+    assert scene.link.commits == [({A: 8}, 1)], "and once"
 
 
 def test_what_was_polled_is_committed_by_the_hand_over():
@@ -157,38 +155,27 @@ def test_what_was_polled_is_committed_by_the_hand_over():
     scene.assign(A, B)
     scene.poll((A, 7), (B, 3))
     scene.hold_back(A)
-    scene.host.steps.append(lambda: scene.call(ListenerCall.REVOKED, A))
-    scene.host.steps.append(lambda: scene.last_commit(A))
-    scene.link.codes.append(0)
+    scene.host.due.append(lambda: scene.call(ListenerCall.REVOKED, A))
+    scene.host.due.append(lambda: scene.last_commit(A))
+    scene.link.answers.append(0)
     scene.poll()
-    assert scene.link.sent == [({A: 8}, 1)]
+    assert scene.link.commits == [({A: 8}, 1)]
 
 
 def test_a_close_without_a_commit_commits_nothing(holding):
     holding.seat.is_automatic = False
+    holding.link.answers.append(0)
 
     def hand_over():
         holding.hold_back(A)
         holding.call(ListenerCall.REVOKED, A)
         holding.last_commit(A)
-        holding.owns()
+        holding.host.over.set()
 
-    holding.membership.leaves = hand_over
+    holding.host.leaves = hand_over
     assert holding.seat.leave(HOUR_S * 1e6, returns=True) is None
     assert holding.link.sent == []
     assert ("committed", 0) in holding.answers
-
-
-def test_a_member_that_leaves_commits_first(holding):
-    """Leaving gives up the round that is going on: its commit would be too late."""
-    holding.link.codes.append(0)
-    holding.membership.leaves = lambda: (
-        holding.answers.append(len(holding.link.sent)),
-        holding.owns(),
-    )
-    holding.seat.leave(HOUR_S * 1e6, returns=True)
-    assert holding.link.sent == [({A: 8}, 1)]
-    assert holding.answers[-1] == 1
 
 
 # Callbacks
@@ -199,7 +186,12 @@ def test_an_error_of_a_callback_comes_out_of_the_call_and_stops_a_commit_as_wish
     scene = Scene(wishes=Wishes(hears_nothing_new=False, error_stops_commit=stops))
     scene.assign(A)
     scene.answers.clear()
-    scene.hands.raises = error = ValueError("of the application")
+    error = ValueError("of the application")
+
+    def fail(_):
+        raise error
+
+    scene.listener.works["revoked"] = fail
     scene.call(ListenerCall.REVOKED, A)
     assert scene.poll() is error
     assert scene.answers == [("revoked", "ValueError: of the application" if stops else None)]
@@ -228,7 +220,7 @@ def interrupted(_):
     [
         ({}, False, False),
         ({}, True, True),
-        ({"partition.assignment.strategy": "range"}, False, True),
+        ({"partition_assignment_strategy": "range"}, False, True),
     ],
     ids=["cooperative", "as wished", "eager"],
 )
@@ -249,7 +241,7 @@ def test_the_first_assignment_is_told_even_of_nothing():
 
 
 def test_nobody_waits_for_a_callback_that_the_application_does_not_have():
-    scene = Scene(listens=frozenset())
+    scene = Scene(listener=Listener())
     scene.call(ListenerCall.REVOKED, A)
     assert scene.answers == [("revoked", None)]
 
@@ -279,22 +271,22 @@ def test_offsets_of_an_earlier_term_are_accepted_from_where_the_present_one_bega
     scene.lose(A)
     scene.poll()
     scene.assign(A, began=307)
-    scene.hands.reached[A] = 307
+    scene.hands.at[A] = 307
     for offset in (207, 308):
         with pytest.raises(RemoteProtocolError):
             scene.commit(t0=offset)
     scene.poll((A, 307))
-    scene.link.codes.append(0)
+    scene.link.answers.append(0)
     scene.commit(t0=308)
-    assert scene.link.sent == [({A: 308}, 1)]
+    assert scene.link.commits == [({A: 308}, 1)]
 
 
 def test_in_its_first_term_a_partition_is_committed_as_the_application_likes():
     scene = Scene()
     scene.assign(A, began=100)
-    scene.link.codes.append(0)
+    scene.link.answers.append(0)
     scene.commit(t0=7)
-    assert scene.link.sent == [({A: 7}, 1)]
+    assert scene.link.commits == [({A: 7}, 1)]
 
 
 def test_a_seek_moves_what_may_be_named():
@@ -304,9 +296,9 @@ def test_a_seek_moves_what_may_be_named():
     scene.poll()
     scene.assign(A, began=307)
     scene.seat.progress.seek(A, 200)
-    scene.link.codes.append(0)
+    scene.link.answers.append(0)
     scene.commit(t0=200)
-    assert scene.link.sent == [({A: 200}, 1)]
+    assert scene.link.commits == [({A: 200}, 1)]
 
 
 # Deadlines
@@ -318,34 +310,34 @@ def test_at_a_deadline_what_an_absent_application_has_in_its_hand_is_not_committ
     scene.poll((A, 4))
     scene.poll((A, 5), (A, 6))
     scene.hold_back(A)
-    scene.link.codes.append(0)
+    scene.link.answers.append(0)
     scene.last_commit(A)
     until(lambda: ("committed", 0) in scene.answers)
-    assert scene.link.sent == [({A: 5}, 1)]
+    assert scene.link.commits == [({A: 5}, 1)]
 
 
 def test_at_a_deadline_inside_a_call_the_call_itself_says_how_far_it_has_come():
     scene = Scene()
     scene.assign(A, began=0)
-    scene.hands.hand_out(A, 4)
+    scene.hands.at[A] = 5
     scene.in_hand.last = None
     scene.seat.errands.items.clear()
     scene.last_commit(A)
     until(lambda: scene.seat.errands.items)
     assert scene.link.sent == []
-    scene.link.codes.append(0)
+    scene.link.answers.append(0)
     scene.seat.come_in()
-    assert scene.link.sent == [({A: 5}, 1)]
+    assert scene.link.commits == [({A: 5}, 1)]
 
 
 # Commits
 
 
 def test_the_clock_commits_what_is_processed_when_its_time_has_come():
-    scene = Scene(**{"auto.commit.interval.ms": 0})
+    scene = Scene(auto_commit_interval_ms=0)
     scene.assign(A)
     scene.poll((A, 7))
-    scene.link.codes.append(0)
+    scene.link.answers.append(0)
     offsets, sent = scene.seat.commit_by_clock()
     assert {tp: at.offset for tp, at in offsets.items()} == {A: 8}
     assert sent.result(0) is None
@@ -353,10 +345,10 @@ def test_the_clock_commits_what_is_processed_when_its_time_has_come():
 
 
 @pytest.mark.parametrize(
-    "keys", [{"auto.commit.interval.ms": 3_600_000}, {"enable.auto.commit": False}]
+    "keys", [{"auto_commit_interval_ms": 3_600_000}, {"enable_auto_commit": False}]
 )
 def test_the_clock_commits_nothing_before_its_time_nor_for_a_program_that_commits(keys):
-    scene = Scene(**{"auto.commit.interval.ms": 0, **keys})
+    scene = Scene(**{"auto_commit_interval_ms": 0, **keys})
     scene.assign(A)
     scene.poll((A, 7))
     assert scene.seat.commit_by_clock() is None
@@ -367,34 +359,15 @@ def test_nobody_commits_again_where_it_began():
     """Nothing is committed that was not handed out: the last owner's commit stands there."""
     scene = Scene()
     scene.assign(A, began=5)
-    scene.hands.reached[A] = 5
+    scene.hands.at[A] = 5
     scene.commit()
     assert scene.link.sent == []
     scene.poll((A, 7))
-    scene.link.codes.extend([0, 0])
+    scene.link.answers.extend([0, 0])
     scene.commit()
-    scene.hands.reached[A] = 5  # the application went back
+    scene.hands.at[A] = 5  # the application went back
     scene.commit()
-    assert [offsets for offsets, _ in scene.link.sent] == [{A: 8}, {A: 5}]
-
-
-def test_a_commit_that_a_round_overtakes_is_sent_with_the_next_generation(owning):
-    sent = owning.seat.commits.begin({A: OffsetToCommit(5)}, CommitAsker.NAMED, timeout_s=HOUR_S)
-    owning.owns(A, generation=2)
-    owning.link.codes.append(0)
-    owning.link.open[0].set_result(ErrorCode.ILLEGAL_GENERATION)
-    assert sent.result(0) is None
-    assert owning.link.sent == [({A: 5}, 1), ({A: 5}, 2)]
-    refused = [event for event in owning.host.posted if isinstance(event, events.CommitRefused)]
-    assert refused == [events.CommitRefused(1, ErrorCode.ILLEGAL_GENERATION)], "not generation 2"
-
-
-def test_what_no_other_attempt_mends_is_raised(owning):
-    owning.link.codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
-    with pytest.raises(RemoteProtocolError) as raised:
-        owning.commit(t0=5)
-    assert raised.value.error_code == ErrorCode.OFFSET_METADATA_TOO_LARGE
-    assert len(owning.link.sent) == 1
+    assert [offsets for offsets, _ in scene.link.commits] == [{A: 8}, {A: 5}]
 
 
 @pytest.mark.parametrize("member_id", ["m", "the next"])
@@ -402,6 +375,6 @@ def test_only_another_process_fences_a_member(owning, member_id):
     """A commit of this process's last member id may come after its join with the next one."""
     sent = owning.seat.commits.begin({A: OffsetToCommit(5)}, CommitAsker.NAMED, timeout_s=HOUR_S)
     owning.owns(A, generation=2, member_id=member_id)
-    owning.link.open[0].set_result(ErrorCode.FENCED_INSTANCE_ID)
+    owning.link.sent[0].answer.set_result(ErrorCode.FENCED_INSTANCE_ID)
     is_fenced = sent.exception(0).error_code == ErrorCode.FENCED_INSTANCE_ID
     assert is_fenced is (member_id == "m")

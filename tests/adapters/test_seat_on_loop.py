@@ -10,76 +10,23 @@ from functools import wraps
 from types import SimpleNamespace
 
 import pytest
+from tests.adapters.fake_member import Member, done, settings_of
 
-from holdfast.cluster.settings import Settings
 from holdfast.core.machine import actions
 from holdfast.core.machine.callbacks import ListenerCall
-from holdfast.core.machine.member.identity import Identity
-from holdfast.core.machine.states import MemberState
 from holdfast.errors import LocalProtocolError, RemoteProtocolError
-from holdfast.members.member.host import Standing
 from holdfast.members.member.membership import assignors_of
 from holdfast.members.member.offsets import OffsetToCommit
-from holdfast.members.member.process import OwnProcess
 from holdfast.members.seat.commits import CommitAsker
 from holdfast.members.seat.hands import Wishes, before
+from holdfast.members.seat.membership import Membership
 from holdfast.members.seat.on_loop import OnLoop
 
 A, B = ("t", 0), ("t", 1)
-WHO = Identity(generation=3, member_id="m", instance_id=None)
+GENERATION = 3
 PATIENCE_S = 30
 ASSIGNED, REVOKED, LOST = ListenerCall.ASSIGNED, ListenerCall.REVOKED, ListenerCall.LOST
 WISHES = {"hears_nothing_new": False, "error_stops_commit": False}
-
-
-def done(value):
-    future = Future()
-    future.set_result(value)
-    return future
-
-
-class FakeMembership:
-    """A member that owns what the test says; its link notes commits and answers as told."""
-
-    def __init__(self, **config):
-        config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", **config}
-        self.settings = Settings.parse(config)
-        self.assignors = assignors_of(self.settings)
-        self.process = OwnProcess()
-        self.is_leaving, self.is_member, self.failure = False, True, None
-        self.committed, self.places, self.codes = [], {}, []
-        self.host = SimpleNamespace(
-            failure=None, beat_at=0.0, post=lambda _: None, after=lambda work: work()
-        )
-        self.own({})
-        link = SimpleNamespace(
-            commit=self._commit, committed=self._committed, pause=lambda _: done(None)
-        )
-        counters = SimpleNamespace(add=lambda *_: None)
-        self.parts = SimpleNamespace(host=self.host, link=link, counters=counters)
-
-    @property
-    def standing(self):
-        return self.host.standing
-
-    def own(self, terms):
-        self.host.standing = Standing(
-            state=MemberState.STABLE, identity=WHO, owned=frozenset(terms), terms=terms
-        )
-
-    def _commit(self, offsets, who):
-        assert who == WHO
-        self.committed.append({tp: at.offset for tp, at in offsets.items()})
-        return done(self.codes.pop(0) if self.codes else 0)
-
-    def _committed(self, partitions):
-        return self.places
-
-    def leave(self, *, returns):
-        self.is_leaving = True
-
-    def is_over(self):
-        return self.is_leaving
 
 
 class FakeHands:
@@ -125,8 +72,9 @@ class FakeHands:
 class Scene:
     """One seat on the loop of the test."""
 
-    def __init__(self, *, wishes=None, **config):
-        self.membership = FakeMembership(**config)
+    def __init__(self, *, wishes=None, **keys):
+        settings = settings_of(**keys)
+        self.membership = Membership(settings, assignors_of(settings))
         self.hands = FakeHands()
         self.answers = []
         self.seat = OnLoop(
@@ -136,6 +84,19 @@ class Scene:
             asyncio.get_running_loop(),
             {},
         )
+        self.membership.parts = self.member = Member(self.seat)
+        self.member.link.answers = [0] * 9
+        self.member.link.committed = lambda _: self.places
+        self.own({})
+
+    @property
+    def committed(self):
+        """What went out, in this generation."""
+        assert all(generation == GENERATION for _, generation in self.member.link.commits)
+        return [offsets for offsets, _ in self.member.link.commits]
+
+    def own(self, terms):
+        self.member.owns(terms, GENERATION)
 
     def answer(self, word):
         return lambda *_: self.answers.append(word)
@@ -149,9 +110,9 @@ class Scene:
 
     async def assign(self, terms, places=None, at=None):
         """Own these, with places where the group has committed and positions of the client."""
-        self.membership.own({**self.membership.standing.terms, **terms})
+        self.own({**self.membership.standing.terms, **terms})
         await self.duty("call", ASSIGNED, tuple(terms), self.answer("assigned"))
-        self.membership.places = done(places or dict.fromkeys(terms, -1))
+        self.places = done(places or dict.fromkeys(terms, -1))
         await self.seat.places(list(terms))
         self.hands.at.update(at or {})
         self.seat.note()
@@ -159,15 +120,15 @@ class Scene:
     async def lose(self, *partitions):
         terms = self.membership.standing.terms
         await self.duty("drop", partitions, partitions)
-        self.membership.own({tp: n for tp, n in terms.items() if tp not in partitions})
+        self.own({tp: n for tp, n in terms.items() if tp not in partitions})
         await self.duty("call", LOST, partitions, self.answer("lost"))
 
     async def hand_over(self, *partitions):
         action = actions.Commit(
             token=1,
             resources=partitions,
-            generation=WHO.generation,
-            member_id=WHO.member_id,
+            generation=GENERATION,
+            member_id="m",
             instance_id=None,
         )
         await self.duty("commit", action, self.answers.append)
@@ -217,7 +178,7 @@ async def test_a_hand_over_waits_for_what_is_in_flight_of_its_partitions_and_for
 
 @on_a_loop
 async def test_with_manual_commits_a_hand_over_waits_for_nothing():
-    s = Scene(**{"enable.auto.commit": False})
+    s = Scene(enable_auto_commit=False)
     s.seat.in_flight[A] = 3
     await s.duty("hold_back", (A,), s.answer("A"))
     assert s.answers == ["A"]
@@ -254,7 +215,7 @@ async def test_a_hand_over_commits_what_is_processed_and_not_what_is_in_flight()
     await s.duty("call", REVOKED, (A, B), s.answer("revoked"))
     assert s.hands.log[-2:] == [("revoked", [A, B]), ("drop", [A, B])]
     await s.hand_over(A, B)
-    assert s.membership.committed == [{A: 3, B: 7}]
+    assert s.committed == [{A: 3, B: 7}]
     assert s.answers[-1] == 0
 
 
@@ -401,7 +362,7 @@ async def test_what_was_handed_out_before_a_loss_is_never_committed():
     s.hands.at[A] = 6
     s.seat.note()
     s.commit({A: 5})
-    assert s.membership.committed == [{A: 2}, {A: 5}]
+    assert s.committed == [{A: 2}, {A: 5}]
 
 
 @on_a_loop
@@ -433,7 +394,7 @@ async def test_what_the_member_does_not_own_is_not_committed():
     s = Scene()
     with pytest.raises(LocalProtocolError):
         s.commit({A: 1})
-    assert s.membership.committed == []
+    assert s.committed == []
 
 
 @on_a_loop
@@ -441,13 +402,13 @@ async def test_an_answer_for_an_earlier_term_is_no_place_to_start():
     """Another member may have read on, and committed, between the two terms."""
     s = Scene()
     await s.assign({A: 1}, places={A: 2})
-    s.membership.places = Future()
+    s.places = Future()
     asking = asyncio.create_task(s.seat.places([A]))
     await turns()
-    s.membership.own({A: 2})
-    s.membership.places.set_result({A: 5})
+    s.own({A: 2})
+    s.places.set_result({A: 5})
     assert await asking is None
-    s.membership.places = done({A: 7})
+    s.places = done({A: 7})
     assert await s.seat.places([A]) == {A: 7}
 
 
@@ -460,22 +421,23 @@ async def test_what_is_in_flight_counts_as_processed_at_the_end():
     await s.assign({A: 1}, at={A: 5})
     s.seat.in_flight[A] = 3
     await s.seat.leave(time.monotonic() + PATIENCE_S)
-    assert s.membership.committed == [{A: 5}]
+    assert s.committed == [{A: 5}]
     assert s.membership.is_leaving
 
 
 # Interruptions, and a loop that has ended
 
 
-def test_a_job_that_is_interrupted_is_done_again():
-    loop = asyncio.new_event_loop()
-    scenes = []
-
+def scene_on_a_new_loop():
     async def make():
-        scenes.append(Scene())
+        return Scene()
 
-    loop.run_until_complete(make())
-    (s,) = scenes
+    loop = asyncio.new_event_loop()
+    return loop, loop.run_until_complete(make())
+
+
+def test_a_job_that_is_interrupted_is_done_again():
+    loop, s = scene_on_a_new_loop()
     hold_back, n = s.hands.hold_back, []
 
     def interrupted(partitions):
@@ -497,15 +459,8 @@ def test_a_job_that_is_interrupted_is_done_again():
 
 
 def test_a_closed_loop_answers_at_once():
-    loop = asyncio.new_event_loop()
-    scenes = []
-
-    async def make():
-        scenes.append(Scene())
-
-    loop.run_until_complete(make())
+    loop, s = scene_on_a_new_loop()
     loop.close()
-    (s,) = scenes
     s.seat.hold_back((A,), s.answer("drained"))
     s.seat.drop((A,), (A,))
     s.seat.call(LOST, (A,), s.answer("lost"))
