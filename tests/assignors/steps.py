@@ -8,6 +8,8 @@ memory that is asked for is not counted until something is done with it.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -79,6 +81,10 @@ def count(
     ``rooms``: how the names of the modules begin whose calls of NumPy count.
     """
     counter = Counter()
+    for room in rooms:  # a module that is first imported by the work would count nothing
+        package = importlib.import_module(room.rstrip("."))
+        for found in pkgutil.walk_packages(package.__path__, room):
+            importlib.import_module(found.name)
     modules = [
         module
         for name, module in sorted(sys.modules.items())

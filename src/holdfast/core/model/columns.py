@@ -51,6 +51,14 @@ def within(counts: npt.NDArray[Any]) -> I64:
     return np.arange(start[-1], dtype=np.int64) - np.repeat(start[:-1], counts)
 
 
+def places_in(start: I64, rows: npt.NDArray[Any]) -> tuple[I64, I64]:
+    """How many values each of some ``rows`` of a CSR pair has, and where they stand, row by row."""
+    first = start[rows]
+    sizes = start[rows + 1] - first
+    begin = starts(sizes)
+    return sizes, np.arange(begin[-1]) + (first - begin[:-1]).repeat(sizes)
+
+
 def distinct(key: npt.NDArray[T]) -> npt.NDArray[T]:
     """Sorted values without repeats; sorts ``key`` in place.
 

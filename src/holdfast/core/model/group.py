@@ -20,7 +20,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.core.model.columns import I32, I64, Mask, frozen, row_of, row_sizes, starts, within
+from holdfast.core.model.columns import (
+    I32,
+    I64,
+    Mask,
+    frozen,
+    places_in,
+    row_of,
+    row_sizes,
+    starts,
+)
 from holdfast.core.model.lag import lag_column
 from holdfast.core.model.limits import MOST_PARTITIONS, NO_GENERATION
 from holdfast.core.model.partition_columns import partitions_by_member
@@ -188,9 +197,7 @@ class Group:
     @cached_property
     def sub_topic(self) -> I32:
         """Topics each member subscribes to, sorted in each row, int32[...]; can be large."""
-        counts = row_sizes(self.sub_start)
-        first = np.repeat(self.set_start[self.subscription], counts)
-        return frozen(self.set_topic[first + within(counts)])
+        return frozen(self.set_topic[places_in(self.set_start, self.subscription)[1]])
 
     @cached_property
     def dealing_order(self) -> I32:

@@ -14,7 +14,15 @@ from typing import TypeVar
 
 import numpy as np
 
-from holdfast.core.model.columns import I32, I64, frozen, row_of, row_sizes, starts, within
+from holdfast.core.model.columns import (
+    I32,
+    I64,
+    frozen,
+    places_in,
+    row_of,
+    starts,
+    within,
+)
 from holdfast.errors import ModelError
 
 T = TypeVar("T")
@@ -130,8 +138,7 @@ class Topics:
         """Topic-partitions of the topics ``chosen``, int32[n] sorted: int32[...]."""
         if len(chosen) == self.n_topics:
             return np.arange(self.n_tps, dtype=np.int32)
-        counts = self.n_partitions[chosen]
-        return (np.repeat(self.start[chosen], counts) + within(counts)).astype(np.int32)
+        return places_in(self.start, chosen)[1].astype(np.int32)
 
     def only(self, tps: I32) -> Topics:
         """Topics with the topic-partitions ``tps`` alone, int32[n] ascending, numbered anew."""
@@ -144,8 +151,7 @@ class Topics:
         )
         if self.rack_start is None or self.rack is None:
             return fewer
-        sizes = row_sizes(self.rack_start)[tps]
-        rows = np.repeat(self.rack_start[tps], sizes) + within(sizes)
+        sizes, rows = places_in(self.rack_start, tps)
         return replace(fewer, rack_start=frozen(starts(sizes)), rack=frozen(self.rack[rows]))
 
     def racks_of(self, tp: int) -> tuple[str, ...]:

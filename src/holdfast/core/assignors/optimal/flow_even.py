@@ -21,7 +21,7 @@ import numpy as np
 
 from holdfast.core.assignors.optimal.flow_graph import Graph, LazyRows
 from holdfast.core.assignors.optimal.flow_levels import Filling, free_units
-from holdfast.core.model.columns import I32, I64, row_sizes, stable_order, starts, within
+from holdfast.core.model.columns import I32, I64, places_in, stable_order, starts, within
 
 Sent = dict[int, dict[int, int]]
 """For each source with free partitions: hub to units."""
@@ -102,8 +102,8 @@ def _feed_all(graph: Graph, load: list[int], sent: Sent) -> bool:
 def _sent_to(graph: Graph, sent: Sent) -> LazyRows:
     """Sources with free partitions that each hub may read, in the order of ``sent``."""
     sources, n_hubs = np.fromiter(sent, np.int64, len(sent)), len(graph.members_of)
-    degree = row_sizes(graph.arc_start)[sources]
-    hub = graph.arc_hub[np.repeat(graph.arc_start[sources], degree) + within(degree)]
+    degree, at = places_in(graph.arc_start, sources)
+    hub = graph.arc_hub[at]
     by_hub = stable_order(hub, n_hubs)
     start = starts(np.bincount(hub, minlength=n_hubs))
     return LazyRows(start, np.repeat(sources, degree)[by_hub])

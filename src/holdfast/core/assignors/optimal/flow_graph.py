@@ -25,12 +25,12 @@ from holdfast.core.model.columns import (
     I32,
     I64,
     NO_OWNER,
+    places_in,
     ranked,
     row_of,
     row_sizes,
     stable_order,
     starts,
-    within,
 )
 from holdfast.core.model.group import Group
 from holdfast.core.model.topics import NO_RACK
@@ -150,9 +150,8 @@ def build(claims: Claims) -> Graph:
     hub_of, hub_set, hub_rack = _hubs(group)
     topic_class, class_start, class_hub = _topic_classes(group, hub_set)
     source_of, source_class, source_racks = _sources(group, topic_class)
-    degree = row_sizes(class_start)[source_class]
-    arc_start = starts(degree)
-    arc_hub = class_hub[np.repeat(class_start[source_class], degree) + within(degree)]
+    degree, arcs = places_in(class_start, np.array(source_class, np.int64))
+    arc_start, arc_hub = starts(degree), class_hub[arcs]
     members_of: list[list[int]] = [[] for _ in hub_set]
     for member, hub in zip(
         group.dealing_order.tolist(), hub_of[group.dealing_order].tolist(), strict=True
@@ -186,10 +185,9 @@ def _hubs(group: Group) -> tuple[I32, list[int], list[int]]:
 def _topic_classes(group: Group, hub_set: list[int]) -> tuple[I32, I64, I32]:
     """Topics with the same hubs, once: class of each topic (-1 none), and CSR of their hubs."""
     n_topics = group.topics.n_topics
-    sets = np.array(hub_set, np.int64)
-    sizes = row_sizes(group.set_start)[sets]
+    sizes, arcs = places_in(group.set_start, np.array(hub_set, np.int64))
     arc_hub = np.repeat(np.arange(len(hub_set), dtype=np.int32), sizes)
-    arc_topic = group.set_topic[np.repeat(group.set_start[sets], sizes) + within(sizes)]
+    arc_topic = group.set_topic[arcs]
     order = stable_order(arc_topic, n_topics)
     arc_hub = arc_hub[order]
     start = starts(np.bincount(arc_topic, minlength=n_topics))
@@ -203,11 +201,8 @@ def _topic_classes(group: Group, hub_set: list[int]) -> tuple[I32, I64, I32]:
         if found == len(first):
             first.append(topic)
         topic_class[topic] = found
-    degree = row_sizes(start)[first]
-    class_start = starts(degree)
-    if len(first) == n_topics:
-        return topic_class, class_start, arc_hub
-    return topic_class, class_start, arc_hub[np.repeat(start[first], degree) + within(degree)]
+    degree, arcs = places_in(start, np.array(first, np.int64))
+    return topic_class, starts(degree), arc_hub if len(first) == n_topics else arc_hub[arcs]
 
 
 def _sources(group: Group, topic_class: I32) -> tuple[I32, list[int], list[frozenset[int] | None]]:

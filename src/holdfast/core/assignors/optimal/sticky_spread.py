@@ -30,12 +30,12 @@ from holdfast.core.model.columns import (
     NO_OWNER,
     Mask,
     distinct,
+    places_in,
     ranked,
     row_of,
     row_sizes,
     stable_order,
     starts,
-    within,
 )
 from holdfast.core.model.group import Group
 from holdfast.core.model.measure import crosses_rack
@@ -138,9 +138,8 @@ class _BySet:
 def _by_set(group: Group, target: I32, choice: I32) -> _BySet:
     """Order the choice by subscription: each crowded topic then finds partners without a search."""
     sets, row = ranked(group.subscription[target[choice]], len(group.set_start) - 1)
-    sizes = group.set_start[sets + 1] - group.set_start[sets]
-    arc_topic = group.set_topic[np.repeat(group.set_start[sets], sizes) + within(sizes)]
-    topic, at = ranked(arc_topic, group.topics.n_topics)
+    sizes, arcs = places_in(group.set_start, sets)
+    topic, at = ranked(group.set_topic[arcs], group.topics.n_topics)
     return _BySet(
         start=starts(np.bincount(row, minlength=len(sets))),
         tp=choice[stable_order(row, len(sets))],
@@ -182,11 +181,9 @@ def _pairs(
 def _partners(group: Group, rows: I32, readers: _BySet) -> tuple[I32, I32]:
     """Pairs of each of ``rows`` with every choice of a member that may read its topic."""
     topic = np.searchsorted(readers.topic, group.topics.topic_of[rows])
-    n_sets = row_sizes(readers.topic_start)[topic]
-    row_set = readers.topic_set[np.repeat(readers.topic_start[topic], n_sets) + within(n_sets)]
-    n_tps = row_sizes(readers.start)[row_set]
-    partner = readers.tp[np.repeat(readers.start[row_set], n_tps) + within(n_tps)]
-    return np.repeat(np.repeat(rows, n_sets), n_tps), partner
+    n_sets, sets = places_in(readers.topic_start, topic)
+    n_tps, partners = places_in(readers.start, readers.topic_set[sets])
+    return np.repeat(np.repeat(rows, n_sets), n_tps), readers.tp[partners]
 
 
 def _exchange_all(group: Group, target: I32, counts: _Counts, tps: I32, partners: I32) -> int:
