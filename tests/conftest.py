@@ -113,10 +113,15 @@ def _turn(item: pytest.Item) -> int:
     return FIRST.index(mark.args[0]) if mark and mark.args[0] in FIRST else len(FIRST)
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
     """Let no collection of garbage walk through the tests and modules: these stay to the end."""
-    gc.collect()
-    gc.freeze()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")
