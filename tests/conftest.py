@@ -1,7 +1,7 @@
 """What the whole run shares: one real broker, one Spark session, each started once.
 
-``make test`` and ``make test-all`` (``tools/run_tests.py``) run ``pytest -n 3 --dist loadgroup``:
-all tests that need one of them go to one worker each.
+``make test`` and ``make test-all`` (``tools/run_tests.py``) run ``pytest --dist loadgroup``: all
+tests that need one of them go to one worker each. The longest groups begin first.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.live.cut import Cut
     from tests.live.security import Security
+    from xdist.scheduler import Scheduling
 
     from holdfast.cluster.broker.broker import Broker
 
@@ -56,6 +57,29 @@ if sys.version_info < (3, 11, 8):
     ast.parse = _parse_undisturbed
 
 
+FIRST = ("spark", "broker 0", "broker 1", "browser", "trees")
+"""The groups that take longest, which begin first: one that began late would end alone."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+    """Give a worker whole files in `make test`.
+
+    A worker that gets single tests makes the fixtures of a module that another worker has made,
+    and the scheduler looks through thousands of pieces after each test. In `make test-all` single
+    tests take minutes, so there they go one by one.
+    """
+    if "not every" not in config.option.markexpr:
+        return None
+    from xdist.scheduler import LoadGroupScheduling
+
+    class WholeFiles(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return super()._split_scope(nodeid).split("::")[0]
+
+    return WholeFiles(config, log)
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Send the tests of the one Spark session to one worker, and those of the broker to others.
@@ -80,12 +104,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         elif item.get_closest_marker("broker") is not None:
             group = "broker 0" if is_quick else broker_of[item.path]
             item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=_turn)
 
 
-def pytest_collection_finish() -> None:
+def _turn(item: pytest.Item) -> int:
+    """When a test's group begins; the sort leaves the others as they were collected."""
+    mark = item.get_closest_marker("xdist_group")
+    return FIRST.index(mark.args[0]) if mark and mark.args[0] in FIRST else len(FIRST)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
     """Let no collection of garbage walk through the tests and modules: these stay to the end."""
-    gc.collect()
-    gc.freeze()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -28,6 +28,7 @@ SUITES = {"test": "not slow and not every", "test-all": "every and not slow", "s
 def main(arguments: list[str]) -> int:
     """Return pytest's exit code."""
     command = [sys.executable, "-m", "pytest", "-n", "3", "--dist", "loadgroup", "-q"]
+    command += ["--no-loadscope-reorder"]
     marks = SUITES["test-all" if "--all" in arguments else "test"]
     try:
         find_java()

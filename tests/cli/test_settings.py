@@ -10,7 +10,7 @@ import click
 import pytest
 from tests.cli.running import run, write_tables
 from tests.report.fleet import rolling_bounce, tables
-from tests.source import trees
+from tests.source import TREES, trees
 
 from holdfast.cli import app as cli_app
 from holdfast.cli import settings
@@ -217,6 +217,7 @@ def test_a_variable_of_something_else_is_left_alone(
     assert run("simulate", "--members", "2", "--partitions", "2", "-q").code == 0
 
 
+@TREES
 def test_every_variable_that_the_code_reads_by_name_is_known() -> None:
     read = {
         node.value

@@ -26,7 +26,7 @@ from tests.pipeline import local
 from tests.pipeline.kinds import kind
 from tests.report.fleet import rolling_bounce, tables
 from tests.report.test_findings import CASES
-from tests.source import trees
+from tests.source import TREES, trees
 
 from holdfast.cli.app import COMMANDS
 from holdfast.core.assignors.registry import ASSIGNORS
@@ -39,7 +39,7 @@ from holdfast.fleet.report.findings.finding import RULES, Finding, Limits, descr
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables, read_tables
 
-pytestmark = pytest.mark.xdist_group("suggestions")
+pytestmark = TREES
 
 ODD = ("it's", "a b", "-x", "--group", "$HOME", "DOMAIN\\etl", "a*[1]", "\u202eltr", "=1+1", "é")
 NAMES = {code: f"{ODD[i % len(ODD)]}{i}" for i, code in enumerate(CASES)}

@@ -257,10 +257,10 @@ def check_report(report: Path) -> None:
     ],
 )
 def test_sizes_that_make_no_demo_are_refused(arguments, word):
-    answer = holdfast("demo", *arguments)
-    assert answer.returncode == 2
-    assert word in answer.stderr
-    assert answer.stderr.count("\n") == 1
+    answer = run_here("demo", *arguments)
+    assert answer.code == 2
+    assert word in answer.err
+    assert answer.err.count("\n") == 1
 
 
 def test_a_ctrl_c_that_python_drops_is_heard():

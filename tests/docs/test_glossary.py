@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.source import modules
+from tests.source import TREES, modules
+
+pytestmark = TREES
 
 ROOT = Path(__file__).parents[2]
 PLUG_INS = {

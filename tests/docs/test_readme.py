@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.cli.running import run
+from tests.suites import further
 
 from holdfast import Group
 from holdfast.cli import app as cli_app
@@ -33,6 +34,10 @@ def commands(page: str) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in split]
 
 
+RUN = [words for words in commands(README) if words[1] in HERE]
+LARGE = "50"  # members of a simulation that takes seconds
+
+
 def test_the_library_prints_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(LIBRARY, "README.md", "exec"), {})
     told = [line.split("  # ")[1] for line in LIBRARY.splitlines() if line.startswith("print(")]
@@ -50,7 +55,9 @@ def test_the_members_take_what_the_page_gives_them() -> None:
     assert Settings.parse(json.loads(config[1]))["holdfast.policy"] == "deferred"
 
 
-@pytest.mark.parametrize("words", [w for w in commands(README) if w[1] in HERE], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", further(RUN, stays=[words for words in RUN if LARGE not in words]), ids=" ".join
+)
 def test_commands_without_a_cluster_run(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,9 @@
 import ast
 from collections.abc import Iterator
 
-from tests.source import SOURCE, modules
+from tests.source import SOURCE, TREES, modules
+
+pytestmark = TREES
 
 MAX_LINES = 60
 """Lines of a function, decorators and docstring not counted."""

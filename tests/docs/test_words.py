@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
-from tests.source import modules
+from tests.source import TREES, modules
+
+pytestmark = TREES
 
 MOST_PER_THOUSAND = {"these": 1.25, "who": 0.5, "told": 0.35}
 """A word that sends the reader back, and how often a thousand words of docstrings may have it."""

@@ -59,9 +59,9 @@ def test_one_liar_breaks_no_law(name: str, part: int) -> None:
 
 @pytest.mark.parametrize("name", further(REMEMBERING, stays=["holdfast-deferred", "lend"]))
 @pytest.mark.parametrize("habit", [h for h in HABITS if h])
-def test_what_a_liar_always_says_gives_it_nothing(name: str, habit: str) -> None:
-    for seed in range(2):
-        assert broken_laws(list(HostileGroup(name, seed, habit=habit).run())) == [], seed
+@pytest.mark.parametrize("seed", further(range(2)))
+def test_what_a_liar_always_says_gives_it_nothing(name: str, habit: str, seed: int) -> None:
+    assert broken_laws(list(HostileGroup(name, seed, habit=habit).run())) == []
 
 
 def test_planted_a_list_that_anybody_carries_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from tests.source import trees
+from tests.source import TREES, trees
 
 from holdfast import Worker
 from holdfast.core.machine.leader.designs import DesignAssignor
@@ -31,6 +31,7 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
+@TREES
 def test_kip_54s_example_listeners_are_no_part_of_the_package():
     classes = {
         node.name

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.errors import AnalysisException
-from tests.source import trees
+from tests.source import TREES, trees
 
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
@@ -124,6 +124,7 @@ def test_a_session_without_the_kafka_connector_is_told_how_to_have_it():
     assert "spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:" in str(caught.value)
 
 
+@TREES
 def test_no_stream_of_sparks_own_is_started():
     """A Connect server gives the Python of one 10 s to come up, and a busy machine needs more."""
     names = {"writeStream", "readStream", "foreachBatch"}

@@ -56,8 +56,20 @@ class Opened:
         self.page.on("request", lambda r: self.asked.append(r.url))
         self._session = self.context.new_cdp_session(self.page)
         self._session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        self._runs_scripts = options.get("java_script_enabled", True)
+        self._load(path, fragment)
+
+    def show(self, path: Path, fragment: str = "") -> None:
+        """Open a page in place of the last one, of which nothing stays."""
+        self.page.emulate_media(media="null")
+        self.page.goto("about:blank")  # else another fragment would load nothing
+        self.said.clear()
+        self.asked.clear()
+        self._load(path, fragment)
+
+    def _load(self, path: Path, fragment: str) -> None:
         self.page.goto(path.as_uri() + fragment)
-        if options.get("java_script_enabled", True):
+        if self._runs_scripts:
             self.until("performance.getEntriesByName('holdfast-first-draw').length > 0")
 
     def until(self, condition: str) -> None:

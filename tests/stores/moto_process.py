@@ -1,7 +1,8 @@
 """Moto as a server: says its port, and ends when its standard input does.
 
 It answers one request at a time, since it looks for a file and writes it in two steps: what S3
-decides at once, ``If-None-Match``, is decided at once here too.
+decides at once, ``If-None-Match``, is decided at once here too. Every request is one of S3: Moto
+would look through its folders for each, which takes a third of an answer's time.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ class OneAtATime(whole):
     """The application, for one request after the other, each read first."""
 
     turn = threading.Lock()
+    found = None
+
+    def get_application(self, environ):
+        self.found = self.found or super().get_application(environ)
+        return self.found
 
     def __call__(self, environ, start_response):
         length = environ.get("CONTENT_LENGTH")
