@@ -39,7 +39,7 @@ conf = {"spark.sql.shuffle.partitions": "3"}
 spark = get_session(remote="local[1]", quick=True, conf=conf)
 example = Path(__file__).parents[2] / "docs" / "examples" / "rebalances_in_spark.py"
 shown = runpy.run_path(str(example))  # it takes the same arguments
-made = run(get_session(), dump, out)
+made = run(get_session, dump, out)
 topics = {row["topic"]: row["partitions"] for row in Dump.open(dump).topics().to_pylist()}
 told = list(stories(made.tables, topics))
 replayed = replay.replay(lambda: spark, told, replay.Request())

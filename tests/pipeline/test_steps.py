@@ -105,7 +105,9 @@ def test_ages_of_records_are_the_same_here_and_on_spark(spark, tmp_path, monkeyp
         return [1_000 * offset for _, _, offset, _ in wanted]
 
     def tables(name):
-        made = history_of(spark, dump, Tables(tmp_path / name), Selection(), ends, times=times)
+        made = history_of(
+            lambda: spark, dump, Tables(tmp_path / name), Selection(), ends, times=times
+        )
         return {table: sort_rows(made.table(table), TABLES[table]) for table in TABLES}
 
     here = tables("here")
