@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 import weakref
 from collections import deque
 from concurrent.futures import Future
@@ -383,11 +382,3 @@ def sit(listener=None, *, wishes=None, **keys):
     hands.owner = owner  # as long as the hands
     wishes = wishes or Wishes(hears_nothing_new=True, error_stops_commit=True)
     return take_seat(settings, hands, wishes)
-
-
-def until(condition, seconds=30.0):
-    """Wait for what another thread does."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.001)

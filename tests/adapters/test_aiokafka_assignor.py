@@ -84,17 +84,6 @@ def test_every_eager_assignor_runs_a_group(name):
     assert sorted(group.round()) == ["b", "c"]
 
 
-def test_sticky_keeps_what_it_can():
-    group = Group(6)
-    for member in ("a", "b", "c"):
-        group.join(member, Sticky())
-    before = group.round()
-    del group.members["b"]
-    after = group.round()
-    assert set(after["a"]) > set(before["a"])
-    assert set(after["c"]) > set(before["c"])
-
-
 def test_a_bounce_of_every_member_moves_no_more_than_it_must():
     """Who stays keeps all it has while a member is away, and gives up one when it is back."""
     group = Group(6)

@@ -7,13 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.live.racks import check_that_members_read_in_their_racks
+from tests.live.waiting import until
 
 from holdfast.cluster.broker import broker as module
 from holdfast.cluster.broker.broker import Broker, BrokerSettings
@@ -21,14 +21,6 @@ from holdfast.errors import AdapterError, ConfigError
 from holdfast.jvm import class_archive
 
 pytestmark = pytest.mark.broker
-
-
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait for a condition, however slow the machine is."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.05)
 
 
 def is_alive(pid: int) -> bool:
@@ -123,8 +115,8 @@ def test_nothing_is_left_when_the_parent_ends(child, end):
         assert folder.exists()
         run.send_signal(end)
     run.wait(60)
-    until(lambda: not is_alive(pid))
-    until(lambda: not folder.exists())
+    until(lambda: not is_alive(pid), "its end")
+    until(lambda: not folder.exists(), "an end of its folder")
     assert not accepts(bootstrap)
 
 
@@ -134,7 +126,7 @@ def test_server_dies_when_its_guard_is_killed(child):
     status = Path(f"/proc/{pid}/status").read_text()
     guard = int(status.split("PPid:")[1].split()[0])
     os.kill(guard, signal.SIGKILL)
-    until(lambda: not is_alive(pid))
+    until(lambda: not is_alive(pid), "its end")
     assert run.poll() is None
     run.send_signal(signal.SIGINT)
     run.wait(60)
@@ -145,10 +137,10 @@ def test_server_dies_when_its_guard_is_killed(child):
 def test_nothing_is_left_when_the_server_died_before_its_parent(child):
     run, _, folder, pid = child("time.sleep(600)")
     os.kill(pid, signal.SIGKILL)
-    until(lambda: not is_alive(pid))
+    until(lambda: not is_alive(pid), "its end")
     run.send_signal(signal.SIGKILL)
     run.wait(60)
-    until(lambda: not folder.exists())
+    until(lambda: not folder.exists(), "an end of its folder")
 
 
 @pytest.mark.every
@@ -279,8 +271,8 @@ def test_command_prints_the_address_and_leaves_nothing_after_ctrl_c(temporary):
     assert out == ""
     assert "Kafka is ready after" in err
     assert "Traceback" not in err
-    until(lambda: not accepts(bootstrap))
-    until(lambda: not list(temporary.iterdir()))
+    until(lambda: not accepts(bootstrap), "a closed port")
+    until(lambda: not list(temporary.iterdir()), "an empty folder")
 
 
 def test_command_refuses_a_property_that_is_none():

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
-from tests.adapters.fake_member import done, settings_of, take_seat, until
+from tests.adapters.fake_member import done, settings_of, take_seat
+from tests.live.waiting import until
 
 from holdfast.cluster.lookup import EARLIEST
 from holdfast.core.machine.callbacks import ListenerCall
@@ -199,7 +200,10 @@ def test_a_partition_without_a_leader_keeps_no_other_one_waiting():
     scene.assign(A, B)
     assert scene.client.log == [("t", 0, 7)]
     scene.ends = {B: 3}
-    until(lambda: scene.hands.starts.look_again(scene.client) or B in scene.client.begun)
+    until(
+        lambda: scene.hands.starts.look_again(scene.client) or B in scene.client.begun,
+        "where it begins",
+    )
     assert scene.client.log == [("t", 0, 7), ("t", 1, 3)]
 
 
@@ -208,14 +212,17 @@ def test_a_partition_whose_leader_is_away_is_asked_for_until_it_is_back():
     scene.assign(A)
     assert scene.client.log == []
     scene.ends = {A: 3}
-    until(lambda: scene.hands.starts.look_again(scene.client) or A in scene.client.begun)
+    until(
+        lambda: scene.hands.starts.look_again(scene.client) or A in scene.client.begun,
+        "where it begins",
+    )
     assert scene.client.log == [("t", 0, 3)]
 
 
 def test_where_nothing_is_committed_and_no_reset_is_wanted_the_member_ends():
     scene = cooperative(**{"auto.offset.reset": "none"})
     scene.assign(A)
-    until(lambda: scene.hands.starts.look_again(scene.client) or scene.failures)
+    until(lambda: scene.hands.starts.look_again(scene.client) or scene.failures, "where it begins")
     (failure,) = scene.failures
     assert isinstance(failure, RemoteProtocolError)
     assert "no committed offset for t-0" in str(failure)

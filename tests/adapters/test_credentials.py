@@ -242,3 +242,5 @@ def test_properties_are_read_as_java_reads_them(tmp_path):
     file.write_text("a=1\nb=2\\\n\nnonsense \\\n goes on\n")
     with pytest.raises(ConfigError, match="line 4 is not key=value"):
         read_properties(file)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_properties(tmp_path / "none")

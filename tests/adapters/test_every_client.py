@@ -1,11 +1,11 @@
 """What one configuration means, in the spelling of every client; without a broker."""
 
-from concurrent.futures import Future
 from types import SimpleNamespace
 
 import kafka
 import pytest
 from tests.adapters.configured import CLIENTS, NEEDED, STRATEGY
+from tests.adapters.fake_member import done
 
 from holdfast import Consumer, Worker
 from holdfast.cluster.lookup import LATEST
@@ -75,24 +75,12 @@ def test_a_worker_offers_no_design_that_cannot_run_its_assignor():
         Worker({**NEEDED, STRATEGY: "range", KINDS: {"shard": {POLICY: "deferred"}}}, {"shard": 2})
 
 
-@pytest.mark.parametrize("plugin", [aiokafka_assignor, kafka_python])
-def test_assignors_of_stock_clients_run_no_design(plugin):
-    with pytest.raises(Exception, match=r"use ('sticky'|holdfast\.kafka)"):
-        plugin.assignor("holdfast-deferred")
-
-
-def answered(value):
-    future = Future()
-    future.set_result(value)
-    return future
-
-
 def cluster():
     """100 records in each partition, and no commit of the group."""
     lookup = SimpleNamespace(
-        list_offsets=lambda tps, at: answered(dict.fromkeys(tps, 100 if at == LATEST else 0))
+        list_offsets=lambda tps, at: done(dict.fromkeys(tps, 100 if at == LATEST else 0))
     )
-    return SimpleNamespace(committed=lambda tps, stable: answered({})), lookup
+    return SimpleNamespace(committed=lambda tps, stable: done({})), lookup
 
 
 @every_client

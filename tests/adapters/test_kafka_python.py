@@ -187,17 +187,6 @@ def test_a_stale_claim_never_beats_a_fresh_one():
     assert len(group.members["b"].partitions()) == len(group.members["c"].partitions()) == 2
 
 
-def test_three_members_share_evenly():
-    group = Group(4)
-    group.join("a", CooperativeSticky())
-    group.join("b", CooperativeSticky())
-    group.settle()
-    group.join("c", CooperativeSticky())
-    group.call()
-    group.settle()
-    assert sorted(len(m.partitions()) for m in group.members.values()) == [1, 1, 2]
-
-
 def test_a_leader_that_cannot_plan_lets_members_keep_what_they_have(monkeypatch, caplog):
     from holdfast.core.machine.leader import leader_turn
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from tests.adapters.fake_member import until
 from tests.adapters.plugin_group import Group as PluginGroup
+from tests.live.waiting import until
 
 import holdfast
 from holdfast import Consumer, Worker
@@ -456,7 +456,7 @@ def test_a_function_that_is_late_fails_the_plan_and_is_not_asked_again_before_it
         holdfast.assign(group, own)
     go.set()
     assert done.wait(10)
-    until(lambda: not own.plan.is_busy)
+    until(lambda: not own.plan.is_busy, "the function to end")
     assert holdfast.assign(group, own).to_dict() == {"a": {"t": [0]}}
 
 

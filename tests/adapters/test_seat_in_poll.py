@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.adapters.fake_member import Listener, Record, sit, until
+from tests.adapters.fake_member import Listener, Record, sit
+from tests.live.waiting import until
 
 from holdfast.core.machine import actions
 from holdfast.core.machine.callbacks import ListenerCall
@@ -312,7 +313,7 @@ def test_at_a_deadline_what_an_absent_application_has_in_its_hand_is_not_committ
     scene.hold_back(A)
     scene.link.answers.append(0)
     scene.last_commit(A)
-    until(lambda: ("committed", 0) in scene.answers)
+    until(lambda: ("committed", 0) in scene.answers, lambda: f"a commit: {scene.answers}")
     assert scene.link.commits == [({A: 5}, 1)]
 
 
@@ -323,7 +324,7 @@ def test_at_a_deadline_inside_a_call_the_call_itself_says_how_far_it_has_come():
     scene.in_hand.last = None
     scene.seat.errands.items.clear()
     scene.last_commit(A)
-    until(lambda: scene.seat.errands.items)
+    until(lambda: scene.seat.errands.items, "an errand")
     assert scene.link.sent == []
     scene.link.answers.append(0)
     scene.seat.come_in()

@@ -81,15 +81,6 @@ def test_a_secret_is_in_no_text():
     assert "12345" not in str(caught.value)
 
 
-def test_javas_jaas_line_is_understood():
-    line = (
-        "org.apache.kafka.common.security.scram.ScramLoginModule required "
-        r'username="u" password="p\"q";'
-    )
-    settings = Settings.parse({**SASL, "sasl.jaas.config": line})
-    assert (settings["sasl.username"], settings["sasl.password"]) == ("u", 'p"q')
-
-
 def test_each_client_gets_its_own_spelling():
     settings = Settings.parse({**SASL, "sasl.username": "u", "sasl.password": "p"})
     ours, theirs = render.kafka_python_connection(settings), render.librdkafka_fetch(settings)

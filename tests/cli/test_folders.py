@@ -8,7 +8,8 @@ import sys
 import pytest
 from tests.cli.running import run
 from tests.pipeline import fleet
-from tests.pipeline.test_tasks import classics, generation
+from tests.pipeline.fleet import classics
+from tests.pipeline.histories import generation
 
 from holdfast.cli import spark_progress
 from holdfast.errors import SourceError

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.cli.running import write_tables
+from tests.live.waiting import until
 from tests.report.fleet import tables
 from tests.report.served import PATIENCE_S, bounced, is_examined
 from werkzeug.test import Client
@@ -46,13 +47,6 @@ told, quiet = pipe.recv()
 TOLD = Watching(bootstrap="127.0.0.1:1", output=Path("tables"), every_seconds=1.0)
 
 
-def until(done: Callable[[], bool]) -> None:
-    ends = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < ends, "not in time"
-        time.sleep(0.01)
-
-
 @contextmanager
 def kept_by(program: str, said: list[str] | None = None) -> Iterator[Keeper]:
     """A keeper whose process runs a program of the test."""
@@ -69,7 +63,7 @@ def test_what_the_process_does_is_what_pages_say() -> None:
     with kept_by(
         "pipe.send(News(doing=f'first read of {told.bootstrap}'))\npipe.recv()\n"
     ) as keeper:
-        until(lambda: keeper.keeping == Keeping(doing="first read of 127.0.0.1:1"))
+        until(lambda: keeper.keeping == Keeping(doing="first read of 127.0.0.1:1"), "its words")
 
 
 def test_trouble_stands_since_it_began_until_the_cluster_was_read() -> None:
@@ -113,15 +107,15 @@ if Path({str(there)!r}).exists():
     pipe.recv()
 """
     with kept_by(again + program) as keeper:
-        until(lambda: keeper.keeping.trouble == trouble)
+        until(lambda: keeper.keeping.trouble == trouble, lambda: f"{trouble}: {keeper.keeping}")
         there.touch()
-        until(lambda: keeper.keeping == Keeping())
+        until(lambda: keeper.keeping == Keeping(), lambda: f"no trouble: {keeper.keeping}")
 
 
 def test_the_process_ends_with_its_keeper() -> None:
     keeper = Keeper(TOLD, print, command=(sys.executable, "-c", SAYING + "pipe.recv()\n"))
     keeper.start()
-    until(lambda: keeper._process is not None)
+    until(lambda: keeper._process is not None, "a process")
     keeper.close()
     assert keeper._process is not None and keeper._process.poll() is not None
     assert not keeper._thread.is_alive()
@@ -154,7 +148,7 @@ def test_why_spark_cannot_start_is_told(what: str, trouble: str) -> None:
     keeper = Keeper(TOLD, print, command=(sys.executable, "-c", program))
     keeper.start()
     try:
-        until(lambda: trouble in keeper.keeping.trouble)
+        until(lambda: trouble in keeper.keeping.trouble, lambda: f"{trouble}: {keeper.keeping}")
     finally:
         keeper.close()
 
@@ -299,7 +293,7 @@ def test_pages_go_on_where_the_cluster_does_not_answer(tmp_path: Path) -> None:
     fleet.start()
     try:
         client = Client(ServedPages(fleet, is_local=True))
-        until(lambda: client.get("/state", headers=LOCAL).json["troubled"])
+        until(lambda: client.get("/state", headers=LOCAL).json["troubled"], "trouble")
         page = client.get("/", headers=LOCAL).text
         assert "nothing new since 2" in page
         assert "127.0.0.1:1" in page

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.running import run
+from tests.pipeline import fleet
 
 GROUP = {"partitions": {"orders": 3}, "members": [{"id": "C0", "topics": ["orders"]}]}
 MEMBERS = {"members": [{"id": "a", "assignors": ["range"], "client": "golang"}]}
@@ -18,6 +19,16 @@ TYPED = [
     ("doctor --input group.json", 3, "group.json is a file; a folder of tables or a dump is"),
     ("doctor --input .", 3, NO_TABLES),
     ("tables compact .", 3, NO_TABLES),
+    ("history --input .", 3, "not a dump"),
+    ("lag --input .", 3, "not a dump"),
+    ("plan --assignor sticky --input .", 3, "not a dump"),
+    ("history --input empty", 3, "holds up to 5"),
+    ("history --input . --table movement", 2, "did you mean movements?"),
+    ("history", 2, ""),
+    ("lag -b x:1 --input .", 2, ""),
+    ("plan --assignor stiky --input .", 2, "sticky"),
+    ("plan --assignor lag-sticky --input . --option max_move=3", 2, "did you mean max_moves"),
+    ("plan --assignor lag-sticky --input . --option max_moves", 2, ""),
     ("upgrade-check", 2, "a file or --to is missing"),
     ("upgrade-check --from range", 2, "a file or --to is missing"),
     ("upgrade-check members.json --to range", 3, "members[0]: client 'golang'; known: "),
@@ -54,6 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "group.json").write_text(json.dumps(GROUP))
     (made / "members.json").write_text(json.dumps(MEMBERS))
     (made / "kerberos.properties").write_text(KERBEROS)
+    fleet.write_dump(made / "empty", [], offsets=[("__consumer_offsets", 0, 0, 5)])
     return made
 
 

@@ -12,8 +12,6 @@ from tests.assignors.groups import run, snapshot, tp
 from tests.machine.subscribed import subscribed
 from tests.strategies import snapshots
 
-from holdfast import Worker
-from holdfast.cluster.settings import Settings
 from holdfast.core.assignors import laws
 from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.core.machine.leader.leader import plan_round
@@ -21,7 +19,6 @@ from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
 from holdfast.errors import ConfigError
 from holdfast.members.drop_in.kafka.settings import settings_of
-from holdfast.members.member.membership import assignors_of
 
 
 def topic_counts(rows: dict[str, dict[str, list[int]]], topic: str) -> list[int]:
@@ -175,16 +172,6 @@ def test_lag_sticky_rests_under_a_design_while_lags_vary(design) -> None:
         ]
     assert sum(again) <= 3
     assert not any(again[10:])
-
-
-@pytest.mark.parametrize("policy", ["deferred", "incremental", "holdfast-simple"])
-def test_no_client_of_ours_is_given_lag_with_a_design(policy) -> None:
-    config = {"bootstrap.servers": "localhost:1", "group.id": "g", "holdfast.policy": policy}
-    with pytest.raises(ConfigError, match="take lag-sticky"):
-        assignors_of(Settings.parse({**config, "partition.assignment.strategy": "lag"}))
-    with pytest.raises(ConfigError, match="take lag-sticky"):
-        loads = {"holdfast.lag.source": lambda counts: {}}
-        Worker({**config, "partition.assignment.strategy": "lag", **loads}, {"k": 2})
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,11 @@ def classic(g):
     return record(2, 3, {"group": g["group"]}, value)
 
 
+def classics(history):
+    """Generations as records of a dump."""
+    return [(g["group"], g["timestamp"], classic(g)) for g in history]
+
+
 def consumer_member(group, member_id, topics, *, instance=None, classic=None):
     value = {
         "instanceId": instance,

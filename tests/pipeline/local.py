@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.pipeline.fleet import write_dump
 
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.batches.history import ends_of, topic_names
@@ -46,6 +47,15 @@ def run(path, out_dir, *, batch_rows=7, reset="latest", selection=None, logs=())
     tables.commit(Batch(id=job.batch, files=job.files, notes=job.notes), replace=True)
     remove_staged(tables.root)
     return tables
+
+
+def made(folder, records, *, batch_rows=7, **dump):
+    """Tables of a dump of these records."""
+    return run(write_dump(folder / "dump", records, **dump), folder / "out", batch_rows=batch_rows)
+
+
+def rows(tables, name, *columns):
+    return [tuple(row[c] for c in columns) for row in tables.table(name).to_pylist()]
 
 
 def stream(path, out_dir, cuts, *, batch_rows=7, reset="latest", logs=()):

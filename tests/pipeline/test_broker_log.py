@@ -124,9 +124,7 @@ def test_a_stream_leaves_what_a_log_says_twice(tmp_path):
         generation("g", 1, {"m": {"t": [0]}}, at=102),
         generation("g", 2, {"m": {"t": [0]}}, at=103),
     ]
-    dump = fleet.write_dump(
-        tmp_path / "dump", [("g", g["timestamp"], fleet.classic(g)) for g in history]
-    )
+    dump = fleet.write_dump(tmp_path / "dump", fleet.classics(history))
     log = tmp_path / "server.log"
     reasons = [
         (0, "Adding new member a"),
@@ -397,7 +395,7 @@ def test_the_anomaly_stands_in_the_tables(tmp_path):
         generation("g", 1, {"a": {"t": [0]}, "b": {"t": [1]}}, at=100),
         generation("g", 2, {"a": {"t": [0, 1]}}, at=103),
     ]
-    records = [("g", g["timestamp"], fleet.classic(g)) for g in history]
+    records = fleet.classics(history)
     dump = fleet.write_dump(tmp_path / "dump", records)
     log = tmp_path / "server.log"
     log.write_text(preparing("g", 1, "Adding new member c with group instance id null"))

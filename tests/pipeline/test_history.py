@@ -6,6 +6,7 @@ import json
 
 import pytest
 from tests.pipeline import fleet
+from tests.pipeline.fleet import classics
 from tests.pipeline.histories import COOPERATIVE, generation
 
 from holdfast.errors import SourceError
@@ -49,10 +50,6 @@ def bounce(group="g", *, protocol="range", topic="t"):
         generation(group, 3, back, at=120, protocol=protocol),
         generation(group, 4, {}, at=130),
     ]
-
-
-def classics(history):
-    return [(g["group"], g["timestamp"], fleet.classic(g)) for g in history]
 
 
 def test_a_bounce(tmp_path):

@@ -31,7 +31,7 @@ def dump(folder):
         generation("g", number, {"m": {"t": [0, 1, 2, 3, 4]}}, at=at)
         for number, at in ((1, 50), (2, 100))
     ]
-    records = [(g["group"], g["timestamp"], fleet.classic(g)) for g in history]
+    records = fleet.classics(history)
     records += [("g", at, fleet.commit("g", "t", p, offset, at=at)) for p, offset, at in COMMITS]
     records.sort(key=lambda record: record[1])
     return fleet.write_dump(folder, records, offsets=ENDS, taken_at=TAKEN)

@@ -25,7 +25,7 @@ def lag(
     tmp_path, commits, history=(), offsets=(), *, reset="latest", batch_rows=7, columns=COLUMNS
 ):
     """``commits``: (group, topic, partition, offset, second[, expire second])."""
-    records = [(g["group"], g["timestamp"], fleet.classic(g)) for g in history]
+    records = fleet.classics(history)
     for group, topic, partition, offset, at, *expire in commits:
         version = 1 if expire else 4
         value = fleet.commit(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.pipeline.histories import COOPERATIVE, build, generation, histories, twin_movements
+from tests.pipeline.histories import build, generation, histories, twin_movements
 
 from holdfast.fleet.pipeline.history.dense import dense
 from holdfast.fleet.pipeline.history.movements import (
@@ -122,18 +122,6 @@ def test_pauses_of_an_eager_group_are_bound_by_the_records():
         generation(number=2, members={"a": {"t": [0]}, "b": {"t": [1]}}, at=25),
     ]
     assert pauses(history) == [("t", [0, 1], 0.0, 15.0, "eager")]
-
-
-def test_a_cooperative_group_pauses_only_what_is_handed_over():
-    kept = {"a": {"t": [0]}, "b": {}}
-    history = [
-        generation(number=1, members={"a": {"t": [0, 1]}}, at=0, protocol=COOPERATIVE),
-        generation(number=2, members=kept, at=10, protocol=COOPERATIVE),
-        generation(
-            number=3, members={"a": {"t": [0]}, "b": {"t": [1]}}, at=13, protocol=COOPERATIVE
-        ),
-    ]
-    assert pauses(history) == [("t", [1], 3.0, 13.0, "unowned")]
 
 
 def test_a_huge_partition_number_allocates_nothing_of_its_size():

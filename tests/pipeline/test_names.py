@@ -7,7 +7,8 @@ import json
 import pytest
 from tests.cli.running import run as cli
 from tests.pipeline import fleet, local
-from tests.pipeline.test_history import STRANGE, bounce, classics
+from tests.pipeline.fleet import classics
+from tests.pipeline.test_history import STRANGE, bounce
 
 from holdfast.cli.commands.watch import write_metrics
 

@@ -29,7 +29,7 @@ from holdfast.members.own_assignors import computing
 
 
 def tables(tmp_path, history, commits=(), ends=()):
-    records = [(g["group"], g["timestamp"], fleet.classic(g)) for g in history]
+    records = fleet.classics(history)
     records += [(g, at, fleet.commit(g, t, p, o, at=at)) for g, t, p, o, at in commits]
     fleet.write_dump(tmp_path / "dump", records, offsets=ends, topics=[("t", 4), ("u", 1)])
     return local.run(tmp_path / "dump", tmp_path / "out", reset="earliest")

@@ -24,7 +24,7 @@ def went(tmp_path, *commits, at=130, before=100, members=None, **more):
         generation("g", 1, members or {"a": A, "b": B}, at=before, **more),
         generation("g", 2, {"a": ALL}, at=at, **more),
     ]
-    records = [("g", g["timestamp"], fleet.classic(g)) for g in history]
+    records = fleet.classics(history)
     records[1:1] = [
         ("g", second, fleet.commit("g", "t", partition, 5, at=second))
         for partition, second in commits
@@ -105,7 +105,7 @@ def test_a_stream_has_the_commits_of_earlier_batches(tmp_path):
         generation("g", 1, {"a": A, "b": B}, at=100),
         generation("g", 2, {"a": ALL}, at=130),
     ]
-    records = [("g", g["timestamp"], fleet.classic(g)) for g in history]
+    records = fleet.classics(history)
     records.insert(1, ("g", 118, fleet.commit("g", "t", 3, 5, at=118)))
     dump = fleet.write_dump(tmp_path / "dump", records)
     assert Dump.open(dump).n_records() == 3

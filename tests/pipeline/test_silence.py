@@ -19,7 +19,7 @@ def examined(folder, *, others_until=LEFT_S, read_on=True, stream=False):
     members = {f"m{p}": {"t": [p]} for p in range(4)}
     rest = {f"m{p}": {"t": [p, 0] if p == 1 else [p]} for p in range(1, 4)}
     history = [generation("g", 1, members, at=100), generation("g", 2, rest, at=LEFT_S)]
-    records = [("g", g["timestamp"], fleet.classic(g)) for g in history]
+    records = fleet.classics(history)
     ends = {0: LAST_S, **dict.fromkeys((1, 2, 3), others_until)}
     made = [(p, at) for p, end in ends.items() for at in range(110, end, 30)]
     made += [(0, at) for at in range(LEFT_S + 20, LEFT_S + 80, 30) if read_on]

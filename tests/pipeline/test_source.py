@@ -14,7 +14,7 @@ import pytest
 from tests.pipeline import fleet
 
 from holdfast.cluster.cluster import LiveCluster
-from holdfast.errors import ConfigError, SourceError
+from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.ingest import dump as dump_module
 from holdfast.fleet.pipeline.ingest.dump import _check_counts, _write_records, gathered
 from holdfast.fleet.pipeline.ingest.offsets_topic import kafka_options
@@ -182,25 +182,6 @@ def test_settings_of_others_are_read():
     text = "# note\n\nspark.a  1\nspark.b=two words \nspark.c\t=\tx=y\n"
     assert parse_defaults(text) == {"spark.a": "1", "spark.b": "two words", "spark.c": "x=y"}
     assert [local_cores(m) for m in ("local", "local[3]", "local[2,4]")] == [1, 3, 2]
-
-
-def test_a_properties_file(tmp_path):
-    from holdfast.cluster.cluster import client_settings
-    from holdfast.cluster.properties import read_properties
-
-    file = tmp_path / "client.properties"
-    file.write_text(
-        "# c\nsecurity.protocol=SASL_SSL\nsasl.mechanism = PLAIN\n"
-        'sasl.jaas.config=x required username="u" password="p\\\\"w";\n'
-    )
-    settings = client_settings("h:1", read_properties(file))
-    assert settings["security.protocol"] == "SASL_SSL"
-    assert (settings["sasl.username"], settings["sasl.password"]) == ("u", 'p"w')
-    file.write_text("nonsense\n")
-    with pytest.raises(ConfigError, match="line 1"):
-        read_properties(file)
-    with pytest.raises(ConfigError, match="cannot be read"):
-        read_properties(tmp_path / "none")
 
 
 def test_a_read_of_many_partitions_does_not_wait_at_each_end():

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.pipeline import fleet, local
+from tests.pipeline.fleet import classics
 from tests.pipeline.histories import generation, histories
 from tests.suites import dear
 
@@ -27,10 +28,6 @@ TABLES = (
     "lag",
     "bad_records",
 )
-
-
-def classics(history):
-    return [(g["group"], g["timestamp"], fleet.classic(g)) for g in history]
 
 
 def everything(tables, but=()):

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.pipeline import fleet, local
+from tests.pipeline.fleet import classics
 from tests.pipeline.histories import generation, histories, owners, twin_movements
+from tests.pipeline.local import made, rows
 from tests.suites import dear
 
 from holdfast.fleet.pipeline.batches import tasks
@@ -20,14 +22,6 @@ from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 
 NAMES = ("group", "generation", "topic", "partition", "from_member", "to_member", "kind")
-
-
-def classics(history):
-    return [(g["group"], g["timestamp"], fleet.classic(g)) for g in history]
-
-
-def rows(tables, name, *columns):
-    return [tuple(row[c] for c in columns) for row in tables.table(name).to_pylist()]
 
 
 def everything(tables):
@@ -85,7 +79,7 @@ def test_consumer_groups_wait_until_they_are_whole(tmp_path, monkeypatch):
 def test_anomalies_are_told(tmp_path):
     key, value = fleet.classic(generation("g", 3, {"a": {"t": [0]}, "b": {"t": [0]}}, at=1))
     history = [("g", 1, (key, value)), *classics([generation("g", 2, {"a": {"t": [0]}}, at=2)])]
-    tables = local.run(fleet.write_dump(tmp_path / "dump", history), tmp_path / "out")
+    tables = made(tmp_path, history)
     found = rows(tables, "anomalies", "generation", "kind", "partition", "member_ids")
     assert found == [
         (2, "generation_reset", None, []),
@@ -108,7 +102,7 @@ def test_anomalies_are_told(tmp_path):
 )
 def test_causes(tmp_path, members, expected):
     history = [generation("g", n, m, at=n) for n, m in enumerate(members, start=1)]
-    tables = local.run(fleet.write_dump(tmp_path / "dump", classics(history)), tmp_path / "out")
+    tables = made(tmp_path, classics(history))
     found = rows(tables, "rebalances", "cause", "n_joined", "n_left", "n_restarted")
     assert found[0][0] == "first_seen" and found[1] == expected
 
@@ -116,7 +110,7 @@ def test_causes(tmp_path, members, expected):
 def test_a_restart_long_ago_is_a_join(tmp_path):
     steps = [{"a-1": {}, "b-1": {}}, {"a-1": {}}, {"a-1": {}, "b-2": {}}]
     history = [generation("g", n, m, at=n * 1000) for n, m in enumerate(steps)]
-    tables = local.run(fleet.write_dump(tmp_path / "dump", classics(history)), tmp_path / "out")
+    tables = made(tmp_path, classics(history))
     assert [r[0] for r in rows(tables, "rebalances", "cause")] == [
         "first_seen",
         "leave_or_timeout",
@@ -128,7 +122,7 @@ def test_gaps_in_the_numbers_are_no_departures(tmp_path):
     """After compaction generations are missing: what is there is compared as it is."""
     members = {"a-1": {"t": [0, 1]}, "b-1": {"t": [2]}}
     history = [generation("g", n, members, at=n) for n in (3, 9)]
-    tables = local.run(fleet.write_dump(tmp_path / "dump", classics(history)), tmp_path / "out")
+    tables = made(tmp_path, classics(history))
     names = ("cause", "n_left", "n_missed_generations", "n_kept")
     assert rows(tables, "rebalances", *names)[1] == ("spurious", 0, 5, 3)
     assert rows(tables, "movements", *NAMES) == []
@@ -138,7 +132,7 @@ def test_needed_and_avoidable_moves(tmp_path):
     before = {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}
     after = {"a-1": {"t": [0]}, "b-1": {"t": [1, 2, 3]}}
     history = [generation("g", n, m, at=n) for n, m in enumerate((before, after), start=1)]
-    tables = local.run(fleet.write_dump(tmp_path / "dump", classics(history)), tmp_path / "out")
+    tables = made(tmp_path, classics(history))
     names = ("n_moved", "n_needed_moves", "n_avoidable_moves", "balance_score", "stickiness")
     assert rows(tables, "rebalances", *names)[1] == (3, 2, 1, 2, 0.25)
 
@@ -149,7 +143,7 @@ def test_needed_moves_where_members_ask_for_different_topics(tmp_path):
     after = {"a-1": {"t": [0]}, "b-1": {"t": [1, 2, 3], "u": [0]}}
     still = after
     history = [generation("g", n, m, at=n) for n, m in enumerate((before, after, still), start=1)]
-    tables = local.run(fleet.write_dump(tmp_path / "dump", classics(history)), tmp_path / "out")
+    tables = made(tmp_path, classics(history))
     names = ("n_moved", "n_needed_moves", "n_avoidable_moves", "needed_moves_proven")
     assert rows(tables, "rebalances", *names) == [
         (0, None, None, False),
@@ -222,7 +216,7 @@ def test_pauses_are_narrowed_by_commits(tmp_path):
         ("g", at, fleet.commit("g", "t", p, 5, at=at)) for p, at in commits
     ]
     records.sort(key=lambda record: record[1])
-    tables = local.run(fleet.write_dump(tmp_path / "dump", records), tmp_path / "out")
+    tables = made(tmp_path, records)
     assert rows(tables, "pauses", "partition", "pause_upper_seconds") == [
         (0, 10.0),
         (1, 100.0),

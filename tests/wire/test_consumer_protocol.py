@@ -32,24 +32,6 @@ FULL = Subscription(
 KIO = {n: module.data.ConsumerProtocolSubscription for n, module in enumerate((v0, v1, v2, v3))}
 
 
-def test_bytes_of_version_3() -> None:
-    assert encode_subscription(FULL).hex(" ", 4) == bytes.fromhex(
-        "0003 00000002 0006 636c69636b73 0006 6f7264657273 00000001 07"
-        "00000002 0006 636c69636b73 00000002 00000000 00000002"
-        "0006 6f7264657273 00000001 00000001 00000009 0001 61"
-    ).hex(" ", 4)
-
-
-@pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_a_version_leaves_out_what_it_lacks(version: int) -> None:
-    read = decode_subscription(encode_subscription(FULL, version))
-    assert read.version == version
-    assert (read.topics, read.user_data) == (FULL.topics, FULL.user_data)
-    assert read.owned == (FULL.owned if version >= 1 else ())
-    assert read.generation == (9 if version >= 2 else -1)
-    assert read.rack == ("a" if version >= 3 else None)
-
-
 @pytest.mark.parametrize("version", [4, 5, 0x7FFF])
 def test_a_newer_version_is_read_as_3_and_what_follows_is_ignored(version: int) -> None:
     data = version.to_bytes(2, "big") + encode_subscription(FULL)[2:] + b"more"
@@ -78,16 +60,6 @@ def test_only_versions_that_exist_are_written(version: int) -> None:
         with pytest.raises(WireError) as caught:
             call()
         assert caught.value.reason == "bad-version"
-
-
-def test_null_and_empty_user_data_differ() -> None:
-    for user_data, tail in ((None, "ffffffff"), (b"", "00000000")):
-        data = encode_subscription(Subscription(topics=(), user_data=user_data), 0)
-        assert data.hex() == "000000000000" + tail
-        assert decode_subscription(data).user_data == user_data
-        data = encode_assignment(AssignmentMessage(partitions=(), user_data=user_data), 3)
-        assert data.hex() == "000300000000" + tail
-        assert decode_assignment(data).user_data == user_data
 
 
 @pytest.mark.parametrize(

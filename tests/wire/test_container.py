@@ -296,16 +296,6 @@ def test_what_no_share_can_say_is_not_written(value: Share) -> None:
     refused(encode_share, value)
 
 
-def test_null_and_empty_revocations_differ() -> None:
-    for revoked in (None, ()):
-        assert (
-            decode_member_assignment(
-                encode_member_assignment(MemberAssignment(revoked=revoked))
-            ).revoked
-            == revoked
-        )
-
-
 # What is refused
 
 

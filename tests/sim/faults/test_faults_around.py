@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import threading
 
-from tests.pipeline import fleet, local
+from tests.pipeline import fleet
 from tests.pipeline.histories import generation
+from tests.pipeline.local import made, rows
 from tests.sim.faults.played import ends_well, world
 
 from holdfast.cluster.settings import Settings
@@ -75,10 +76,6 @@ def test_65_lags_cannot_be_read(caplog):
     assert AskedInTime(None)({"t": 3}) == {"t": [0, 0, 0]}
 
 
-def rows(tables, name, *columns):
-    return [tuple(row[c] for c in columns) for row in tables.table(name).to_pylist()]
-
-
 def replayed(records) -> Durable:
     """What a coordinator knows after the records."""
     durable = Durable()
@@ -93,8 +90,7 @@ def test_69_a_tombstone_of_an_unknown_group(tmp_path):
     gone = fleet.classic(generation("g", -1, {}, state="Dead"))
     assert replayed([tombstone]).group is None
     assert replayed([alive, gone]).group is None
-    dump = fleet.write_dump(tmp_path / "dump", [("nobody", 4, tombstone), ("g", 5, alive)])
-    tables = local.run(dump, tmp_path / "out")
+    tables = made(tmp_path, [("nobody", 4, tombstone), ("g", 5, alive)])
     assert ("nobody", "Dead") in rows(tables, "generations", "group", "state")
     assert rows(tables, "rebalances", "group", "cause") == [("g", "first_seen")]
     assert rows(tables, "bad_records", "reason") == []
@@ -105,7 +101,7 @@ def test_70_records_out_of_order_after_compaction(tmp_path):
     numbers = (9, 3, 12)  # what compaction and another log's tail may leave
     steps = [fleet.classic(generation("g", n, members, at=n)) for n in numbers]
     records = [("g", 10 + i, step) for i, step in enumerate(steps)]
-    tables = local.run(fleet.write_dump(tmp_path / "dump", records), tmp_path / "out")
+    tables = made(tmp_path, records)
     assert rows(tables, "movements", "kind") == []
     assert {left for (left,) in rows(tables, "rebalances", "n_left")} == {0}
     stored = replayed(steps).group
@@ -120,10 +116,7 @@ def test_71_an_unknown_record_type_or_version(tmp_path):
     unknown = (b"\x7f\xff\x00\x05group", b"\x00\x00")
     key, value = fleet.classic(generation("group", 9, {"a": {"t": [0]}}))
     newer = (key, b"\x00\x63" + value[2:])
-    dump = fleet.write_dump(
-        tmp_path / "dump", [("group", 1, unknown), ("group", 2, newer), *records]
-    )
-    tables = local.run(dump, tmp_path / "out")
+    tables = made(tmp_path, [("group", 1, unknown), ("group", 2, newer), *records])
     assert len(rows(tables, "bad_records", "reason")) == 1
     assert tables.batches()[0].notes["n_unknown"] == 1
     assert rows(tables, "generations", "group", "state") == [("group", "Stable")]
@@ -144,8 +137,7 @@ def test_72_a_group_migrates_to_kip_848_and_back(tmp_path):
         fleet.commit("g", "t", 0, 7, at=30),
     ]
     records = [("g", 10 + i, step) for i, step in enumerate(steps)]
-    dump = fleet.write_dump(tmp_path / "dump", records, topics=[("t", 1)])
-    tables = local.run(dump, tmp_path / "out")
+    tables = made(tmp_path, records, topics=[("t", 1)])
     assert rows(tables, "generations", "generation", "group_type", "state") == [
         (4, "classic", "Stable"),
         (5, "consumer", "Stable"),
