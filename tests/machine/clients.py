@@ -129,6 +129,20 @@ class Group:
     def last(self, client: str, kind=JoinAnswered):
         return next(a for a in reversed(self.answers[client]) if isinstance(a, kind))
 
+    def static_pair(self, **fields) -> list[str]:
+        """Clients a and b in one stable generation, by the instance ids i and j; a leads."""
+        self.join("a", instance_id="i", **fields)
+        a = self.last("a").member_id
+        self.join("b", instance_id="j", **fields)
+        self.join("a", a, instance_id="i", **fields)
+        b = self.last("b").member_id
+        generation, name = self.group.generation, self.group.data.protocol
+        self.sync("b", b, generation, instance_id="j", protocol_name=name)
+        given = [(a, b"I"), (b, b"J")]
+        self.sync("a", a, generation, given, instance_id="i", protocol_name=name)
+        assert self.group.state is STABLE
+        return [a, b]
+
     def stable(self, *clients: str, **fields) -> list[str]:
         """All of these in one stable generation; the first leads. Returns their ids."""
         ids = [self.enter(clients[0], **fields)]

@@ -43,7 +43,7 @@ class TestStaticMembers:
 
     def test_it_comes_back_without_a_round_and_gets_what_was_stored(self):
         g = Group()
-        a, b = self.two(g)
+        a, b = g.static_pair()
         generation, records = g.group.generation, len(g.records)
         (answer,) = g.join("b2", instance_id="j")
         assert (answer.error, answer.generation) == (NONE, generation)
@@ -61,7 +61,7 @@ class TestStaticMembers:
 
     def test_a_leader_that_comes_back_is_told_to_skip_the_assignment(self):
         g = Group()
-        self.two(g)
+        g.static_pair()
         (answer,) = g.join("a2", instance_id="i")
         assert answer.skip_assignment  # KIP-814
         assert answer.leader_id == answer.member_id
@@ -71,18 +71,18 @@ class TestStaticMembers:
 
     def test_it_starts_a_round_where_the_protocol_would_be_another(self):
         g = Group()
-        self.two(g)
+        g.static_pair()
         assert g.join("b2", instance_id="j", offers=("range", "sticky")) != []
         assert g.group.state is STABLE
         g = Group()
-        self.two(g, offers=("sticky", "range"))
+        g.static_pair(offers=("sticky", "range"))
         assert g.group.data.protocol == "sticky"
         g.join("b2", instance_id="j", offers=("range",))
         assert g.group.state is PREPARING
 
     def test_a_twin_that_joins_in_a_round_fences_the_first(self):
         g = Group()
-        a, b = self.two(g)
+        a, b = g.static_pair()
         g.join("b", b, instance_id="j", metadata=b"new")
         assert g.group.state is PREPARING
         g.join("b2", instance_id="j")
@@ -96,7 +96,7 @@ class TestStaticMembers:
 
     def test_it_stays_a_member_when_a_round_ends_without_it(self):
         g = Group()
-        a, b = self.two(g, session_timeout_ms=300_000)
+        a, b = g.static_pair(session_timeout_ms=300_000)
         g.join("a", a, instance_id="i", metadata=b"new", session_timeout_ms=300_000)
         g(after_ms=REBALANCE_MS)
         assert g.group.state is COMPLETING
@@ -105,7 +105,7 @@ class TestStaticMembers:
 
     def test_a_round_with_nobody_but_absent_static_members_waits_once_more(self):
         g = Group()
-        a, b = self.two(g, session_timeout_ms=300_000)
+        a, b = g.static_pair(session_timeout_ms=300_000)
         generation = g.group.generation
         c = g.enter("c", session_timeout_ms=300_000)
         g.leave("c", c)
@@ -116,19 +116,6 @@ class TestStaticMembers:
         assert g.group.generation == generation + 1
         assert g.group.leader_id == b  # one that has joined
         assert a in g.group.members
-
-    def two(self, g: Group, **fields) -> list[str]:
-        g.join("a", instance_id="i", **fields)
-        a = g.last("a").member_id
-        g.join("b", instance_id="j", **fields)
-        g.join("a", a, instance_id="i", **fields)
-        b = g.last("b").member_id
-        generation, name = g.group.generation, g.group.data.protocol
-        g.sync("b", b, generation, instance_id="j", protocol_name=name)
-        given = [(a, b"I"), (b, b"J")]
-        g.sync("a", a, generation, given, instance_id="i", protocol_name=name)
-        assert g.group.state is STABLE
-        return [a, b]
 
 
 class TestRecords:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.machine.clients import NONE, PREPARING, SESSION_MS, STABLE, Group
 
 from holdfast.core.machine.codes import ErrorCode
@@ -87,24 +88,11 @@ def test_a_member_that_stays_away_afterwards_is_removed_by_its_session():
     assert b not in g.group.members
 
 
-def static_pair(limit: int) -> tuple[Group, str, str]:
-    g = Group(message_max_bytes=limit)
-    g.join("a", instance_id="i0")
-    a = g.last("a").member_id
-    g.join("b", instance_id="i1")
-    b = g.last("b").member_id if "b" in g.answers else ""
-    g.join("a", a, instance_id="i0")
-    b = b or g.last("b").member_id
-    generation = g.group.generation
-    g.sync("b", b, generation, instance_id="i1")
-    g.sync("a", a, generation, [(a, b"1"), (b, b"2")], instance_id="i0")
-    assert g.group.state is STABLE
-    return g, a, b
-
-
-def refused_replacement(instance_id: str) -> None:
-    g, a, b = static_pair(LIMIT)
-    old = a if instance_id == "i0" else b
+@pytest.mark.parametrize("instance_id", ["i", "j"], ids=["leader", "follower"])
+def test_a_static_member_is_not_replaced_where_the_record_would_be_too_large(instance_id) -> None:
+    g = Group(message_max_bytes=LIMIT)
+    a, b = g.static_pair()
+    old = a if instance_id == "i" else b
     generation, members, n_records = g.group.generation, dict(g.group.members), len(g.records)
     (answer,) = g.join("new", instance_id=instance_id, metadata=b"x" * LIMIT)
     assert isinstance(answer, JoinAnswered)
@@ -120,14 +108,6 @@ def refused_replacement(instance_id: str) -> None:
     (fits,) = g.join("new", instance_id=instance_id)
     assert (fits.error, fits.generation) == (NONE, generation)
     assert g.beat("old", old, generation, instance_id=instance_id) == ErrorCode.FENCED_INSTANCE_ID
-
-
-def test_a_static_follower_is_not_replaced_where_the_record_would_be_too_large():
-    refused_replacement("i1")
-
-
-def test_a_static_leader_is_not_replaced_either():
-    refused_replacement("i0")
 
 
 def test_a_group_that_is_empty_is_always_written():

@@ -135,13 +135,13 @@ def simple_commits_and_deletions(bootstrap: str, admin: AdminClient) -> None:
         future.result(60)
 
 
-def read_all(bootstrap: str) -> list[dict[str, Any]]:
-    """Every record of the offsets topic, aborted ones too."""
+def read_all(bootstrap: str, topic: str = OFFSETS_TOPIC) -> list[dict[str, Any]]:
+    """Every record of a topic of the broker's own, aborted ones too, in order."""
     reader = KafkaConsumer(
         bootstrap_servers=bootstrap, group_id=None, exclude_internal_topics=False
     )
-    numbers = sorted(reader.partitions_for_topic(OFFSETS_TOPIC) or ())
-    here = [PythonTopicPartition(OFFSETS_TOPIC, number) for number in numbers]
+    numbers = sorted(reader.partitions_for_topic(topic) or ())
+    here = [PythonTopicPartition(topic, number) for number in numbers]
     reader.assign(here)
     reader.seek_to_beginning(*here)
     ends = reader.end_offsets(here)

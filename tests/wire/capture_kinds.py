@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient
 from tests.live.kinds import Members, ask, members
 from tests.pipeline.captured.capture import LOGGERS, Stage
+from tests.wire.capture import read_all
 
 from holdfast import Worker
 from holdfast.cluster.broker import broker as brokers
@@ -296,31 +297,12 @@ def produce(bootstrap: str, topic: str, n: int) -> None:
 
 def read(bootstrap: str, topic: str, group: str) -> list[dict[str, Any]]:
     """The group's records of a topic, in order."""
-    reader = KafkaConsumer(
-        bootstrap_servers=bootstrap, group_id=None, exclude_internal_topics=False
-    )
-    here = [TopicPartition(topic, n) for n in sorted(reader.partitions_for_topic(topic) or ())]
-    reader.assign(here)
-    reader.seek_to_beginning(*here)
-    ends = reader.end_offsets(here)
-    found: list[dict[str, Any]] = []
     named = len(group).to_bytes(2, "big") + group.encode()
-    while any(reader.position(tp) < ends[tp] for tp in here):
-        for records in reader.poll(500).values():
-            found += [
-                {
-                    **({} if topic == OFFSETS else {"topic": topic}),
-                    "partition": record.partition,
-                    "offset": record.offset,
-                    "timestamp_ms": record.timestamp,
-                    "key": record.key.hex(),
-                    "value": None if record.value is None else record.value.hex(),
-                }
-                for record in records
-                if named in record.key
-            ]
-    reader.close()
-    return sorted(found, key=lambda row: (row["partition"], row["offset"]))
+    return [
+        {**({} if topic == OFFSETS else {"topic": topic}), **row}
+        for row in read_all(bootstrap, topic)
+        if named in bytes.fromhex(row["key"] or "")
+    ]
 
 
 KINDS = {

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.suites import further
 from tests.wire.records_twin import batch, binary, records, rows_of, scalar
+from tests.wire.spoiling import uvarint
 
 from holdfast.core.wire.layouts.offsets_records import Record, encode_record
 from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS, Kind, RecordType
@@ -99,14 +100,6 @@ def test_a_key_of_an_unknown_type_is_never_read_as_another():
 
 
 # Records of very different length: lock step, the plain walk, and where one takes over
-
-
-def uvarint(value: int) -> bytes:
-    out = b""
-    while value > 0x7F:
-        out += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return out + bytes([value])
 
 
 MEMBER_KEY = b"\x00\x05\x00\x01g\x00\x01m"
