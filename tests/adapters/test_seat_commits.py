@@ -7,6 +7,7 @@ import time
 
 import pytest
 from tests.adapters.fake_member import Listener, Record, answer, sit
+from tests.live.waiting import until
 
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import CommitRefused
@@ -507,6 +508,25 @@ def test_leaving_commits_before_it_gives_up_the_round(code):
     member.link.answers = [go_on, 0]
     seat.leave(later(30), returns=True)
     assert [getattr(one, "generation", one) for one in order] == [1, 2, "leaves"]
+
+
+def test_leaving_waits_for_the_answer_of_its_commit():
+    """A coordinator that hears of the leave first would refuse the commit."""
+    member, seat = at_four(enable_auto_commit=True)
+    order = []
+    member.host.leaves = lambda: (order.append("leaves"), member.host.over.set())
+
+    def answers_late():
+        until(lambda: member.link.sent, "the commit")
+        time.sleep(0.2)
+        order.append("answered")
+        answer(member.link.sent[0], 0)
+
+    late = threading.Thread(target=answers_late)
+    late.start()
+    seat.leave(later(30), returns=True)
+    late.join(30)
+    assert order == ["answered", "leaves"]
 
 
 @pytest.mark.parametrize("said", [UNKNOWN_MEMBER_ID, NO_ANSWER, None])
