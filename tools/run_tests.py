@@ -1,4 +1,4 @@
-"""Run `make test`, or with ``--all`` the rest of it, `make test-all`: three workers.
+"""Run `make test`, or with ``--all`` the rest of it, `make test-all`.
 
 **Rules**
 
@@ -7,7 +7,8 @@
 3. Python keeps what it compiles, also where the caller's environment forbids that: each worker and
    each command that a test starts would compile all of holdfast again, and all tests.
 
-A worker with a broker waits for it most of the time, so two cores are busy. `make test` has one,
+A worker with a broker waits for it most of the time, so two cores need four workers in `make test`
+and three in `make test-all`, whose members are more processes. `make test` has one broker,
 `make test-all` two (``tests/conftest.py``); Spark's worker starts one of its own. Without a usable
 Java the `spark` and `broker` tests are left out with one line that says what to install; in CI that
 is an error. Other arguments go to pytest.
@@ -23,13 +24,15 @@ from holdfast.errors import HoldfastError
 from holdfast.jvm.java import find_java
 
 SUITES = {"test": "not slow and not every", "test-all": "every and not slow", "slow": "slow"}
+WORKERS = {"test": "4", "test-all": "3"}
 
 
 def main(arguments: list[str]) -> int:
     """Return pytest's exit code."""
-    command = [sys.executable, "-m", "pytest", "-n", "3", "--dist", "loadgroup", "-q"]
+    suite = "test-all" if "--all" in arguments else "test"
+    command = [sys.executable, "-m", "pytest", "-n", WORKERS[suite], "--dist", "loadgroup", "-q"]
     command += ["--no-loadscope-reorder"]
-    marks = SUITES["test-all" if "--all" in arguments else "test"]
+    marks = SUITES[suite]
     try:
         find_java()
     except HoldfastError as error:
