@@ -29,7 +29,7 @@ def test_a_policy_is_the_same_protocol_wherever_it_runs(name):
     assert names(assignors_of(Settings.parse({**NEEDED, "holdfast.policy": name}))) == protocols
     assert names(simulated_assignors(Setup(policy=name))) == protocols
     replayed = ReplaySettings(policy=name, assignor=POLICIES[name].assignors[0])
-    assert names(offered(replayed, {})) == protocols
+    assert names(offered(replayed)) == protocols
 
 
 def test_simple_is_what_users_run():
