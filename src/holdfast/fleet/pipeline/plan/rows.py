@@ -245,16 +245,25 @@ def _places(column: pa.Array, values: pa.Array) -> I64:
 def _pauses(
     tables: Tables, groups: pa.Array, wanted: Sequence[str] | None
 ) -> tuple[pa.Array, pa.Array]:
-    """Mean bounds of the pauses of one partition, by group; null where none was recorded."""
-    bounds = ("pause_lower_seconds", "pause_upper_seconds")
-    rows = tables.columns("pauses", ["group", "partitions", *bounds], wanted)
-    of = pc.fill_null(pc.index_in(rows["group"], groups), -1).to_numpy()
-    size = pc.list_value_length(rows["partitions"]).to_numpy().astype(np.float64)
-    good = of >= 0
-    weights = [size, *(size * rows[name].to_numpy() for name in bounds)]
-    n, *sums = (np.bincount(of[good], weight[good], len(groups)) for weight in weights)
-    means = (total / np.maximum(n, 1) for total in sums)
-    return tuple(pa.array(np.round(mean, 6), mask=n == 0) for mean in means)
+    """Mean bounds of the pauses of one partition, by group; null where none was recorded.
+
+    One file is held at a time: the pauses of a large fleet are many.
+    """
+    total = np.zeros((3, len(groups)))
+    for file in tables.files("pauses", wanted):
+        columns = ["group", "partitions", "pause_lower_seconds", "pause_upper_seconds"]
+        opened = BoundedParquet(file)
+        rows = opened.read_row_groups(row_groups(opened, wanted), columns)
+        of = pc.fill_null(pc.index_in(rows["group"], groups), -1).to_numpy()
+        size = pc.list_value_length(rows["partitions"]).to_numpy().astype(np.float64)
+        good = of >= 0
+        for row, weight in enumerate(
+            [np.ones(len(of)), *(rows[c].to_numpy() for c in columns[2:])]
+        ):
+            total[row] += np.bincount(of[good], (size * weight)[good], len(groups))
+    some = total[0] > 0
+    mean = total[1:] / np.maximum(total[0], 1)
+    return tuple(pa.array(np.round(bound, 6), mask=~some) for bound in mean)
 
 
 def _lists(start: I64, values: ArrowColumn | I32 | I64) -> pa.Array:
