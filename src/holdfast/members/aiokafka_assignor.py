@@ -30,7 +30,6 @@ References: KIP-54, KIP-341 (generations of claims), KAFKA-14639 (claims of olde
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -55,7 +54,6 @@ from holdfast.members.stock_assignor import StockAssignor, partition_counts
 
 __all__ = ["AiokafkaAssignor", "Range", "RoundRobin", "Sticky", "assignor"]
 
-log = logging.getLogger(__name__)
 hide_logins()
 
 

@@ -1,7 +1,7 @@
 """What holdfast's plain assignors for stock clients share: a leader's turn without a machine.
 
 **Rules.** The client does not tell the generation of the round, so every claim may be true. If a
-leader cannot plan, the reason is logged, and the round has the plan that changes nothing.
+leader cannot plan, the reason is logged, and the round has what the assignor's ``stay`` gives.
 
 References: KIP-429, "Consumer leader".
 """

@@ -176,7 +176,7 @@ def _hubs(group: Group) -> tuple[I32, list[int], list[int]]:
     rack = group.rack if group.topics.rack_start is not None else np.full_like(group.rack, NO_RACK)
     key = group.subscription.astype(np.int64) * width + rack + 1
     reads = row_sizes(group.set_start)[group.subscription] > 0
-    distinct, inverse = ranked(key[reads], (len(group.set_start) - 1) * width)
+    distinct, inverse = ranked(key[reads], group.n_sets * width)
     hub_of = np.full(group.n_members, -1, np.int32)
     hub_of[reads] = inverse
     return hub_of, (distinct // width).tolist(), (distinct % width - 1).tolist()
@@ -201,8 +201,10 @@ def _topic_classes(group: Group, hub_set: list[int]) -> tuple[I32, I64, I32]:
         if found == len(first):
             first.append(topic)
         topic_class[topic] = found
+    if len(first) == n_topics:
+        return topic_class, start, arc_hub
     degree, arcs = places_in(start, np.array(first, np.int64))
-    return topic_class, starts(degree), arc_hub if len(first) == n_topics else arc_hub[arcs]
+    return topic_class, starts(degree), arc_hub[arcs]
 
 
 def _sources(group: Group, topic_class: I32) -> tuple[I32, list[int], list[frozenset[int] | None]]:

@@ -137,7 +137,7 @@ class _BySet:
 
 def _by_set(group: Group, target: I32, choice: I32) -> _BySet:
     """Order the choice by subscription: each crowded topic then finds partners without a search."""
-    sets, row = ranked(group.subscription[target[choice]], len(group.set_start) - 1)
+    sets, row = ranked(group.subscription[target[choice]], group.n_sets)
     sizes, arcs = places_in(group.set_start, sets)
     topic, at = ranked(group.set_topic[arcs], group.topics.n_topics)
     return _BySet(

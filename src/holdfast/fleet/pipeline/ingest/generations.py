@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.kinds.kind import ACTIVE, ROLES, SHARED, SOURCE, STANDBY, WARMUP, GroupKind
 from holdfast.core.kinds.rows import kind_of
-from holdfast.core.model.columns import I32, I64, Mask
+from holdfast.core.model.columns import I32, I64, Mask, places_in
 from holdfast.fleet.pipeline.arrow_types import ArrowColumn
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
 from holdfast.fleet.tables.columns.values import ints
@@ -166,11 +166,8 @@ def row_starts(row: I64, n_rows: int) -> I64:
 
 def gather(start: I64, rows: I64) -> tuple[I64, I64]:
     """Positions of all entries of ``rows`` in a CSR, and the new row of each."""
-    counts = start[rows + 1] - start[rows]
-    total = int(counts.sum())
-    new = np.repeat(np.arange(len(rows), dtype=np.int64), counts)
-    before = np.cumsum(counts) - counts
-    return np.repeat(start[rows] - before, counts) + np.arange(total), new
+    counts, places = places_in(start, rows)
+    return places, np.repeat(np.arange(len(rows), dtype=np.int64), counts)
 
 
 def list_parts(column: ArrowColumn) -> tuple[I64, I32]:

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.assignors.registry import Named, assign, check_options, find
-from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, row_of, starts, within
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, places_in, row_of, starts, within
 from holdfast.core.model.group import Group
 from holdfast.core.model.measure_history import balance_scores, needed_moves
 from holdfast.core.model.reported import ReportedClaims, Subscriptions
@@ -175,8 +175,7 @@ def _plan_many(fleet: Fleet, many: I64, target: I32) -> Mask:
         owner=chosen.owner,
     )
     found, done = sticky_targets(stack)
-    size = np.diff(chosen.tp_start)
-    target[np.repeat(fleet.tp_start[many], size) + within(size)] = found
+    target[places_in(fleet.tp_start, many)[1]] = found
     return done
 
 

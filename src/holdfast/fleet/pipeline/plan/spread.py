@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.core.assignors.optimal.sticky_spread import MAX_WORK
-from holdfast.core.model.columns import I32, I64, Mask, row_of, stable_order, starts, within
+from holdfast.core.model.columns import I32, I64, Mask, places_in, row_of, stable_order, starts
 
 
 def order_by(*keys: I64) -> I64:
@@ -141,8 +141,7 @@ class Spread:
         others = open_cells - self.cell[topics]
         cells = starts(np.bincount(self.group_of[topics], minlength=n_groups))
         group = self.group[crowded]
-        n_cells = np.diff(cells)[group]
-        at = np.repeat(cells[group], n_cells) + within(n_cells)
+        n_cells, at = places_in(cells, group)
         tps = np.repeat(crowded, n_cells)
         gain = self._gain(self.topic[tps], self.rows[tps], topics[at], others[at])
         helps = np.flatnonzero(gain > 2)
@@ -152,9 +151,8 @@ class Spread:
         there = used[key]
         choice, key = choice[there], key[there]
         choice = choice[order_by(key)]
-        n_in = np.bincount(key, minlength=len(used))
-        first, size = starts(n_in)[at], n_in[at]
-        partner = choice[np.repeat(first, size) + within(size)]
+        size, partners = places_in(starts(np.bincount(key, minlength=len(used))), at)
+        partner = choice[partners]
         tps, gain = np.repeat(tps, size), np.repeat(gain, size)
         mine, other = self.rows[tps], self.rows[partner]
         here, there = self.claimed[tps], self.claimed[partner]
