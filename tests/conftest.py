@@ -1,7 +1,8 @@
 """What the whole run shares: one real broker, one Spark session, each started once.
 
 ``make test`` and ``make test-all`` (``tools/run_tests.py``) run ``pytest --dist loadgroup``: all
-tests that need one of them go to one worker each. The longest groups begin first.
+tests of the session go to one worker. The broker is there for all workers
+(``tests/live/run_broker.py``). The longest groups begin first.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,10 +22,10 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.live.cut import Cut
+    from tests.live.run_broker import RunBroker
     from tests.live.security import Security
     from xdist.scheduler import Scheduling
 
-    from holdfast.cluster.broker.broker import Broker
 
 # The job of a shell in the background ignores SIGINT, and so would every program that a test starts
 # and ends with a Ctrl-C.
@@ -57,8 +59,13 @@ if sys.version_info < (3, 11, 8):
     ast.parse = _parse_undisturbed
 
 
-FIRST = ("spark", "broker 0", "broker 1", "browser", "trees")
+BROKER = "broker "
+"""How the groups of tests with the run's broker begin: one for each file."""
+FIRST = ("spark", "browser", "trees")
 """The groups that take longest, which begin first: one that began late would end alone."""
+
+_BROKER = pytest.StashKey["StartedForAll"]()
+_IS_SPARK = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -82,14 +89,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling |
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Send the tests of the one Spark session to one worker, and those of the broker to others.
+    """Send the tests of the one Spark session to one worker, and a file of the broker's to one.
 
-    Those of `make test` have one broker. Those of `make test-all` would be the longest way through
-    a run if one worker took them all, so it has two; the files of one stay together. There a test
-    whose processes have a Spark of their own runs beside the session, on any worker.
+    In `make test-all` a test whose processes have a Spark of their own runs beside the session, on
+    any worker. A test of the broker waits most of its time, so these files are dealt out evenly
+    among those that compute.
     """
-    files = sorted({i.path for i in items if i.get_closest_marker("broker") is not None})
-    broker_of = {path: f"broker {at % 2}" for at, path in enumerate(files)}
+    waiting: dict[str, list[pytest.Item]] = {}
+    first: list[pytest.Item] = []
+    others: dict[str, list[pytest.Item]] = {}
     for item in items:
         is_quick = item.get_closest_marker("every") is None
         is_spark = item.get_closest_marker("spark") is not None
@@ -99,16 +107,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(
                 pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
             )
+        file = item.nodeid.split("::", maxsplit=1)[0]
         if is_spark and (is_quick or "spark" in item.fixturenames):
             item.add_marker(pytest.mark.xdist_group("spark"))
         elif item.get_closest_marker("broker") is not None:
-            group = "broker 0" if is_quick else broker_of[item.path]
-            item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=_turn)
+            item.add_marker(pytest.mark.xdist_group(f"{BROKER}{file}"))
+        if _turn(item) < len(FIRST):
+            first.append(item)
+        elif item.get_closest_marker("broker") is not None:
+            waiting.setdefault(file, []).append(item)
+        else:
+            others.setdefault(file, []).append(item)
+    dealt = sorted([*_dealt_out(waiting), *_dealt_out(others)], key=lambda at: at[0])
+    items[:] = [*sorted(first, key=_turn), *(item for _, file in dealt for item in file)]
+
+
+def _dealt_out(files: dict[str, list[pytest.Item]]) -> list[tuple[float, list[pytest.Item]]]:
+    """Each file's tests with their place in a run that lasts from 0 to 1."""
+    return [(at / len(files), tests) for at, tests in enumerate(files.values())]
 
 
 def _turn(item: pytest.Item) -> int:
-    """When a test's group begins; the sort leaves the others as they were collected."""
+    """When a test's group begins."""
     mark = item.get_closest_marker("xdist_group")
     return FIRST.index(mark.args[0]) if mark and mark.args[0] in FIRST else len(FIRST)
 
@@ -124,12 +144,61 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    """Start the broker of the workers, if a test of the run needs one."""
+    if _BROKER not in node.config.stash and any(f"@{BROKER}" in name for name in ids):
+        from tests.live.run_broker import StartedForAll
+
+        folder = node.config._tmp_path_factory.getbasetemp()
+        node.config.stash[_BROKER] = StartedForAll(folder)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End it."""
+    if _BROKER in config.stash:
+        config.stash[_BROKER].stop()
+
+
+@pytest.hookimpl(tryfirst=True)  # before fixtures are made
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note whether the worker's next broker is for tests that count what a whole cluster holds."""
+    item.config.stash[_IS_SPARK] = item.get_closest_marker("spark") is not None
+
+
 @pytest.fixture(scope="session")
-def security(tmp_path_factory: pytest.TempPathFactory) -> Security:
+def run_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the workers of a run share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if hasattr(request.config, "workerinput") else own
+
+
+@pytest.fixture(scope="session")
+def certificates(run_folder: Path) -> Security:
     """Certificates and users of the run's broker."""
     from tests.live.security import Security
 
-    return Security.make(tmp_path_factory.mktemp("security"))
+    return Security.of(run_folder)
+
+
+@pytest.fixture
+def security(certificates: Security, run_folder: Path) -> Iterator[Security]:
+    """The same for a test of logins: nobody changes meanwhile what everybody may do."""
+    from tests.live.run_broker import holding
+
+    with holding(run_folder, "rights", alone=False):
+        yield certificates
+
+
+@pytest.fixture
+def cut(broker: RunBroker, run_folder: Path) -> Iterator[Cut]:
+    """The proxy before the broker's listener ``CUT``, for one test at a time."""
+    from tests.live.cut import Cut
+    from tests.live.run_broker import holding
+
+    with holding(run_folder, "cut"), Cut(broker.cut_port) as made:
+        made.target = ("127.0.0.1", broker.ports["CUT"])
+        yield made
 
 
 @pytest.fixture
@@ -143,35 +212,23 @@ def default_signals() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def cut() -> Iterator[Cut]:
-    """The proxy before the broker's listener ``CUT``; whoever cuts it mends it."""
-    from tests.live.cut import Cut
+def broker(
+    request: pytest.FixtureRequest, certificates: Security, run_folder: Path
+) -> Iterator[RunBroker]:
+    """One real broker for the run; use a topic and a group of your own.
 
-    with Cut() as made:
-        yield made
-
-
-@pytest.fixture(scope="session")
-def broker(security: Security, cut: Cut) -> Iterator[Broker]:
-    """One real broker for this process; use a topic and a group of your own.
-
-    Beside its plain listener it has ``TLS``, ``SCRAM`` and ``PLAIN`` (both over TLS), ``OAUTH``,
-    and ``CUT``, which is plain and behind a proxy.
+    The tests of the Spark session have another one: they count all that a cluster holds.
     """
-    from holdfast.cluster.broker.broker import Broker
+    from tests.live.run_broker import started, started_for_all
+
     from holdfast.cluster.refused import mend_connects
 
-    class ShortLived(Broker):
-        """Java compiles it once and not again, better: that would take half of the CPU time."""
-
-        def _java_command(self, *server: Any, **sizes: Any) -> list[str]:
-            return [*super()._java_command(*server, **sizes), "-XX:TieredStopAtLevel=1"]
-
     mend_connects()  # tests ask the broker through bare clients, too
-    with ShortLived.start(settings=security.broker_settings(cut.port)) as running:
-        host, port = running.bootstrap_of("CUT").split(":")
-        cut.target = host, int(port)
-        yield running
+    if hasattr(request.config, "workerinput") and not request.config.stash[_IS_SPARK]:
+        yield started_for_all(run_folder)
+    else:
+        with started(certificates) as running:
+            yield running
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,9 +17,9 @@ class Cut:
     Every answer of the server takes :attr:`late_s` longer, and arrives as :attr:`spoils` makes it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.target = ("127.0.0.1", 0)
-        self._server = socket.create_server(("127.0.0.1", 0))
+        self._server = socket.create_server(("127.0.0.1", port), reuse_port=True)
         self.port: int = self._server.getsockname()[1]
         self._flows = threading.Event()
         self._flows.set()

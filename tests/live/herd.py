@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests.live.cut import Cut
 from tests.live.ledger import Ledger
 from tests.live.offsets_log import Generation, read_group
+from tests.live.run_broker import RunBroker
 from tests.live.waiting import until
 
 from holdfast.cluster.broker.broker import Broker
@@ -108,7 +109,7 @@ class Herd:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: Broker | RunBroker,
         cut: Cut,
         folder: Path,
         *,
@@ -333,7 +334,9 @@ class Herd:
 
 
 @contextmanager
-def herd_of(broker: Broker, cut: Cut, folder: Path, **settings: object) -> Iterator[Herd]:
+def herd_of(
+    broker: Broker | RunBroker, cut: Cut, folder: Path, **settings: object
+) -> Iterator[Herd]:
     """A herd that is gone afterwards."""
     made = Herd(broker, cut, folder, **settings)
     try:

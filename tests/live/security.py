@@ -38,14 +38,15 @@ class Security:
     keystore: str
 
     @classmethod
-    def make(cls, folder: Path) -> Security:
-        """Make a CA, another CA, and the broker's certificate for 127.0.0.1."""
-        authority, stranger = trustme.CA(), trustme.CA()
-        server = authority.issue_cert("127.0.0.1", "localhost")
+    def of(cls, folder: Path) -> Security:
+        """Those of a run; whoever asks first makes them."""
         paths = [folder / name for name in ("ca.pem", "wrong-ca.pem", "server.pem")]
-        authority.cert_pem.write_to_path(paths[0])
-        stranger.cert_pem.write_to_path(paths[1])
-        paths[2].write_bytes(pkcs8(server))
+        if not paths[-1].exists():
+            authority, stranger = trustme.CA(), trustme.CA()
+            server = authority.issue_cert("127.0.0.1", "localhost")
+            authority.cert_pem.write_to_path(paths[0])
+            stranger.cert_pem.write_to_path(paths[1])
+            paths[2].write_bytes(pkcs8(server))
         return cls(folder, *map(str, paths))
 
     def broker_settings(self, cut_port: int) -> BrokerSettings:

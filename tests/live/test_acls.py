@@ -30,13 +30,13 @@ from confluent_kafka.admin import (
 )
 from tests.cli.running import run
 from tests.live.crew import fresh
+from tests.live.run_broker import RunBroker, holding
 from tests.live.security import PASSWORD, USER
 from tests.live.small_group import small_group
 from tests.live.waiting import PATIENCE_SECONDS, until
 from tests.suites import further
 
 from holdfast import Consumer, Worker
-from holdfast.cluster.broker.broker import Broker
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import HoldfastError, RemoteProtocolError, SourceError
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, kafka_options
@@ -65,27 +65,27 @@ def table() -> dict[str, set[Rule]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def strict(broker):
+@pytest.fixture
+def strict(broker, run_folder):
     """The run's broker; while somebody is named for everything, nobody else may do anything."""
     everything = {
         ("topic", "*", "READ"),
         ("group", "*", "READ"),
         ("cluster", "cluster", "DESCRIBE"),
     }
-    with Allowed(broker, everything, {}, user="nobody"):
+    with holding(run_folder, "rights"), Allowed(broker, everything, {}, user="nobody"):
         yield broker
 
 
 @pytest.fixture(scope="module")
-def login(security) -> dict[str, str]:
+def login(certificates) -> dict[str, str]:
     """What our user's clients are given."""
     return {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": USER,
         "sasl.password": PASSWORD,
-        "ssl.ca.location": security.ca,
+        "ssl.ca.location": certificates.ca,
     }
 
 
@@ -101,7 +101,7 @@ class Allowed:
     """Our user may do this, and nothing else, while the block lasts."""
 
     def __init__(
-        self, broker: Broker, rules: set[Rule], names: dict[str, str], *, user: str = USER
+        self, broker: RunBroker, rules: set[Rule], names: dict[str, str], *, user: str = USER
     ):
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         self._principal = f"User:{user}"
@@ -154,9 +154,9 @@ COMMANDS = {
 
 
 @pytest.fixture(scope="module")
-def lived(strict):
+def lived(broker):
     group = fresh("group")
-    with small_group(strict.bootstrap, group) as (topic, _):
+    with small_group(broker.bootstrap, group) as (topic, _):
         yield topic, group
 
 

@@ -24,9 +24,9 @@ from tests.kips.ways import plan_upgrade
 from tests.live import clients
 from tests.live.crew import Topic
 from tests.live.processes import Crew, crew
+from tests.live.run_broker import RunBroker
 from tests.live.waiting import PATIENCE_SECONDS, until
 
-from holdfast.cluster.broker.broker import Broker
 from holdfast.core.machine.upgrade import (
     Client,
     Config,
@@ -112,7 +112,7 @@ def test_from_range_to_cooperative_sticky_to_design_ii_and_back(broker, tmp_path
 class Rolled(threading.Thread):
     """A member of a Python client, configured as a plan prints it."""
 
-    def __init__(self, broker: Broker, group: str, topic: str, config: Config):
+    def __init__(self, broker: RunBroker, group: str, topic: str, config: Config):
         super().__init__(daemon=True)
         library = config.client.rpartition(".")[2]
         kind = {"kafka-python": "kafka"}.get(library, library)
@@ -152,13 +152,13 @@ class Rolled(threading.Thread):
         assert not self.is_alive()
 
 
-def protocol_of(broker: Broker, group: str) -> str:
+def protocol_of(broker: RunBroker, group: str) -> str:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     (found,) = admin.describe_consumer_groups([group]).values()
     return found.result(60).partition_assignor
 
 
-def roll(broker: Broker, client: Client) -> None:
+def roll(broker: RunBroker, client: Client) -> None:
     """Three members of a client go to Design II and back, one after the other in each bounce."""
     topic = Topic(broker.bootstrap, N_PARTITIONS)
     group = f"g-{topic.name}"

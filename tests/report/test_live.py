@@ -24,7 +24,7 @@ from holdfast.core.names import visible
 from holdfast.fleet.report.metrics import METRICS
 
 if TYPE_CHECKING:
-    from holdfast.cluster.broker.broker import Broker
+    from tests.live.run_broker import RunBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -40,7 +40,7 @@ class Lived(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def lived(broker: Broker) -> Any:
+def lived(broker: RunBroker) -> Any:
     from kafka import KafkaConsumer, TopicPartition
     from kafka.structs import OffsetAndMetadata
 

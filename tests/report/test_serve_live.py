@@ -18,8 +18,7 @@ from tests.report.browser import browser
 
 if TYPE_CHECKING:
     from tests.live.cut import Cut
-
-    from holdfast.cluster.broker.broker import Broker
+    from tests.live.run_broker import RunBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.browser]
 
@@ -88,7 +87,7 @@ def served(bootstrap: str, group: str, state: Path) -> Iterator[str]:
 
 
 def test_an_open_page_shows_a_rebalance_and_a_cluster_that_is_away_without_a_reload(
-    broker: Broker, cut: Cut, chromium: Any, tmp_path: Path
+    broker: RunBroker, cut: Cut, chromium: Any, tmp_path: Path
 ) -> None:
     from kafka import KafkaAdminClient
     from kafka.admin import NewTopic

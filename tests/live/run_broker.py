@@ -1,0 +1,114 @@
+"""The one broker of a run, which all its workers use, and the things of which it has only one.
+
+The process that starts the workers starts the broker, so the broker ends with the run. The workers
+read where it is from a file in the folder of the run. A test has the listener behind the proxy, or
+the access lists of everybody, to itself (:func:`holding`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.live.security import Security
+from tests.live.waiting import until
+
+from holdfast.cluster.broker.broker import Broker
+from holdfast.cluster.broker.properties import BrokerSettings
+
+_FILE = "broker.json"
+_START_SECONDS = 360.0
+
+
+@dataclass(frozen=True)
+class RunBroker:
+    """Where the broker is: each listener's port, and the one that ``CUT`` tells its clients."""
+
+    ports: Mapping[str, int]
+    cut_port: int
+    settings = BrokerSettings()
+
+    @property
+    def bootstrap(self) -> str:
+        """``host:port`` without security."""
+        return self.bootstrap_of("PLAINTEXT")
+
+    def bootstrap_of(self, listener: str) -> str:
+        """``host:port`` of a listener."""
+        return f"127.0.0.1:{self.ports[listener]}"
+
+
+class _ShortLived(Broker):
+    """Java compiles it once and not again, better: that would take half of the CPU time."""
+
+    def _java_command(self, *server: Any, **sizes: Any) -> list[str]:
+        return [*super()._java_command(*server, **sizes), "-XX:TieredStopAtLevel=1"]
+
+
+@contextmanager
+def started(security: Security) -> Iterator[RunBroker]:
+    """A broker of this process.
+
+    Beside its plain listener it has ``TLS``, ``SCRAM`` and ``PLAIN`` (both over TLS), ``OAUTH``,
+    and ``CUT``, which is plain and behind a proxy.
+    """
+    with socket.socket() as place:
+        # Bound and not listening: nobody else is given the port, and the proxy listens on it.
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        place.bind(("127.0.0.1", 0))
+        cut_port = place.getsockname()[1]
+        names = ("PLAINTEXT", *security.broker_settings(cut_port).listeners)
+        with _ShortLived.start(settings=security.broker_settings(cut_port)) as broker:
+            ports = {name: int(broker.bootstrap_of(name).split(":")[1]) for name in names}
+            yield RunBroker(ports, cut_port)
+
+
+class StartedForAll:
+    """The broker of a run with workers, started beside what the process does meanwhile."""
+
+    def __init__(self, folder: Path):
+        self._stack = ExitStack()
+        self._security = Security.of(folder)
+        self._file = folder / _FILE
+        self._starting = threading.Thread(target=self._start)
+        self._starting.start()
+
+    def _start(self) -> None:
+        try:
+            running = self._stack.enter_context(started(self._security))
+            found: dict[str, Any] = {"ports": running.ports, "cut_port": running.cut_port}
+        except BaseException as error:
+            found = {"error": f"{type(error).__name__}: {error}"}
+        draft = self._file.with_suffix(".draft")
+        draft.write_text(json.dumps(found))
+        draft.rename(self._file)
+
+    def stop(self) -> None:
+        """End the broker; its workers have ended."""
+        self._starting.join()
+        self._stack.close()
+
+
+def started_for_all(folder: Path) -> RunBroker:
+    """The broker of the run, once it runs."""
+    file = folder / _FILE
+    until(file.exists, "the broker of the run", _START_SECONDS)
+    found = json.loads(file.read_text())
+    if "error" in found:
+        raise RuntimeError(f"the broker of the run did not start: {found['error']}")
+    return RunBroker(**found)
+
+
+@contextmanager
+def holding(folder: Path, name: str, *, alone: bool = True) -> Iterator[None]:
+    """Have something of the broker to oneself, or share it with all others who share it."""
+    with (folder / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
