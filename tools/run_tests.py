@@ -7,9 +7,9 @@
 3. Python keeps what it compiles, also where the caller's environment forbids that: each worker and
    each command that a test starts would compile all of holdfast again, and all tests.
 
-A worker with a broker waits for it most of the time, so two cores need four workers in `make test`
-and three in `make test-all`, whose members are more processes. `make test` has one broker,
-`make test-all` two (``tests/conftest.py``); Spark's worker starts one of its own. Without a usable
+Tests of a broker wait most of the time, so two cores need four workers in `make test` and three
+in `make test-all`, whose members are more processes. All workers use one broker
+(``tests/live/run_broker.py``); Spark's worker starts one of its own. Without a usable
 Java the `spark` and `broker` tests are left out with one line that says what to install; in CI that
 is an error. Other arguments go to pytest.
 """
