@@ -24,6 +24,8 @@ from holdfast.cli import spark_progress
 from holdfast.cli.spark_progress import Records, Stage, StageBar, spark_bar
 from holdfast.errors import SourceError
 
+PATIENCE_S = 300.0
+
 
 def drawn(stage: Stage, seconds: list[float], n_records: Records = None) -> str:
     out = io.StringIO()
@@ -140,7 +142,7 @@ def test_a_connect_session_reports_by_itself_and_is_let_go(
     assert "stage 7" in out.getvalue()
 
 
-def until(held: int, words: str, seconds: float = 120.0) -> str:
+def until(held: int, words: str, seconds: float = PATIENCE_S) -> str:
     """What came out of ``held`` up to ``words``, without control sequences."""
     text, over = "", time.monotonic() + seconds
     while words not in text and time.monotonic() < over:
@@ -162,8 +164,9 @@ def test_a_terminal_sees_the_bar_and_a_pipe_does_not(
 
     def work(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
-            for _ in range(1200):
-                if 0 in batch["id"].to_pylist() or seen.exists():
+            over = time.monotonic() + 2 * PATIENCE_S
+            while 0 not in batch["id"].to_pylist() and not seen.exists():
+                if time.monotonic() > over:
                     break
                 time.sleep(0.1)
             yield batch
