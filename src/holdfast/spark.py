@@ -33,7 +33,6 @@ from holdfast.fleet.pipeline.batches.views import frame, register_views
 from holdfast.fleet.pipeline.ingest.json_records import JSON_RECORDS, json_records
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS_TOPIC,
-    Cluster,
     check_session,
     kafka_records,
 )
@@ -55,6 +54,8 @@ from holdfast.fleet.tables.storage.places import store_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from holdfast.cluster.cluster import LiveCluster
+
 __all__ = [
     "TableFrames",
     "cluster",
@@ -71,7 +72,7 @@ __all__ = [
     "watch",
 ]
 
-Source: TypeAlias = Dump | Cluster
+Source: TypeAlias = "Dump | LiveCluster"
 """What :func:`dump` and :func:`cluster` return."""
 
 
@@ -98,7 +99,7 @@ def cluster(
     config: Mapping[str, str] | None = None,
     *,
     command_config: str | Path | None = None,
-) -> Cluster:
+) -> LiveCluster:
     """A live cluster. Nothing is asked yet.
 
     Parameters
@@ -127,7 +128,7 @@ def records(spark: SparkSession, source: Source) -> DataFrame:
 
     Parameters
     ----------
-    source : Dump or Cluster
+    source : Dump or LiveCluster
         A cluster is read up to its end offsets of now, and needs Spark's Kafka connector.
 
     Returns
@@ -252,7 +253,7 @@ def history(
 
     Parameters
     ----------
-    source : Dump or Cluster
+    source : Dump or LiveCluster
         A cluster is dumped into ``out`` first, and needs Spark's Kafka connector.
     out : path or URL
         The folder; made if it is not there. Workers write to it too.
@@ -294,7 +295,7 @@ def history(
 
 def watch(
     spark: SparkSession,
-    source: Cluster,
+    source: LiveCluster,
     out: str | Path,
     *,
     every_seconds: float | None = None,
@@ -305,7 +306,7 @@ def watch(
 
     Parameters
     ----------
-    source : Cluster
+    source : LiveCluster
         The cluster.
     out : path or URL
         The folder; workers write to it too.
@@ -373,7 +374,7 @@ def plan(
     ----------
     assignor : str
         A name of docs/assignors.md, such as ``sticky``.
-    source : Dump or Cluster, optional
+    source : Dump or LiveCluster, optional
         How many partitions each topic has; without it, as many as the table ``lag`` shows.
     groups : sequence of str, optional
         Only these.

@@ -210,12 +210,11 @@ def test_a_group_that_never_had_members_has_no_story():
 
 @given(history=histories())
 def test_laws_of_stories(history):
-    """Any history: JSON is the whole story, times ascend, starts and stops alternate per slot."""
+    """Any history: times ascend, starts and stops alternate per slot."""
     for group in {g["group"]: None for g in history}:
         story = story_of(rows_of([g for g in history if g["group"] == group]), {}, ReplayCosts())
         if story is None:
             continue
-        assert Story.from_json(story.to_json()) == story
         assert all(
             0 < size <= 4 * 12 + 1024 for s in story.sessions for size in s.partitions.values()
         )
@@ -243,7 +242,6 @@ def test_lags_are_brought_only_where_they_are_asked_for(tmp_path, lags):
     fleet.write_dump(tmp_path / "d", [record, commit], offsets=[("t", p, 0, 9) for p in range(2)])
     (story,) = stories(local.run(tmp_path / "d", tmp_path / "t", reset="earliest"), lags=lags)
     assert story.lags == ({"t": (9, 4)} if lags else {})
-    assert replace(story, lags={}).to_json() != story.to_json() or not lags
 
 
 @pytest.mark.parametrize("number", [2**31 - 1, 400_000_000])

@@ -11,12 +11,14 @@ from tests.pipeline.test_kill import lived
 from tests.pipeline.test_replay import OTHERS
 
 from holdfast.fleet.pipeline import steps
-from holdfast.fleet.pipeline.batches.history import ends_of, history_of
+from holdfast.fleet.pipeline.batches.history import ends_of, topic_names
+from holdfast.fleet.pipeline.batches.jobs import Job
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.replay.run import REPLAY, Request, replay
 from holdfast.fleet.pipeline.replay.story import stories
 from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables, sort_rows
 
 NUMBERS = pa.schema([("group", pa.string()), ("n", pa.int64())])
@@ -105,9 +107,10 @@ def test_ages_of_records_are_the_same_here_and_on_spark(spark, tmp_path, monkeyp
         return [1_000 * offset for _, _, offset, _ in wanted]
 
     def tables(name):
-        made = history_of(
-            lambda: spark, dump, Tables(tmp_path / name), Selection(), ends, times=times
-        )
+        made = Tables(tmp_path / name)
+        job = Job(session=lambda: spark, tables=made, batch=0)
+        job.tables_of(dump.rows(), Selection(), topic_names(dump), ends, times=times)
+        made.commit(Batch(id=0, files=job.files))
         return {table: sort_rows(made.table(table), TABLES[table]) for table in TABLES}
 
     here = tables("here")

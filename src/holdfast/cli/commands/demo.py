@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,29 +39,27 @@ class _Shown:
 
     def __init__(self, n_stages: int, *, quiet: bool):
         self._n_stages, self._quiet = n_stages, quiet
-        self._began, self._n_done = time.monotonic(), 0
+        self._began = time.monotonic()
+        self.seconds: dict[str, float] = {}
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        if self._quiet:
-            yield
-            return
         began = time.monotonic()
-        with stderr_console().status(
-            f"{name} ... ({self._n_done + 1} of {self._n_stages}{self._left()})"
-        ):
+        words = f"{name} ... ({len(self.seconds) + 1} of {self._n_stages}{self._left()})"
+        with nullcontext() if self._quiet else stderr_console().status(words):
             yield
-        self._n_done += 1
-        stderr_console().print(
-            Text("done ", style="green") + Text(f"{time.monotonic() - began:5.1f} s  {name}")
-        )
+        self.seconds[name] = time.monotonic() - began
+        if not self._quiet:
+            told = Text(f"{self.seconds[name]:5.1f} s  {name}")
+            stderr_console().print(Text("done ", style="green") + told)
 
     def _left(self) -> str:
         """Estimate the time left from the mean of the stages done; "" before the third is done."""
-        if self._n_done < 3:
+        n_done = len(self.seconds)
+        if n_done < 3:
             return ""
-        a_stage = (time.monotonic() - self._began) / self._n_done
-        return f", about {a_stage * (self._n_stages - self._n_done):.0f} s left"
+        a_stage = (time.monotonic() - self._began) / n_done
+        return f", about {a_stage * (self._n_stages - n_done):.0f} s left"
 
     def note(self, text: str) -> None:
         if not self._quiet:

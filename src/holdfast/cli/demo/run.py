@@ -115,29 +115,15 @@ class DemoResult:
 
 
 class Stages(Protocol):
-    """Shows which stage runs."""
+    """Shows which stage runs; ``seconds`` says how long each took."""
+
+    seconds: dict[str, float]
 
     def stage(self, name: str) -> AbstractContextManager[None]:
         """Show ``name`` until the block ends."""
 
     def note(self, text: str) -> None:
         """Say one line."""
-
-
-class TimedStages:
-    """Passes stages on and remembers how long each took."""
-
-    def __init__(self, shown: Stages):
-        self._shown = shown
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        """Run one stage."""
-        began = time.monotonic()
-        with self._shown.stage(name):
-            yield
-        self.seconds[name] = time.monotonic() - began
 
 
 @contextmanager
@@ -154,7 +140,7 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
     AdapterError
         Something did not start, or records do not add up, or a partition had two owners in a group.
     """
-    staged = TimedStages(stages)
+    staged = stages.stage
     folder, is_ours = _folder(options)
     try:
         with staged("start a broker"):
@@ -162,7 +148,7 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
         with broker:
             groups = _groups(options, broker.bootstrap, folder / "journals")
             names = [group.name for group in groups]
-            costs, bounce_seconds = _live(options, broker.bootstrap, groups, staged)
+            costs, bounce_seconds = _live(options, broker.bootstrap, groups, stages)
             tables = folder / "tables"
             with staged("start Spark"):
                 spark = open_session(kafka=True)
@@ -179,7 +165,7 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
                 bounce_seconds=bounce_seconds,
                 report=report,
                 folder=None if is_ours and not options.keep else folder,
-                stage_seconds=staged.seconds,
+                stage_seconds=stages.seconds,
             )
             yield result, broker
     finally:
@@ -239,10 +225,10 @@ def _groups(options: DemoOptions, bootstrap: str, journals: Path) -> list[Member
 
 
 def _live(
-    options: DemoOptions, bootstrap: str, groups: list[MemberProcesses], staged: TimedStages
+    options: DemoOptions, bootstrap: str, groups: list[MemberProcesses], stages: Stages
 ) -> tuple[dict[str, Cost], float]:
     """Produce, consume, bounce every member, stop, account; and how long the bounce took."""
-    slots = range(options.members)
+    slots, staged = range(options.members), stages.stage
     with staged("create a topic"):
         _create_topic(bootstrap, options.partitions)
     with Bounced(groups, groups[0].folder.parent) as bounced:

@@ -10,7 +10,7 @@ it is a shuffle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import groupby
@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
 from holdfast.fleet.pipeline.spark_errors import reading
 from holdfast.fleet.tables.columns.schemas import ddl_of, filled_table
+from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter
 from holdfast.fleet.tables.storage.parquet import BATCH_ROWS, BoundedParquet
 from holdfast.fleet.tables.storage.places import Place, store_of
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 Session: TypeAlias = "Callable[[], SparkSession] | None"
 """Gives the session, which need not be there before; None: every step runs in this process."""
+OfGroups: TypeAlias = Callable[[pa.Table], Mapping[str, pa.Table]]
+"""Makes rows of some tables, by name, of the rows of whole groups."""
 Pieces = list[tuple[str, int]]
 """Files, and a row group of each."""
 
@@ -214,6 +217,19 @@ def whole_groups(batches: Batches, schema: pa.Schema) -> Iterator[pa.Table]:
             waiting = [rows.filter(is_last)]
     if waiting:
         yield pa.concat_tables(waiting)
+
+
+def writing_groups(root: str, batch: int, schema: pa.Schema, made: OfGroups) -> Grouping:
+    """What makes tables of whole groups and writes them, as files of a batch, where it runs."""
+
+    def task(batches: Batches) -> Batches:
+        writer = BatchWriter(root, batch)
+        for rows in whole_groups(batches, schema):
+            for name, table in made(rows).items():
+                writer.write(name, table)
+        yield from writer.close().to_batches()
+
+    return Grouping(task=task, out=FILES_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -85,7 +85,7 @@ class Tables:
             There is no such table, nothing was committed, or a file cannot be read.
         """
         _known(name)
-        return self._ask(lambda now: now.stored(name, groups))
+        return self._ask(lambda now: now.read(name, groups))
 
     def table(
         self, name: str, *, flat: bool = True, groups: Sequence[str] | None = None
@@ -163,7 +163,7 @@ class Tables:
         SourceError
             There is no such table, nothing was committed, or a file cannot be read.
         """
-        return self._ask(lambda now: now.columns(name, columns, groups))
+        return self._ask(lambda now: now.read(name, groups, columns))
 
     def pinned(self) -> Tables:
         """The same tables as they are now; what is committed later is not seen.

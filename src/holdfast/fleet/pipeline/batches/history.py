@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -22,7 +22,6 @@ from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
 from holdfast.fleet.pipeline.history.lag import Ends, Times
 from holdfast.fleet.pipeline.ingest.dump import write_dump
-from holdfast.fleet.pipeline.ingest.offsets_topic import Cluster
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.steps import Session
@@ -31,6 +30,9 @@ from holdfast.fleet.tables.folder.contents import check_folder, remove_table, re
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.places import Place, place_of
+
+if TYPE_CHECKING:
+    from holdfast.cluster.cluster import LiveCluster
 
 Note = Callable[[str], None]
 
@@ -54,7 +56,7 @@ class History:
 
 def run(
     session: Session,
-    source: Dump | Cluster | Place | str,
+    source: Dump | LiveCluster | Place | str,
     out_dir: Place | str,
     *,
     selection: Selection | None = None,
@@ -70,7 +72,7 @@ def run(
     session : callable or None
         Gives a session, with the Kafka connector where ``source`` is a live cluster. A dump whose
         steps all run in this process needs none, and none is asked for.
-    source : Dump, path or URL of one, or Cluster
+    source : Dump, path or URL of one, or LiveCluster
         A live cluster is dumped first, into ``out_dir``.
     out_dir : path or URL
         Folder of the tables; made if it is not there. Workers write to it too.
@@ -96,16 +98,19 @@ def run(
         check_target(tables.root, overwrite=overwrite)
         dump, times = _open(session, source, tables.root, chosen, note)
         dump.check_read()
-        ends = ends_of(dump, chosen, auto_offset_reset)
-        return history_of(
-            session,
-            dump,
-            tables,
-            chosen,
-            ends,
-            broker_logs=broker_logs,
-            times=times,
-        )
+        before = tables.manifest()
+        job = Job(session=session, tables=tables, batch=tables.next_batch())
+        names, ends = topic_names(dump), ends_of(dump, chosen, auto_offset_reset)
+        job.tables_of(dump.rows(), chosen, names, ends, times=times, logs=broker_logs)
+        told = {"cluster_id": dump.cluster_id, "taken_at": dump.taken_at}
+        notes = {**told, "n_records": dump.n_records(), **job.notes}
+        done = Batch(id=job.batch, files=job.files, notes=notes)
+        tables.commit(done, replace=True, made_from=before)
+        remove_staged(tables.root)
+        for name in STATE_TABLES:  # what a stream kept for its next batch: its tables are no more
+            remove_table(tables.root, name)
+        _remove_dumps(tables.root, dump.path)
+    return History(tables=tables, dump=dump)
 
 
 def check_target(root: Place, *, overwrite: bool = False) -> None:
@@ -137,44 +142,6 @@ def ends_of(dump: Dump, selection: Selection, reset: str) -> Ends:
     return Ends.of(*said, topic_names(dump), selection, taken_at_us=taken_at_us(dump), reset=reset)
 
 
-def history_of(
-    session: Session,
-    dump: Dump,
-    tables: Tables,
-    selection: Selection,
-    ends: Ends,
-    *,
-    broker_logs: Sequence[Path] = (),
-    times: Times | None = None,
-) -> History:
-    """Write the tables of one dump as one new batch that replaces all others.
-
-    ``times`` asks a cluster for times of records, for :mod:`holdfast.fleet.pipeline.history.lag`.
-    """
-    before = tables.manifest()
-    job = Job(session=session, tables=tables, batch=tables.next_batch())
-    names = topic_names(dump)
-    job.tables_of(dump.rows(), selection, names, ends, times=times, logs=broker_logs)
-    notes = {
-        "cluster_id": dump.cluster_id,
-        "taken_at": dump.taken_at,
-        "n_records": dump.n_records(),
-        **job.notes,
-    }
-    done = Batch(id=job.batch, files=job.files, notes=notes)
-    tables.commit(done, replace=True, made_from=before)
-    remove_staged(tables.root)
-    _remove_stream(tables.root)
-    _remove_dumps(tables.root, dump.path)
-    return History(tables=tables, dump=dump)
-
-
-def _remove_stream(root: Place) -> None:
-    """Delete what a stream kept for its next batch: its tables are no more."""
-    for name in STATE_TABLES:
-        remove_table(root, name)
-
-
 def _remove_dumps(root: Place, own: Place) -> None:
     """Delete the dumps that earlier runs took for themselves."""
     found: list[Place] = list(root.iterdir())
@@ -185,7 +152,7 @@ def _remove_dumps(root: Place, own: Place) -> None:
 
 def _open(
     session: Session,
-    source: Dump | Cluster | Place | str,
+    source: Dump | LiveCluster | Place | str,
     root: Place,
     selection: Selection,
     note: Note | None,

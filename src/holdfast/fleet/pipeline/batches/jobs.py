@@ -45,7 +45,6 @@ from holdfast.fleet.pipeline.history.lag import (
     Times,
     lag_of_groups,
     oldest_unread,
-    positions_input,
     times_in_advance,
 )
 from holdfast.fleet.pipeline.history.pauses import (
@@ -73,6 +72,7 @@ from holdfast.fleet.pipeline.ingest.split import (
 from holdfast.fleet.pipeline.steps import (
     Grouping,
     Input,
+    OfGroups,
     Rows,
     Session,
     Step,
@@ -82,17 +82,15 @@ from holdfast.fleet.pipeline.steps import (
     run_on_spark,
     unchanged,
     whole_groups,
+    writing_groups,
 )
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.folder.contents import checked_files, remove_table
-from holdfast.fleet.tables.folder.version import of_groups, read_parquet
+from holdfast.fleet.tables.folder.version import of_groups
 from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
 from holdfast.fleet.tables.storage.places import Place
-
-OfGroups = Callable[[pa.Table], Mapping[str, pa.Table]]
-"""Makes rows of some tables, by name, of the rows of whole groups."""
 
 Files = list[tuple[str, int]]
 
@@ -173,10 +171,7 @@ class Job:
             self.files[OWNERS] = owners
         # Positions of share groups become a file, like those that the records gave.
         positions = [*self.past.get(LATEST, []), *positions, *self._write(POSITIONS, ends.share)]
-        inputs = [
-            self._input(owners, "lag_input"),
-            self._input(positions, "positions", by_table(positions_input)),
-        ]
+        inputs = [self._input(files, "lag_input") for files in (owners, positions)]
         kept = ("lag", LATEST) if self.keep_state else ("lag",)
 
         def step(times: Times | None) -> Step:
@@ -241,8 +236,7 @@ class Job:
         self, what: str, inputs: Sequence[Input], schema: pa.Schema, made: OfGroups
     ) -> Step:
         """A step whose tasks write tables."""
-        task = _written(str(self.tables.root), self.batch, schema, made)
-        grouped = Grouping(task=task, out=FILES_SCHEMA)
+        grouped = writing_groups(str(self.tables.root), self.batch, schema, made)
         return Step(what=what, inputs=inputs, schema=schema, grouped=grouped)
 
     def _run(self, step: Step, on_spark: Callable[[], Step] | None = None) -> None:
@@ -279,7 +273,7 @@ class Job:
                 self.files.setdefault("rebalances", []).extend(more)
 
     def _tables(self, files: Files) -> list[pa.Table]:
-        return [read_parquet(file) for file in self._paths(files)]
+        return [BoundedParquet(file).read() for file in self._paths(files)]
 
     def _paths(self, files: Files) -> list[Place]:
         return checked_files(self.tables.root, [name for name, _ in files])
@@ -320,19 +314,6 @@ class Job:
             self.unknown[row["record_type"]] += row["n_unknown"]
         for table, files in files_of(rows).items():
             self.files.setdefault(table, []).extend(files)
-
-
-def _written(root: str, batch: int, schema: pa.Schema, step: OfGroups) -> BatchTask:
-    """A task that writes what a step makes of whole groups; its rows are sorted by group."""
-
-    def task(batches: Batches) -> Batches:
-        writer = BatchWriter(root, batch)
-        for rows in whole_groups(batches, schema):
-            for name, made in step(rows).items():
-                writer.write(name, made)
-        yield from writer.close().to_batches()
-
-    return task
 
 
 def _only(names: Sequence[str], step: OfGroups, rows: pa.Table) -> dict[str, pa.Table]:

@@ -37,7 +37,6 @@ from holdfast.fleet.pipeline.ingest.dump import offsets_table, share_table
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS,
     OFFSETS_TOPIC,
-    Cluster,
     Feed,
     KafkaFeed,
     Offsets,
@@ -63,6 +62,8 @@ from holdfast.fleet.tables.storage.places import Place, place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.cluster.cluster import LiveCluster
 
 BeforeBatch: TypeAlias = Callable[[int, int], None]
 AfterLook: TypeAlias = Callable[[Tables, SourceError | None], None]
@@ -235,7 +236,7 @@ def _of_another_run(root: Place) -> SourceError:
 
 def watch(
     spark: SparkSession,
-    cluster: Cluster,
+    cluster: LiveCluster,
     out_dir: Place | str,
     *,
     selection: Selection | None = None,

@@ -117,12 +117,11 @@ def lag_of_groups(rows: pa.Table, ends: Ends, times: Times | None = None) -> dic
         Gives times of records, for ages of those that are not read.
     """
     is_owner = rows["partition"].is_null()
-    latest = reduced(rows.filter(pc.invert(is_owner)).select(POSITION.names))
-    both = pa.concat_tables([rows.filter(is_owner), positions_input(latest)])
-    lag = lag_table(both, ends)
+    latest = reduced(rows.filter(pc.invert(is_owner)))
+    lag = lag_table(pa.concat_tables([rows.filter(is_owner), latest]), ends)
     if times is not None:
         lag = with_record_ages(lag, times, ends.taken_at_us)
-    return {LATEST: latest, "lag": lag}
+    return {LATEST: latest.select(POSITION.names), "lag": lag}
 
 
 def owners_of(gens: Generations, rows: I64) -> pa.Table:
@@ -151,12 +150,6 @@ def _reads_itself(gens: Generations) -> Mask:
     tasks[row[role == SOURCE]] = True
     found: Mask = np.where(tasks[row], role == SOURCE, (role == ACTIVE) | (role == SHARED))
     return found
-
-
-def positions_input(positions: pa.Table) -> pa.Table:
-    """Rows of :data:`POSITION` among those of :data:`INPUT`."""
-    columns: Arrays = {name: positions[name] for name in POSITION.names}
-    return filled_table(columns, INPUT, positions.num_rows)
 
 
 def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
-from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, Cluster, kafka_records
+from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, kafka_records
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import DUMP_FILE, DUMP_VERSION, RECORDS, Dump
 from holdfast.fleet.pipeline.spark_errors import reading
@@ -42,6 +42,8 @@ from holdfast.fleet.tables.storage.store import is_draft
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from holdfast.cluster.cluster import LiveCluster
+
 Note = Callable[[str], None]
 
 SHARE_STATE: Final = "share_state"
@@ -54,7 +56,7 @@ WRITTEN: Final = arrow_schema("dumped")
 
 def write_dump(
     spark: SparkSession,
-    cluster: Cluster,
+    cluster: LiveCluster,
     folder: Place | str,
     *,
     groups: Sequence[str] = (),

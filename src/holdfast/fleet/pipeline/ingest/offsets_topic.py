@@ -12,16 +12,17 @@ is another topic: nothing is read from it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.folder.manifest import Batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.cluster.cluster import LiveCluster
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
@@ -35,37 +36,6 @@ Offsets: TypeAlias = Mapping[int, int]
 
 Span: TypeAlias = Mapping[int, tuple[int, int]]
 """Partition -> first offset, and the one behind the last."""
-
-
-class Cluster(Protocol):
-    """What the pipeline asks a live cluster; :mod:`holdfast.cluster.cluster` answers."""
-
-    @property
-    def bootstrap(self) -> str:
-        """HOST:PORT, or several with commas."""
-        ...
-
-    @property
-    def spark_options(self) -> Mapping[str, str]:
-        """Client settings for Spark's source, without the ``kafka.`` in front."""
-        ...
-
-    def partition_ends(
-        self, topic: str, only: Callable[[int], Container[int] | None] | None = None
-    ) -> Mapping[int, tuple[int, int]]:
-        """Begin and committed end offset of each partition of a topic.
-
-        ``only`` takes the number of partitions and says which of them are wanted; None: all.
-        """
-        ...
-
-    def snapshot(self) -> ClusterSnapshot:
-        """Topics with ids, begin and end offsets: read after the records."""
-        ...
-
-    def times_at(self, wanted: Sequence[tuple[str, int, int, int]]) -> Sequence[int | None]:
-        """Times of records, by topic, partition, offset and a time near it, in milliseconds."""
-        ...
 
 
 class Feed(Protocol):
@@ -90,7 +60,7 @@ class KafkaFeed:
     """The offsets topic of a live cluster."""
 
     spark: SparkSession
-    cluster: Cluster
+    cluster: LiveCluster
 
     def ends(self) -> Span:
         """As in :class:`Feed`."""
@@ -102,7 +72,7 @@ class KafkaFeed:
 
 
 def kafka_records(
-    spark: SparkSession, cluster: Cluster, ends: Mapping[int, tuple[int, int]]
+    spark: SparkSession, cluster: LiveCluster, ends: Mapping[int, tuple[int, int]]
 ) -> DataFrame:
     """The offsets topic up to ``ends``: one partition of Spark for each partition of Kafka."""
     reader = spark.read.format("kafka")
@@ -115,7 +85,7 @@ def kafka_records(
     return reader.load().select("partition", "offset", "timestamp", "key", "value")
 
 
-def kafka_options(cluster: Cluster, partitions: Sequence[int]) -> dict[str, str]:
+def kafka_options(cluster: LiveCluster, partitions: Sequence[int]) -> dict[str, str]:
     """Options of Spark's Kafka source, for batch and streaming; those of the cluster win.
 
     Spark asks for the ends of a partition on the connection where the consumer's next fetch waits

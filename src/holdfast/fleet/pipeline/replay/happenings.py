@@ -1,17 +1,14 @@
 """A group's story as plain data: sessions of members, and what happened in them.
 
-**Rules.** A story holds values only, and goes to a worker as JSON without loss. A *slot* is one
-member id; a *place* is a member that keeps its identity over restarts.
+**Rules.** A story holds values only, and goes to a worker whole. A *slot* is one member id; a
+*place* is a member that keeps its identity over restarts.
 :mod:`holdfast.fleet.pipeline.replay.story` says how records become a story.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 
 class Do(StrEnum):
@@ -138,30 +135,3 @@ class Story:
     def n_rebalances(self) -> int:
         """Recorded rebalances that are to be replayed."""
         return sum(len(session.generations) for session in self.sessions)
-
-    def to_json(self) -> str:
-        """The story as JSON, to be sent to a worker."""
-        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str) -> Story:
-        """A story from the text of :meth:`to_json`."""
-        value = json.loads(text)
-        value["sessions"] = tuple(_session(session) for session in value["sessions"])
-        value["places"] = tuple(value["places"])
-        value["asked"] = {int(slot): tuple(topics) for slot, topics in value["asked"].items()}
-        value["lags"] = {topic: tuple(lags) for topic, lags in value["lags"].items()}
-        return cls(**value)
-
-
-def _session(value: Mapping[str, Any]) -> RecordedSession:
-    happenings = (
-        Happening(**{**h, "do": Do(h["do"]), "topics": tuple(h["topics"])})
-        for h in value["happenings"]
-    )
-    return RecordedSession(
-        partitions=value["partitions"],
-        slots=tuple(value["slots"]),
-        happenings=tuple(happenings),
-        generations=tuple(tuple(places) for places in value["generations"]),
-    )

@@ -3,16 +3,14 @@
 **Rules.** The session is the broker's, for a KIP-848 member has none of its own. There is no
 deferral.
 
-**Strategy.** :class:`World848` shows the model as a replay sees a world of the machines.
+**Strategy.** :class:`World848` is the model, with what a replay asks a world of the machines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from holdfast.fleet.pipeline.replay.costs import ReplayCosts
 from holdfast.fleet.pipeline.replay.session import QUICK, QUIET_MS, ReplayedSession
@@ -20,24 +18,21 @@ from holdfast.sim.baselines.kip848 import Group848, SimulatedConsumer
 from holdfast.sim.world.costs import Costs
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class EpochCounts:
     """What a replay asks of the counts of a world."""
 
-    last_round_ms: int = 0
+    last_round_ms: int
 
 
-class World848:
-    """The model of a KIP-848 group, as a replay sees a world."""
+class World848(Group848):
+    """The model of a KIP-848 group, with what a replay asks a world beside it."""
 
     def __init__(self, partitions: Mapping[str, int], costs: Costs, seed: int):
-        self.group = Group848(partitions, costs, seed)
-        self.rng = np.random.Generator(np.random.PCG64(seed))
-        self.clock, self.ledger = self.group.clock, self.group.ledger
+        super().__init__(partitions, costs, seed)
         self.subscriptions: dict[int, tuple[str, ...]] = {}
-        self.counts = EpochCounts()
-        self.log = self.group.epochs
-        self.warnings: list[str] = []
+        self.log, self.warnings = self.epochs, list[str]()
+        self.run = self.clock.run
 
     @property
     def now_ms(self) -> int:
@@ -47,58 +42,37 @@ class World848:
     @property
     def rounds(self) -> int:
         """How many targets the broker has computed."""
-        return self.group.epoch
+        return self.epoch
 
-    def run(self, until_ms: int) -> None:
-        """Go on to a time."""
-        self.clock.run(until_ms)
-        self.counts.last_round_ms = self.group.changed_ms
+    @property
+    def counts(self) -> EpochCounts:
+        """When an owner or the target has last changed."""
+        return EpochCounts(self.changed_ms)
 
-    def living(self) -> list[SimulatedConsumer]:
-        """Members that are up."""
-        return [m for m in self.group.members.values() if m.alive]
-
-    def start(self, slot: int) -> SimulatedConsumer:
-        """Start the process of a slot."""
-        return self.group.start(slot, self.subscriptions.get(slot))
+    def start(self, slot: int, topics: Sequence[str] | None = None) -> SimulatedConsumer:
+        """Start the process of a slot, with the topics that it subscribes to."""
+        return super().start(slot, topics or self.subscriptions.get(slot))
 
     def stop(self, slot: int, *, returns: bool = True) -> None:
         """A process ends cleanly; a KIP-848 broker gives its partitions away, returning or not."""
-        member = self.group.members.get(slot)
+        member = self.members.get(slot)
         if member is not None:  # between two batches
             wait_ms = (member.phase_ms - self.now_ms) % member.poll_ms
             self.clock.at(self.now_ms + wait_ms, self._stop, slot)
 
     def _stop(self, slot: int) -> None:
-        if slot in self.group.members:
-            self.group.stop(slot)
+        if slot in self.members:
+            super().stop(slot)
 
     def crash(self, slot: int) -> None:
         """A process ends at once, without leaving the group."""
-        if slot in self.group.members:
-            self.group.crash(slot)
+        if slot in self.members:
+            super().crash(slot)
 
-    def subscribe(self, slot: int, topics: tuple[str, ...]) -> None:
+    def subscribe(self, slot: int, topics: Sequence[str]) -> None:
         """A member subscribes to other topics."""
-        if slot in self.group.members:
-            self.group.subscribe(slot, topics)
-
-    def resize(self, topic: str, count: int) -> None:
-        """A topic gets ``count`` partitions."""
-        self.group.resize(topic, count)
-
-    def is_member(self, slot: int) -> bool:
-        """Whether the broker still has the member of a slot."""
-        return slot in self.group.members
-
-    def settled(self) -> bool:
-        """Whether everything is where it shall be."""
-        return self.group.settled()
-
-    @property
-    def changed_ms(self) -> int:
-        """When an owner or the target has last changed."""
-        return self.group.changed_ms
+        if slot in self.members:
+            super().subscribe(slot, topics)
 
 
 class ReplayedSession848(ReplayedSession):
@@ -115,7 +89,7 @@ class ReplayedSession848(ReplayedSession):
 
     def known(self, slot: int) -> bool:
         """Whether the broker still has the member of a slot."""
-        return bool(self.world.is_member(slot))
+        return slot in self.world.members
 
     def still(self) -> bool:
         """Whether nothing more happens before the next happening."""
@@ -124,5 +98,5 @@ class ReplayedSession848(ReplayedSession):
 
     def generations(self, first: int) -> list[tuple[int, ...]]:
         """Places of the members of each target but the first ``first``."""
-        found = self.world.group.epochs[first:]
+        found = self.world.epochs[first:]
         return [tuple(sorted(self.story.places[s - self.base] for s in slots)) for slots in found]

@@ -137,17 +137,11 @@ def rows_of(within: Timeline | _Flat, topics: Sequence[str], topic: I32 | I64, n
 
 
 def read_generations(table: ArrowTable) -> Settlements:
-    """Settlements of one group; records that repeat a generation count once."""
-    order = np.lexsort(
-        (ints(table, "log_offset"), ints(table, "log_partition"), times_ms(table, "timestamp"))
-    )
-    number = ints(table, "generation")[order]
-    dead = np.asarray(pc.fill_null(pc.equal(table["state"], "Dead"), False), dtype=bool)[order]
-    new = np.ones(len(order), dtype=bool)
-    new[1:] = (number[1:] != number[:-1]) | (dead[1:] != dead[:-1])
+    """Settlements of one group."""
+    order, kept = settled(table, np.zeros(table.num_rows, np.int64))
+    number, dead = ints(table, "generation")[order], _dead(table)[order]
     fresh = np.zeros(len(order), dtype=np.int64)
     fresh[1:] = dead[:-1] | ((number[1:] < number[:-1]) & ~dead[1:])
-    kept = np.flatnonzero(new)
     texts = table.select(["state", "protocol"]).take(pa.array(order[kept]))
     return Settlements(
         number=number[kept],
@@ -157,6 +151,28 @@ def read_generations(table: ArrowTable) -> Settlements:
         state=words(texts, "state"),
         protocol=words(texts, "protocol"),
     )
+
+
+def settled(table: ArrowTable, group: I64) -> tuple[I64, I64]:
+    """Rows of ``generations`` in the order of their groups and times, and which of them count.
+
+    Records that repeat a generation count once: the first of them does.
+
+    Returns
+    -------
+    order, kept : int64
+        Row of the table at each place; places that count.
+    """
+    log = ints(table, "log_offset"), ints(table, "log_partition")
+    order = np.lexsort((*log, times_ms(table, "timestamp"), group))
+    keys = [column[order] for column in (group, ints(table, "generation"), _dead(table))]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+    return order, np.flatnonzero(new)
+
+
+def _dead(table: ArrowTable) -> BOOL:
+    return np.asarray(pc.fill_null(pc.equal(table["state"], "Dead"), False), dtype=bool)
 
 
 def last_time(tables: Tables) -> int | None:

@@ -21,7 +21,6 @@ import numpy as np
 
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.fleet.report.columns.rebuilding import CommitTimes
-from holdfast.fleet.report.columns.timeline import last_time
 from holdfast.fleet.report.drawing.document import (
     ServedFrame,
     asset,
@@ -50,9 +49,8 @@ from holdfast.fleet.report.drawing.sections import (
     when,
 )
 from holdfast.fleet.report.drawing.words import NONE, bounds, headline, number, stood_still
-from holdfast.fleet.report.findings.doctor import Track
-from holdfast.fleet.report.findings.examination import Examination, examine
-from holdfast.fleet.report.findings.facts import read_facts
+from holdfast.fleet.report.findings.doctor import Track, examinations
+from holdfast.fleet.report.findings.examination import Examination
 from holdfast.fleet.tables.reading import Source, Tables, read_tables
 from holdfast.fleet.tables.storage.private import write_private
 
@@ -127,13 +125,10 @@ def render(
     frame: ServedFrame | None = None,
 ) -> str:
     """The text of the file; with ``frame``, of a page that is served."""
-    last = last_ms if last_ms is not None else last_time(tables)
-    names = tables.groups if groups is None else tuple(groups)
     commits = CommitTimes(tables, groups)
-    examined = [
-        examine(read_facts(tables, name, last, source=given, commits=commits))
-        for name in track(names)
-    ]
+    examined = list(
+        examinations(tables, groups, last_ms, track=track, source=given, commits=commits)
+    )
     if groups is None:
         examined.sort(key=lambda e: (e.badness[0], *e.facts.cost), reverse=True)
     shown = examined[:MAX_GROUPS]

@@ -269,9 +269,7 @@ RULES: dict[str, Rule] = {}
 """Rules of the modules imported so far, by code."""
 
 
-def rule(
-    code: str, *, name: str, severity: Severity, what: str, why: str, how: str, mend: str
-) -> Callable[[Look], Look]:
+def rule(code: str, *, severity: Severity, **texts: str) -> Callable[[Look], Look]:
     """Register the function below as the rule of a code; :class:`Rule` explains the parameters.
 
     Raises
@@ -282,16 +280,7 @@ def rule(
 
     def register(look: Look) -> Look:
         assert code not in RULES, f"{code} is registered twice"
-        RULES[code] = Rule(
-            code=code,
-            name=name,
-            severity=severity,
-            what=what,
-            why=why,
-            how=how,
-            mend=mend,
-            look=look,
-        )
+        RULES[code] = Rule(code=code, severity=severity, look=look, **texts)
         return look
 
     return register

@@ -36,7 +36,7 @@ from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
 from holdfast.core.names import visible
-from holdfast.fleet.report.drawing.writing import report_policy
+from holdfast.fleet.report.drawing.writing import render, report_policy
 from holdfast.fleet.report.serving.group_index import SEVERITIES, SORTS, IndexView
 from holdfast.fleet.report.serving.hosts import is_host, names_this_computer
 from holdfast.fleet.report.serving.index_page import (
@@ -147,12 +147,20 @@ class ServedPages:
         return _page(page, index_policy())
 
     def _group(self, request: Request) -> Response:
-        served = self._fleet.served
+        served, state = self._fleet.served, self._fleet.state
         name = request.args.get("name", "")
         if name not in served.tables.groups:
             raise NotFound("there is no such group in these tables")
-        frame = frame_of(served, self._fleet.state, group=True)
-        return _page(self._fleet.group_page(served, name, frame), report_policy(frame))
+        frame = frame_of(served, state, group=True)
+        page = render(
+            served.tables,
+            f"Group {name} of {state.where}",
+            [name],
+            last_ms=served.last_ms,
+            given=self._fleet.given,
+            frame=frame,
+        )
+        return _page(page, report_policy(frame))
 
     def _metrics(self, _: Request) -> Response:
         text = self._fleet.metrics

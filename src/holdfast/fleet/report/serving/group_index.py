@@ -18,9 +18,10 @@ import numpy as np
 
 from holdfast.core.model.columns import F64, I64, Mask
 from holdfast.fleet.report.columns.history import stood_still_s
+from holdfast.fleet.report.columns.timeline import settled
 from holdfast.fleet.report.findings.examination import Examination
 from holdfast.fleet.report.findings.finding import Severity
-from holdfast.fleet.tables.columns.values import ArrowTable, codes, ints, times_ms
+from holdfast.fleet.tables.columns.values import ArrowTable, codes, ints, times_ms, words
 from holdfast.fleet.tables.reading import Tables
 
 PAGE_ROWS = 100
@@ -187,24 +188,12 @@ def _group_of(rows: ArrowTable, place: Mapping[str, int]) -> I64:
 def _last_settlements(
     rows: ArrowTable, place: Mapping[str, int]
 ) -> tuple[I64, I64, tuple[str, ...]]:
-    """The row of each group's last settlement, or -1; members and states of all rows.
-
-    As :func:`holdfast.fleet.report.columns.timeline.read_generations`, for all groups at once: of
-    records that repeat a generation the first one counts.
-    """
+    """The row of each group's last settlement, or -1; members and states of all rows."""
     of = _group_of(rows, place)
-    order = np.lexsort(
-        (ints(rows, "log_offset"), ints(rows, "log_partition"), times_ms(rows, "timestamp"), of)
-    )
-    of, number = of[order], ints(rows, "generation")[order]
-    state = np.asarray(rows["state"].to_pylist(), dtype=object)[order]
-    dead = state == "Dead"
-    new = np.ones(len(order), dtype=bool)
-    new[1:] = (of[1:] != of[:-1]) | (number[1:] != number[:-1]) | (dead[1:] != dead[:-1])
-    kept = np.flatnonzero(new)
+    order, kept = settled(rows, of)
     last = np.full(len(place), -1, np.int64)
-    last[of[kept]] = kept  # the last one of a group stays
-    return last, ints(rows, "n_members")[order], tuple(str(s) for s in state)
+    last[of[order[kept]]] = order[kept]  # the last one of a group stays
+    return last, ints(rows, "n_members"), words(rows, "state")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

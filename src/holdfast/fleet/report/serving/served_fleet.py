@@ -26,8 +26,6 @@ from typing import Any, Final
 from holdfast.core.command_lines import GivenSource
 from holdfast.errors import HoldfastError
 from holdfast.fleet.report.columns.timeline import last_time
-from holdfast.fleet.report.drawing.document import ServedFrame
-from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.findings.doctor import examinations
 from holdfast.fleet.report.findings.examination import Examination
 from holdfast.fleet.report.findings.facts import Age, read_age
@@ -180,7 +178,7 @@ class ServedFleet:
         self._servers = servers
         self.folder, self._tell, self._keeping, self._ask = folder, tell, keeping, ask
         self._look_s = STORE_LOOK_S if isinstance(folder, StorePath) else LOOK_S
-        self._given = GivenSource(path=str(folder))
+        self.given = GivenSource(path=str(folder))
         self._boot = secrets.token_hex(4)
         self._closed, self._wake = threading.Event(), threading.Event()
         self._changed = threading.Condition()
@@ -256,17 +254,6 @@ class ServedFleet:
         """Wait until the fleet is so far; False if it is not in time."""
         with self._changed:
             return self._changed.wait_for(lambda: done(self.state), timeout=timeout_s)
-
-    def group_page(self, served: ServedTables, group: str, frame: ServedFrame) -> str:
-        """The report of one group."""
-        return render(
-            served.tables,
-            f"Group {group} of {self._where(served)}",
-            [group],
-            last_ms=served.last_ms,
-            given=self._given,
-            frame=frame,
-        )
 
     def _where(self, served: ServedTables) -> str:
         """Addresses of the cluster, from the command or the tables; else the folder's name."""
@@ -355,7 +342,7 @@ class ServedFleet:
 
     def _examined(self, served: ServedTables) -> Iterator[Examination]:
         found = examinations(
-            served.tables, None, served.last_ms, track=self._until_closed, source=self._given
+            served.tables, None, served.last_ms, track=self._until_closed, source=self.given
         )
         for examination in found:
             with self._changed:

@@ -35,8 +35,9 @@ from holdfast.fleet.tables.folder.commits import Folder
 from holdfast.fleet.tables.folder.contents import checked_files
 from holdfast.fleet.tables.folder.delta_log import DataFile
 from holdfast.fleet.tables.folder.manifest import Batch, Files, Manifest
-from holdfast.fleet.tables.folder.version import FolderVersion, conform, read_parquet
+from holdfast.fleet.tables.folder.version import FolderVersion, conform
 from holdfast.fleet.tables.folder.writing import write_merged
+from holdfast.fleet.tables.storage.parquet import BoundedParquet
 from holdfast.fleet.tables.storage.places import Place
 
 MERGE_FILES: Final = 32
@@ -190,7 +191,7 @@ def _size_class(n_rows: int) -> int:
 
 def _read(root: Place, name: str, file: DataFile) -> pa.Table:
     (path,) = checked_files(root, [file.name])
-    return conform(read_parquet(path), TABLES[name], str(path))
+    return conform(BoundedParquet(path).read(), TABLES[name], str(path))
 
 
 def _reaches(file: DataFile, horizon_us: int) -> bool:
@@ -203,7 +204,7 @@ def _reaches(file: DataFile, horizon_us: int) -> bool:
 
 def _standing(now: FolderVersion) -> pa.Table:
     """Pairs of a group and a generation whose rows stay, whatever their time."""
-    rows = now.stored("generations").select(["group", "generation", "timestamp"])
+    rows = now.read("generations").select(["group", "generation", "timestamp"])
     last = rows.group_by("group").aggregate([("timestamp", "max")])
     joined = rows.join(last, "group").filter(pc.field("timestamp") == pc.field("timestamp_max"))
     pairs = [joined.select(["group", "generation"])]
@@ -213,10 +214,10 @@ def _standing(now: FolderVersion) -> pa.Table:
 
 def _open_pairs(now: FolderVersion) -> list[pa.Table]:
     """Pairs of a group and a generation that lost partitions which nobody owns yet."""
-    lost = now.stored("movements").filter(pc.field("kind") == "lost")
+    lost = now.read("movements").filter(pc.field("kind") == "lost")
     if not lost.num_rows:
         return []
-    owned = now.stored("movements").filter(pc.field("to_member").is_valid())
+    owned = now.read("movements").filter(pc.field("to_member").is_valid())
     keys = ["group", "topic", "partition"]
     again = owned.group_by(keys).aggregate([("timestamp", "max")])
     open_ = lost.join(again, keys, join_type="left outer")

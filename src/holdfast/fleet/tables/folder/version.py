@@ -114,29 +114,33 @@ class FolderVersion:
             raise nothing_committed(self.known.root)
         return self.data_files(name)
 
-    def stored(self, name: str, groups: Sequence[str] | None = None) -> pa.Table:
-        """Rows of a table as they are stored; of these groups alone where some are named."""
-
-        def read(file: Place) -> pa.Table:
-            rows = read_parquet(file, groups, self.known.footers)
-            return conform(rows, TABLES[name], str(file))
-
-        parts = store_of(self.known.root).each(read, self.files(name, groups))
-        return pa.concat_tables([arrow_schema(name).empty_table(), *parts])
-
-    def columns(
-        self, name: str, columns: Sequence[str], groups: Sequence[str] | None = None
+    def read(
+        self,
+        name: str,
+        groups: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """Some columns of a table; rows of these groups alone where ``group`` is one of them."""
-        definition = Table(name=name, doc="", columns=TABLES[name].pick(*columns))
+        """Rows of a table as they are stored, in all or some of its columns.
+
+        Parameters
+        ----------
+        groups : sequence of str, optional
+            Rows of these groups alone; ``group`` is one of the columns then.
+        """
+        definition = TABLES[name]
+        if columns is not None:
+            definition = Table(name=name, doc="", columns=definition.pick(*columns))
+        is_part = groups is not None or columns is not None
+        footers = self.known.footers if is_part else {}
 
         def read(file: Place) -> pa.Table:
-            opened = opened_parquet(file, self.known.footers)
-            rows = opened.read_row_groups(row_groups(opened, groups), list(columns))
+            opened = opened_parquet(file, footers)
+            rows = opened.read_row_groups(row_groups(opened, groups), columns)
             return of_groups(conform(rows, definition, str(file)), groups)
 
         parts = store_of(self.known.root).each(read, self.files(name, groups))
-        return pa.concat_tables([arrow_schema(name).empty_table().select(columns), *parts])
+        empty = arrow_schema(name).empty_table().select(definition.names)
+        return pa.concat_tables([empty, *parts])
 
     def newest_ms(self, name: str) -> int | None:
         """Latest time of a table that has times; the logs say it, and no row is read."""
@@ -162,7 +166,7 @@ class FolderVersion:
             Tables that are not read; of them only :meth:`newest_ms` is known.
         """
         there = [name for name in TABLES if name in self]
-        rows = {name: self.stored(name, groups) for name in there if name not in without}
+        rows = {name: self.read(name, groups) for name in there if name not in without}
         is_part = groups is not None or without
         timed = [name for name in there if is_part and "timestamp" in TABLES[name].names]
         newest = {name: self.newest_ms(name) for name in timed}
@@ -188,18 +192,17 @@ class Held(FolderVersion):
     def _committed(self, name: str) -> list[DataFile]:
         return self.data_files(name)  # none where the rows never were in a folder
 
-    def stored(self, name: str, groups: Sequence[str] | None = None) -> pa.Table:
-        """Rows of a table; of these groups alone where some are named."""
-        rows = self.rows.get(name)
-        return arrow_schema(name).empty_table() if rows is None else of_groups(rows, groups)
-
-    def columns(
-        self, name: str, columns: Sequence[str], groups: Sequence[str] | None = None
+    def read(
+        self,
+        name: str,
+        groups: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """Some columns of a table; of one whose rows are not here, read from its files."""
-        if name not in self.rows and name in self.newest:
-            return super().columns(name, columns, groups)
-        return self.stored(name, groups).select(columns)
+        """The same; columns of a table whose rows are not here are read from its files."""
+        if name not in self.rows and name in self.newest and columns is not None:
+            return super().read(name, groups, columns)
+        rows = of_groups(self.rows.get(name, arrow_schema(name).empty_table()), groups)
+        return rows if columns is None else rows.select(columns)
 
     def newest_ms(self, name: str) -> int | None:
         """Latest time of a table that has times."""
@@ -275,22 +278,6 @@ def of_groups(rows: pa.Table, groups: Sequence[str] | None) -> pa.Table:
     if groups is None or "group" not in rows.column_names:
         return rows
     return rows.filter(pc.is_in(rows["group"], pa.array(sorted(set(groups)), pa.string())))
-
-
-def read_parquet(
-    path: Place, groups: Sequence[str] | None = None, footers: dict[Place, Any] | None = None
-) -> pa.Table:
-    """Read one of our files as it is; ``groups`` keeps rows of these groups only.
-
-    Parameters
-    ----------
-    footers : dict of Path to FileMetaData, optional
-        Footers of files that were read already; where groups are named, others are added.
-    """
-    if groups is None:
-        return BoundedParquet(path).read()
-    opened = opened_parquet(path, {} if footers is None else footers)
-    return of_groups(opened.read_row_groups(row_groups(opened, groups)), groups)
 
 
 def opened_parquet(path: Place, footers: dict[Place, Any]) -> Any:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from struct import Struct
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -32,6 +33,8 @@ _OF_EARLIER_VALUES: Final = 7
 """DELTA_BYTE_ARRAY."""
 _WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _OFFSET_BYTES: Final = 4
+_SIZE: Final = Struct("<I")
+"""What stands before a value of bytes."""
 
 
 class BadPageError(ValueError):
@@ -142,13 +145,18 @@ def _longest(file: Any, chunk: Any, page: _Page) -> int:
         codec = pa.Codec(chunk.compression.lower())
         data = codec.decompress(packed, decompressed_size=page.size, asbytes=True)
     longest = at = 0
+    size_at, last = _SIZE.unpack_from, len(data) - _SIZE.size
     for _ in range(page.n_values):
-        size = int.from_bytes(data[at : at + 4], "little")
-        at += 4 + size
-        if at > len(data):
-            raise BadPageError("its dictionary is cut")
-        longest = max(longest, size)
-    return longest
+        if at > last:
+            break
+        (size,) = size_at(data, at)
+        at += _SIZE.size + size
+        if size > longest:  # noqa: PLR1730 (a call would cost as much as all else here)
+            longest = size
+    else:
+        if at <= len(data):
+            return longest
+    raise BadPageError("its dictionary is cut")
 
 
 def _pages(file: Any, chunk: Any) -> Iterator[_Page]:
