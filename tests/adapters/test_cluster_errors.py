@@ -24,7 +24,7 @@ def cluster(monkeypatch):
     """A cluster whose connections open at once, of a release that is told."""
     monkeypatch.setattr(Connections, "open", lambda self, timeout_ms=None: None)
     monkeypatch.setattr(Connections, "release", "3.6")
-    monkeypatch.setattr(module, "why_no_answer", lambda settings, client_failed=False: None)
+    monkeypatch.setattr(module, "why_no_answer", lambda settings: None)
     return module.LiveCluster(bootstrap="127.0.0.1:1")
 
 

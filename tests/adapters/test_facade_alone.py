@@ -392,15 +392,16 @@ def test_every_assignor_of_the_registry_is_a_strategy(name):
 def test_every_key_has_one_way():
     assert not settings.TAKEN.keys() & {*settings.SHARED, *settings.REFUSED, *settings.RENAMED}
     assert not {*settings.SHARED, *settings.RENAMED.values()} - KEYS.keys()
-    config = {"group.id": "g", "bootstrap.servers": "a,b:1", "holdfast.policy": "deferred"}
+    servers = "a,b:1,::1,"
+    config = {"group.id": "g", "bootstrap.servers": servers, "holdfast.policy": "deferred"}
     routed = settings.route({**config, "fetch.min.bytes": 5, "enable.auto.commit": "false"})
     assert routed.plane == {
         "group.id": "g",
-        "bootstrap.servers": "a,b:1",
+        "bootstrap.servers": servers,
         "fetch.min.bytes": 5,
         "enable.auto.commit": False,
     }
-    assert routed.member["bootstrap.servers"] == "a:9092,b:1"
+    assert routed.member["bootstrap.servers"] == "a:9092,b:1,[::1]:9092"
     assert not routed.is_automatic
     assert "fetch.min.bytes" not in routed.member
 

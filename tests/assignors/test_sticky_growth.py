@@ -73,3 +73,25 @@ def test_twice_the_partitions_cost_about_as_many_lines_where_hubs_are_large() ->
 
     small, large = lines_of(halves(1000)), lines_of(halves(2000))
     assert large / small < 2.3
+
+
+def test_partitions_that_take_one_way_are_moved_together() -> None:
+    """A chain of members hands on; many full members read the same topics, and get nothing."""
+
+    def handed_on(n_partitions: int) -> dict[str, Any]:
+        counts = {f"t{i}": n_partitions for i in range(4)}
+        full = {f"u{i:02}": 2 * n_partitions for i in range(60)}
+        topics = [["t0"], ["t0", "t1"], ["t1", "t2"], ["t2", "t3"], ["t3"]]
+        members = [
+            {"topics": own, "owned": [[own[-1], p] for p in range(n_partitions)], "id": f"m{i}"}
+            for i, own in enumerate(topics[:4])
+        ]
+        members.append({"topics": topics[4], "id": "m4"})
+        members += [
+            {"topics": ["t0", "t1", "t2", own], "owned": [[own, p] for p in range(n)], "id": own}
+            for own, n in full.items()
+        ]
+        return {"partitions": counts | full, "members": members}
+
+    small, large = lines_of(handed_on(20)), lines_of(handed_on(40))
+    assert large / small < 1.45

@@ -126,12 +126,8 @@ def test_claims_of_a_generation_that_cannot_exist_count_as_none(name: str, lie: 
     assert result.quality.kept == 4
     before = assign(read_group(name, members, {"t": 6}), name)
     assert before.claims.owner.tolist() == [2] * 6  # nobody can tell without the generation
-    read = read_members(name, members, generation=9)
-    for answers in (
-        perform_assignment(name, members, {"t": 6}, generation=9),
-        perform_assignment(name, read, {"t": 6}),
-        perform_assignment(name, read_members(name, members), {"t": 6}, generation=9),
-    ):
+    for each in (members, read_members(name, members, ["t"])):
+        answers = perform_assignment(name, each, {"t": 6}, generation=9)
         rows_out = {m: [p for _, p in decode_assignment(d).partitions] for m, d in answers.items()}
         assert [len(own[0]) for m, own in rows_out.items() if m != "liar"] == [2, 2]
         assert set(rows_out["a"][0]) < {0, 1, 2}

@@ -88,6 +88,13 @@ def test_the_leader_may_be_the_one_that_leaves():
     assert wait_after(play, "A") == 0
 
 
+def test_an_arrival_may_be_the_first_by_name():
+    play = group(members="BCD")
+    come(play, "A")
+    play.now_ms += 5_000
+    assert wait_after(play, "B") == 0
+
+
 def test_an_arrival_that_is_as_old_as_the_delay_is_a_member_as_any_other():
     play = group()
     come(play, "D")

@@ -51,6 +51,12 @@ def test_names_of_one_length_are_found_where_they_stand(monkeypatch: pytest.Monk
         assert found == [index.get(name, -1) for name in wanted]
 
 
+def test_a_name_of_the_first_topics_length_is_no_shorter_topic_with_zeros_behind() -> None:
+    table = NameTable(["aa", "b"])
+    buffer = np.frombuffer(b"\0\2aa\0\2b\0" + bytes(table.n_pad), np.uint8)
+    assert table.find_alike(buffer, 2, 2).tolist() == [0, -1]
+
+
 def test_no_topics_find_nothing() -> None:
     assert look_up([], [b"a", b""]) == [-1, -1]
     assert NameTable([]).find_alike(np.zeros(99, np.uint8), 2, 1).tolist() == [-1, -1]

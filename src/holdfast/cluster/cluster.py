@@ -258,7 +258,7 @@ class LiveCluster:
             elif isinstance(error, SourceError):
                 why = str(error)
             else:
-                why = why_no_answer(self._settings("read_uncommitted"), client_failed=True)
+                why = why_no_answer(self._settings("read_uncommitted"))
             if why is not None:
                 raise SourceError(f"cannot read from the cluster: {why}") from error
             of = f", Kafka {release}" if release else ""

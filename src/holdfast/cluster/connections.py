@@ -346,7 +346,7 @@ def _passing(error: BaseException) -> bool:
 
 
 def _why_unreachable(servers: str, settings: Settings, error: BaseException) -> str:
-    why = why_no_answer(settings, client_failed=True)
+    why = why_no_answer(settings)
     if why is not None:
         return why
     protocol = settings["security.protocol"]

@@ -31,15 +31,15 @@ _T = TypeVar("_T")
 _NO_TOPICS = struct.pack(">i", 0)
 
 
-def why_no_answer(settings: Settings, *, client_failed: bool = False) -> str | None:
-    """Say what fails first on the way to a cluster.
+def why_no_answer(settings: Settings) -> str | None:
+    """Say what fails first on the way to a cluster to which a client could not connect.
+
+    Where all else is there, what remains is the login.
 
     Parameters
     ----------
     settings : Settings
         Addresses and credentials.
-    client_failed : bool
-        Whether a client could not connect, so that what remains is its login.
 
     Returns
     -------
@@ -55,8 +55,7 @@ def why_no_answer(settings: Settings, *, client_failed: bool = False) -> str | N
     for address in settings["bootstrap.servers"]:
         try:
             _look(address, settings, _look_inside)
-            if client_failed:
-                _blame_login(address, settings)
+            _blame_login(address, settings)
         except _FailsError as error:
             found = found or str(error)
         else:

@@ -231,23 +231,14 @@ KEYS: dict[str, Key] = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Parsed configuration; ``settings["group.id"]`` is typed as the table says.
+    """Parsed configuration; ``settings["group.id"]`` is typed as the table says."""
 
-    Parameters
-    ----------
-    values : mapping of str to object
-        Every key with its value.
-    given : frozenset of str
-        The keys that the user wrote; the others have their defaults.
-    passed : mapping of str to object
-        What goes on to the data plane, by our spelling.
-    words : mapping of str to str
-        The user's names of keys that the user spelled otherwise; for the log.
-    """
-
-    values: Mapping[str, Any] = field(repr=False)
+    values: Mapping[str, Any] = field(repr=False)  # every key with its value
+    # The keys that the user wrote; the others have their defaults.
     given: frozenset[str] = field(default=frozenset(), repr=False)
+    # What goes on to the data plane, by our spelling.
     passed: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    # The user's names of keys that the user spelled otherwise; for the log.
     words: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, key: str) -> Any:

@@ -111,29 +111,15 @@ def kafka_release(version: str) -> tuple[int, int]:
     return release
 
 
-def connector_jars(
-    pyspark_version: str, *, version: str | None = None, note: Note | None = None
-) -> list[Path]:
+def connector_jars(pyspark_version: str) -> list[Path]:
     """Jars to give to ``spark.jars`` for the ``kafka`` source of a PySpark.
 
-    Parameters
-    ----------
-    pyspark_version : str
-        ``pyspark.__version__``.
-    version : str, optional
-        Another version of the connector; the first of the same minor by default, because it
-        runs with every patch of that minor (also ``HOLDFAST_SPARK_CONNECTOR``).
-    note : callable, optional
-        Called with one line before a download.
-
-    Returns
-    -------
-    list of Path
-        Without the jars that PySpark brings itself.
+    Those of the first connector of the same minor, because it runs with every patch of that minor
+    (``HOLDFAST_SPARK_CONNECTOR``: another); without the jars that PySpark brings itself.
     """
-    coordinate = f"{CONNECTOR}:{version}" if version else connector_of(pyspark_version)
+    coordinate = connector_of(pyspark_version)
     name = coordinate.partition(":")[2].replace(":", "-")
-    return resolve([coordinate], name, without=_modules_of_pyspark(), note=note)
+    return resolve([coordinate], name, without=_modules_of_pyspark())
 
 
 def connector_of(pyspark_version: str) -> str:
@@ -142,12 +128,11 @@ def connector_of(pyspark_version: str) -> str:
     return f"{CONNECTOR}:{version}"
 
 
-def delta_jars(pyspark_version: str, *, note: Note | None = None) -> list[Path]:
+def delta_jars(pyspark_version: str) -> list[Path]:
     """Jars to give to ``spark.jars`` for the ``delta`` format; numbered as Spark's minors are."""
     version = first_patch(pyspark_version)
-    coordinates = [f"{DELTA}:{version}"]
     name = f"delta-spark_2.13-{version}"
-    return resolve(coordinates, name, without=_modules_of_pyspark(), note=note)
+    return resolve([f"{DELTA}:{version}"], name, without=_modules_of_pyspark())
 
 
 def first_patch(pyspark_version: str) -> str:

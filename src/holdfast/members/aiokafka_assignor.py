@@ -155,11 +155,8 @@ def _subscription(metadata: Any) -> bytes:
     )
 
 
-def assignor(
-    name: Named | designs.Assignor, *, lags: LagSource | None = None, **options: Any
-) -> AiokafkaAssignor:
-    """Any eager assignor; parameters as for :class:`AiokafkaAssignor`."""
-    return AiokafkaAssignor(name, lags=lags, **options)
+assignor = AiokafkaAssignor
+"""Any eager assignor for aiokafka."""
 
 
 class Sticky(AiokafkaAssignor):

@@ -45,7 +45,6 @@ from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader import designs
 from holdfast.core.machine.leader.embedded import MemberView
 from holdfast.core.machine.modes import RebalanceMode
-from holdfast.core.machine.offers import assignor_of
 from holdfast.core.machine.policies import DESIGNS, policy_of_protocol
 from holdfast.core.model.limits import NO_GENERATION
 from holdfast.core.model.partitions import Resource
@@ -72,8 +71,9 @@ class KafkaPythonAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ig
 
     Parameters
     ----------
-    spoken : Assignor
-        What writes, plans and reads.
+    name : str, AssignorInfo or Assignor
+        A name of :data:`holdfast.core.assignors.registry.ASSIGNORS`, a Java class, an assignor of
+        your own (:func:`holdfast.assignor`) or where it is, as ``module:name``.
     rack : str, optional
         The member's rack (KIP-881); the client keeps its ``client_rack`` to its fetcher.
     upgrading : bool
@@ -84,23 +84,29 @@ class KafkaPythonAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ig
         a function, or :meth:`~holdfast.members.member.broker_lags.BrokerLags.connect`.
     lag_timeout_ms : int
         How long the client's network thread may wait for it; then the round is planned by counts.
+    **options
+        Those of the assignor.
 
     Raises
     ------
     ConfigError
-        For a design, or ``upgrading`` for an assignor that does not run eager.
+        An unknown assignor or option, a design, or ``upgrading`` for an assignor that does not run
+        eager.
     """
 
     def __init__(
         self,
-        spoken: designs.Assignor,
+        name: Named | designs.Assignor,
         *,
         rack: str | None = None,
         upgrading: bool = False,
         lags: LagSource | None = None,
         lag_timeout_ms: int = TIMEOUT_MS,
+        **options: Any,
     ):
-        _refuse_design(spoken.name)
+        given = resolve(name)
+        _refuse_design(given if isinstance(given, str) else given.name)
+        spoken = made(given, options)
         if upgrading and RebalanceMode.EAGER not in spoken.modes:
             raise ConfigError(f"upgrading: {spoken.name} does not run eager")
         super().__init__(spoken, lags, lag_timeout_ms)
@@ -175,42 +181,8 @@ class KafkaPythonAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ig
         return self.lead(joined, counts, generation=newest + 1, racks=racks)
 
 
-def assignor(
-    name: Named | designs.Assignor,
-    *,
-    rack: str | None = None,
-    upgrading: bool = False,
-    lags: LagSource | None = None,
-    lag_timeout_ms: int = TIMEOUT_MS,
-    **options: Any,
-) -> KafkaPythonAssignor:
-    """Any assignor for kafka-python.
-
-    Parameters
-    ----------
-    name : str, AssignorInfo or Assignor
-        A name of :data:`holdfast.core.assignors.registry.ASSIGNORS`, a Java class, an assignor of
-        your own (:func:`holdfast.assignor`) or where it is, as ``module:name``.
-    rack, upgrading, lags, lag_timeout_ms
-        As for :class:`KafkaPythonAssignor`.
-    **options
-        Those of the assignor.
-
-    Raises
-    ------
-    ConfigError
-        An unknown assignor or option, or a design.
-    """
-    given = resolve(name)
-    if isinstance(given, str):
-        _refuse_design(given)
-    return KafkaPythonAssignor(
-        made(given, options),
-        rack=rack,
-        upgrading=upgrading,
-        lags=lags,
-        lag_timeout_ms=lag_timeout_ms,
-    )
+assignor = KafkaPythonAssignor
+"""Any assignor for kafka-python."""
 
 
 def _refuse_design(protocol: str) -> None:
@@ -227,28 +199,28 @@ class CooperativeSticky(KafkaPythonAssignor):
     """Best balance, fewest moves, handed over in two rounds; Java's ``cooperative-sticky``."""
 
     def __init__(self, *, rack: str | None = None, upgrading: bool = False):
-        super().__init__(assignor_of("cooperative-sticky"), rack=rack, upgrading=upgrading)
+        super().__init__("cooperative-sticky", rack=rack, upgrading=upgrading)
 
 
 class Sticky(KafkaPythonAssignor):
     """Best balance, fewest moves, eager; Java's ``sticky``."""
 
     def __init__(self, *, rack: str | None = None):
-        super().__init__(assignor_of("sticky"), rack=rack)
+        super().__init__("sticky", rack=rack)
 
 
 class Range(KafkaPythonAssignor):
     """Java's ``range``."""
 
     def __init__(self, *, rack: str | None = None):
-        super().__init__(assignor_of("range"), rack=rack)
+        super().__init__("range", rack=rack)
 
 
 class RoundRobin(KafkaPythonAssignor):
     """Java's ``roundrobin``."""
 
     def __init__(self, *, rack: str | None = None):
-        super().__init__(assignor_of("roundrobin"), rack=rack)
+        super().__init__("roundrobin", rack=rack)
 
 
 def replica_racks(

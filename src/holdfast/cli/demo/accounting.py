@@ -19,33 +19,16 @@ from holdfast.errors import AdapterError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Counts of records over all partitions.
+    """Counts of records over all partitions."""
 
-    Parameters
-    ----------
-    produced : int
-        Acknowledged by the broker.
-    consumed : int
-        Different records that some member read.
-    unread : int
-        After the committed offsets.
-    read_twice : int
-        Reads beyond the first of a record.
-    skipped : int
-        Records before the committed offset that no member has read.
-    uncommitted : int
-        Read, and at or after the committed offset: a next member would read them again.
-    end : int
-        Sum of the partitions' end offsets.
-    """
-
-    produced: int
-    consumed: int
-    unread: int
-    read_twice: int
-    skipped: int
+    produced: int  # acknowledged by the broker
+    consumed: int  # different records that some member read
+    unread: int  # after the committed offsets
+    read_twice: int  # reads beyond the first of a record
+    skipped: int  # records before the committed offset that no member has read
+    # Read, and at or after the committed offset: a next member would read them again.
     uncommitted: int
-    end: int
+    end: int  # sum of the partitions' end offsets
 
     @property
     def adds_up(self) -> bool:

@@ -46,23 +46,15 @@ MARK = ".holdfast-demo"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What to run.
+    """What to run."""
 
-    Parameters
-    ----------
-    members, partitions : int
-        Size of each group and of the topic.
-    seconds : float
-        How long the groups work before, between and after the bounces.
-    out : Path, optional
-        Folder for tables, journals and report.html; by default only ``report.html`` is left, in
-        the current folder.
-    """
-
+    # Size of each group and of the topic.
     members: int = 4
     partitions: int = 12
     rate: float = 600.0
-    seconds: float = 1.5
+    seconds: float = 1.5  # how long the groups work before, between and after the bounces
+    # Folder for tables, journals and report.html; by default only ``report.html`` is left, in the
+    # current folder.
     out: Path | None = None
     keep: bool = False
 
@@ -84,18 +76,11 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What the bounce of one group cost, by the journals of its members.
-
-    Parameters
-    ----------
-    n_moves : int
-        Hand-overs of a partition from one member to another.
-    unowned : tuple of float
-        Of each partition the seconds without an owner, from the first stop to the last balance.
-    """
+    """What the bounce of one group cost, by the journals of its members."""
 
     account: Account
-    n_moves: int
+    n_moves: int  # hand-overs of a partition from one member to another
+    # Of each partition the seconds without an owner, from the first stop to the last balance.
     unowned: tuple[float, ...]
 
 

@@ -64,39 +64,22 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnMember:
-    """A member, as a function that takes names sees it.
-
-    Parameters
-    ----------
-    topics : tuple of str
-        Topics that exist and that it subscribes to, sorted.
-    instance_id, rack : str or None
-        Its ``group.instance.id`` and its rack, where it names them.
-    """
+    """A member, as a function that takes names sees it."""
 
     member_id: str
-    topics: tuple[str, ...]
+    topics: tuple[str, ...]  # topics that exist and that it subscribes to, sorted
+    # Its ``group.instance.id`` and its rack, where it names them.
     instance_id: str | None = None
     rack: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OwnAssignor(AssignorInfo):
-    """The row of a user's own assignor; :func:`assignor` makes it.
+    """The row of a user's own assignor; :func:`assignor` makes it."""
 
-    Parameters
-    ----------
-    plan : callable
-        The user's function.
-    form : Form
-        What it takes.
-    timeout_ms : int
-        How long a leader waits for it.
-    """
-
-    plan: Callable[..., object]
-    form: Form
-    timeout_ms: int = TIMEOUT_MS
+    plan: Callable[..., object]  # the user's function
+    form: Form  # what it takes
+    timeout_ms: int = TIMEOUT_MS  # how long a leader waits for it
 
     @property
     def function(self) -> Callable[..., Solution]:

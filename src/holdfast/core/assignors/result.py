@@ -32,62 +32,34 @@ class Solution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """How good an assignment is. Numbers are of the target, before anything is withheld.
+    """How good an assignment is. Numbers are of the target, before anything is withheld."""
 
-    Parameters
-    ----------
-    balance_score : int
-        Sum of the load differences over all pairs of members; 0 is perfect (KIP-54).
-    loads : dict of str to int
-        Topic-partitions of each member.
-    spread : int
-        Largest load minus smallest.
-    kept : int
-        Valid claims that stay with their member.
-    moved : int
-        Valid claims that go to another member.
-    needed_moves : int or None
-        The fewest moves any assignment of this balance (and rack locality) needs; None where that
-        is not proven.
-    withheld : int
-        Topic-partitions that wait for a member to give them up.
-    optimal : bool
-        True only where the certificate was verified: nothing is better by the assignor's goals.
-    proven : tuple of str
-        Which of ``balance``, ``racks``, ``kept``, ``former`` and ``topics`` are proven to be the
-        best possible, each given those before it. ``topics`` is proven if ``topic_excess`` is 0.
-        ``former`` is named only where somebody claims something without a right to it.
-    rack_matches : int or None
-        Topic-partitions read inside their member's rack; None where no racks are known.
-    cross_rack : int or None
-        Topic-partitions read from another rack; None where no racks are known.
-    topic_excess : int
-        How unevenly topics are spread over their members: the sum over topics and members of the
-        squared number of partitions, less that sum for even shares. 0 is the best value. A higher
-        value is the end of a bounded search and may not be the lowest possible one.
-    dropped_claims : dict of str to int
-        Claims that did not count, by reason.
-    lags : dict of str to int, or None
-        Total lag of each member; None where no lags are known.
-    lag_spread : int or None
-        Largest lag of a member minus smallest.
-    """
-
+    # Sum of the load differences over all pairs of members; 0 is perfect (KIP-54).
     balance_score: int
-    loads: dict[str, int]
-    spread: int
-    kept: int
-    moved: int
+    loads: dict[str, int]  # topic-partitions of each member
+    spread: int  # largest load minus smallest
+    kept: int  # valid claims that stay with their member
+    moved: int  # valid claims that go to another member
+    # The fewest moves any assignment of this balance (and rack locality) needs; None where that is
+    # not proven.
     needed_moves: int | None
-    withheld: int
+    withheld: int  # topic-partitions that wait for a member to give them up
+    # True only where the certificate was verified: nothing is better by the assignor's goals.
     optimal: bool
+    # Which of ``balance``, ``racks``, ``kept``, ``former`` and ``topics`` are proven to be the best
+    # possible, each given those before it. ``topics`` is proven if ``topic_excess`` is 0.
+    # ``former`` is named only where somebody claims something without a right to it.
     proven: tuple[str, ...]
+    # Topic-partitions read inside their member's rack; None where no racks are known.
     rack_matches: int | None
-    cross_rack: int | None
+    cross_rack: int | None  # topic-partitions read from another rack; None where no racks are known
+    # How unevenly topics are spread over their members: the sum over topics and members of the
+    # squared number of partitions, less that sum for even shares. 0 is the best value. A higher
+    # value is the end of a bounded search and may not be the lowest possible one.
     topic_excess: int
-    dropped_claims: dict[str, int]
-    lags: dict[str, int] | None
-    lag_spread: int | None
+    dropped_claims: dict[str, int]  # claims that did not count, by reason
+    lags: dict[str, int] | None  # total lag of each member; None where no lags are known
+    lag_spread: int | None  # largest lag of a member minus smallest
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

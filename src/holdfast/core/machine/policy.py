@@ -29,92 +29,60 @@ class When(StrEnum):
 class KindPolicy:
     """What is different for the resources of one kind of a worker; None: as for the others.
 
-    Parameters
-    ----------
-    design : Design, optional
-        Under SIMPLE nothing of the kind waits, under INCREMENTAL it moves in batches.
-    delay_ms : int, optional
-        How long the kind's resources wait for the member that left; 0: not at all.
-
     References: Incremental Cooperative Rebalancing, "Benefits" (connectors and tasks).
     """
 
+    # Under SIMPLE nothing of the kind waits, under INCREMENTAL it moves in batches.
     design: Design | None = None
+    # How long the kind's resources wait for the member that left; 0: not at all.
     delay_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Settings of a design.
+    """Settings of a design."""
 
-    Parameters
-    ----------
-    design : Design
-        SIMPLE (I), DEFERRED (II) or INCREMENTAL (III).
-    lends : bool
-        Whether others have the resources of a member that left until it is back.
-    delay_ms : int
-        ``scheduled.rebalance.max.delay.ms``: how long the resources of a member that
-        left wait for its return, or are lent; 0: not at all.
-    first_member : When
-        Whether a new group assigns at once or waits for more members (KIP-134's case).
-    first_member_delay_ms : int
-        How long such a group waits; Kafka's ``group.initial.rebalance.delay.ms`` is as long.
-    clean_leave : When
-        When the resources of a member that announced to leave for good are handed out.
-    batch : int
-        Design III: moves per round for each member that gains, at least 1.
-    group_batch : int
-        Design III: moves per round in the whole group; 0: as many as ``batch`` allows.
-    interval_ms : int
-        Design III: pause between two batches.
-    tolerance_ms : int
-        A deadline that is so near counts as reached. Clocks drift, and a delay of a few ms would
-        start one round after the other.
-    assignor : str or AssignorInfo
-        Name in the registry, or an assignor of the user; computes every target.
-    options : mapping
-        Options of that assignor.
-    omit_unchanged : bool
-        Whether assignments list only the resources that a member gains, as between workers. False
-        lists all that a member shall hold, so that other tools and clients can read it from the
-        broker's log.
-    isolate : bool
-        Whether each kind is balanced by itself. A change in one then moves nothing of
-        another. When members come or go, totals are evened too, by moving what makes one more of a
-        kind. Between two such rounds a change in one kind may leave totals uneven, because both
-        cannot be had: A owns one of each of four kinds, B too, and B's kinds are deleted.
-    kinds : mapping of str to KindPolicy
-        What is different for single kinds.
-    weights : mapping of str to int
-        Load of one resource of a kind, 1 where not given. Each isolated kind is even by itself;
-        weights then decide which members hold the one resource more of a kind.
-    memory_limit_bytes : int
-        All shares of the leader's memory together are never larger; what does not fit is left out
-        in the order of :class:`holdfast.core.machine.leader.ring.LeftOut`.
-    record_limit_bytes : int
-        The group's record, with the bytes that its leader cannot see estimated, is never made
-        larger by the leader; what does not fit is left out in the same order. A broker refuses
-        records above ``message.max.bytes``, by default 1,048,588.
-    """
-
-    design: Design = Design.DEFERRED
-    lends: bool = False
+    design: Design = Design.DEFERRED  # SIMPLE (I), DEFERRED (II) or INCREMENTAL (III)
+    lends: bool = False  # whether others have the resources of a member that left until it is back
+    # ``scheduled.rebalance.max.delay.ms``: how long the resources of a member that left wait for
+    # its return, or are lent; 0: not at all.
     delay_ms: int = 300_000
+    # Whether a new group assigns at once or waits for more members (KIP-134's case).
     first_member: When = When.IMMEDIATE
+    # How long such a group waits; Kafka's ``group.initial.rebalance.delay.ms`` is as long.
     first_member_delay_ms: int = 3_000
+    # When the resources of a member that announced to leave for good are handed out.
     clean_leave: When = When.DEFERRED
-    batch: int = 1
+    batch: int = 1  # Design III: moves per round for each member that gains, at least 1
+    # Design III: moves per round in the whole group; 0: as many as ``batch`` allows.
     group_batch: int = 0
-    interval_ms: int = 10_000
+    interval_ms: int = 10_000  # Design III: pause between two batches
+    # A deadline that is so near counts as reached. Clocks drift, and a delay of a few ms would
+    # start one round after the other.
     tolerance_ms: int = 100
+    # Name in the registry, or an assignor of the user; computes every target.
     assignor: Named = "cooperative-sticky"
-    options: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)  # options of that assignor
+    # Whether assignments list only the resources that a member gains, as between workers. False
+    # lists all that a member shall hold, so that other tools and clients can read it from the
+    # broker's log.
     omit_unchanged: bool = False
+    # Whether each kind is balanced by itself. A change in one then moves nothing of another. When
+    # members come or go, totals are evened too, by moving what makes one more of a kind. Between
+    # two such rounds a change in one kind may leave totals uneven, because both cannot be had: A
+    # owns one of each of four kinds, B too, and B's kinds are deleted.
     isolate: bool = False
+    # Load of one resource of a kind, 1 where not given. Each isolated kind is even by itself;
+    # weights then decide which members hold the one resource more of a kind.
     weights: Mapping[str, int] = field(default_factory=dict)
+    # What is different for single kinds.
     kinds: Mapping[str, KindPolicy] = field(default_factory=dict)
+    # All shares of the leader's memory together are never larger; what does not fit is left out in
+    # the order of :class:`holdfast.core.machine.leader.ring.LeftOut`.
     memory_limit_bytes: int = 512 << 10
+    # The group's record, with the bytes that its leader cannot see estimated, is never made larger
+    # by the leader; what does not fit is left out in the same order. A broker refuses records above
+    # ``message.max.bytes``, by default 1,048,588.
     record_limit_bytes: int = 1_000_000
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What the keywords of aiokafka's and of kafka-python's consumer have in common.
+"""What the settings of the clients' consumers have in common.
 
 **Rules.** A keyword of the client keeps its meaning. Ours begin with ``holdfast_`` and are the
 ``holdfast.*`` keys with underscores; :data:`DELAY` is the one more. A key that a drop-in cannot
@@ -86,8 +86,8 @@ def words(same: Mapping[str, str]) -> dict[str, str]:
 
 
 def servers(given: Any) -> list[str]:
-    """Addresses with a port, from what both clients take: a text, a list, pairs, a protocol."""
-    parts = given.split(",") if isinstance(given, str) else given
+    """Addresses with a port, from what clients take: a text, a list, pairs, a protocol."""
+    parts = filter(str.strip, given.split(",")) if isinstance(given, str) else given
     return [_server(part if isinstance(part, str) else ":".join(map(str, part))) for part in parts]
 
 

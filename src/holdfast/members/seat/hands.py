@@ -26,24 +26,15 @@ def before(positions: Offsets, in_hand: Offsets) -> Offsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What the programs of a client expect of its member; ``docs/clients.md`` has a row for each.
+    """What programs of a client expect of its member; ``docs/clients.md`` has a row for each."""
 
-    Parameters
-    ----------
-    hears_nothing_new : bool
-        ``on_partitions_assigned`` comes in every round, also in a cooperative one without news.
-    error_stops_commit : bool
-        What a callback of a hand-over raises keeps the hand-over from committing.
-    hears_the_end : bool
-        Callbacks come also when the application itself leaves.
-    tells_whole : bool
-        The listener was written for eager rebalances. In a cooperative round that changes anything
-        it is called with a revocation, maybe of nothing, and then with the whole assignment.
-    """
-
+    # ``on_partitions_assigned`` comes in every round, also in a cooperative one without news.
     hears_nothing_new: bool
+    # What a callback of a hand-over raises keeps the hand-over from committing.
     error_stops_commit: bool
-    hears_the_end: bool = True
+    hears_the_end: bool = True  # callbacks come also when the application itself leaves
+    # The listener was written for eager rebalances. In a cooperative round that changes anything it
+    # is called with a revocation, maybe of nothing, and then with the whole assignment.
     tells_whole: bool = False
 
 

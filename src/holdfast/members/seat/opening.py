@@ -46,8 +46,6 @@ class Opening(Generic[_P]):
         Makes the parts from connections; its object is referred to weakly.
     group : str
         The group's id, for the log.
-    arrived : callable
-        Called on the thread once there is something to take.
     """
 
     def __init__(
@@ -56,12 +54,10 @@ class Opening(Generic[_P]):
         make: Callable[[Connections], _P],
         *,
         group: str,
-        arrived: Callable[[], None] = lambda: None,
     ):
         self._connect = connect
         self._make = weakref.WeakMethod(make)
         self._group = group
-        self._arrived = arrived
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._done = threading.Event()
@@ -91,7 +87,6 @@ class Opening(Generic[_P]):
                 self.failure = error
                 self._done.set()
                 break
-        self._arrived()
 
     def _open(self) -> bool:
         """Try once; whether there is nothing left to do."""

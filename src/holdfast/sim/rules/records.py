@@ -203,13 +203,17 @@ def among(named: Iterable[bytes], identity: bytes) -> bool:
     return any(identity.startswith(each) for each in named)
 
 
+def _listed(turn: SeenTurn) -> Share | None:
+    """The first share with a list of what waits that was assigned."""
+    shares = (read_share(s.assignment.memory) for s in turn.members)
+    return next((share for share in shares if share is not None and share.waiting), None)
+
+
 def arrived(turn: SeenTurn) -> tuple[bytes, ...]:
-    """Identities of members that came lately, by the first list that was assigned."""
-    for s in turn.members:
-        share = read_share(s.assignment.memory)
-        if share is not None and share.waiting:
-            return tuple(m.identity for m in share.waiting if m.owned == () and m.identity)
-    return ()
+    """Identities of members that came lately."""
+    share = _listed(turn)
+    waiting = () if share is None else share.waiting
+    return tuple(m.identity for m in waiting if m.owned == () and m.identity)
 
 
 def promised(turn: SeenTurn) -> dict[Resource, int]:
@@ -218,12 +222,11 @@ def promised(turn: SeenTurn) -> dict[Resource, int]:
 
 
 def awaited_now(turn: SeenTurn) -> list[tuple[RememberedMember, Resource]]:
-    """What waits after a round, by the first list of what waits that was assigned."""
-    for s in turn.members:
-        share = read_share(s.assignment.memory)
-        if share is not None and share.waiting:
-            return [(m, r) for m in share.waiting for r in sorted(resources_of(m, share, turn))]
-    return []
+    """What waits after a round."""
+    share = _listed(turn)
+    if share is None:
+        return []
+    return [(m, r) for m in share.waiting for r in sorted(resources_of(m, share, turn))]
 
 
 def name_of(identity: bytes, at: Moment) -> str:

@@ -290,19 +290,17 @@ class Application:
     def plan(self, process: Process, action: actions.ComputeAssignment) -> None:
         """The member leads: plan, and have the plan checked."""
         assignors: Sequence[Any] = process.member.data.assignors
+        chosen = next(a for a in assignors if a.name == action.protocol_name)
         if process.plan_fails:
             process.plan_fails -= 1
             assignors = [Broken(a) for a in assignors]
         done = compute(assignors, action, lags=self.lags)
         self.failed_plan = self.failed_plan or done.failure
         if self.check is not None and done.failure is None:
-            chosen = next(a for a in assignors if a.name == action.protocol_name)
             group = self.broker.coordinator
             current = group is not None and group.generation == action.generation
             self.check(action, done, self.clock.now_ms, chosen, current=current)
         elif self.check is not None:
-            offered = process.member.data.assignors
-            chosen = next(a for a in offered if a.name == action.protocol_name)
             self.note_round(action, done, self.clock.now_ms, chosen)
         self.counts.n_bytes += sum(len(data) for _, data in done.assignments)
         if self.costs.plan_ms:

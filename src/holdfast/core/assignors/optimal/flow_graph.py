@@ -58,33 +58,17 @@ class LazyRows(dict[int, list[int]]):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Graph:
-    """Sources, hubs and claims. The lists are made on first use: the even case needs few of them.
+    """Sources, hubs and claims. Lists are made on first use: the even case needs few of them."""
 
-    Parameters
-    ----------
-    source_of : int32[n_tps]
-        Source of each topic-partition, or NO_SOURCE.
-    supply : int64[n_sources]
-        Topic-partitions of each source.
-    arc_start, arc_hub : int64[n_sources + 1], int32[n_arcs]
-        Hubs that may read each source, ascending.
-    members_of : list of lists of int
-        Members of each hub, in the dealing order.
-    hub_of : int32[n_members]
-        Hub of each member; -1 for one with nothing to read.
-    owner : int32[n_tps]
-        Member whose claim of the topic-partition counts, or NO_OWNER.
-    cross : list of frozensets
-        For each source: hubs that would read it across racks; empty where no racks are known.
-    """
-
-    source_of: I32
-    supply: I64
+    source_of: I32  # int32[n_tps]: source of each topic-partition, or NO_SOURCE
+    supply: I64  # int64[n_sources]: topic-partitions of each source
+    # int64[n_sources + 1], int32[n_arcs]: hubs that may read each source, ascending.
     arc_start: I64
     arc_hub: I32
-    members_of: list[list[int]]
-    hub_of: I32
-    owner: I32
+    members_of: list[list[int]]  # members of each hub, in the dealing order
+    hub_of: I32  # int32[n_members]: hub of each member; -1 for one with nothing to read
+    owner: I32  # int32[n_tps]: member whose claim of the topic-partition counts, or NO_OWNER
+    # For each source: hubs that would read it across racks; empty where no racks are known.
     cross: list[frozenset[int]]
 
     @property

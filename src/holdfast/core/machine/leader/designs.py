@@ -88,44 +88,27 @@ Racks = Mapping[str, Sequence[Iterable[str]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderRound:
-    """The input of a leader's plan.
+    """The input of a leader's plan."""
 
-    Parameters
-    ----------
-    members : tuple of JoinedMember
-        With the subscriptions of the chosen protocol.
-    partitions : mapping of str to int
-        Partition count of each topic that exists.
-    leader_id : str
-        The leader, whose own subscription was written ``waited_ms`` ago.
-    newer : VersionedCounts, optional
-        Counts that a member reports and that this leader does not have yet.
-    notes : list of str
-        Takes what a person should know of the plan.
-    waiting, lent : list of RememberedMember
-        Take the departed members for which partitions wait, or of which partitions are lent.
-    unbroken, led
-        As in :class:`~holdfast.core.machine.actions.ComputeAssignment`; ``led`` only where it is
-        the round just before.
-    read : ReadMembers, optional
-    said : tuple of SubscribedMember, optional
-        The members' subscriptions, from :func:`read_round`: as columns for Kafka's assignors, or
-        one by one for a design. An assignor reads ``members`` itself where both are None.
-    """
-
-    members: tuple[JoinedMember, ...]
-    partitions: Mapping[str, int]
+    members: tuple[JoinedMember, ...]  # with the subscriptions of the chosen protocol
+    partitions: Mapping[str, int]  # partition count of each topic that exists
     generation: int
-    leader_id: str = ""
+    leader_id: str = ""  # the leader, whose own subscription was written ``waited_ms`` ago
     waited_ms: int = 0
     lags: Lags | None = None
     racks: Racks | None = None
     read: ReadMembers | None = None
+    # The members' subscriptions, from :func:`read_round`: as columns for Kafka's assignors, or one
+    # by one for a design. An assignor reads ``members`` itself where both are None.
     said: tuple[SubscribedMember, ...] | None = None
+    # As in :class:`~holdfast.core.machine.actions.ComputeAssignment`; ``led`` only where it is the
+    # round just before.
     unbroken: bool = True
     led: LedRound | None = None
+    # Counts that a member reports and that this leader does not have yet.
     newer: VersionedCounts | None = None
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # takes what a person should know of the plan
+    # Take the departed members for which partitions wait, or of which partitions are lent.
     waiting: list[RememberedMember] = field(default_factory=list)
     lent: list[RememberedMember] = field(default_factory=list)
 

@@ -12,21 +12,19 @@ the partition: an eager member gave everything up before it joined.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from holdfast.core.assignors.registry import Named, assign_in_round, known
-from holdfast.core.model.columns import distinct
 from holdfast.core.model.group import Group
 from holdfast.core.model.lag import MAX_LAG, lag_column, lag_column_of
 from holdfast.core.model.topics import Topics
 from holdfast.core.wire.many.assignment_columns import encode_assignments
 from holdfast.core.wire.many.name_table import NameTable
 from holdfast.core.wire.many.subscription_columns import SubscriptionColumns, decode_subscriptions
-from holdfast.core.wire.many.topic_blocks import named_topics
 
 Member = tuple[str, str | None, bytes]
 
@@ -50,7 +48,7 @@ def perform_assignment(
         A name of the registry, or an assignor of the user.
     members : sequence of (member id, instance id or None, subscription bytes)
         As in the JoinGroup response of the leader, in any order; or the answer of
-        :func:`read_members`.
+        :func:`read_members` for the topics of ``partitions``.
     partitions : mapping
         Partition count of each topic.
     lags : mapping, optional
@@ -58,8 +56,8 @@ def perform_assignment(
     racks : mapping, optional
         Racks that hold a replica, per topic one collection a partition.
     generation : int, optional
-        Of the round, from JoinGroup; the answer of :func:`read_members` may know it as well.
-        Without it the leader cannot tell that a claimed generation does not exist yet.
+        Of the round, from JoinGroup. Without it the leader cannot tell that a claimed generation
+        does not exist yet.
     notes : list of str, optional
         Takes what a person should know of the plan, as that another assignor made it.
     **options
@@ -77,8 +75,8 @@ def perform_assignment(
 
     References: KIP-54; KIP-429, "Consumer leader".
     """
-    read = _read(name, members, partitions, generation)
-    group = _group_of(read, partitions, lags=lags, racks=racks)
+    read = _read(name, members, partitions)
+    group = _group_of(read, partitions, lags=lags, racks=racks, generation=generation)
     result = assign_in_round(group, name, [] if notes is None else notes, **options)
     topics, n_members = result.group.topics, result.group.n_members
     messages = encode_assignments(topics, result.owner, n_members, read.table)
@@ -95,21 +93,14 @@ def read_group(
     generation: int | None = None,
 ) -> Group:
     """Turn the members of a JoinGroup response into a group."""
-    read = _read(name, members, partitions, generation)
-    return _group_of(read, partitions, lags=lags, racks=racks)
+    read = _read(name, members, partitions)
+    return _group_of(read, partitions, lags=lags, racks=racks, generation=generation)
 
 
 def _read(
-    name: Named,
-    members: Sequence[Member] | ReadMembers,
-    partitions: Mapping[str, int],
-    generation: int | None,
+    name: Named, members: Sequence[Member] | ReadMembers, topics: Iterable[str]
 ) -> ReadMembers:
-    """The subscriptions with exactly these topics known, in the round of this generation."""
-    if not isinstance(members, ReadMembers):
-        return read_members(name, members, partitions, generation=generation)
-    read = _with_topics(members, partitions)
-    return read if generation is None else replace(read, generation=generation)
+    return members if isinstance(members, ReadMembers) else read_members(name, members, topics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -118,19 +109,8 @@ class ReadMembers:
 
     member_ids: tuple[str, ...]
     instance_ids: tuple[str | None, ...]
-    messages: tuple[bytes, ...]
-    names: tuple[str, ...]  # sorted names of the topics that the columns know
-    table: NameTable  # the same names, ready to be found and written
-    cooperative: bool  # whether claims were read as those of cooperative members
+    table: NameTable  # the topics that the columns know, ready to be found and written
     columns: SubscriptionColumns
-    generation: int | None = None  # of the round, where it is known
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """The known topics with a subscriber, sorted."""
-        return tuple(
-            self.names[i] for i in distinct(self.columns.subscriptions.topic.copy()).tolist()
-        )
 
     @property
     def has_racks(self) -> bool:
@@ -138,13 +118,7 @@ class ReadMembers:
         return any(self.columns.racks)
 
 
-def read_members(
-    name: Named,
-    members: Sequence[Member],
-    topics: Iterable[str] | None = None,
-    *,
-    generation: int | None = None,
-) -> ReadMembers:
+def read_members(name: Named, members: Sequence[Member], topics: Iterable[str]) -> ReadMembers:
     """Read the subscriptions of a round once.
 
     Parameters
@@ -153,38 +127,20 @@ def read_members(
         The assignor, which says where its members write their claims.
     members : sequence of (member id, instance id or None, subscription bytes)
         In any order.
-    topics : iterable of str, optional
-        Topics that exist. Without them all topics are known that some subscription names, so that a
-        leader can look up their partitions afterwards.
-    generation : int, optional
-        Of the round, from JoinGroup.
+    topics : iterable of str
+        Topics that exist.
     """
     ordered = sorted(members, key=itemgetter(0))
     ids, instance_ids, messages = (tuple(map(itemgetter(i), ordered)) for i in range(3))
-    names = tuple(sorted(named_topics(messages) if topics is None else topics))
-    table = NameTable(names)
+    table = NameTable(sorted(topics))
     row = known(name)
     cooperative = row is not None and row.cooperative
     return ReadMembers(
         member_ids=ids,
         instance_ids=instance_ids,
-        messages=messages,
-        names=names,
         table=table,
-        cooperative=cooperative,
         columns=decode_subscriptions(messages, table, cooperative=cooperative),
-        generation=generation,
     )
-
-
-def _with_topics(read: ReadMembers, topics: Iterable[str]) -> ReadMembers:
-    """The same members with exactly these topics known; they are read again only if they differ."""
-    names = tuple(sorted(topics))
-    if names == read.names:
-        return read
-    table = NameTable(names)
-    columns = decode_subscriptions(read.messages, table, cooperative=read.cooperative)
-    return replace(read, names=names, table=table, columns=columns)
 
 
 def _group_of(
@@ -193,6 +149,7 @@ def _group_of(
     *,
     lags: Mapping[str, Sequence[int]] | None,
     racks: Mapping[str, Sequence[Iterable[str]]] | None,
+    generation: int | None,
 ) -> Group:
     columns, named = read.columns, read.has_racks
     topics = Topics.from_counts(
@@ -207,7 +164,7 @@ def _group_of(
         generation=columns.generation,
         rack=topics.rack_indices(columns.racks) if named else None,
         lags=lag_column(_to_length(lags, topics), topics),
-        round_generation=read.generation,
+        round_generation=generation,
     )
     return _owners_first(group, columns.given_up) if columns.given_up else group
 

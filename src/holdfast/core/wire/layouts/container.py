@@ -92,39 +92,24 @@ _CLAIM_FLAGS, _VERDICT_FLAGS = sum(ClaimFlag), sum(VerdictFlag)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSubscription:
-    """What a member reports to the leader.
+    """What a member reports to the leader."""
 
-    Parameters
-    ----------
-    topics, owned, generation, rack
-        As in :class:`Subscription`.
-    nonce : int
-        0 to 2**32 - 1. A coordinator starts no round for a follower that joins again with the same
-        bytes; a new nonce makes them differ.
-    leaving : Leaving
-        The announcement of the member.
-    memory_age_ms : int
-        Time since the memory came, by the member's clock.
-    given_up : tuple of (topic, partitions)
-        Partitions given up since ``generation`` because the leader revoked them; they are not lost.
-    memory : bytes or None
-        This member's share of the leader's memory as it came, unread.
-    place : bytes
-        A digest of where the member lives, :data:`PLACE_BYTES` long; empty if it does not say.
-    assignor_data : bytes or None
-        The document's ``PartitionAssignorData``; a worker reports the version of its resources.
-    """
-
+    # The first four are as in :class:`Subscription`.
     topics: tuple[str, ...]
     owned: TopicPartitions = ()
     generation: int = NO_GENERATION
     rack: str | None = None
+    # 0 to 2**32 - 1. A coordinator starts no round for a follower that joins again with the same
+    # bytes; a new nonce makes them differ.
     nonce: int = 0
-    leaving: Leaving = Leaving.STAYS
-    memory_age_ms: int = 0
+    leaving: Leaving = Leaving.STAYS  # the announcement of the member
+    memory_age_ms: int = 0  # time since the memory came, by the member's clock
+    # Partitions given up since ``generation`` because the leader revoked them; they are not lost.
     given_up: TopicPartitions = ()
-    memory: bytes | None = None
+    memory: bytes | None = None  # this member's share of the leader's memory as it came, unread
+    # A digest of where the member lives, :data:`PLACE_BYTES` long; empty if it does not say.
     place: bytes = b""
+    # The document's ``PartitionAssignorData``; a worker reports the version of its resources.
     assignor_data: bytes | None = None
 
 

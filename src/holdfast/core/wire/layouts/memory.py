@@ -208,13 +208,7 @@ def encode_share(value: Share) -> bytes:
 
     References: As :func:`decode_share`.
     """
-    sizes = Sizes(
-        identity_bytes=value.identity_bytes,
-        topic_bits=value.topic_bits,
-        partition_bits=value.partition_bits,
-        crowd=value.crowd,
-        usual_count=value.usual_count,
-    )
+    sizes = Sizes(*(getattr(value, name) for name in Sizes._fields))
     return join_share(
         sizes,
         generation=value.generation,

@@ -340,22 +340,13 @@ AIOKafkaConsumer.__signature__ = _signature()
 
 
 def install(**keywords: Any) -> Callable[[], None]:
-    """Have everybody who asks aiokafka for a consumer get ours.
+    """Have everybody who asks aiokafka for a consumer get ours; what is returned undoes it.
 
     It replaces the class in every loaded module that has it as a global. Classes that were derived
-    from the original before, and consumers that exist, stay as they are: call it first.
-
-    Parameters
-    ----------
-    **keywords
-        For every consumer of a group that is made from now on, over its own. With
-        ``holdfast_policy`` the ``partition_assignment_strategy`` of a framework is dropped, unless
-        it is given here as well.
-
-    Returns
-    -------
-    callable
-        Puts the original and the keywords before back.
+    from the original before, and consumers that exist, stay as they are: call it first. The
+    keywords go over those of every consumer of a group that is made from now on. With
+    ``holdfast_policy`` the ``partition_assignment_strategy`` of a framework is dropped, unless it
+    is given here as well.
 
     Warns
     -----

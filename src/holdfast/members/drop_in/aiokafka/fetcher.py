@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -33,20 +34,12 @@ _NEXT = PartitionRecords.__next__
 _END_S = 2.0
 
 
+@dataclass(eq=False, slots=True)
 class StartSearch:
-    """Partitions of one leader whose places are looked up.
+    """Partitions of one leader whose places are looked up."""
 
-    Parameters
-    ----------
-    leader : int
-        Node id.
-    states : mapping of TopicPartition to aiokafka's state
-        In this term of ownership.
-    """
-
-    def __init__(self, leader: int, states: Mapping[TopicPartition, Any]):
-        self.leader = leader
-        self.states = dict(states)
+    leader: int  # node id
+    states: Mapping[TopicPartition, Any]  # aiokafka's, in this term of ownership
 
 
 class Placed:

@@ -33,7 +33,7 @@ from holdfast.cluster.diagnosis import known_requests
 from holdfast.cluster.settings import KEYS, Settings
 from holdfast.errors import ConfigError
 from holdfast.members.drop_in.in_place import InPlace
-from holdfast.members.drop_in.keywords import NOT_OURS
+from holdfast.members.drop_in.keywords import NOT_OURS, servers
 from holdfast.members.member.member_log import NAME
 
 STRATEGY = "partition.assignment.strategy"
@@ -225,7 +225,7 @@ def _member(config: Mapping[str, Any]) -> dict[str, Any]:
         found[STRATEGY] = DEFAULT_STRATEGY
     _fit_times(found)
     if "bootstrap.servers" in found:
-        found["bootstrap.servers"] = ",".join(_servers(str(found["bootstrap.servers"])))
+        found["bootstrap.servers"] = ",".join(servers(str(found["bootstrap.servers"])))
     if callback := config.get("oauth_cb"):
         provide, said = callback, config.get("sasl.oauthbearer.config", "")
         found.setdefault("holdfast.oauth.token.provider", _provider(provide, said))
@@ -268,16 +268,6 @@ def _number(value: object) -> int | None:
         return int(str(value))
     except ValueError:
         return None
-
-
-def _servers(given: str) -> list[str]:
-    """Addresses with a port and without the protocol that librdkafka allows before them."""
-    found = []
-    for part in filter(None, map(str.strip, given.split(","))):
-        address = part.rpartition("://")[2]
-        _, colon, port = address.rpartition(":")
-        found.append(address if colon and port.isdigit() else f"{address}:9092")
-    return found
 
 
 def _provider(callback: Callable[..., Any], said: str) -> Callable[[], Any]:
