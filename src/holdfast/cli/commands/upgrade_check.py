@@ -215,7 +215,9 @@ def _read(name: str, goal: tuple[str, ...] | None) -> list[Bounce]:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else str(error)
         line = holdfast_line("upgrade-check", "--help")
-        raise SourceError(f"{name}: not a list of members: {why}; `{line}` shows one") from error
+        raise SourceError(
+            f"{name}: not a list of members: {why}; `{line}` has an example"
+        ) from error
 
 
 def _bounces(rows: list[dict[str, Any]], goal: tuple[str, ...] | None) -> list[Bounce]:
