@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.pages.assignors import traits_part
+from tools.pages.bounces import bounces_part
 from tools.pages.clients import clients_part
 from tools.pages.columns import columns_part
 from tools.pages.commands import commands_page
@@ -60,6 +61,7 @@ PAGES: Mapping[str, Page] = {
     "docs/doctor.md": Page(text=doctor_page),
     "docs/handover.md": Page(text=ways_part, between_marks=True),
     "docs/machines.md": Page(text=machines_page, by_hand_from="## What may be committed"),
+    "docs/measured/bounce.md": Page(text=bounces_part, between_marks=True),
     "docs/measured/designs.md": Page(text=designs_page),
     "docs/measured/rollout.md": Page(text=rollouts_part, between_marks=True),
     "docs/metrics.md": Page(text=columns_part, between_marks=True),

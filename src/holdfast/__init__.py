@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from holdfast.extras import needed
+
 if TYPE_CHECKING:
     from holdfast.core.assignors.laws import check_laws
     from holdfast.core.assignors.own import assignor
@@ -72,11 +74,8 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    try:
+    with needed("members"):
         return getattr(import_module(_HOME[name]), name)
-    except ImportError as error:
-        error.add_note(f"holdfast.{name} needs an extra: pip install 'kafka-holdfast[members]'")
-        raise
 
 
 def __dir__() -> list[str]:

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import aiokafka
-from aiokafka import ConsumerRebalanceListener, TopicPartition
+from holdfast.extras import needed
+
+with needed("members"):
+    import aiokafka
+    from aiokafka import ConsumerRebalanceListener, TopicPartition
 
 from holdfast.members.drop_in.aiokafka.consumer import AIOKafkaConsumer, install
 from holdfast.members.drop_in.module_names import name_of

@@ -14,8 +14,11 @@ from contextlib import suppress
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any
 
-import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from holdfast.extras import needed
+
+with needed("members"):
+    import confluent_kafka
+    from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from holdfast.members.drop_in.confluent.consumer import ConfluentConsumer as Consumer
 from holdfast.members.drop_in.confluent.settings import INSTALLED

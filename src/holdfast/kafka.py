@@ -13,8 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import kafka
-from kafka import ConsumerRebalanceListener, TopicPartition
+from holdfast.extras import needed
+
+with needed("members"):
+    import kafka
+    from kafka import ConsumerRebalanceListener, TopicPartition
 
 from holdfast.members.drop_in.kafka.consumer import KafkaConsumer, install
 from holdfast.members.drop_in.module_names import name_of

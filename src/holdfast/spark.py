@@ -23,10 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import pyarrow.parquet as pq
-from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
-
 from holdfast.errors import ConfigError
+from holdfast.extras import needed
+
+with needed("fleet"):
+    import pyarrow.parquet as pq
+    from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+
 from holdfast.fleet.pipeline.batches import watch as _watch
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.batches.views import frame, register_views

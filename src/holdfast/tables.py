@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
-from holdfast.fleet.tables.reading import Tables, open_tables
+from holdfast.extras import needed
+
+with needed("fleet"):
+    from holdfast.fleet.tables.reading import Tables, open_tables
 
 __all__ = ["Tables", "open_tables"]

@@ -17,12 +17,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 from tests.cli.running import run, write_tables
 from tests.report.fleet import rolling_bounce, tables
+from tools.site.pages import PUBLIC
 
 from holdfast.cli import app as cli_app
 from holdfast.cli import output
@@ -42,6 +44,7 @@ from holdfast.errors import (
     SourceError,
     WireError,
 )
+from holdfast.extras import BROUGHT
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.columns.stored import LAG
 
@@ -447,11 +450,47 @@ def test_every_extra_that_a_command_may_miss_is_one_of_the_package() -> None:
     extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    assert set(cli_app.EXTRAS.values()) <= set(extras)
-    code = "import sys; sys.modules['kafka'] = None; from holdfast import Worker"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "pip install 'kafka-holdfast[members]'" in done.stderr
-    assert "ModuleNotFoundError" in done.stderr
+    assert {extra for _, extra in BROUGHT.values()} <= set(extras)
+
+
+OF_AN_EXTRA = [
+    ("import holdfast.confluent", "members"),
+    ("import holdfast.aiokafka", "members"),
+    ("import holdfast.kafka", "members"),
+    ("import holdfast.metrics; holdfast.metrics.prometheus_text()", "members"),
+    ("import holdfast.spark", "fleet"),
+    ("import holdfast.tables", "fleet"),
+    *((f"from holdfast import {name}", "members") for name in ("Consumer", "Worker", "BrokerLags")),
+]
+WITH_NUMPY_ALONE = [("import holdfast.errors, holdfast", ""), ("from holdfast import assign", "")]
+
+
+def test_a_missing_extra_is_named_by_every_public_module() -> None:
+    """One process, in which no package of an extra can be imported; one line for each door."""
+    code = (
+        "import sys\n"
+        f"sys.modules.update(dict.fromkeys({sorted(BROUGHT)!r}))\n"
+        f"for code in {[code for code, _ in OF_AN_EXTRA + WITH_NUMPY_ALONE]!r}:\n"
+        "    try:\n        exec(code)\n        print()\n"
+        "    except ImportError as error:\n        print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    told = done.stdout.splitlines()
+    wanted = [extra for _, extra in OF_AN_EXTRA + WITH_NUMPY_ALONE]
+    named = [re.findall(r"pip install 'kafka-holdfast\[(\w+)\]'$", line) for line in told]
+    assert named == [[extra] if extra else [] for extra in wanted], told
+    doors = {module for module in PUBLIC if any(module in code for code, _ in OF_AN_EXTRA)}
+    assert doors | {"holdfast.errors"} == set(PUBLIC)
+
+
+def test_a_value_in_a_help_text_is_named_by_what_it_is() -> None:
+    for name in cli_app.app.list_commands(None):
+        found = cli_app.app.get_command(None, name)
+        for command in getattr(found, "commands", {name: found}).values():
+            shown = command.get_help(click.Context(command, info_name=name))
+            assert re.findall(r"\b(?:TEXT|INTEGER|FLOAT|RANGE|DIR|OBJECT)\b|docs/", shown) == [], (
+                name
+            )
 
 
 def test_ctrl_c_while_commands_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,8 @@ TYPED = [
     ("assign group.json --compare sticky --assignor range", 2, "exclude each other"),
     ("assign -", 3, "stdin is empty: a JSON snapshot of a group is expected"),
     ("lag -b localhost:99999", 2, "'localhost:99999': a port is 1 to 65535"),
+    ("lag -b localhost:abc", 2, "'localhost:abc': expected HOST:PORT, and the port is no number"),
+    ("demo --format csv", 2, "'csv' is not one of 'table', 'json'"),
     ("lag -b localhost:1 -o lag.csv --format csv", 2, "`> lag.csv` keeps csv in a file"),
     ("watch -b localhost:1 -o tables --every 0", 2, "--every: found '0', expected more than 0"),
     ("watch -b localhost:1 -o tables --every 30", 2, "expected a number and its unit: 30s, 5m"),

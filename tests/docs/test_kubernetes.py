@@ -25,7 +25,8 @@ from confluent_kafka.admin import AdminClient
 from tests.live.crew import Topic, fresh
 from tests.live.waiting import until
 from tests.suites import further
-from tools.pages.rollouts import kept
+from tools.measured import kept
+from tools.pages.rollouts import COMMAND
 
 from holdfast import Consumer
 
@@ -182,8 +183,8 @@ def sound(line):
 
 
 def test_the_kept_figures_are_sound():
-    assert sorted(line["scenario"] for line in kept()) == sorted(rollout.SCENARIOS)
-    for line in kept():
+    assert sorted(line["scenario"] for line in kept(COMMAND)) == sorted(rollout.SCENARIOS)
+    for line in kept(COMMAND):
         sound(line)
 
 

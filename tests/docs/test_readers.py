@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from markdown.extensions.toc import slugify
+from tools.measured import kept, replaced
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -97,29 +100,118 @@ def test_every_run_has_its_date_and_its_command() -> None:
             assert page.name == "originals.md" or "Command" in first, page.name
 
 
+BOUNCED, OTHER, PER_MILLION = "all members bounced", "another policy", "cpu_seconds_per_million"
+
 FIGURES = [
-    ("assignors.md", r"plans in ([\d.]+) ms", "assign.md", r"W1, [^|]*leaves \| ([\d.]+)", 1),
-    ("assignors.md", r"partitions in ([\d.]+) s", "assign.md", r"W4, [^|]*\| ([\d.]+)", 1000),
-    ("brokers.md", r"1 to (\d+) s without a read", "upgrade.md", r"bounced \|[^|]*\| ([\d.]+)", 1),
-    ("fleet.md", r"shown within ([\d.]+) s", "serve.md", r"132 to (\d+) ms", 1000),
-    ("handover.md", r"even: (\d+) s\s", "designs.md", r"time to balance is ([\d.]+) s", 1),
-    ("handover.md", r"in\s+place of (\d+) s", "designs.md", r"more\s+than the (1[\d.]+\d)", 1),
-    ("replay.md", r"of (\d+)\s+predictions", "whatif.md", r"another policy\*\* \| \*\*(\d+)", 1),
-    ("replay.md", r"policy, (\d+) had", "whatif.md", r"policy\*\* \|[^|]*\| \*\*(\d+)", 1),
+    ("assignors.md", r"plans in ([\d.]+) ms", {"case": "W1"}, "holdfast_cpu_ms", 1),
+    ("assignors.md", r"partitions in ([\d.]+) s", {"case": "W4"}, "holdfast_cpu_ms", 1000),
+    (
+        "brokers.md",
+        r"1 to (\d+) s without a read",
+        {"step": BOUNCED},
+        "longest_without_a_read_seconds",
+        1,
+    ),
+    ("fleet.md", r"shown within ([\d.]+) s", {"page": "list"}, "first_paint_ms", 1000),
+    ("replay.md", r"of (\d+)\s+predictions", {"setting": OTHER}, "predictions", 1),
+    ("replay.md", r"policy, (\d+) had", {"setting": OTHER}, "inside", 1),
+    ("pipeline.md", r"takes ([\d.]+) cores all day", {"stage": "commits"}, PER_MILLION, 1),
 ]
-"""A figure of a page for users, and where its run stands; how many of the run's unit make one."""
+"""A figure of a page for users; its line in ``bench/measured.jsonl``, the field of it, and how many
+of the field's unit make one."""
+
+RUNS = [
+    ("assign.md", r"W1, [^|]*leaves \| ([\d.]+)", {"case": "W1"}, "holdfast_cpu_ms"),
+    ("assign.md", r"W4, [^|]*\| ([\d.]+)", {"case": "W4"}, "holdfast_cpu_ms"),
+    (
+        "upgrade.md",
+        r"bounced \| [^|]*\| ([\d.]+)",
+        {"step": BOUNCED},
+        "longest_without_a_read_seconds",
+    ),
+    ("serve.md", r"132 to (\d+) ms", {"page": "list"}, "first_paint_ms"),
+    ("whatif.md", r"another policy\*\* \| \*\*(\d+)", {"setting": OTHER}, "predictions"),
+    ("whatif.md", r"policy\*\* \|[^|]*\| \*\*(\d+)", {"setting": OTHER}, "inside"),
+    ("pipeline.md", r"`offset_commits` \| ([\d.]+)", {"stage": "commits"}, PER_MILLION),
+    ("pipeline.md", r"pauses \| ([\d.]+)", {"stage": "groups"}, PER_MILLION),
+    ("pipeline.md", r"crooked \| ([\d,]+)", {"stage": "plan"}, "groups_per_cpu_second"),
+]
+"""The same lines on the pages of runs that people write."""
+
+SIMULATED = [
+    ("handover.md", r"even: (\d+) s\s", r"time to balance is ([\d.]+) s"),
+    ("handover.md", r"in\s+place of (\d+) s", r"more\s+than the (1[\d.]+\d)"),
+]
+"""A figure that the code computes anew: on the page for users, and on measured/designs.md."""
 
 
-@pytest.mark.parametrize(("page", "said", "run", "seen", "unit"), FIGURES)
-def test_a_figure_is_that_of_its_run(page: str, said: str, run: str, seen: str, unit: int) -> None:
-    text = (DOCS / page).read_text(encoding="utf-8")
-    written, measured = (
-        re.findall(said, text),
-        re.findall(seen, (DOCS / "measured" / run).read_text("utf-8")),
+def one_of(page: Path, pattern: str) -> str:
+    """The one number on a page that a pattern finds."""
+    (found,) = set(re.findall(pattern, page.read_text(encoding="utf-8")))
+    return str(found).replace(",", "")
+
+
+def rounded(measured: float, written: str) -> bool:
+    """Whether a figure is a measured one with as many digits as it is written with."""
+    return float(written) == round(measured, len(written.partition(".")[2]))
+
+
+@pytest.mark.parametrize(("page", "said", "line", "field", "unit"), FIGURES)
+def test_a_figure_is_that_of_its_run(
+    page: str, said: str, line: dict[str, Any], field: str, unit: int
+) -> None:
+    (run,) = kept(**line)
+    assert rounded(run[field] / unit, one_of(DOCS / page, said))
+
+
+@pytest.mark.parametrize(("page", "seen", "line", "field"), RUNS)
+def test_a_page_of_runs_has_the_figure_that_is_kept(
+    page: str, seen: str, line: dict[str, Any], field: str
+) -> None:
+    (run,) = kept(**line)
+    assert float(one_of(DOCS / "measured" / page, seen)) == run[field]
+
+
+@pytest.mark.parametrize(("page", "said", "seen"), SIMULATED)
+def test_a_simulated_figure_is_that_of_the_page_of_designs(page: str, said: str, seen: str) -> None:
+    text = (DOCS / "measured/designs.md").read_text(encoding="utf-8")
+    assert rounded(float(re.findall(seen, text)[0]), one_of(DOCS / page, said))
+
+
+def test_every_figure_that_is_kept_has_its_command_and_its_day() -> None:
+    assert len(kept()) > 30
+    for line in kept():
+        assert re.match(r"(python|pytest) \S", line["command"]), line
+        assert re.fullmatch(r"20\d\d-\d\d-\d\d", line["measured"]), line
+
+
+def test_a_run_takes_the_place_of_what_its_command_had() -> None:
+    text = replaced("python bench/rollout.py", "2030-01-01", [{"scenario": "surge-simple"}])
+    lines = [json.loads(line) for line in text.splitlines()]
+    own = [line for line in lines if line["command"] == "python bench/rollout.py"]
+    assert own == [
+        {"command": "python bench/rollout.py", "measured": "2030-01-01", "scenario": "surge-simple"}
+    ]
+    assert len(lines) == len(kept()) - len(kept("python bench/rollout.py")) + 1
+
+
+def test_what_a_fleet_needs_is_the_sum_of_the_runs() -> None:
+    """Rows, commits and plans of a day, each times what it costs."""
+    text = (DOCS / "pipeline.md").read_text(encoding="utf-8")
+    rows, commits, plans = (
+        int(n)
+        for n in re.findall(
+            r"^\| .* \| [\d,]+(?: million| groups) \| ([\d,]+) \|",
+            text.replace("1,310", "1310"),
+            re.M,
+        )
     )
-    assert len(written) == 1 and measured, (written, measured)
-    digits = len(written[0].partition(".")[2])
-    assert float(written[0]) == round(float(measured[0]) / unit, digits)
+    ((commit,), (row,)) = (kept(stage=name) for name in ("commits", "groups"))
+    (planned,) = kept(stage="plan")
+    assert rows == pytest.approx(250 * row[PER_MILLION], abs=1)
+    assert commits == pytest.approx(20_000 * 86_400 / 1e6 * commit[PER_MILLION], rel=0.01)
+    assert plans >= 240_000 / planned["groups_per_cpu_second"] > plans - 5
+    assert f"That is {round((rows + commits + plans) / 60)} minutes of one core a day" in text
 
 
 def test_every_page_with_a_run_has_its_figures_compared() -> None:
@@ -130,7 +222,7 @@ def test_every_page_with_a_run_has_its_figures_compared() -> None:
         for sentence in re.split(r"\n\n|\n(?=[-|] ?)", page.read_text(encoding="utf-8"))
         if re.search(r"\]\((\.\./)?measured/", sentence) and re.search(r"\d (m?s|MB)\b", sentence)
     }
-    assert linked <= {page for page, *_ in FIGURES} | ASIDE
+    assert linked <= {page for page, *_ in [*FIGURES, *SIMULATED]} | ASIDE
 
 
 ASIDE = {
@@ -140,18 +232,29 @@ ASIDE = {
 
 
 def test_the_policies_of_the_readme_are_those_of_the_run() -> None:
-    runs = (DOCS / "measured/bounce.md").read_text(encoding="utf-8")
-    seen: dict[str, list[float]] = {}
-    for kind, stopped, moved in re.findall(
-        r"^\| `(\w+)` \* \| ([\d.]+) \| [^|]*\| [^|]*\| (\d+) \|", runs, re.MULTILINE
-    ):
-        seen.setdefault(kind, []).extend([float(moved), round(float(stopped))])
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    written = {
-        kind: [float(n) for n in numbers]
-        for kind, *numbers in re.findall(
-            r"^\| `(\w+)` \| (\d+), (\d+) \| (\d+), (\d+) \|", readme, re.MULTILINE
-        )
-    }
+    written = re.findall(r"^\| `(\w+)` \| (\d+), (\d+) \| (\d+), (\d+) \|", readme, re.MULTILINE)
     assert len(written) == 5
-    assert written == {kind: seen[kind] for kind in written}
+    for kind, *numbers in written:
+        costly, free = (
+            kept(kind=kind, static=False, restore_seconds=state) for state in (0.5, 0.0)
+        )
+        seen = [
+            round(run[field])
+            for (run,) in (costly, free)
+            for field in ("owner_changes", "no_progress_partition_seconds")
+        ]
+        assert [int(n) for n in numbers] == seen, kind
+
+
+def test_the_rollouts_of_the_page_are_those_of_the_run() -> None:
+    page = (DOCS / "tutorials/kubernetes.md").read_text(encoding="utf-8")
+    rows = re.findall(r"\| `simple`, `deferred` \| (\d+), (\d+) \| ([\d.]+), ([\d.]+) \|", page)
+    runs = kept("python bench/rollout.py")
+    assert len(rows) == 4
+    seen = [
+        [run[name] for run in runs[i : i + 2]]
+        for i in (0, 2, 4, 6)
+        for name in ("changes", "unowned")
+    ]
+    assert [[float(a), float(b)] for row in rows for a, b in (row[:2], row[2:])] == seen

@@ -244,7 +244,7 @@ def rolling_bounce(
         ids[i] = ids[i][:-1] + "b"
         script.settle(at + 12, sorted(ids), kept, cause="restart")
         owners = {**kept, **dict.fromkeys(lost, ids[i])}
-        script.settle(at + 15, sorted(ids), owners, cause="follow_up", pause=(3.0, 3.1))
+        script.settle(at + 15, sorted(ids), owners, cause="cooperative_follow_up", pause=(3.0, 3.1))
     script.settle(420, [], {}, cause="leave")
     script.settle(450, ids, owners, cause="join")
     return script

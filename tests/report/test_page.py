@@ -108,7 +108,7 @@ def test_hover_tells_owner_member_and_generation_at_a_known_pixel(opened: Any) -
     assert text[2:] == [
         "owner worker-0 (worker-0-000b) on /10.0.0.7",
         "for 5 min 45 s from 08:01:15.000",
-        "generation 13, 4 members, follow up",
+        "generation 13, 4 members, cooperative follow up",
     ]
 
 

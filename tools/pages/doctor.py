@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from textwrap import fill
 
+from markdown.extensions.toc import slugify
+from tools.pages.tables import table
+
 from holdfast.fleet.report.findings.examination import all_rules
 
 PAGE_WIDTH = 120
@@ -74,7 +77,7 @@ MEASURED = {
 
 def doctor_page() -> str:
     """The whole page."""
-    parts = [_INTRODUCTION]
+    parts = [_INTRODUCTION, _index()]
     for rule in all_rules():
         paragraphs = (
             f"## {rule.code} {rule.name} ({rule.severity})",
@@ -86,6 +89,20 @@ def doctor_page() -> str:
         parts.append("\n\n".join(fill(text, PAGE_WIDTH) for text in paragraphs) + "\n")
     parts.append(_measured())
     return "\n".join(parts)
+
+
+def _index() -> str:
+    """Every code with its name and what it is, each with a link to its section."""
+    rows = [
+        [
+            f"[{rule.code}](#{slugify(f'{rule.code} {rule.name} ({rule.severity})', '-')})",
+            rule.name,
+            rule.severity,
+            rule.what,
+        ]
+        for rule in all_rules()
+    ]
+    return "\n".join([*table(("code", "finding", "severity", "what it is"), rows), ""])
 
 
 def _measured() -> str:
@@ -111,9 +128,8 @@ screen for each group, the worst first. It only reads, and joins no group. A fin
 - a **cost** in partition-seconds, at least and at most, as the broker saw it: the time in which a
   partition had no owner, or an owner that did nothing for it, summed over partitions. Where it is
   known that no record waited, nothing stood still: that time is no cost;
-- where it comes of another finding of the group, the code of that one (`follows`): a deploy (HF102)
-  or a crash loop (HF124) leads, and storms, moves and visits elsewhere, nine in ten of whose
-  rebalances it made, stand under it in a line each;
+- `follows`: the code of the finding that explains this one. A deploy (HF102) or a crash loop
+  (HF124) that made nine in ten of the rebalances is listed first, the others under it;
 - one **command** that helps. It reads the source that the doctor was given; where the doctor knows
   no broker, `HOST:PORT` stands for one.
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
+from tools.measured import kept
 from tools.pages.tables import table
 
-KEPT = Path(__file__).parents[2] / "bench" / "rollout.jsonl"
+COMMAND = "python bench/rollout.py"
 WHAT = {
     "surge": "Deployment, `maxSurge: 1`",
     "swap": "Deployment, `maxUnavailable: 1`",
@@ -27,17 +24,12 @@ HEAD = (
 )
 
 
-def kept() -> list[dict[str, Any]]:
-    """The kept figures, one entry a scenario."""
-    return [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()]
-
-
 def rollouts_part() -> str:
     """The table, and what made it."""
     rows = []
-    for line in kept():
+    for line in kept(COMMAND):
         kind, _, policy = line["scenario"].partition("-")
         numbers = ("changes", "unowned", "standstill", "killed", "lost", "twice")
         rows.append([WHAT[kind], f"`{policy}`", *(line[name] for name in numbers)])
-    made = "`python bench/rollout.py > bench/rollout.jsonl` writes these figures anew."
+    made = "`python -m tools.measured python bench/rollout.py` writes these figures anew."
     return "\n".join([*table(HEAD, rows), "", made])

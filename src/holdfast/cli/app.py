@@ -44,6 +44,7 @@ from holdfast.errors import (
     RemoteProtocolError,
     WireError,
 )
+from holdfast.extras import lacking
 
 WISHES: Final[Mapping[str, Mapping[str, str]]] = {
     "Look at a cluster": {
@@ -89,13 +90,6 @@ COMPLETE = "_HOLDFAST_COMPLETE"
 GLOBAL = frozenset({"--debug", "--verbose", "-v"})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """What writing ends with where the system names no file."""
-
-EXTRAS = {
-    **dict.fromkeys(("pyarrow", "pandas", "pyspark", "werkzeug", "kafka"), "fleet"),
-    **dict.fromkeys(("aiokafka", "confluent_kafka"), "members"),
-    **dict.fromkeys(("grpc", "google", "zstandard", "hdfs_native", "fsspec"), "all"),
-}
-"""Package that a command imports -> the extra that brings it."""
 
 
 class _Commands(click.Group):
@@ -192,7 +186,7 @@ def exit_code(error: BaseException) -> int:
         return EXIT_USAGE
     if isinstance(error, (AdapterError, WireError, RemoteProtocolError)):
         return EXIT_SOURCE
-    if isinstance(error, MemoryError) or _file_of(error) or _missing(error):
+    if isinstance(error, MemoryError) or _file_of(error) or lacking(error):
         return EXIT_SOURCE
     if isinstance(error, KeyboardInterrupt):
         return EXIT_INTERRUPT
@@ -206,20 +200,14 @@ def _file_of(error: BaseException) -> str:
     return str(error.filename or ("the output" if error.errno in FULL else ""))
 
 
-def _missing(error: BaseException) -> str:
-    """Package of an extra that is not installed; empty where it is about none."""
-    package = str(error.name).partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    return package if package in EXTRAS else ""
-
-
 def explained(error: Exception) -> str:
     """One line about an error that holdfast did not raise on purpose."""
     if file := _file_of(error):
         return f"cannot read or write {file}: {getattr(error, 'strerror', '')}"
     if isinstance(error, MemoryError):
         return f"too large for the memory of this machine: {str(error) or 'no more could be had'}"
-    if package := _missing(error):
-        return f"{package} is not installed: pip install 'kafka-holdfast[{EXTRAS[package]}]'"
+    if told := lacking(error):
+        return told
     # What Spark's workers raise comes as their whole traceback: its last line says what.
     said = [line.strip() for line in str(error).splitlines() if line.strip()][-1:]
     what = ": ".join([type(error).__name__, *said])

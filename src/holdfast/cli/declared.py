@@ -107,6 +107,9 @@ class _Parsed(click.ParamType[Any]):
 class _AtLeast(click.IntRange):
     """A whole number that is not too small."""
 
+    def _describe_range(self) -> str:
+        return f"{self.min} or more"
+
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         try:
             return super().convert(value, param, ctx)
@@ -207,7 +210,7 @@ def _parameter(hint: Any, parameter: inspect.Parameter) -> click.Parameter:
     many = get_origin(kind) is list
     if many:
         (kind,) = get_args(kind)
-    more: dict[str, Any] = {"type": _type(kind, declared), "metavar": declared.metavar}
+    more: dict[str, Any] = {"type": _type(kind, declared), "metavar": _metavar(kind, declared)}
     if parameter.default is inspect.Parameter.empty:
         more["required"] = True
     else:
@@ -218,6 +221,11 @@ def _parameter(hint: Any, parameter: inspect.Parameter) -> click.Parameter:
     if kind is bool:
         more |= {"type": None, "is_flag": True}
     return click.Option(declared.flags, help=declared.help, multiple=many, **more)
+
+
+def _metavar(kind: Any, declared: Declared) -> str | None:
+    """What stands for a value in the help: a number is N; a set of words is listed."""
+    return "N" if declared.metavar is None and kind in (int, float) else declared.metavar
 
 
 def _type(kind: Any, declared: Declared) -> Any:

@@ -13,4 +13,6 @@ DELAY, INTERVAL = format_duration(DEFAULTS.delay_ms), format_duration(DEFAULTS.i
 Batch = Annotated[
     int, Option("--batch", help="Design III: moves per round for each member that gains.")
 ]
-Interval = Annotated[str, Option("--interval", help="Design III: between batches.")]
+Interval = Annotated[
+    str, Option("--interval", metavar="DURATION", help="Design III: between batches.")
+]

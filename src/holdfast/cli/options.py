@@ -25,6 +25,13 @@ class JsonFormat(StrEnum):
     JSON = "json"
 
 
+class SummaryFormat(StrEnum):
+    """``--format`` of ``demo``: for people, or a document."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
 class Reset(StrEnum):
     """Kafka's ``auto.offset.reset``."""
 
@@ -78,7 +85,10 @@ KeptTables = Annotated[
     ),
 ]
 KEEP = "90d"
-Keep = Annotated[str, Option("--keep", help="Drop rows that are older (90d, 12h); all: keep them.")]
+Keep = Annotated[
+    str,
+    Option("--keep", metavar="AGE", help="Drop rows that are older (90d, 12h); all: keep them."),
+]
 Overwrite = Annotated[
     bool,
     Option("--overwrite", help="Replace what `holdfast watch` has kept in the -o folder."),
@@ -103,7 +113,9 @@ def servers_of(text: str) -> str:
 def _server_of(text: str) -> str:
     has_port = text.count(":") == 1 or "]:" in text
     port = text.rpartition(":")[2] if has_port else "9092"
-    if port.isdecimal() and not 0 < int(port) < 65_536:
+    if not port.isdecimal():
+        raise ConfigError(f"{text!r}: expected HOST:PORT, and the port is no number")
+    if not 0 < int(port) < 65_536:
         raise ConfigError(f"{text!r}: a port is 1 to 65535")
     return text if has_port else f"{text}:{port}"
 

@@ -64,7 +64,7 @@ def check(client: str) -> None:
     install = "pip install 'kafka-holdfast[members]'"
     found = version(client)
     if found is None:
-        raise ModuleNotFoundError(f"{client} {wanted} is needed: {install}")
+        raise ModuleNotFoundError(f"{client} {wanted} is needed: {install}", name=wanted.module)
     if not wanted.has(found):
         raise ImportError(f"{client} {wanted} is needed, found {found}: {install}")
 

@@ -269,7 +269,7 @@ class LiveCluster:
     def _no_right(self, what: str) -> SourceError:
         return SourceError(
             f"the principal may not read that from {self.bootstrap}: {what}; "
-            'docs/cli.md, "What a principal needs", lists the ACLs of each command'
+            'the page "The command line" lists what a principal needs for each command'
         )
 
 

@@ -66,12 +66,14 @@ def run(
         Option(
             "--assignor",
             "-a",
+            metavar="NAME",
             help=f"One of {', '.join(ASSIGNORS)} (sticky, if not given); or yours, as "
             "module:function.",
         ),
     ] = None,
     compare: Annotated[
-        str | None, Option("--compare", help="Several, side by side: sticky,lag,...")
+        str | None,
+        Option("--compare", metavar="NAMES", help="Several, side by side: sticky,lag,..."),
     ] = None,
     all_rounds: Annotated[
         bool,
@@ -79,7 +81,9 @@ def run(
     ] = False,
     option: Annotated[
         list[str] | None,
-        Option("--option", help="NAME=VALUE for the assignor, values as JSON; repeatable."),
+        Option(
+            "--option", metavar="NAME=VALUE", help="Of the assignor, values as JSON; repeatable."
+        ),
     ] = None,
     fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,

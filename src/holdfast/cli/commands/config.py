@@ -35,7 +35,7 @@ _COLUMNS = ("command", "option", "value", "source", "environment")
 def show(
     *,
     command: Annotated[
-        str | None, Option("--command", help="Only the options of this command.")
+        str | None, Option("--command", metavar="COMMAND", help="Only the options of this command.")
     ] = None,
     fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,

@@ -33,9 +33,10 @@ def run(
     data: Annotated[
         str | None, Argument(metavar="HEX|-", help="The bytes; - reads many, one a line.")
     ] = None,
-    key: Annotated[str | None, Option("--key", help="Of a record, hex.")] = None,
+    key: Annotated[str | None, Option("--key", metavar="HEX", help="Of a record.")] = None,
     value: Annotated[
-        str | None, Option("--value", help="Of a record, hex; null or absent: a tombstone.")
+        str | None,
+        Option("--value", metavar="HEX", help="Of a record; null or absent: a tombstone."),
     ] = None,
     fmt: Annotated[
         JsonFormat, Option("--format", help="json is indented, jsonl one line each.")

@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.declared import Option
-from holdfast.cli.options import Quiet
-from holdfast.cli.output import Format, print_note, stderr_console, write_json
+from holdfast.cli.options import Quiet, SummaryFormat
+from holdfast.cli.output import print_note, stderr_console, write_json
 
 if TYPE_CHECKING:
     from holdfast.cli.demo.run import DemoResult
@@ -86,8 +86,8 @@ def run(  # noqa: PLR0917 - every option is passed by name
         bool,
         Option("--keep", help="Leave broker (until Ctrl-C) and tables for looking around."),
     ] = False,
-    fmt: Annotated[Format, Option("--format", help="Of the summary: table or json.")] = (
-        Format.TABLE
+    fmt: Annotated[SummaryFormat, Option("--format", help="How to print the summary.")] = (
+        SummaryFormat.TABLE
     ),
     quiet: Quiet = False,
 ) -> None:
@@ -107,7 +107,7 @@ def run(  # noqa: PLR0917 - every option is passed by name
     shown = _Shown(options.n_stages, quiet=quiet)
     interrupted = hear_interrupts()
     with run_demo(options, shown) as (result, broker):
-        if fmt is Format.JSON:
+        if fmt is SummaryFormat.JSON:
             write_json(_document(result, broker.bootstrap if keep else None))
         else:
             _print_summary(result, time.monotonic() - began)

@@ -35,7 +35,7 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     """Write records, topics with ids, begin and end offsets of a cluster to a folder.
 
     Reads without joining a group. `history`, `lag` and the others take the folder as --input. It
-    may be on a store: s3://, gs://, abfss://, hdfs:// (docs/stores.md).
+    may be on a store: s3://, gs://, abfss://, hdfs://.
     """
     from holdfast.fleet.pipeline.ingest.dump import write_dump
     from holdfast.fleet.pipeline.ingest.selection import Selection

@@ -27,7 +27,7 @@ def run(
     asked: options.SourceOptions,
     output: options.TablesFolder = None,
     table: Annotated[
-        str, Option("--table", help="Table to print (rebalances, movements, ...).")
+        str, Option("--table", metavar="TABLE", help="Table to print (rebalances, movements, ...).")
     ] = "rebalances",
     fmt: options.PrintFormat = Format.TABLE,
     all_groups: options.SparkGroups = False,

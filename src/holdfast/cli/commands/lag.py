@@ -45,7 +45,7 @@ def run(
     fmt: options.PrintFormat = Format.TABLE,
     all_groups: options.SparkGroups = False,
     topic: Annotated[
-        list[str] | None, Option("--topic", help="Only this topic; repeatable.")
+        list[str] | None, Option("--topic", metavar="TOPIC", help="Only this topic; repeatable.")
     ] = None,
     total: Annotated[bool, Option("--total", help="One row for each group.")] = False,
     min_lag: Annotated[

@@ -26,12 +26,14 @@ Examples:
 
 def run(
     *,
-    assignor: Annotated[str, Option("--assignor", help="As of `holdfast assign`.")],
+    assignor: Annotated[str, Option("--assignor", metavar="NAME", help="As of `holdfast assign`.")],
     asked: options.SourceOptions,
     fmt: options.PrintFormat = Format.TABLE,
     option: Annotated[
         list[str] | None,
-        Option("--option", help="NAME=VALUE for the assignor, values as JSON; repeatable."),
+        Option(
+            "--option", metavar="NAME=VALUE", help="Of the assignor, values as JSON; repeatable."
+        ),
     ] = None,
     output: options.OutputFile = None,
 ) -> None:

@@ -46,8 +46,7 @@ Examples:
 \b
 The first row of a group is its actual policy. Rounds, moves and revocations
 are counted; seconds run from hand-overs that cost nothing (..._low) to what
---cost says, or else an assumption printed below the table. docs/replay.md
-says how often the truth lay in between.
+--cost says, or else an assumption printed below the table.
 """
 
 
@@ -88,17 +87,22 @@ Policies = Annotated[
     list[str] | None,
     Option(
         "--policy",
+        metavar="POLICY",
         help=f"Of {', '.join((*POLICIES, *BASELINES))}; repeatable; "
         f"default: {', '.join(COMPARED)}.",
     ),
 ]
 Assignors = Annotated[
     list[str] | None,
-    Option("--assignor", help="Repeatable; default: the policy's own."),
+    Option("--assignor", metavar="NAME", help="Repeatable; default: the policy's own."),
 ]
 Delays = Annotated[
     list[str] | None,
-    Option("--delay", help=f"Of deferred and incremental; repeatable; default {DELAY}."),
+    Option(
+        "--delay",
+        metavar="DURATION",
+        help=f"Of deferred and incremental; repeatable; default {DELAY}.",
+    ),
 ]
 
 
@@ -112,7 +116,7 @@ def run(
     interval: Interval = INTERVAL,
     cost: Annotated[
         list[str] | None,
-        Option("--cost", help=f"NAME=DURATION; of {', '.join(COSTS)}. Repeatable."),
+        Option("--cost", metavar="NAME=DURATION", help=f"Of {', '.join(COSTS)}. Repeatable."),
     ] = None,
     seed: Annotated[int, Option("--seed", help="All chance comes from it.")] = 0,
     fmt: options.PrintFormat = Format.TABLE,

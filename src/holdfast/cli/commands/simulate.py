@@ -51,29 +51,37 @@ A scenario file: {"steps": [{"at": "10s", "do": "crash", "slot": 2},
 split, resize, jump-clock or restart-coordinator; slot -1 is whoever leads.
 """
 
-ScenarioName = Annotated[str, Option("--scenario", help=f"{', '.join(SCENARIOS)}, or a file.")]
-PolicyName = Annotated[str, Option("--policy", help=f"{', '.join(SIMULATED)}, or an assignor.")]
+ScenarioName = Annotated[
+    str, Option("--scenario", metavar="NAME", help=f"{', '.join(SCENARIOS)}, or a file.")
+]
+PolicyName = Annotated[
+    str, Option("--policy", metavar="POLICY", help=f"{', '.join(SIMULATED)}, or an assignor.")
+]
 AssignorName = Annotated[
     str | None,
     Option(
         "--assignor",
+        metavar="NAME",
         help="What the policy offers, or computes a design's targets: a name, or module:function.",
     ),
 ]
 Members = Annotated[int, Option("--members", min=1, help="Processes in the group.")]
 Partitions = Annotated[int, Option("--partitions", min=1, help="Of one topic.")]
-Delay = Annotated[str, Option("--delay", help="How long lost partitions wait (Designs II, III).")]
+Delay = Annotated[
+    str,
+    Option("--delay", metavar="DURATION", help="How long lost partitions wait (Designs II, III)."),
+]
 Static = Annotated[bool, Option("--static", help="Members have instance ids.")]
 Crash = Annotated[bool, Option("--crash", help="Members crash in place of leaving.")]
 CostChanges = Annotated[
     list[str] | None,
-    Option("--cost", help="NAME=DURATION of the cost model; repeatable. See -v."),
+    Option("--cost", metavar="NAME=DURATION", help="Of the cost model; repeatable. See -v."),
 ]
 Seed = Annotated[int, Option("--seed", min=0, help="All chance comes from it.")]
 Traced = Annotated[bool, Option("--trace", help="Print what happened.")]
 DumpFolder = Annotated[
     Path | None,
-    Option("--dump", metavar="DIR", help="Write the coordinator's records as a dump."),
+    Option("--dump", metavar="FOLDER", help="Write the coordinator's records as a dump."),
 ]
 Verbose = Annotated[bool, Option("--verbose", "-v", help="Print costs and sizes.")]
 

@@ -19,7 +19,10 @@ Examples:
 def compact(
     folder: options.FolderOfTables,
     keep: Annotated[
-        str, Option("--keep", help="Drop rows that are older (90d, 12h); all: keep them.")
+        str,
+        Option(
+            "--keep", metavar="AGE", help="Drop rows that are older (90d, 12h); all: keep them."
+        ),
     ] = "all",
     quiet: options.Quiet = False,
 ) -> None:

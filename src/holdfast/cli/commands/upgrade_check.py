@@ -63,10 +63,16 @@ def run(
     ] = None,
     start: Annotated[
         str | None,
-        Option("--from", help="Assignors of all members now: a,b; else the client's default."),
+        Option(
+            "--from", metavar="A,B", help="Assignors of all members now; else the client's default."
+        ),
     ] = None,
-    goal: Annotated[str | None, Option("--to", help="Assignors after the bounce.")] = None,
-    client: Annotated[Client, Option("--client", help="Of all members.")] = Client.HOLDFAST,
+    goal: Annotated[
+        str | None, Option("--to", metavar="A,B", help="Assignors after the bounce.")
+    ] = None,
+    client: Annotated[
+        Client, Option("--client", metavar="CLIENT", help=f"Of all members: {', '.join(Client)}.")
+    ] = Client.HOLDFAST,
     plan: Annotated[bool, Option("--plan", help="Say which bounces lead there safely.")] = False,
     fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,
@@ -209,7 +215,9 @@ def _read(name: str, goal: tuple[str, ...] | None) -> list[Bounce]:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else str(error)
         line = holdfast_line("upgrade-check", "--help")
-        raise SourceError(f"{name}: not a list of members: {why}; `{line}` shows one") from error
+        raise SourceError(
+            f"{name}: not a list of members: {why}; `{line}` has an example"
+        ) from error
 
 
 def _bounces(rows: list[dict[str, Any]], goal: tuple[str, ...] | None) -> list[Bounce]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.codes import ErrorCode
+from holdfast.extras import needed
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -251,7 +252,8 @@ class PrometheusCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Yield one metric family for each number."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        with needed("members"):
+            from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         found = [m.__holdfast_metrics__() for m in self._members]
         now = [m for m in found if m is not None]
@@ -284,8 +286,9 @@ class PrometheusCollector:
 
 
 def prometheus_text(*members: Metered) -> str:
-    """The numbers of members as Prometheus scrapes them; needs the extra ``metrics``."""
-    from prometheus_client import CollectorRegistry, generate_latest
+    """The numbers of members as Prometheus scrapes them; needs the extra ``members``."""
+    with needed("members"):
+        from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()
     registry.register(PrometheusCollector(*members))

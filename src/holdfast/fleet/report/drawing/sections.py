@@ -260,7 +260,11 @@ def _rules() -> dict[str, Rule]:
 def codes_section(codes: Iterable[str]) -> Markup | None:
     """What some codes mean, why that matters and what helps; None for no codes."""
     shown = [
-        tag("div", tag("h3", f"{code} {_rules()[code].name}"), _meaning(_rules()[code]), id=code)
+        tag(
+            "details",
+            tag("summary", f"{code} {_rules()[code].name}"),
+            tag("div", _meaning(_rules()[code]), id=code),  # a link to what is inside opens it
+        )
         for code in sorted(set(codes))
     ]
     title = tag("h2", "What the codes mean")

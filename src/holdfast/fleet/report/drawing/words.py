@@ -78,33 +78,46 @@ def headline(lower: float, upper: float) -> tuple[str, str]:
 
 
 def stood_still(
-    group: str, lower: float, upper: float, by_cause: Mapping[str, float], covered_s: float
+    group: str,
+    lower: float,
+    upper: float,
+    by_cause: Mapping[str, float],
+    covered_s: float,
+    *,
+    n_rebalances: int,
+    found: str = "",
 ) -> Markup:
-    """The first sentence of a page: how long the partitions of a group stood still, and when.
+    """The first words of a page: how long the partitions of a group stood still, when, and why.
 
     Parameters
     ----------
     lower, upper : float
         Partition-seconds, at least and at most.
     by_cause : mapping of str to float
-        Cause of a rebalance -> what of ``lower`` lies in such ones, or of ``upper`` if that is 0.
+        Cause of a rebalance -> what of ``lower`` lies in such ones.
     covered_s : float
         Seconds that the tables cover.
+    n_rebalances : int
+        Rebalances in them, told where ``lower`` is 0.
+    found : str
+        Name of the group's first finding; empty where it has none, or is not examined yet.
     """
     who = tag("strong", name_of(group))
     within = f" in {span(covered_s)}"
+    first = f" The first finding: {found}." if found else ""
     if upper <= 0 or math.isnan(upper):
-        return tag("p", "No partition of ", who, f" is known to have stood still{within}.")
+        return tag("p", "No partition of ", who, f" is known to have stood still{within}.{first}")
     if lower <= 0:
-        told = f" may have stood still, {span(upper)} together at most{within}: {UNSURE}."
-        return tag("p", "Partitions of ", who, told, class_="first")
+        times = f"{number(n_rebalances)} time{'' if n_rebalances == 1 else 's'}"
+        told = f" rebalanced {times}{within}; its partitions stood still for {span(upper)} together"
+        return tag("p", who, f"{told} at most.{first}", class_="first")
     least = "at least " if is_vague(lower, upper) else ""
     told = f" stood still for {least}{span(lower)} together{within}"
     cause = max(by_cause, key=lambda name: by_cause[name], default="")
     if cause and by_cause[cause] > 0:
         when = _DURING.get(cause, f"with the cause {cause.replace('_', ' ')}")
         told += f", {span(by_cause[cause])} of it {when}"
-    return tag("p", "Partitions of ", who, f"{told}.", class_="first")
+    return tag("p", "Partitions of ", who, f"{told}.{first}", class_="first")
 
 
 def spark(values: Sequence[int] | I64, label: str, *, line: bool = False) -> Markup:

@@ -45,6 +45,7 @@ from holdfast.fleet.report.drawing.sections import (
     group_figures,
     idle_words,
     rebalance_section,
+    rule_name,
     table,
     when,
 )
@@ -261,7 +262,15 @@ def _first_words(groups: Sequence[Examination]) -> Markup | None:
         for cause in dict.fromkeys(told.cause)
     }
     covered_s = (timeline.last_ms - timeline.first_ms) / 1000
-    return stood_still(timeline.group, low, high, by_cause, covered_s)
+    return stood_still(
+        timeline.group,
+        low,
+        high,
+        by_cause,
+        covered_s,
+        n_rebalances=worst.facts.n_rebalances,
+        found=rule_name(worst.findings[0].code) if worst.findings else "",
+    )
 
 
 def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:

@@ -161,7 +161,11 @@ def index_page(
     main = tag(
         "main",
         tag(
-            "div", _fleet_words(index), _fleet_figures(index), _wrongs(index, verdicts), id="fleet"
+            "div",
+            _fleet_words(index, verdicts),
+            _fleet_figures(index),
+            _wrongs(index, verdicts),
+            id="fleet",
         ),
         tag(
             "section",
@@ -190,18 +194,22 @@ def _covered(index: GroupIndex) -> list[str]:
     return [f"{when(first, 'seconds')} to {when(last, 'seconds')} UTC"] if last else []
 
 
-def _fleet_words(index: GroupIndex) -> Markup | None:
+def _fleet_words(index: GroupIndex, verdicts: Verdicts) -> Markup | None:
     """The covered time, and what is wrong in a sentence."""
     if not (index.has_history and len(index.names)):
         return None
     first, last = index.covered_ms
     i = int(np.lexsort((-index.cost_s, -index.cost_lower_s))[0])
+    name = index.names[i]
+    codes = verdicts[name].codes if name in verdicts else ()
     words = stood_still(
-        index.names[i],
+        name,
         float(index.cost_lower_s[i]),
         float(index.cost_s[i]),
         {index.cause[i]: float(index.cause_s[i])},
         (last - first) / 1000,
+        n_rebalances=int(index.n_rebalances[i]),
+        found=rule_name(codes[0][0]) if codes else "",
     )
     return join([*(tag("p", text, class_="lead") for text in _covered(index)), words])
 

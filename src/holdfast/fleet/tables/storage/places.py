@@ -182,7 +182,7 @@ def _store(url: str, scheme: str) -> StorePath:
     if scheme != "abfss" and "@" in authority:
         raise ConfigError(
             f"{scheme}://...@{authority.rpartition('@')[2]}: credentials do not belong in a URL, "
-            "which is printed; docs/stores.md says where this store finds them"
+            'which is printed; the page "Stores" says where this store finds them'
         )
     if not authority:
         bucket = "HOST:PORT" if scheme == "hdfs" else "BUCKET"

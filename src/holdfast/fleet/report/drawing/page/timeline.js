@@ -258,7 +258,7 @@ class Timeline {
     g.textBaseline = "alphabetic";
     g.textAlign = "right";
     g.fillText("stood still, s", this.gutter - 7, top + 10);
-    if (highest) g.fillText(`up to ${inSeconds(highest)}`, this.gutter - 7, top + high);
+    if (highest) g.fillText(`up to ${inSeconds(highest)}`, this.gutter - 7, top + high - 2);
     g.textAlign = "left";
   }
 
