@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
-from tests.report.fleet import START_MS, rolling_bounce, tables
+from tests.report.fleet import START_MS, examine_all, rolling_bounce, tables
 from tests.suites import further
 
 from holdfast.cli.output import csv_cell
@@ -30,7 +30,6 @@ from holdfast.core.names import (
 from holdfast.fleet.report.drawing.document import asset
 from holdfast.fleet.report.drawing.markup import Markup, escape, name_of, tag
 from holdfast.fleet.report.drawing.writing import render
-from holdfast.fleet.report.findings.doctor import examine_fleet
 from holdfast.fleet.report.metrics import METRICS, exposition
 from holdfast.fleet.tables.reading import read_tables
 
@@ -94,7 +93,7 @@ def test_names_that_only_look_alike_are_different_labels_cells_and_tags() -> Non
     assert len(shown) == len(LOOKALIKES) == len({csv_cell(name) for name in LOOKALIKES})
     scripts = [rolling_bounce(name, {name: 2}, 2).lag({(name, 0): 5}) for name in LOOKALIKES]
     found = read_tables(tables(*scripts))
-    text = exposition(found, examine_fleet(found))
+    text = exposition(found, examine_all(found))
     series = [line.rpartition(" ")[0] for line in text.splitlines() if line[0] != "#"]
     assert len(series) == len(set(series))
 
@@ -259,7 +258,7 @@ def test_a_page_full_of_strangers_has_the_tags_of_any_other() -> None:
 
 def test_the_doctor_and_the_exporter_say_strangers_names_as_text() -> None:
     found = read_tables(strangers())
-    examined = examine_fleet(found)
+    examined = examine_all(found)
     for finding in (f for e in examined for f in e.findings):
         said = [finding.text, finding.command, *finding.evidence.members.shown]
         assert not any(

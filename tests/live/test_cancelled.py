@@ -10,7 +10,9 @@ from itertools import count
 import pytest
 from aiokafka.structs import TopicPartition as AiokafkaPartition
 from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 from tests.live.crew import Topic, fresh
+from tests.live.waiting import until
 from tests.suites import further
 
 import holdfast.confluent
@@ -240,3 +242,45 @@ def test_a_cancelled_commit_of_aiokafka_holds_up_nobody(broker, topic, steps):
         return time.monotonic() - began
 
     assert asyncio.run(work()) < PROMPT_S
+
+
+CLOSES = {"close": (of_confluent, "poll"), "stop": (of_aiokafka, "getmany")}
+
+
+@pytest.mark.parametrize("name", CLOSES)
+@pytest.mark.parametrize(
+    ("steps", "wait_s"), further([*((n, 0.0) for n in range(0, STEPS, 2)), (0, 0.004), (0, 0.06)])
+)
+def test_a_cancelled_close_holds_up_no_other_one(broker, topic, name, steps, wait_s):
+    """confluent-kafka's own says "Consumer closed" to the second one, and so does ours."""
+    opened, read = CLOSES[name][0], READS[CLOSES[name][1]][1]
+
+    async def work():
+        with suppress(RuntimeError):
+            async with opened(broker, topic) as consumer:
+                await until_first(lambda: read(consumer))
+                began = time.monotonic()
+                await cancelled(getattr(consumer, name)(), steps=steps, wait_s=wait_s)
+        return time.monotonic() - began  # with the second close
+
+    assert asyncio.run(asyncio.wait_for(work(), 120)) < PROMPT_S
+
+
+@pytest.mark.parametrize("steps", further(range(1, 4)))
+def test_a_cancelled_close_of_confluent_leaves_the_group(broker, topic, steps):
+    """The pool drops a call that is cancelled before a thread takes it."""
+    config = settings(broker)
+    group = config["group.id"]
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+
+    async def work():
+        consumer = AIOConsumer(config)
+        await consumer.subscribe([topic.name])
+        await until_first(lambda: consumer.poll(1.0))
+        await cancelled(consumer.close(), steps=steps)
+
+    def is_empty():
+        return not admin.describe_consumer_groups([group])[group].result().members
+
+    asyncio.run(work())
+    until(is_empty, "the member to leave", 6.0)  # a session takes 45 s

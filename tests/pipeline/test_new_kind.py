@@ -7,6 +7,7 @@ import re
 
 import pytest
 from tests.pipeline import fleet, local
+from tests.report.fleet import examine_all
 
 from holdfast.core.kinds import rows
 from holdfast.core.kinds.given_lists import lists_of
@@ -15,7 +16,6 @@ from holdfast.errors import WireError
 from holdfast.fleet.pipeline.plan.run import plan
 from holdfast.fleet.pipeline.replay.story import stories
 from holdfast.fleet.report.drawing.sections import group_figures
-from holdfast.fleet.report.findings.doctor import examine_fleet
 from holdfast.fleet.report.findings.facts import read_facts
 from holdfast.fleet.report.findings.finding import describe
 from holdfast.fleet.report.metrics import exposition
@@ -139,7 +139,7 @@ def test_the_report_has_its_words(made):
     assert facts.partition_name(0) == "mail:0"
     assert describe(facts).startswith("holdfast history")
     assert not facts.kind.takes_assignors
-    assert 'kind="jobs"' in exposition(made[1], examine_fleet(made[1]))
+    assert 'kind="jobs"' in exposition(made[1], examine_all(made[1]))
 
 
 def test_the_command_does_not_call_it_unread():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
+from tests.report.fleet import examine_all
 
-from holdfast.fleet.report.findings.doctor import examine_fleet
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import read_tables
 
@@ -33,7 +33,7 @@ def examined(folder, *, others_until=LEFT_S, read_on=True, stream=False):
     tables = local.stream(dump, out, [900_000_000]) if stream else local.run(dump, out)
     silent = [r["silent_seconds"] for r in tables.table("rebalances").to_pylist()]
     held = read_tables({name: tables.table(name, flat=False) for name in TABLES})
-    (found,) = examine_fleet(held, last_ms=1_100_000)
+    (found,) = examine_all(held, last_ms=1_100_000)
     return silent[-1], [f for f in found.findings if f.code == "HF105"]
 
 

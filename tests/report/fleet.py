@@ -10,6 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.fleet.report.columns.rebuilding import CommitTimes
+from holdfast.fleet.report.findings.doctor import examinations
+from holdfast.fleet.report.findings.examination import Examination
+from holdfast.fleet.tables.reading import Tables
+
 START_MS = 1_763_712_000_000  # 2025-11-21 08:00:00 UTC
 Owners = Mapping[tuple[str, int], str]
 
@@ -257,3 +262,11 @@ def tables(*scripts: Script) -> dict[str, list[dict[str, Any]]]:
         for name, rows in script.rows.items():
             joined.setdefault(name, []).extend(rows)
     return joined
+
+
+def examine_all(
+    held: Tables, groups: Sequence[str] | None = None, **options: Any
+) -> list[Examination]:
+    """Every group with its facts, the worst first, as the doctor shows them."""
+    found = examinations(held, groups, commits=CommitTimes(held, groups), **options)
+    return sorted(found, key=lambda e: (*(-b for b in e.badness), e.facts.group))

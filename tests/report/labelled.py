@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 from tests.pipeline import fleet, local, worlds
 from tests.pipeline.kinds import kind
 from tests.report.captured import capture
+from tests.report.fleet import examine_all
 
 from holdfast.core.wire.layouts.consumer_protocol import decode_assignment
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.fleet.pipeline.history.lag import with_record_ages
-from holdfast.fleet.report.findings.doctor import examine_fleet
 from holdfast.fleet.report.findings.examination import Examination
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import read_tables
@@ -165,7 +165,7 @@ def live(folder: Path) -> dict[str, Examination]:
         dumps.append(kind(name).write_dump(folder / name))
     for i, dump in enumerate(dumps):
         made = local.run(dump, folder / f"tables-{i}", batch_rows=5_000)
-        found |= {e.facts.group: e for e in examine_fleet(made.hold())}
+        found |= {e.facts.group: e for e in examine_all(made.hold())}
     return {name: found[name] for name in LIVE}
 
 
@@ -182,7 +182,7 @@ def captured(folder: Path) -> dict[str, Examination]:
         lambda wanted: [ages[f"{topic}-{p}@{offset}"] for topic, p, offset, _ in wanted],
         taken_us,
     )
-    examined_now = examine_fleet(read_tables(held), last_ms=taken_us // 1000)
+    examined_now = examine_all(read_tables(held), last_ms=taken_us // 1000)
     found = {e.facts.group: e for e in examined_now}
     return {scene.name: found[scene.name] for scene in capture.SCENES}
 
@@ -285,4 +285,4 @@ def examined(folder: Path, groups: list[Labelled]) -> dict[str, Examination]:
         lambda wanted: [taken_us // 1000 - 1000 * (END - offset) for _, _, offset, _ in wanted],
         taken_us,
     )
-    return {e.facts.group: e for e in examine_fleet(read_tables(held), last_ms=taken_us // 1000)}
+    return {e.facts.group: e for e in examine_all(read_tables(held), last_ms=taken_us // 1000)}

@@ -1,6 +1,7 @@
 """Every code: a fleet where it fires and one where it must not, alike but for what it is about."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cli.running import write_tables
-from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
+from tests.report.fleet import START_MS, Script, deal, examine_all, rolling_bounce, tables
 
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
 from holdfast.fleet.report.columns import rebuilding
 from holdfast.fleet.report.findings.doctor import examine_fleet
 from holdfast.fleet.report.findings.examination import all_rules
+from holdfast.fleet.report.findings.facts import Facts
 from holdfast.fleet.report.findings.finding import Basis, Finding, Severity, rule
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 from holdfast.fleet.tables.reading import open_tables, read_tables
@@ -246,7 +248,7 @@ OF_A_FOLDER = {"HF123"}
 
 
 def examine(script: Script, minutes: int = 20) -> dict[str, Finding]:
-    found = examine_fleet(read_tables(tables(script)), last_ms=START_MS + minutes * MINUTES)
+    found = examine_all(read_tables(tables(script)), last_ms=START_MS + minutes * MINUTES)
     return {f.code: f for f in found[0].findings}
 
 
@@ -327,7 +329,7 @@ def test_the_first_generation_seen_is_no_rebalance() -> None:
         cause = "join" if i else "first_seen"
         script.settle(30 * i, AB, deal(TOPICS, AB, i), cause=cause)
     assert "HF101" not in examine(script)
-    (found,) = examine_fleet(read_tables(tables(script)), last_ms=START_MS + 20 * MINUTES)
+    (found,) = examine_all(read_tables(tables(script)), last_ms=START_MS + 20 * MINUTES)
     assert found.facts.n_rebalances == 9
 
 
@@ -421,7 +423,7 @@ def test_of_very_many_commits_only_those_of_one_group_are_read(
     monkeypatch.setattr(rebuilding, "MOST_SEARCHED", searched)
     folder = write_tables(tables(deploy_with_commits(0.5, 11.0)), tmp_path)
     kept = open_tables(folder).hold(groups, without=NOT_SHOWN)
-    found = examine_fleet(kept, groups, last_ms=START_MS + 20 * MINUTES)
+    found = examine_all(kept, groups, last_ms=START_MS + 20 * MINUTES)
     texts = [f.text for e in found for f in e.findings if f.code == "HF102"]
     assert ["than usual" in text for text in texts] == [is_known]
 
@@ -527,8 +529,23 @@ def test_the_worst_group_comes_first() -> None:
         for rows in script.rows.values():
             for row in rows:
                 row["group"] = script.group
-    found = examine_fleet(read_tables(tables(calm, bad, worse)), last_ms=START_MS + MINUTES)
-    assert [e.facts.group for e in found] == ["worse", "bad", "calm"]
+    held = read_tables(tables(calm, bad, worse))
+    for most, names in ((None, ["worse", "bad", "calm"]), (2, ["worse", "bad"])):
+        found = examine_fleet(held, last_ms=START_MS + MINUTES, most=most)
+        assert [verdict.heading["group"] for verdict in found] == names
+
+
+def test_of_a_fleet_one_group_is_in_memory_at_a_time() -> None:
+    held, at_once = read_tables(tables(*(rolling_bounce(f"g{i}") for i in range(5)))), []
+
+    def track(names: Sequence[str]) -> Iterator[str]:
+        for name in names:
+            at_once.append(sum(isinstance(one, Facts) for one in gc.get_objects()))
+            yield name
+
+    gc.collect()
+    assert len(examine_fleet(held, track=track)) == 5
+    assert max(at_once) - at_once[0] <= 1
 
 
 @pytest.mark.parametrize(
@@ -550,7 +567,7 @@ def test_tables_of_a_dead_stream_do_not_look_healthy(
     now_ms = START_MS + 3_600_000 + age_s * 1000
     held = read_tables(tables(quiet()))
     monkeypatch.setattr(held, "newest_notes", lambda: taken)
-    (found,) = examine_fleet(held, last_ms=START_MS + MINUTES, now_ms=now_ms)
+    (found,) = examine_all(held, last_ms=START_MS + MINUTES, now_ms=now_ms)
     assert [f.code for f in found.findings] == ["HF123"] * stale
 
 
@@ -563,14 +580,14 @@ def test_a_dead_stream_is_started_again_as_it_was(monkeypatch: pytest.MonkeyPatc
         ([], "-b HOST:PORT"),
     ):
         monkeypatch.setattr(held, "newest_notes", lambda s=started: {**notes, "started_with": s})
-        (found,) = examine_fleet(held, last_ms=START_MS + MINUTES, now_ms=START_MS + 10**10)
+        (found,) = examine_all(held, last_ms=START_MS + MINUTES, now_ms=START_MS + 10**10)
         (finding,) = found.findings
         assert finding.command == f"holdfast watch {expected} -o DIR --every 45s"
 
 
 def test_names_in_commands_are_quoted_for_the_shell() -> None:
     script = rolling_bounce("x; rm -rf / #\x1b[0m")
-    found = examine_fleet(read_tables(tables(script)), last_ms=START_MS + 10 * MINUTES)
+    found = examine_all(read_tables(tables(script)), last_ms=START_MS + 10 * MINUTES)
     commands = [f.command for f in found[0].findings if "--group" in f.command]
     assert commands
     for command in commands:
@@ -581,7 +598,7 @@ def test_groups_without_some_tables_are_examined_all_the_same() -> None:
     whole = tables(rolling_bounce())
     for name in ("members", "movements", "rebalances", "pauses", "assignments"):
         part = {key: rows for key, rows in whole.items() if key != name}
-        examine_fleet(read_tables(part), last_ms=START_MS + 10 * MINUTES)
+        examine_all(read_tables(part), last_ms=START_MS + 10 * MINUTES)
 
 
 def test_a_deploy_leads_and_what_follows_from_it_stands_under_it() -> None:
@@ -597,7 +614,7 @@ def test_a_deploy_leads_and_what_follows_from_it_stands_under_it() -> None:
         ids[i % 2] = old[:-1] + str(i + 2)
         owners = {**kept, **dict.fromkeys(lost, ids[i % 2])}
         script.settle(at + 12, sorted(ids), owners, cause="restart")
-    found = examine_fleet(read_tables(tables(script)), last_ms=START_MS + 20 * MINUTES)[0]
+    found = examine_all(read_tables(tables(script)), last_ms=START_MS + 20 * MINUTES)[0]
     shown = [(f.code, f.follows) for f in found.findings]
     at = [code for code, _ in shown].index("HF102")
     assert shown[at] == ("HF102", "")

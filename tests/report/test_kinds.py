@@ -9,11 +9,12 @@ from tests.pipeline import local
 from tests.pipeline.kinds import kind, printed
 from tests.pipeline.test_kinds import said_partitions, said_tasks
 from tests.report.browser import Opened
+from tests.report.fleet import examine_all
 from tests.suites import further
 
 from holdfast.fleet.report.drawing.sections import group_figures
 from holdfast.fleet.report.drawing.writing import render, write
-from holdfast.fleet.report.findings.doctor import examine_fleet, summary
+from holdfast.fleet.report.findings.doctor import summary
 from holdfast.fleet.report.findings.examination import examine
 from holdfast.fleet.report.findings.facts import read_facts
 from holdfast.fleet.report.findings.finding import describe
@@ -133,7 +134,7 @@ def at_moment(name, what, folder):
 
 def exported(tables):
     """{(metric, values of its labels but the group's): value}."""
-    text = exposition(tables, examine_fleet(tables))
+    text = exposition(tables, examine_all(tables))
     return {
         (metric, *re.findall(r'(?:role|kind|topic|partition)="([^"]*)"', labels)): int(value)
         for metric, labels, value in re.findall(r"^(\w+)\{(.*)\} (\d+)$", text, re.MULTILINE)

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.report.fleet import START_MS, rolling_bounce, tables
+from tests.report.fleet import START_MS, examine_all, rolling_bounce, tables
 
 from holdfast.core.names import visible
-from holdfast.fleet.report.findings.doctor import examine_fleet
 from holdfast.fleet.report.metrics import METRICS, exposition
 from holdfast.fleet.tables.reading import read_tables
 
@@ -19,7 +18,7 @@ EVIL = ['a"b', "a\\b", "a\nb", '"} 1\nfake{x="', "\x1b[31m\u202e", "{}", "名前
 
 def text_of(*scripts: object) -> str:
     found = read_tables(tables(*scripts))  # type: ignore[arg-type]
-    return exposition(found, examine_fleet(found, last_ms=START_MS + 600_000))
+    return exposition(found, examine_all(found, last_ms=START_MS + 600_000))
 
 
 def bounced() -> object:

@@ -3,12 +3,11 @@
 import re
 
 import pytest
-from tests.report.fleet import rolling_bounce, tables
+from tests.report.fleet import examine_all, rolling_bounce, tables
 
 from holdfast.fleet.report.drawing.markup import escape
 from holdfast.fleet.report.drawing.sections import codes_of, group_figures
 from holdfast.fleet.report.drawing.writing import _fleet_figures, render
-from holdfast.fleet.report.findings.doctor import examine_fleet
 from holdfast.fleet.report.findings.examination import all_rules
 from holdfast.fleet.report.findings.finding import Evidence, few, generations_of
 from holdfast.fleet.tables.reading import read_tables
@@ -26,7 +25,7 @@ def test_a_cause_that_a_broker_stated_is_told_from_one_that_is_inferred() -> Non
 
 def test_figures_show_both_bounds_and_codes_explain_themselves() -> None:
     held = read_tables(tables(rolling_bounce("a"), rolling_bounce("b")))
-    found = examine_fleet(held)
+    found = examine_all(held)
     low = sum(float(sum(e.facts.rebalances.pause_lower_s)) for e in found)
     assert low > 0
     for text in (str(group_figures(found[0].facts)), str(_fleet_figures(held, found))):
@@ -38,7 +37,7 @@ def test_figures_show_both_bounds_and_codes_explain_themselves() -> None:
 
 def test_a_finding_says_why_it_matters_and_what_helps_where_it_stands() -> None:
     page = render(read_tables(tables(rolling_bounce("a"))), "t")
-    findings = examine_fleet(read_tables(tables(rolling_bounce("a"))))[0].findings
+    findings = examine_all(read_tables(tables(rolling_bounce("a"))))[0].findings
     assert findings
     for finding in findings:
         rule = next(rule for rule in all_rules() if rule.code == finding.code)
@@ -52,7 +51,7 @@ def test_generations_in_a_row_are_told_as_the_terminal_tells_them() -> None:
     assert generations_of(Evidence(generations=few([4]))) == "generation 4"
     assert generations_of(Evidence()) == ""
     page = render(read_tables(tables(rolling_bounce("a"))), "t")
-    findings = examine_fleet(read_tables(tables(rolling_bounce("a"))))[0].findings
+    findings = examine_all(read_tables(tables(rolling_bounce("a"))))[0].findings
     assert any("-" in generations_of(f.evidence) for f in findings)
     assert all(generations_of(f.evidence) in page for f in findings)
 
@@ -61,7 +60,7 @@ def test_a_row_of_the_fleet_leads_to_its_group_and_to_its_codes() -> None:
     evil = "a b&c#<"
     held = read_tables(tables(rolling_bounce(evil), rolling_bounce("b")))
     page = render(held, "t")
-    low = sum(float(sum(e.facts.rebalances.pause_lower_s)) for e in examine_fleet(held)[:1])
+    low = sum(float(sum(e.facts.rebalances.pause_lower_s)) for e in examine_all(held)[:1])
     assert low > 0
     places = set(re.findall(r' id="([^"]*)"', page))
     leads = re.findall(r'<a [^>]*href="#([^"]*)"', page)
@@ -75,7 +74,7 @@ def test_idle_traffic_stands_beside_what_stood_still() -> None:
         share = 0.25
         row |= {f"idle_{b}_seconds": share * row[f"pause_{b}_seconds"] for b in ("lower", "upper")}
     whole, part = (
-        examine_fleet(read_tables(tables(one)))[0].facts for one in (rolling_bounce("a"), script)
+        examine_all(read_tables(tables(one)))[0].facts for one in (rolling_bounce("a"), script)
     )
     assert part.cost[0] == pytest.approx(0.75 * whole.cost[0]) and whole.cost[0] > 0
     assert "more in which no record waited" in group_figures(part)

@@ -21,12 +21,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.running import run, write_tables
-from tests.report.fleet import Script, rolling_bounce, tables
+from tests.report.fleet import Script, examine_all, rolling_bounce, tables
 from tests.report.served import PATIENCE_S, bounced, following, is_examined, quiet, serving
 from werkzeug.test import Client, EnvironBuilder, run_wsgi_app
 
 from holdfast.cli.commands.watch import write_metrics
-from holdfast.fleet.report.findings.doctor import examine_fleet, summary
+from holdfast.fleet.report.findings.doctor import summary
 from holdfast.fleet.report.findings.finding import Severity
 from holdfast.fleet.report.serving.application import ALWAYS, ServedPages
 from holdfast.fleet.report.serving.group_index import (
@@ -88,7 +88,7 @@ def test_a_row_of_the_index_is_what_the_doctor_says_of_the_group(
 ) -> None:
     found = held(*scripts)
     index = read_index(found)
-    told = {e.facts.group: e.facts for e in examine_fleet(found)}
+    told = {e.facts.group: e.facts for e in examine_all(found)}
     assert sorted(told) == list(index.names)
     for i, name in enumerate(index.names):
         said = summary(told[name])

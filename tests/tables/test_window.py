@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.report.fleet import rolling_bounce, tables
+from tests.report.fleet import examine_all, rolling_bounce, tables
 
-from holdfast.fleet.report.findings.doctor import examine_fleet
 from holdfast.fleet.tables.columns.values import ints
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables, read_tables
@@ -31,7 +30,7 @@ def test_what_stood_at_the_first_moment_stays_as_of_then(whole):
     assert ints(part.stored("members"), "timestamp").tolist().count(since) > 1
     assert min(ints(part.stored("rebalances"), "timestamp")) == times[3]
     assert part.stored("lag").equals(whole.stored("lag"))
-    (found,) = examine_fleet(part)
+    (found,) = examine_all(part)
     assert found.facts.timeline.first_ms == since // 1000
     assert found.facts.n_rebalances == len(times) - 3
 
@@ -41,7 +40,7 @@ def test_a_window_that_ends_earlier_has_no_lag(whole):
     part = within(whole, None, times[4])
     assert max(ints(part.stored("generations"), "timestamp")) == times[4]
     assert not part.stored("lag").num_rows and whole.stored("lag").num_rows
-    (found,) = examine_fleet(part)
+    (found,) = examine_all(part)
     assert found.facts.n_rebalances < len(times) - 1
 
 

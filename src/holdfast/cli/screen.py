@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.padding import Padding
@@ -19,14 +19,14 @@ from holdfast.core.names import visible
 from holdfast.fleet.tables.storage.private import open_private
 
 if TYPE_CHECKING:
-    from holdfast.fleet.report.findings.examination import Examination
+    from holdfast.fleet.report.findings.doctor import Verdict
     from holdfast.fleet.report.findings.finding import Evidence, Finding, Rule
 
 FILE_WIDTH = 110
 _STYLE = {"error": "bold red", "warn": "bold yellow", "info": "bold cyan"}
 
 
-def print_screens(found: Sequence[Examination], target: Path | None) -> None:
+def print_screens(found: Sequence[Verdict], target: Path | None) -> None:
     """Print the screens of ``found`` to a file or stdout."""
     if target is None:
         _all(Console(highlight=False), found)
@@ -35,27 +35,25 @@ def print_screens(found: Sequence[Examination], target: Path | None) -> None:
         _all(Console(file=file, highlight=False, width=FILE_WIDTH), found)
 
 
-def _all(console: Console, found: Sequence[Examination]) -> None:
+def _all(console: Console, found: Sequence[Verdict]) -> None:
     from holdfast.fleet.report.findings.examination import all_rules
 
     rules = {rule.code: rule for rule in all_rules()}
-    for examination in found:
-        _print_heading(console, examination)
-        for finding in examination.findings:
+    for verdict in found:
+        _print_heading(console, verdict.heading)
+        for finding in verdict.findings:
             if finding.follows:
                 _print_following(console, finding, rules[finding.code])
             else:
                 _print_finding(console, finding, rules[finding.code])
-        if not examination.findings:
+        if not verdict.findings:
             console.print(Text("  nothing found", style="green"))
         console.print()
 
 
-def _print_heading(console: Console, examination: Examination) -> None:
-    from holdfast.fleet.report.findings.doctor import summary
+def _print_heading(console: Console, head: dict[str, Any]) -> None:
     from holdfast.fleet.report.findings.finding import count
 
-    head = summary(examination.facts)
     generation = "none" if head["generation"] is None else head["generation"]
     state = [
         head["state"],

@@ -17,7 +17,7 @@ from holdfast.cli.sources import open_source
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.fleet.report.findings.examination import Examination
+    from holdfast.fleet.report.findings.doctor import Verdict
 
 SHOWN = 10
 _COLUMNS = (
@@ -70,46 +70,47 @@ def run(
 
     with open_source(asked, window, spark_groups=True, broker_logs=broker_log) as opened:
         groups, tables = opened.shown(asked.group)
+        n_groups = len(tables.groups if groups is None else groups)
+        shown = SHOWN if fmt is Format.TABLE and not asked.group else n_groups
         found = doctor.examine_fleet(
             tables,
             groups,
             track=lambda names: track(names, len(names), "groups", quiet=asked.quiet),
             source=opened.given,
             now_ms=time.time_ns() // 1_000_000,
+            most=shown,
         )
-    _print(found, fmt, output, every=bool(asked.group), quiet=asked.quiet)
+    _print(found, fmt, output)
+    if n_groups > shown and not asked.quiet:
+        print_note(f"{n_groups - shown} more groups: --group '*' shows all")
     _fail(found, fail_on)
 
 
-def _fail(found: list[Examination], fail_on: FailOn) -> None:
+def _fail(found: list[Verdict], fail_on: FailOn) -> None:
     """Exit 1 if a finding is as bad as ``--fail-on`` says, or worse."""
-    worst = max((f.severity.rank for e in found for f in e.findings), default=-1)
+    worst = max((f.severity.rank for v in found for f in v.findings), default=-1)
     if fail_on is not FailOn.NEVER and worst >= list(FailOn).index(fail_on) - 1:
         raise Exit(1)
 
 
-def _print(
-    found: list[Examination], fmt: Format, output: Path | None, *, every: bool, quiet: bool
-) -> None:
+def _print(found: list[Verdict], fmt: Format, output: Path | None) -> None:
     from holdfast.fleet.report.findings import doctor
 
     if fmt is Format.JSON:
         write_json(doctor.to_json(found), output)
     elif fmt is Format.TABLE:
-        print_screens(found if every else found[:SHOWN], output)
-        if len(found) > SHOWN and not (every or quiet):
-            print_note(f"{len(found) - SHOWN} more groups: --group '*' shows all")
+        print_screens(found, output)
     else:
         write_rows(_rows(found), _COLUMNS, fmt, output)
 
 
-def _rows(found: list[Examination]) -> list[dict[str, object]]:
+def _rows(found: list[Verdict]) -> list[dict[str, object]]:
     from holdfast.fleet.report.findings.examination import all_rules
 
     names = {rule.code: rule.name for rule in all_rules()}
     return [
         {
-            "group": e.facts.group,
+            "group": v.heading["group"],
             "code": f.code,
             "name": names[f.code],
             "severity": str(f.severity),
@@ -119,6 +120,6 @@ def _rows(found: list[Examination]) -> list[dict[str, object]]:
             "text": f.text,
             "command": f.command,
         }
-        for e in found
-        for f in e.findings
+        for v in found
+        for f in v.findings
     ]

@@ -1,13 +1,17 @@
 """Examine a fleet: findings of every group, worst group first, and the same as JSON.
 
 **Rules.** The JSON follows ``doctor.schema.json``, which is published in ``docs/``. Group
-names are raw there (JSON quotes them); texts are visible text.
+names are raw there (JSON quotes them); texts are visible text. One group's history is in memory at
+a time: a fleet may be large.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,6 +30,14 @@ Track: TypeAlias = Callable[[Sequence[str]], Iterable[str]]
 """Takes names of groups and hands them on one by one; ``iter`` shows nothing."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What is said of a group: its heading (:func:`summary`) and its findings, worst first."""
+
+    heading: dict[str, Any]
+    findings: tuple[Finding, ...]
+
+
 def examine_fleet(
     tables: Tables,
     groups: Sequence[str] | None = None,
@@ -34,7 +46,8 @@ def examine_fleet(
     track: Track = iter,
     source: GivenSource = NOT_KNOWN,
     now_ms: int | None = None,
-) -> list[Examination]:
+    most: int | None = None,
+) -> list[Verdict]:
     """Examine groups, the worst first.
 
     Parameters
@@ -47,6 +60,12 @@ def examine_fleet(
         Where the tables come from, for the commands of findings.
     now_ms : int, optional
         Time by the caller's clock, in UTC milliseconds: then old tables are a finding.
+    most : int, optional
+        Keep so many of the worst; all by default.
+
+    Notes
+    -----
+    Cost: O(g log g) of g groups beside their histories; memory of a history and of what is kept.
     """
     found = examinations(
         tables,
@@ -57,7 +76,14 @@ def examine_fleet(
         now_ms=now_ms,
         commits=CommitTimes(tables, groups),
     )
-    return sorted(found, key=lambda e: (*(-b for b in e.badness), e.facts.group))
+    rows = (((*(-b for b in e.badness), e.facts.group), _verdict(e)) for e in found)
+    first = itemgetter(0)
+    kept = sorted(rows, key=first) if most is None else heapq.nsmallest(most, rows, key=first)
+    return [verdict for _, verdict in kept]
+
+
+def _verdict(examination: Examination) -> Verdict:
+    return Verdict(heading=summary(examination.facts), findings=examination.findings)
 
 
 def examinations(
@@ -70,7 +96,7 @@ def examinations(
     now_ms: int | None = None,
     commits: CommitTimes | None = None,
 ) -> Iterator[Examination]:
-    """As :func:`examine_fleet`, one group after the other and none kept: a fleet may be large.
+    """As :func:`examine_fleet`, one group after the other by name, with the facts of each.
 
     Without ``commits``, no finding says what a move costs.
     """
@@ -81,14 +107,14 @@ def examinations(
         yield examine(read_facts(tables, name, last, source=source, age=age, commits=commits))
 
 
-def to_json(examinations: Sequence[Examination]) -> dict[str, Any]:
+def to_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """Document that follows ``doctor.schema.json``."""
     names = {rule.code: rule for rule in all_rules()}
     return {
         "schema_version": SCHEMA_VERSION,
         "groups": [
-            {**summary(e.facts), "findings": [_finding(f, names[f.code]) for f in e.findings]}
-            for e in examinations
+            {**v.heading, "findings": [_finding(f, names[f.code]) for f in v.findings]}
+            for v in verdicts
         ],
     }
 

@@ -2,7 +2,8 @@
 
 **Rules.** What confluent-kafka's classes do stays their own, with one difference beside the
 consumer below them: nothing is lost where an await is cancelled. A poll of a member whose await is
-cancelled ends at once. What it had taken goes back, and the next poll returns it.
+cancelled ends at once. What it had taken goes back, and the next poll returns it. A close leaves
+the group, so that no member holds partitions that nobody reads.
 
 **Strategy.** The original makes its consumer itself, so ours takes its place. What a test has put
 in the place of ``confluent_kafka.Consumer`` stays there. The deserializing class, which newer
@@ -136,6 +137,16 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
     async def consume(self, *args: Any, **kwargs: Any) -> list[Message]:
         """Return a list of messages; see the original."""
         return await self._read(self._consumer.consume, *args, **kwargs)
+
+    async def close(self, *args: Any, **kwargs: Any) -> None:
+        """Leave the group and close; once begun it is done, also where its await is cancelled."""
+        try:
+            await super().close(*args, **kwargs)
+        except asyncio.CancelledError:
+            # The pool drops a call that no thread of it has taken yet, and takes no other one.
+            if isinstance(self._consumer, ConfluentConsumer):
+                threading.Thread(target=self._consumer.close).start()
+            raise
 
     async def _read(self, call: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
         found: _T
