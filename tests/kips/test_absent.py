@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import ast
+import inspect
 from pathlib import Path
 
 import pytest
