@@ -106,7 +106,9 @@ def parse(line: str) -> list[str]:
     if len(known) == len(words) - 1:
         command = app.get_command(None, words[0])
         assert command is not None, line
-        command.make_context(words[0], list(known))
+        # What a reader is to put in the place of a word in capitals.
+        filled = [word.replace("HOST:PORT", "localhost:9092") for word in known]
+        command.make_context(words[0], filled)
     return words
 
 
