@@ -6,7 +6,8 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["holdfast.core.wire"], enable_loader_override=False):
+READERS = ["holdfast.core.wire", "holdfast.fleet.tables"]
+with atheris.instrument_imports(include=READERS, enable_loader_override=False):
     from tests.fuzz import targets
 
 

@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of the wire decoders: ``python -m tests.fuzz.fuzz_wire``.
+"""Coverage-guided fuzzing of decoders and of tables: ``python -m tests.fuzz.fuzz_wire``.
 
 Starts from the committed corpus and from Kafka's own vectors. ``--runs`` and ``--seconds`` bound
 it; the last line is JSON with the figures. ``--save`` writes the corpus back, reduced.
@@ -21,10 +21,10 @@ from tests.wire import java_vectors
 
 FOLDER = Path(__file__).parent
 MAX_SAVED_BYTES = 60_000
-MAX_LENGTH = {"scalar": 2048, "batch": 320, "columns": 512}
+MAX_LENGTH = {"scalar": 2048, "batch": 320, "columns": 512, "folder": 16_384}
 # The fuzzer's own tracing of comparisons keeps every NumPy array that it sees: about 20 kB for one
 # execution of a batch, and nothing without it. A new process in time keeps that bounded.
-PROCESS_RUNS = {"scalar": 1_000_000, "batch": 50_000, "columns": 50_000}
+PROCESS_RUNS = {"scalar": 1_000_000, "batch": 50_000, "columns": 50_000, "folder": 5_000}
 
 
 def corpus_file(target: str) -> Path:
@@ -42,6 +42,7 @@ def committed(target: str) -> list[bytes]:
 
 def seeds(target: str) -> list[bytes]:
     """The committed corpus and inputs made of Kafka's own vectors."""
+    from tests.fuzz.folders import folder_seeds
     from tests.fuzz.targets import join, records_out
 
     records = [
@@ -56,6 +57,8 @@ def seeds(target: str) -> list[bytes]:
         return committed(target) + [records_out(list(group)) for group in groups]
     if target == "columns":
         return committed(target) + _groups()
+    if target == "folder":
+        return committed(target) + folder_seeds()
     numbers = {
         "subscription": (1, 3),
         "assignment": (2,),

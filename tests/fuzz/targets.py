@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
+from tests.fuzz import folders
 from tests.wire import records_twin
 
 from holdfast.core.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
@@ -239,3 +240,9 @@ def batch(data: bytes) -> None:
     expected = records_twin.scalar(pairs)
     assert bad == {row: told for row, told in enumerate(expected) if isinstance(told, tuple)}
     assert good == set(range(len(pairs))) - set(bad)
+
+
+def folder(data: bytes) -> None:
+    """A folder of tables with one strange file is read, or refused by an error of ours."""
+    if data:
+        folders.read_and_written(folders.KINDS[data[0] % len(folders.KINDS)], data[1:])
