@@ -7,7 +7,15 @@ import re
 
 import pytest
 
-from holdfast.fleet.report.drawing.words import WIDE, cost_bar, headline, span, spark, stood_still
+from holdfast.fleet.report.drawing.words import (
+    WIDE,
+    bounds,
+    cost_bar,
+    headline,
+    span,
+    spark,
+    stood_still,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +32,20 @@ def test_a_bound_that_says_nothing_is_no_headline(lower, upper, said, remark):
     shown, told = headline(lower, upper)
     assert shown == said
     assert remark in told
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "said"),
+    [
+        (0.0, 469.0, "at most 469"),
+        (12.0, 469.0, "12.0 to 469"),
+        (0.0, 0.0, "0"),
+        (3.0, 3.0, "3.0"),
+        (0.0, math.nan, "–"),
+    ],
+)
+def test_a_cell_leaves_out_a_lower_bound_of_nothing(lower, upper, said):
+    assert bounds(lower, upper) == said
 
 
 @pytest.mark.parametrize(

@@ -60,11 +60,13 @@ def is_vague(lower: float, upper: float) -> bool:
 
 
 def bounds(lower: float, upper: float) -> str:
-    """A lower and an upper bound in one cell."""
+    """A lower and an upper bound in one cell; a lower one of 0 says nothing and is left out."""
     if math.isnan(upper):
         return NONE
     low, high = seconds(lower), seconds(upper)
-    return high if low == high else f"{low} to {high}"
+    if low == high:
+        return high
+    return f"{low} to {high}" if lower > 0 else f"at most {high}"
 
 
 def headline(lower: float, upper: float) -> tuple[str, str]:
