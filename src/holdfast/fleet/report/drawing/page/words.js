@@ -32,7 +32,11 @@ const lasting = (ms) => {
 const counted = (n) => n.toLocaleString("en-US");
 // As words.py writes a cell of the table, from milliseconds.
 const inSeconds = (ms) => ms >= 100e3 ? counted(Math.round(ms / 1e3)) : ms < 1e3 ? String(Number((ms / 1e3).toPrecision(2))) : (ms / 1e3).toFixed(1);
-const bounds = (least, most) => [...new Set([inSeconds(least), inSeconds(most)])].join(" to ");
+const bounds = (least, most) => {
+  const [low, high] = [inSeconds(least), inSeconds(most)];
+  if (low === high) return high;
+  return least > 0 ? `${low} to ${high}` : `at most ${high}`; // as the cells of the tables say it
+};
 
 // An element from a tag, properties and children; strings become text nodes, never HTML.
 const el = (name, properties = {}, ...children) => {
