@@ -67,8 +67,3 @@ def test_a_broker_that_is_too_old_is_told(cluster, monkeypatch):
     monkeypatch.setattr(Connections, "open", too_old)
     with pytest.raises(SourceError, match=r"from the cluster: .*it is Kafka 2\.4"):
         cluster.check()
-
-
-def test_the_text_of_a_cluster_shows_no_password():
-    config = {"sasl.username": "app", "sasl.password": "of the app"}
-    assert "of the app" not in repr(module.LiveCluster(bootstrap="127.0.0.1:9092", config=config))
