@@ -1,13 +1,13 @@
 """Which extra brings a package that is not installed: one answer for every door and command.
 
-**Rules.** A public module that stands on a package of an extra imports it inside :class:`needed`,
+**Rules.** A public module that stands on a package of an extra imports it inside :func:`needed`,
 so whoever lacks it reads the line that installs it, and not only the name of a module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import TracebackType
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 BROUGHT: Mapping[str, tuple[str, str]] = {
     "aiokafka": ("aiokafka", "members"),
@@ -42,7 +42,8 @@ def lacking(error: BaseException, extra: str = "") -> str:
     return f"{name} is not installed: pip install 'kafka-holdfast[{extra or usual}]'"
 
 
-class needed:  # noqa: N801 (it reads as a statement: with needed("members"))
+@contextmanager
+def needed(extra: str) -> Iterator[None]:
     """A block of imports of which one extra brings all that may be missing.
 
     Parameters
@@ -59,19 +60,9 @@ class needed:  # noqa: N801 (it reads as a statement: with needed("members"))
     ----------
     PyPA specifications, "Dependency specifiers" (extras).
     """
-
-    def __init__(self, extra: str):
-        self._extra = extra
-
-    def __enter__(self) -> None:
-        """Begin the block."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        """End it; an error about a missing package names the extra."""
-        if isinstance(error, ModuleNotFoundError) and (told := lacking(error, self._extra)):
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if told := lacking(error, extra):
             raise ModuleNotFoundError(told, name=error.name) from error
+        raise

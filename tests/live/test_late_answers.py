@@ -26,13 +26,6 @@ SET_UP_MS, LATE_S = 500, 1.2
 
 
 @pytest.fixture
-def late(broker, cut):
-    """The proxy; whatever a test sets is undone."""
-    yield cut
-    cut.late_s = 0.0
-
-
-@pytest.fixture
 def topic(broker):
     made = Topic(broker.bootstrap, 1)
     made.produce(3)
@@ -47,8 +40,8 @@ def short_set_up(monkeypatch):
     monkeypatch.setattr(KafkaConnectionManager, "DEFAULT_CONFIG", defaults)
 
 
-def opened(late, **keys):
-    config = {"bootstrap.servers": f"127.0.0.1:{late.port}", "group.id": "g", **keys}
+def opened(cut, **keys):
+    config = {"bootstrap.servers": f"127.0.0.1:{cut.port}", "group.id": "g", **keys}
     connections = Connections(Settings.parse(config))
     connections.open()
     return connections
@@ -70,17 +63,17 @@ def ask_until_answered(connections, topic):
     return failures
 
 
-def test_a_set_up_that_was_too_short_gets_more_time(late, topic, short_set_up):
-    connections = opened(late)
-    late.late_s = LATE_S
+def test_a_set_up_that_was_too_short_gets_more_time(cut, topic, short_set_up):
+    connections = opened(cut)
+    cut.late_s = LATE_S
     failures = ask_until_answered(connections, topic)
     assert "RequestTimedOutError" in failures[0]
 
 
-def test_the_time_of_an_answer_begins_when_its_connection_stands(late, topic):
+def test_the_time_of_an_answer_begins_when_its_connection_stands(cut, topic):
     """Set-up and answer take 3 s each, and a request has 5 s."""
-    connections = opened(late, **{"request.timeout.ms": 5_000})
-    late.late_s = 3.0
+    connections = opened(cut, **{"request.timeout.ms": 5_000})
+    cut.late_s = 3.0
     ask_until_answered(connections, topic)
 
 
@@ -104,11 +97,11 @@ def kafka_python(servers, group):
 
 
 @pytest.mark.every
-def test_a_member_of_each_client_joins_and_reads(late, topic, short_set_up):
-    late.late_s = LATE_S
+def test_a_member_of_each_client_joins_and_reads(cut, topic, short_set_up):
+    cut.late_s = LATE_S
 
     def reads(kind):
-        consumer, poll = kind(f"127.0.0.1:{late.port}", fresh("late"))
+        consumer, poll = kind(f"127.0.0.1:{cut.port}", fresh("late"))
         try:
             consumer.subscribe([topic.name])
             found = []

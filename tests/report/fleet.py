@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.fleet.report.columns.rebuilding import CommitTimes
-from holdfast.fleet.report.findings.doctor import examinations
+from holdfast.fleet.report.findings.doctor import examinations, worst_first
 from holdfast.fleet.report.findings.examination import Examination
 from holdfast.fleet.tables.reading import Tables
 
@@ -269,4 +269,4 @@ def examine_all(
 ) -> list[Examination]:
     """Every group with its facts, the worst first, as the doctor shows them."""
     found = examinations(held, groups, commits=CommitTimes(held, groups), **options)
-    return sorted(found, key=lambda e: (*(-b for b in e.badness), e.facts.group))
+    return sorted(found, key=worst_first)

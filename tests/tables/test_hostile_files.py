@@ -273,5 +273,6 @@ def test_a_spoiled_file_is_told_in_one_sentence(kind, seed):
     """Whatever its bytes say, a folder is read and written to, or refused by an error of ours."""
     folder, rng = folder_of_tables(), random.Random(seed)
     good = folder.kept[folder.files(kind)[0]]
-    done = [read_and_written(kind, spoiled(good, rng)) for _ in range(100)]
-    assert 10 < done.count(False) < 100
+    n, least = (300, 100) if kind == "file" else (40, 7)
+    done = [read_and_written(kind, spoiled(good, rng)) for _ in range(n)]
+    assert done.count(False) > least

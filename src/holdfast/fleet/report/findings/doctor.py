@@ -76,10 +76,15 @@ def examine_fleet(
         now_ms=now_ms,
         commits=CommitTimes(tables, groups),
     )
-    rows = (((*(-b for b in e.badness), e.facts.group), _verdict(e)) for e in found)
+    rows = ((worst_first(e), _verdict(e)) for e in found)
     first = itemgetter(0)
     kept = sorted(rows, key=first) if most is None else heapq.nsmallest(most, rows, key=first)
     return [verdict for _, verdict in kept]
+
+
+def worst_first(examination: Examination) -> tuple[Any, ...]:
+    """What groups are sorted by."""
+    return (*(-b for b in examination.badness), examination.facts.group)
 
 
 def _verdict(examination: Examination) -> Verdict:
