@@ -1,7 +1,6 @@
 """TLS and SASL through each drop-in, in the keys of its client; and credentials that change."""
 
 import asyncio
-import gc
 import logging
 import ssl
 
@@ -16,7 +15,7 @@ from confluent_kafka.admin import (
 )
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaTokens
 from tests.live.crew import Topic, fresh
-from tests.live.security import PASSWORD, USER, unsecured_token
+from tests.live.security import PASSWORD, USER, showing, unsecured_token
 from tests.live.waiting import until
 from tests.suites import further
 
@@ -67,13 +66,6 @@ def keywords(at, way, tokens):
     return found
 
 
-def showing_the_password():
-    """The classes of ours with an object whose text has the password."""
-    ours = [o for o in gc.get_objects() if str(type(o).__module__).startswith("holdfast")]
-    assert ours
-    return {type(one).__qualname__ for one in ours if PASSWORD in repr(one)}
-
-
 def through_confluent(at, way, ca, topic):
     """Read, commit; return what is committed."""
     consumer = Consumer({**of_confluent(at, way, ca), "enable.auto.commit": False})
@@ -83,7 +75,7 @@ def through_confluent(at, way, ca, topic):
     assert not any(message.error() for message in read)
     consumer.commit(asynchronous=False)
     (found,) = consumer.committed([TopicPartition(topic.name, 0)], 30)
-    assert not showing_the_password()
+    assert not showing(PASSWORD, consumer)
     consumer.close()
     return found.offset
 
@@ -109,7 +101,7 @@ def through_kafka(at, way, ca, topic):
     consumer.commit()
     (part,) = consumer.assignment()
     found = consumer.committed(part)
-    assert not showing_the_password()
+    assert not showing(PASSWORD, consumer)
     consumer.close()
     return found
 
@@ -131,7 +123,7 @@ def through_aiokafka(at, way, ca, topic):
         await consumer.commit()
         (part,) = consumer.assignment()
         found = await consumer.committed(part)
-        assert not showing_the_password()
+        assert not showing(PASSWORD, consumer)
         await consumer.stop()
         return found
 
