@@ -101,7 +101,7 @@ def examinations(
     now_ms: int | None = None,
     commits: CommitTimes | None = None,
 ) -> Iterator[Examination]:
-    """As :func:`examine_fleet`, one group after the other by name, with the facts of each.
+    """As :func:`examine_fleet`, one group after the other in the order given, with its facts.
 
     Without ``commits``, no finding says what a move costs.
     """

@@ -105,6 +105,11 @@ class GroupIndex:
         """Every state that a group is in, sorted."""
         return tuple(sorted(set(self.state)))
 
+    @property
+    def costliest_first(self) -> I64:
+        """Rows in the order of what rebalances cost: at least, then at most, then by name."""
+        return np.lexsort((-self.cost_s, -self.cost_lower_s))
+
 
 def read_index(tables: Tables) -> GroupIndex:
     """The index of all groups of some tables.

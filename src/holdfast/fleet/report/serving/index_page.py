@@ -12,8 +12,6 @@ from dataclasses import asdict, replace
 from functools import cache
 from urllib.parse import urlencode
 
-import numpy as np
-
 from holdfast.core.model.columns import I64
 from holdfast.fleet.report.drawing.document import (
     ServedFrame,
@@ -199,7 +197,7 @@ def _fleet_words(index: GroupIndex, verdicts: Verdicts) -> Markup | None:
     if not (index.has_history and len(index.names)):
         return None
     first, last = index.covered_ms
-    i = int(np.lexsort((-index.cost_s, -index.cost_lower_s))[0])
+    i = int(index.costliest_first[0])
     name = index.names[i]
     codes = verdicts[name].codes if name in verdicts else ()
     words = stood_still(
@@ -257,7 +255,7 @@ def _costliest(
     """Of each code the groups that it cost most, no more than are shown."""
     found: dict[str, list[str]] = {code: [] for code in n_groups}
     wanted = sum(min(count, SHOWN_OF_ONE) for count in n_groups.values())
-    for i in np.argsort(-index.cost_s, kind="stable").tolist():
+    for i in index.costliest_first.tolist():
         if not wanted:
             break
         name = index.names[i]

@@ -9,9 +9,9 @@ Until the first batch of a folder that a keeper has just begun to fill, groups a
 coordinators answer: their lag, and nothing of their history.
 
 **Strategy.** One thread looks whether the folder has changed, reads it and makes the index. Another
-one examines every group of the newest tables, keeps a short verdict of each and makes the text of
-the metrics on its way; a fleet of many thousand groups takes it a while, in which the verdicts of
-the tables before stand. When nobody has asked for :data:`IDLE_S`, both rest.
+one examines every group of the newest tables, the costliest first, keeps a short verdict of each
+and makes the text of the metrics on its way; a fleet of many thousand groups takes it a while, in
+which the verdicts of the tables before stand. When nobody has asked for :data:`IDLE_S`, both rest.
 """
 
 from __future__ import annotations
@@ -341,8 +341,9 @@ class ServedFleet:
             return None if self._closed.is_set() else self._now.served
 
     def _examined(self, served: ServedTables) -> Iterator[Examination]:
+        names = [served.index.names[i] for i in served.index.costliest_first]
         found = examinations(
-            served.tables, None, served.last_ms, track=self._until_closed, source=self.given
+            served.tables, names, served.last_ms, track=self._until_closed, source=self.given
         )
         for examination in found:
             with self._changed:
