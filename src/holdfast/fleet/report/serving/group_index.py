@@ -18,7 +18,7 @@ import numpy as np
 
 from holdfast.core.model.columns import F64, I64, Mask
 from holdfast.fleet.report.columns.history import stood_still_s
-from holdfast.fleet.report.columns.timeline import settled
+from holdfast.fleet.report.columns.timeline import last_time, settled
 from holdfast.fleet.report.findings.examination import Examination
 from holdfast.fleet.report.findings.finding import Severity
 from holdfast.fleet.tables.columns.values import ArrowTable, codes, ints, times_ms, words
@@ -75,7 +75,8 @@ class GroupIndex:
     lag : int64[n]
         Records behind, over all partitions whose lag is known; NO_LAG where none is.
     covered_ms : (int, int)
-        UTC milliseconds of the first and the last record; 0 where there is none.
+        UTC milliseconds of the first rebalance or generation and of the last record, commits
+        included; 0 where there is none.
     lately : int64[n, SLICES]
         Rebalances in each of as many parts of the covered time.
     cause, cause_s : tuple of str, float64[n]
@@ -166,9 +167,10 @@ def _lately(tables: Tables, is_real: Mask, of: I64, n: int) -> tuple[tuple[int, 
     settled = times_ms(tables.stored("generations"), "timestamp")
     at = times_ms(tables.stored("rebalances"), "timestamp")
     known = np.concatenate([settled[settled > 0], at[at > 0]])
-    if not len(known):
+    last = last_time(tables)
+    if not len(known) or last is None:
         return (0, 0), np.zeros((n, SLICES), np.int64)
-    first, last = int(known.min()), int(known.max())
+    first = int(known.min())
     part = np.clip((at - first) * SLICES // max(last - first, 1), 0, SLICES - 1)
     counted = np.bincount((of * SLICES + part)[is_real], minlength=n * SLICES)
     return (first, last), counted.reshape(n, SLICES).astype(np.int64)
