@@ -111,6 +111,8 @@ def _librdkafka(monkeypatch):
     monkeypatch.setattr(consumer_hands, "_FetchingConsumer", Librdkafka)
     for module in (consumer_hands, librdkafka_hands):
         monkeypatch.setattr(module, "Message", Record)
+    # A thread answers where partitions begin, on a starved machine after longer than a call waits.
+    monkeypatch.setattr(librdkafka_hands, "_WAITED_S", 60.0)
 
 
 class Scene:
