@@ -73,7 +73,7 @@ def test_twins_have_one_target_and_two_modes(info: Any) -> None:
     assert (other or "") == info.twin
     if other is None:
         return
-    assert find(other).twin == info.name
+    assert find(other).twin == info.name, f"the row of {other} names {info.name} as its twin, too"
     assert find(other).function is info.function
     for group in groups():
         assert targets(group, other) == targets(group, info.name)
