@@ -52,7 +52,14 @@ _LATE = {
 class DeserializingConsumer(  # type: ignore[misc]
     confluent_kafka.DeserializingConsumer, Consumer
 ):
-    """A drop-in for ``confluent_kafka.DeserializingConsumer``."""
+    """A drop-in for ``confluent_kafka.DeserializingConsumer``.
+
+    Parameters
+    ----------
+    conf : dict
+        As for :class:`holdfast.confluent.Consumer`, and ``key.deserializer`` and
+        ``value.deserializer``.
+    """
 
     # As the original's, which is generic since 2.16: ``DeserializingConsumer[str, dict]``.
     __class_getitem__: Any = classmethod(GenericAlias)

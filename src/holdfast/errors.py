@@ -94,7 +94,7 @@ class WireError(HoldfastError):
     Parameters
     ----------
     reason : str
-        A stable word, such as ``truncated`` or ``bad-length`` (see :mod:`holdfast.core.wire`).
+        A stable word, such as ``truncated`` or ``bad-length`` (docs/wire.md).
     schema : str
         Kafka's name of the schema, such as ``ConsumerProtocolSubscription``.
     version : int or None

@@ -335,6 +335,34 @@ def test_a_terminal_shows_some_rows_and_says_how_many_are_left(
     assert capsys.readouterr().err == (left if terminal else "")
 
 
+def leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """A command, or those of a group, by their words."""
+    for word, inner in getattr(command, "commands", {}).items():
+        yield from leaves(f"{name} {word}", inner)
+    if not getattr(command, "commands", {}):
+        yield name, command
+
+
+def test_every_command_that_has_notes_can_be_told_to_keep_them() -> None:
+    found = [
+        leaf for name in COMMANDS for leaf in leaves(name, cli_app.app.get_command(None, name))
+    ]
+    silent = {name for name, one in found if not any("-q" in p.opts for p in one.params)}
+    assert silent == {"upgrade_check"}  # it prints what was asked for, and nothing else
+    assert "config show" in dict(found)
+
+
+@pytest.mark.parametrize("words", [("explain",), ("config", "show")])
+def test_quiet_keeps_every_note_back(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.cli.running._Kept.isatty", lambda _: True)
+    monkeypatch.setattr(output, "MAX_ROWS", 2)
+    loud, quiet = run(*words, width=30), run(*words, "-q", width=30)
+    assert "rows are not shown" in loud.err and "too wide for this terminal" in loud.err
+    assert (quiet.code, quiet.err, quiet.out) == (0, "", loud.out)
+
+
 @pytest.mark.parametrize("fmt", [Format.TABLE, Format.JSONL, Format.CSV])
 def test_rows_go_to_a_file_as_they_come(fmt: Format, tmp_path: Path) -> None:
     file, most = tmp_path / "rows", output.MAX_ROWS

@@ -105,6 +105,7 @@ BOUNCED, OTHER, PER_MILLION = "all members bounced", "another policy", "cpu_seco
 FIGURES = [
     ("assignors.md", r"plans in ([\d.]+) ms", {"case": "W1"}, "holdfast_cpu_ms", 1),
     ("assignors.md", r"partitions in ([\d.]+) s", {"case": "W4"}, "holdfast_cpu_ms", 1000),
+    ("assignors.md", r"costs ([\d.]+) s for", {"assignor": "lag-sticky"}, "min_cpu_ms", 1000),
     (
         "brokers.md",
         r"1 to (\d+) s without a read",
@@ -115,6 +116,11 @@ FIGURES = [
     ("fleet.md", r"shown within ([\d.]+) s", {"page": "list"}, "first_paint_ms", 1000),
     ("replay.md", r"of (\d+)\s+predictions", {"setting": OTHER}, "predictions", 1),
     ("replay.md", r"policy, (\d+) had", {"setting": OTHER}, "inside", 1),
+    *(
+        ("install.md", rf"{extra}`? \|.*\| (\d+) MB", {"extra": extra}, "downloaded_mb", 1)
+        for extra in ("none", "members", "fleet", "all")
+    ),
+    ("../README.md", r"downloads ([\d.]+) GB", {"set_up": "packages"}, "downloaded_mb", 1000),
     ("pipeline.md", r"takes ([\d.]+) cores all day", {"stage": "commits"}, PER_MILLION, 1),
 ]
 """A figure of a page for users; its line in ``bench/measured.jsonl``, the field of it, and how many
@@ -123,6 +129,7 @@ of the field's unit make one."""
 RUNS = [
     ("assign.md", r"W1, [^|]*leaves \| ([\d.]+)", {"case": "W1"}, "holdfast_cpu_ms"),
     ("assign.md", r"W4, [^|]*\| ([\d.]+)", {"case": "W4"}, "holdfast_cpu_ms"),
+    ("assign.md", r"`lag-sticky` (?:\| \d+ ){2}\| (\d+)", {"case": "W5a.mix5"}, "min_cpu_ms"),
     (
         "upgrade.md",
         r"bounced \| [^|]*\| ([\d.]+)",

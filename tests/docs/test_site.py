@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.docs import test_public as public
 from tests.report.browser import browser
 from tools.site.loaded import of_other_hosts
 from tools.site.pages import PUBLIC, names_of, on_page_markdown, reference
@@ -80,6 +81,28 @@ def test_a_link_to_the_source_is_the_name_of_the_file():
 
     told = on_page_markdown("see [x.py](../../src/holdfast/x.py), [y](y.md)", Page, None, None)
     assert told == "see x.py, [y](y.md)"
+
+
+def test_a_page_of_the_reference_has_what_a_class_inherits():
+    """The bases of a public class are not public: their methods stand on its page."""
+    (entry,) = re.findall(r"^.*heading: holdfast\.Consumer}$", reference("holdfast"), re.M)
+    assert {"commit_async", "end_offsets", "poll_one"} <= set(re.findall(r"\w+", entry))
+    assert "_seek_to" not in entry
+    assert "inherited_members" not in reference("holdfast.errors")
+
+
+@pytest.mark.slow
+def test_every_public_function_is_on_the_site(site):
+    """Those of a client's own class are the client's to describe."""
+    folder, _ = site
+    for module in set(PUBLIC) - set(public.FACES):
+        page = (folder / "reference" / f"{module}.html").read_text(encoding="utf-8")
+        shown = re.findall(r'id="(holdfast[\w.]+)"', page)
+        rows = [(n, n.removeprefix(f"{module}.")) for n in public.FUNCTIONS]
+        own = [short for n, short in rows if n != short and short.split(".")[0] in names_of(module)]
+        own = [short for short in own if short.rpartition(".")[2] not in public.WHOLE]
+        assert own or module == "holdfast.errors"
+        assert [n for n in own if not any(one.endswith(f".{n}") for one in shown)] == []
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,17 @@ def _name(module: str, name: str) -> str:
     if not thing.__module__.startswith("holdfast"):
         return f"## {module}.{name}\n\n`{thing.__module__}.{thing.__qualname__}`, as it is.\n"
     home = f"{thing.__module__}.{thing.__qualname__}"
-    return f"::: {home}\n    options: {{heading: {module}.{name}}}\n"
+    inherited = ", ".join(_of_private_bases(thing, module))
+    more = f"inherited_members: [{inherited}], " if inherited else ""
+    return f"::: {home}\n    options: {{{more}heading: {module}.{name}}}\n"
+
+
+def _of_private_bases(thing: Any, module: str) -> list[str]:
+    """Public members of a class that its bases give which have no place of their own here."""
+    shown = [getattr(import_module(module), name) for name in names_of(module)]
+    bases = takewhile(lambda base: base not in shown, getattr(thing, "__mro__", ())[1:])
+    ours = [base for base in bases if base.__module__.startswith("holdfast")]
+    return sorted({name for base in ours for name in vars(base) if not name.startswith("_")})
 
 
 def _index() -> str:

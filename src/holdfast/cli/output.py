@@ -94,6 +94,12 @@ def notes(quiet: bool) -> Callable[[str], None]:
     return (lambda message: None) if quiet else print_note
 
 
+def _asked_quiet() -> bool:
+    """Whether the command that runs was given ``-q``."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.params.get("quiet"))
+
+
 def track(items: Iterable[T], total: int | None, what: str, *, quiet: bool = False) -> Iterator[T]:
     """Pass items on, with a progress bar on stderr: count, speed and time left.
 
@@ -200,7 +206,8 @@ def _write_table(
         n_left = sum(1 for _ in cells)
         if n_left:
             n_rows = n_left + len(first)
-            print_note(f"{n_left:,} of {n_rows:,} rows are not shown (--format csv has every row)")
+            note = notes(_asked_quiet())
+            note(f"{n_left:,} of {n_rows:,} rows are not shown (--format csv has every row)")
         return
     with _opened(target) as out:
         out.writelines(_plain_lines(first, cells, columns, title))
@@ -220,7 +227,8 @@ def _draw_table(
     console.print(_people_table(heads[:n_shown], cells, title))
     if n_shown < len(columns):
         hidden = ", ".join(columns[n_shown:])
-        print_note(f"too wide for this terminal: {hidden} (--format csv has every column)")
+        note = notes(_asked_quiet())
+        note(f"too wide for this terminal: {hidden} (--format csv has every column)")
 
 
 def _plain_lines(

@@ -62,12 +62,12 @@ class AiokafkaAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ignor
 
     Parameters
     ----------
-    name : str, AssignorInfo or Assignor
-        A name of the registry, a Java class, an eager assignor of your own
+    name : str or assignor
+        A name of docs/assignors.md, a Java class, an eager assignor of your own
         (:func:`holdfast.assignor`) or where it is, as ``module:name``.
     lags : LagSource, optional
         Takes partition counts, gives the leader ``{topic: [messages behind of each partition]}``:
-        a function, or :meth:`~holdfast.members.member.broker_lags.BrokerLags.connect`, whose
+        a function, or :meth:`holdfast.BrokerLags.connect`, whose
         ``auto.offset.reset`` should be the consumer's.
     lag_timeout_ms : int
         How long the client's event loop may wait for it; then the round is planned by counts.

@@ -100,8 +100,8 @@ class Consumer(ConsumerQuestions):
     Parameters
     ----------
     config : mapping of str to object
-        Kafka's keys, spelled exactly, and ``holdfast.*`` (see
-        :mod:`holdfast.cluster.settings`). ``bootstrap.servers`` and ``group.id`` are required.
+        Kafka's keys, spelled exactly, and ``holdfast.*`` (docs/configuration.md).
+        ``bootstrap.servers`` and ``group.id`` are required.
 
     Attributes
     ----------
@@ -119,6 +119,11 @@ class Consumer(ConsumerQuestions):
     Notes
     -----
     Not thread-safe: one thread polls, as with every Kafka consumer.
+
+    A call that needs the member raises ``LocalProtocolError`` before :meth:`subscribe`,
+    ``AdapterError`` after :meth:`close`, and whatever the group has refused this member for. A call
+    that asks the brokers raises ``AdapterError`` if none answers within ``request.timeout.ms``, and
+    ``RemoteProtocolError`` if one refuses.
 
     Examples
     --------

@@ -71,9 +71,9 @@ class KafkaPythonAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ig
 
     Parameters
     ----------
-    name : str, AssignorInfo or Assignor
-        A name of :data:`holdfast.core.assignors.registry.ASSIGNORS`, a Java class, an assignor of
-        your own (:func:`holdfast.assignor`) or where it is, as ``module:name``.
+    name : str or assignor
+        A name of docs/assignors.md, a Java class, an assignor of your own
+        (:func:`holdfast.assignor`) or where it is, as ``module:name``.
     rack : str, optional
         The member's rack (KIP-881); the client keeps its ``client_rack`` to its fetcher.
     upgrading : bool
@@ -81,7 +81,7 @@ class KafkaPythonAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ig
         the group comes from: it offers the eager protocol alone, and claims nothing as owned.
     lags : LagSource, optional
         Takes partition counts, gives the leader ``{topic: [messages behind of each partition]}``:
-        a function, or :meth:`~holdfast.members.member.broker_lags.BrokerLags.connect`.
+        a function, or :meth:`holdfast.BrokerLags.connect`.
     lag_timeout_ms : int
         How long the client's network thread may wait for it; then the round is planned by counts.
     **options
@@ -196,28 +196,34 @@ def _refuse_design(protocol: str) -> None:
 
 
 class CooperativeSticky(KafkaPythonAssignor):
-    """Best balance, fewest moves, handed over in two rounds; Java's ``cooperative-sticky``."""
+    """Best balance, fewest moves, handed over in two rounds; Java's ``cooperative-sticky``.
+
+    Parameters
+    ----------
+    rack, upgrading
+        As of :class:`holdfast.kafka.assignor`.
+    """
 
     def __init__(self, *, rack: str | None = None, upgrading: bool = False):
         super().__init__("cooperative-sticky", rack=rack, upgrading=upgrading)
 
 
 class Sticky(KafkaPythonAssignor):
-    """Best balance, fewest moves, eager; Java's ``sticky``."""
+    """Best balance, fewest moves, eager; Java's ``sticky``. ``rack`` is the member's."""
 
     def __init__(self, *, rack: str | None = None):
         super().__init__("sticky", rack=rack)
 
 
 class Range(KafkaPythonAssignor):
-    """Java's ``range``."""
+    """Java's ``range``. ``rack`` is the member's."""
 
     def __init__(self, *, rack: str | None = None):
         super().__init__("range", rack=rack)
 
 
 class RoundRobin(KafkaPythonAssignor):
-    """Java's ``roundrobin``."""
+    """Java's ``roundrobin``. ``rack`` is the member's."""
 
     def __init__(self, *, rack: str | None = None):
         super().__init__("roundrobin", rack=rack)

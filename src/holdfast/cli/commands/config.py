@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import click
 
 from holdfast.cli.declared import Option, group_of
-from holdfast.cli.options import OutputFile, PrintFormat
-from holdfast.cli.output import Format, print_note, write_rows
+from holdfast.cli.options import OutputFile, PrintFormat, Quiet
+from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.settings import check_environment, default_map, effective, find_file, variables_of
 from holdfast.core.command_lines import holdfast_line
 from holdfast.errors import ConfigError
@@ -39,6 +39,7 @@ def show(
     ] = None,
     fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,
+    quiet: Quiet = False,
 ) -> None:
     """Show every option's value as it counts without flags, and where it comes from."""
     context = click.get_current_context().find_root()
@@ -58,7 +59,7 @@ def show(
             if command in {None, name}
         ]
     write_rows(rows, _COLUMNS, fmt, output, title="Settings")
-    print_note(f"settings file: {path or 'none'}")
+    notes(quiet)(f"settings file: {path or 'none'}")
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from holdfast.cli.declared import Argument
-from holdfast.cli.options import OutputFile, PrintFormat
+from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, write_json, write_rows
 from holdfast.core.command_lines import holdfast_line
 from holdfast.errors import ConfigError, nearest
@@ -36,10 +36,12 @@ def run(
     ] = None,
     fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,
+    quiet: Quiet = False,
 ) -> None:
     """Explain a code that doctor prints, or list them all."""
     from holdfast.fleet.report.findings.examination import all_rules
 
+    del quiet  # notes about a table that is cut are the table's, which asks for it
     rules = {rule.code: rule for rule in all_rules()}
     words = ("code", "name", "severity", "what", "why", "how", "mend")
     as_dict = {c: {w: str(getattr(rule, w)) for w in words} for c, rule in rules.items()}

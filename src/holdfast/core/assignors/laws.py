@@ -57,8 +57,8 @@ def check_laws(
 
     Parameters
     ----------
-    assignor : str or AssignorInfo
-        A name of the registry, or an assignor of the user.
+    assignor : str or assignor
+        A name of docs/assignors.md, or what :func:`holdfast.assignor` returned.
     laws : iterable of str
         Laws to be checked beside those that it claims.
     groups : iterable of mapping

@@ -107,8 +107,8 @@ def assignor(
         Protocol name in the group: letters, digits, ``-`` and ``_``. Members that offer the same
         name must have the same function.
     function : callable
-        ``(members, topics, claims)``, ``(members, topics, claims, lags)`` or ``(claims)``; see the
-        top of this module.
+        ``(members, topics, claims)``, ``(members, topics, claims, lags)`` or ``(claims)``:
+        docs/assignors.md shows each of them with what it returns.
     cooperative : bool
         Whether members keep their partitions while they join (KIP-429). What the function moves
         from one member to another then has no owner for a round.
@@ -122,12 +122,15 @@ def assignor(
         For the form ``(claims)``: whether the leader looks up lags, which are in
         ``claims.group.lags``.
     timeout_ms : int
-        How long a leader waits for the function. A late plan is a failed one.
+        Milliseconds that a leader waits for the function. A late plan is a failed one.
 
     Raises
     ------
     ConfigError
         A name that is taken or cannot be one, a function of another form, or an unknown law.
+
+    References: KIP-726 ("assignors are user-customisable"); Incremental Cooperative Rebalancing,
+    "General Approach" (an application provides its own policies).
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(f"assignor {name!r}: expected a name of letters, digits, - and _")

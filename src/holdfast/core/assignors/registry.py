@@ -195,8 +195,9 @@ def assign(group: Group, name: Named, /, **options: Any) -> Result:
     ----------
     group : Group
         Members, subscriptions, claims.
-    name : str or AssignorInfo
-        A name of :data:`ASSIGNORS`, a Java class with this assignor, or an assignor of the user.
+    name : str or assignor
+        A name of docs/assignors.md, a Java class with this assignor, or what
+        :func:`holdfast.assignor` returned.
     **options
         Options that the assignor declares.
 

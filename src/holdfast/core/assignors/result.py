@@ -101,7 +101,19 @@ class Result:
 
     @classmethod
     def of(cls, name: str, claims: Claims, plan: Solution, *, cooperative: bool) -> Result:
-        """Make a result; ``cooperative`` withholds partitions that another member claims."""
+        """Make a result.
+
+        Parameters
+        ----------
+        name : str
+            Assignor.
+        claims : Claims
+            The group's claims.
+        plan : Solution
+            The target, int32[n_tps], and what proves it.
+        cooperative : bool
+            Whether partitions that another member claims are withheld.
+        """
         owner, none = plan.target, np.empty(0, np.int32)
         tp, member = claims.withheld(plan.target) if cooperative else (none, none)
         if len(tp):
@@ -223,7 +235,7 @@ def verify(result: Result) -> bool:
     -----
     Cost: O(n_tps + sum of topics over distinct subscriptions).
 
-    References: KIP-54, "Guarantees"; the goals are those of :mod:`holdfast.core.assignors.sticky`.
+    References: KIP-54, "Guarantees"; the goals are those of ``sticky`` in docs/assignors.md.
     """
     certificate = result.certificate
     return certificate is not None and proves(certificate, result.claims, result.target)

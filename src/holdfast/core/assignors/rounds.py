@@ -30,8 +30,8 @@ def follow(group: Group, name: Named, /, **options: Any) -> list[Result]:
     ----------
     group : Group
         As it is before the first round.
-    name : str or AssignorInfo
-        A name of the registry, or an assignor of the user.
+    name : str or assignor
+        A name of docs/assignors.md, or what :func:`holdfast.assignor` returned.
     **options
         Of the assignor.
 
@@ -42,9 +42,13 @@ def follow(group: Group, name: Named, /, **options: Any) -> list[Result]:
 
     Raises
     ------
+    ConfigError, InfeasibleError, PlanError
+        As of :func:`holdfast.assign`.
     ModelError
-        Something is withheld after every one of ``MAX_ROUNDS`` rounds: a user's own assignor gives
-        partitions to other members in each round.
+        Something is withheld after every one of 8 rounds: a user's own assignor gives partitions
+        to other members in each round.
+
+    References: KIP-429: what changes hands is withheld for one round.
     """
     results = [assign(group, name, **options)]
     while len(results[-1].withheld_tp):

@@ -18,7 +18,7 @@ class Assignment:
     Parameters
     ----------
     owner : int32[n_tps]
-        Member index, or NO_OWNER.
+        Member index, or -1 for none.
 
     Raises
     ------

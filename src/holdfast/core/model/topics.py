@@ -162,7 +162,7 @@ class Topics:
         return tuple(self.rack_names[i] for i in row)
 
     def rack_indices(self, racks: Sequence[str | None]) -> I32:
-        """Index of each rack name, int32[...]; NO_RACK for none and for a name without an index."""
+        """Index of each rack name, int32[...]; -1 for none and for a name without an index."""
         index = {rack: i for i, rack in enumerate(self.rack_names)}
         return np.array([index.get(rack or "", NO_RACK) for rack in racks], np.int32)
 

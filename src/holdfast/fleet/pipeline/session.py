@@ -64,7 +64,7 @@ def get_session(
         Settings of the caller; they win over our defaults.
     kafka : bool
         Put the Kafka connector on the class path, as jars from the cache that
-        :mod:`holdfast.jvm.jars` fills (or from ``HOLDFAST_JARS``), unless jars are set already.
+        holdfast fills (or from ``HOLDFAST_JARS``), unless jars are set already.
     delta : bool
         Put Delta Lake there too, and its settings.
     quick : bool

@@ -95,11 +95,16 @@ class Tables:
         Parameters
         ----------
         name : str
-            A table of :mod:`holdfast.fleet.tables.columns.stored`.
+            A table of docs/tables.md.
         flat : bool
             Open the nested list into one row per element.
         groups : sequence of str, optional
             Only these groups.
+
+        Raises
+        ------
+        SourceError
+            As of :meth:`stored`.
         """
         rows, definition = self.stored(name, groups=groups), TABLES[name]
         return sort_rows(flatten(rows, definition) if flat else rows, definition)
@@ -168,8 +173,8 @@ class Tables:
     def pinned(self) -> Tables:
         """The same tables as they are now; what is committed later is not seen.
 
-        A file that a later commit takes out stays for KEPT_HOURS, or for KEPT_VERSIONS commits
-        where these are sooner; so long they can be read.
+        A file that a later commit takes out stays for an hour, or for 1,000 commits where these
+        are sooner; so long they can be read.
         """
         return self if self._only is not None else Tables(self.root, Folder(self.root).newest())
 
@@ -183,6 +188,11 @@ class Tables:
         without : collection of str
             Tables that are not read: of them only :meth:`newest_ms` is known, and
             :meth:`columns` reads.
+
+        Raises
+        ------
+        SourceError
+            Nothing was committed, or a file cannot be read.
         """
         if isinstance(self._only, Held) and groups is None and not without:
             return self
@@ -297,8 +307,20 @@ def read_tables(source: Source) -> Tables:
 def open_tables(path: Place | str) -> Tables:
     """Tables that an earlier run wrote; a table is read when it is used.
 
+    Parameters
+    ----------
+    path : path or URL
+        The folder, or ``s3://``, ``gs://``, ``abfs://``, ``hdfs://`` (docs/stores.md).
+
+    Returns
+    -------
+    Tables
+        The newest version, whenever a table is asked for.
+
     Raises
     ------
+    ConfigError
+        No storage has such a URL.
     SourceError
         There is no such folder, or no batch was committed to it.
     """

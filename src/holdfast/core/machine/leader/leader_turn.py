@@ -44,11 +44,10 @@ def perform_assignment(
 
     Parameters
     ----------
-    name : str or AssignorInfo
-        A name of the registry, or an assignor of the user.
+    name : str or assignor
+        A name of docs/assignors.md, or what :func:`holdfast.assignor` returned.
     members : sequence of (member id, instance id or None, subscription bytes)
-        As in the JoinGroup response of the leader, in any order; or the answer of
-        :func:`read_members` for the topics of ``partitions``.
+        As in the JoinGroup response of the leader, in any order.
     partitions : mapping
         Partition count of each topic.
     lags : mapping, optional
@@ -63,15 +62,18 @@ def perform_assignment(
     **options
         Those of the assignor.
 
-    Raises
-    ------
-    ModelError
-        A lag is negative or not an integer; the text has its topic and index.
-
     Returns
     -------
     dict of str to bytes
         A ``ConsumerProtocolAssignment`` for every member, in the order of their ids.
+
+    Raises
+    ------
+    ModelError
+        A lag is negative or not an integer (the text has its topic and index), a partition count
+        is negative, racks do not fit the partitions, or a member id stands twice.
+    ConfigError, PlanError
+        As of :func:`holdfast.assign`.
 
     References: KIP-54; KIP-429, "Consumer leader".
     """

@@ -340,7 +340,8 @@ def _stated(
     "eager and a cooperative one together lose the benefit of both.",
     how="Stated by the group's records. One change in one direction is an upgrade, and silent. So "
     "is one migration to the protocol of KIP-848 and back.",
-    mend="Finish the upgrade: KIP-726 needs two rolling restarts.",
+    mend="Finish the upgrade: KIP-726 needs two rolling restarts. `upgrade-check` says how for "
+    "holdfast's consumers; `--client` names other ones.",
 )
 def protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """The assignor or the protocol of the group changed and changed back."""

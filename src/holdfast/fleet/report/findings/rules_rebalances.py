@@ -440,7 +440,8 @@ def interrupted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     why="An eager member gives up all its partitions before it joins, also those that it gets "
     "back.",
     how="Members claim nothing when they join, or the assignor is one that is always eager.",
-    mend="Move to cooperative-sticky in two rolling restarts (KIP-726).",
+    mend="Move to cooperative-sticky in two rolling restarts (KIP-726). `upgrade-check` says how "
+    "for holdfast's consumers; `--client` names other ones.",
 )
 def eager(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """All members stop at every rebalance, and the pauses add up."""

@@ -91,7 +91,7 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
     Parameters
     ----------
     consumer_conf : dict
-        As for :class:`ConfluentConsumer`; callbacks may be coroutine functions.
+        As for :class:`holdfast.confluent.Consumer`; callbacks may be coroutine functions.
     max_workers : int
         Threads of the pool that is made without ``executor``.
     executor : concurrent.futures.Executor, optional
@@ -188,9 +188,9 @@ else:
         Parameters
         ----------
         conf : dict
-            As for :class:`ConfluentConsumer`, and the deserializers or their builders.
+            As for :class:`holdfast.confluent.Consumer`, and the deserializers or their builders.
         **kwargs
-            As for :class:`ConfluentAIOConsumer`.
+            As for :class:`holdfast.confluent.AIOConsumer`.
         """
 
         # As the original's: ``ConfluentAsyncDeserializingConsumer[str, dict]``.
