@@ -21,9 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.kinds.rows import kind_of
-from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, starts
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, row_of, starts, within
 from holdfast.core.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
 from holdfast.fleet.pipeline.arrow_types import ArrowColumn
+from holdfast.fleet.pipeline.ingest.generations import list_parts
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.folder.version import row_groups
 from holdfast.fleet.tables.reading import Tables
@@ -31,6 +32,70 @@ from holdfast.fleet.tables.storage.parquet import BoundedParquet
 
 FLEET: Final = arrow_schema("fleet")
 """Columns: :data:`holdfast.fleet.tables.columns.steps.FLEET`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fleet:
+    """Rows of :data:`FLEET`, in one chunk, and their lists as columns.
+
+    Parameters
+    ----------
+    member_start, topic_start, tp_start, asked_start : int64[n_groups + 1]
+        Where each group's members, topics, topic-partitions and asked topics start.
+    """
+
+    rows: pa.Table
+    member_start: I64
+    topic_start: I64
+    tp_start: I64
+    asked_start: I64
+    n_partitions: I32
+    n_asked: I32
+    asked: I32
+    owner: I32
+    lag: I64
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> Fleet:
+        """The columns of ``rows``."""
+        whole = rows.combine_chunks()
+        topic_start, n_partitions = list_parts(whole["n_partitions"])
+        member_start, n_asked = list_parts(whole["n_asked"])
+        tp_start, owner = list_parts(whole["owner"])
+        asked_start, asked = list_parts(whole["asked"])
+        return cls(
+            rows=whole,
+            member_start=member_start,
+            topic_start=topic_start,
+            tp_start=tp_start,
+            asked_start=asked_start,
+            n_partitions=n_partitions,
+            n_asked=n_asked,
+            asked=asked,
+            owner=owner,
+            lag=list_parts(whole["lag"])[1].astype(np.int64, copy=False),
+        )
+
+    def equal(self) -> Mask:
+        """Groups with a topic whose members all subscribe to all topics."""
+        n_topics = np.diff(self.topic_start)
+        fewer = self.n_asked < np.repeat(n_topics, np.diff(self.member_start))
+        per_group = np.bincount(row_of(self.member_start), fewer, len(n_topics))
+        equal: Mask = (per_group == 0) & (n_topics > 0)
+        return equal
+
+    def places(self) -> I64:
+        """Turn of each member in its group: static ones first, by instance id (KIP-345)."""
+        group = row_of(self.member_start)
+        place = within(np.diff(self.member_start))
+        instances = self.rows["instance_ids"].combine_chunks().flatten()
+        static = np.flatnonzero(instances.is_valid())
+        for one in np.unique(group[static]):
+            low, high = self.member_start[one], self.member_start[one + 1]
+            names = instances.slice(low, high - low).to_pylist()
+            keys = [(name is None, name or "", member) for member, name in enumerate(names)]
+            place[low + np.array([member for *_, member in sorted(keys)])] = np.arange(high - low)
+        return place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

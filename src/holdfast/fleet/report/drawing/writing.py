@@ -306,7 +306,7 @@ def _one_group(tables: Tables, group: Examination) -> Markup:
 def _oddities(tables: Tables, groups: Sequence[Examination]) -> list[tuple[str, str, str]]:
     found = []
     counts = (
-        ("anomalies", "Anomalies", sum(len(group.facts.anomalies) for group in groups)),
+        ("anomalies", "Anomalies", sum(g.facts.anomalies.num_rows for g in groups)),
         ("bad_records", "Bad records", tables.stored("bad_records").num_rows),
     )
     for name, what, count in counts:

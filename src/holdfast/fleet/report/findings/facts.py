@@ -113,39 +113,11 @@ class LagRows:
 class Anomaly:
     """One row of the table ``anomalies``."""
 
-    kind: str
     generation: int
     at_ms: int
     topic: str | None
     partition: int
     members: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Anomalies:
-    """What the table ``anomalies`` has of one group, as it is stored."""
-
-    rows: ArrowTable
-
-    def __len__(self) -> int:
-        return int(self.rows.num_rows)
-
-    def of_kind(self, start: str) -> list[Anomaly]:
-        """The rows whose kind begins with ``start``, in the order of the table."""
-        rows = self.rows.filter(pc.starts_with(self.rows["kind"], start))
-        return [
-            Anomaly(
-                kind=row["kind"],
-                generation=row["generation"],
-                at_ms=at_ms,
-                topic=row["topic"],
-                partition=-1 if row["partition"] is None else row["partition"],
-                members=tuple(row["member_ids"] or ()),
-            )
-            for row, at_ms in zip(
-                rows.to_pylist(), times_ms(rows, "timestamp").tolist(), strict=True
-            )
-        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -229,7 +201,7 @@ class Facts:
     presence: Presence
     absences: tuple[Absence, ...]
     lag: LagRows
-    anomalies: Anomalies
+    anomalies: ArrowTable
     record_bytes: I64
     group_type: tuple[str, ...]
     rebalance_index: I64
@@ -282,6 +254,21 @@ class Facts:
         now: BOOL = self.presence.generation == self.last
         return now
 
+    def anomalies_of(self, kind: str) -> list[Anomaly]:
+        """The anomalies whose kind begins so, in the order of their table."""
+        rows = self.anomalies.filter(pc.starts_with(self.anomalies["kind"], kind))
+        times = times_ms(rows, "timestamp").tolist()
+        return [
+            Anomaly(
+                generation=row["generation"],
+                at_ms=at_ms,
+                topic=row["topic"],
+                partition=-1 if row["partition"] is None else row["partition"],
+                members=tuple(row["member_ids"] or ()),
+            )
+            for row, at_ms in zip(rows.to_pylist(), times, strict=True)
+        ]
+
     def partition_name(self, row: int) -> str:
         """``topic-partition`` of a timeline row; a task or a connector as its own tools name it."""
         t = self.timeline
@@ -320,7 +307,7 @@ def read_facts(
         presence=presence,
         absences=_absences(presence, timeline.generations),
         lag=_lag(tables, group),
-        anomalies=Anomalies(rows=tables.of_group(group, "anomalies")),
+        anomalies=tables.of_group(group, "anomalies"),
         record_bytes=_record_bytes(generations, timeline.generations),
         group_type=tuple(names[k] for k in np.unique(kinds) if k >= 0),
         kind=_kind(generations),

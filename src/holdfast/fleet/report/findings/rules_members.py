@@ -257,7 +257,7 @@ def silent(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 def double_owner(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Partitions that one generation gave to two members."""
     del limits
-    rows = facts.anomalies.of_kind("double_owner")
+    rows = facts.anomalies_of("double_owner")
     if not rows:
         return
     g = facts.generations
@@ -289,7 +289,7 @@ def double_owner(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 def unreadable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Members whose subscription or assignment could not be read."""
     del limits
-    rows = facts.anomalies.of_kind("unreadable")
+    rows = facts.anomalies_of("unreadable")
     if not rows:
         return
     times = count(len(rows), "time")
@@ -300,7 +300,7 @@ def _unread(facts: Facts) -> BOOL:
     """Members whose assignment could not be read: nobody knows how many partitions they hold."""
     p, g, known = facts.presence, facts.generations, facts.timeline.members
     found = np.zeros(len(p.generation), dtype=bool)
-    for anomaly in facts.anomalies.of_kind("unreadable_assignment"):
+    for anomaly in facts.anomalies_of("unreadable_assignment"):
         members = np.asarray([name in anomaly.members for name in known], dtype=bool)
         found |= (g.number[p.generation] == anomaly.generation) & members[p.member]
     return found
