@@ -125,7 +125,7 @@ def topics_of(tables: Tables) -> dict[str, int]:
     topic that has end offsets, only partitions with one count: what a member claims or commits is
     its own word, the end offset is the cluster's.
     """
-    rows = tables.columns("lag", ["topic", "partition", "log_end_offset"])
+    rows = tables.stored("lag", columns=["topic", "partition", "log_end_offset"])
     real = rows.filter(rows["log_end_offset"].is_valid())
     return _sizes(rows) | _sizes(real)
 
@@ -158,13 +158,19 @@ def fleet_rows(
     group = pc.index_in(members["group"], found).to_numpy().astype(np.int64)
     member_start = np.searchsorted(group, np.arange(len(found) + 1))
     member, topic = _asked_pairs(members["subscribed_topics"], names)
-    n_tps = _n_tps(group[member], topic, names, topics, len(found))
+    counts = np.array([topics[name] for name in names.to_pylist()], np.int64)
+    width = max(len(names), 1)
+    read = np.unique(group[member] * width + topic)
+    n_tps = np.zeros(len(found), np.int64)  # known before anything of that size is made
+    np.add.at(n_tps, read // width, counts[read % width])
     texts = _refused(n_tps, last.take(pc.index_in(found, last["group"])))
     is_out = texts.is_valid().to_numpy(zero_copy_only=False)
     member, topic = (pair[~is_out[group[member]]] for pair in (member, topic))
-    asked = _asked(group[member], topic, names, topics)
+    read = read[~is_out[read // width]]
+    sizes = np.clip(counts, 0, INT32_MAX).astype(np.int32)[read % width]
+    asked = _Asked(key=read, n_partitions=sizes, start=starts(sizes.astype(np.int64)), names=names)
     owner, lag = _owners(tables, asked, found, members, group, wanted=groups)
-    topic_start = np.searchsorted(asked.key, np.arange(len(found) + 1) * max(len(names), 1))
+    topic_start = np.searchsorted(asked.key, np.arange(len(found) + 1) * width)
     per_member = np.bincount(member, minlength=members.num_rows)
     key = group[member] * len(names) + topic
     local = np.searchsorted(asked.key, key) - topic_start[group[member]]
@@ -172,7 +178,7 @@ def fleet_rows(
     columns = {
         "group": found,
         "generation": generation,
-        "topics": _lists(topic_start, names.take(pa.array(asked.key % max(len(names), 1)))),
+        "topics": _lists(topic_start, names.take(pa.array(asked.key % width))),
         "n_partitions": _lists(topic_start, asked.n_partitions),
         "member_ids": _lists(member_start, members["member_id"]),
         "instance_ids": _lists(member_start, members["group_instance_id"]),
@@ -206,13 +212,7 @@ def _members_of(members: pa.Table, last: pa.Table) -> pa.Table:
     )
     rows = numbered.join(last.select(keys), keys, join_type="left semi")["_row"]
     found = members.take(rows)
-    ordered = found.take(
-        pc.sort_indices(
-            found.select(["group", "member_id"]),
-            sort_keys=[("group", "ascending"), ("member_id", "ascending")],
-        )
-    )
-    return ordered.combine_chunks()
+    return found.sort_by([("group", "ascending"), ("member_id", "ascending")]).combine_chunks()
 
 
 def _asked_pairs(column: pa.ChunkedArray, names: pa.Array) -> tuple[I64, I64]:
@@ -224,18 +224,6 @@ def _asked_pairs(column: pa.ChunkedArray, names: pa.Array) -> tuple[I64, I64]:
     width = max(len(names), 1)
     pair = np.unique(parent[known] * width + topic[known])
     return pair // width, pair % width
-
-
-def _n_tps(
-    group: I64, topic: I64, names: pa.Array, topics: Mapping[str, int], n_groups: int
-) -> I64:
-    """Topic-partitions of each group, before anything of that size is made."""
-    counts = np.array([topics[name] for name in names.to_pylist()], np.int64)
-    width = max(len(names), 1)
-    key = np.unique(group * width + topic)
-    found = np.zeros(n_groups, np.int64)
-    np.add.at(found, key // width, counts[key % width] if len(counts) else 0)
-    return found
 
 
 def _refused(n_tps: I64, last: pa.Table) -> pa.Array:
@@ -251,16 +239,6 @@ def _refused(n_tps: I64, last: pa.Table) -> pa.Array:
             text = f"{n} topic-partitions, of which a plan takes {MOST_PARTITIONS}"
         texts.append(text)
     return pa.array(texts, pa.string())
-
-
-def _asked(group: I64, topic: I64, names: pa.Array, topics: Mapping[str, int]) -> _Asked:
-    listed = np.array([topics[name] for name in names.to_pylist()], np.int64)
-    counts = np.clip(listed, 0, INT32_MAX).astype(np.int32)
-    key = np.unique(group * max(len(names), 1) + topic)
-    n_partitions = counts[key % max(len(names), 1)] if len(names) else np.zeros(0, np.int32)
-    return _Asked(
-        key=key, n_partitions=n_partitions, start=starts(n_partitions.astype(np.int64)), names=names
-    )
 
 
 def _owners(
