@@ -210,9 +210,8 @@ def _ours(examination: Examination) -> Iterator[tuple[str, Sample]]:
         count = r.cause.count(cause)
         labels = {**group, "cause": cause or "unknown"}
         yield "holdfast_group_rebalances_total", (labels, count)
-    moved = [r.total(name) for name in ("n_moved", "n_moved_through_gap")]
-    if moved[0] is not None:
-        yield "holdfast_group_partitions_moved_total", (group, sum(m or 0 for m in moved))
+    if (moved := r.n_moved) is not None:
+        yield "holdfast_group_partitions_moved_total", (group, moved)
     if (avoidable := r.total("n_avoidable_moves")) is not None:
         yield "holdfast_group_avoidable_moves_total", (group, avoidable)
     for bound, column in (("lower", r.pause_lower_s), ("upper", r.pause_upper_s)):

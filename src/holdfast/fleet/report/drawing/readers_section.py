@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import pyarrow.compute as pc
 
-from holdfast.fleet.report.columns.given import of_the_last
-from holdfast.fleet.report.columns.timeline import Timeline
+from holdfast.fleet.report.columns.timeline import Timeline, of_the_last
 from holdfast.fleet.report.drawing.markup import Markup, name_of, tag
 from holdfast.fleet.report.drawing.sections import MAX_ROWS, amount, table
 from holdfast.fleet.report.drawing.words import number

@@ -18,10 +18,14 @@ from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.core.kinds.kind import GroupKind, GroupType
 from holdfast.core.kinds.rows import CLASSIC, kind_of
 from holdfast.core.model.columns import F64, I32, I64
-from holdfast.fleet.report.columns.given import count_roles
 from holdfast.fleet.report.columns.history import Rebalances, read_rebalances
 from holdfast.fleet.report.columns.rebuilding import CommitTimes, Rebuilding, rebuilding_of
-from holdfast.fleet.report.columns.timeline import Settlements, Timeline, build_timeline
+from holdfast.fleet.report.columns.timeline import (
+    Settlements,
+    Timeline,
+    build_timeline,
+    count_roles,
+)
 from holdfast.fleet.tables.columns.values import (
     ArrowTable,
     codes,
@@ -191,8 +195,9 @@ class Facts:
     ``kind`` is what its members are now. ``record_bytes`` has one entry per generation: bytes of
     its record, -1 where there is none. ``n_shared`` counts the partitions that members of a share
     group read at most in one generation. ``roles`` counts what the members have now
-    (:mod:`holdfast.fleet.report.columns.given`). ``source`` is where the tables come from, for
-    commands that are suggested. ``rebuilding`` reads commits, so a rule asks only if it needs them.
+    (:func:`~holdfast.fleet.report.columns.timeline.count_roles`). ``source`` is where the tables
+    come from, for commands that are suggested. ``rebuilding`` reads commits, so a rule asks only if
+    it needs them.
     """
 
     group: str
@@ -300,6 +305,7 @@ def read_facts(
     presence = _presence(tables, timeline)
     generations = tables.of_group(group, "generations")
     kinds, names = codes(generations, "group_type")
+    shared = generations.filter(pc.equal(generations["group_type"], GroupType.SHARE))
     return Facts(
         group=group,
         timeline=timeline,
@@ -311,7 +317,7 @@ def read_facts(
         record_bytes=_record_bytes(generations, timeline.generations),
         group_type=tuple(names[k] for k in np.unique(kinds) if k >= 0),
         kind=_kind(generations),
-        n_shared=_n_shared(generations),
+        n_shared=int(ints(shared, "n_partitions").max(initial=0)),
         roles=count_roles(tables.of_group(group, "assignments"), timeline.generations),
         source=source,
         age=age,
@@ -320,11 +326,6 @@ def read_facts(
         else lambda: rebuilding_of(commits.of_group(group), timeline),
         rebalance_index=timeline.generations.index_of(rebalances.generation, rebalances.at_ms),
     )
-
-
-def _n_shared(generations: ArrowTable) -> int:
-    shared = generations.filter(pc.equal(generations["group_type"], GroupType.SHARE))
-    return int(ints(shared, "n_partitions").max(initial=0))
 
 
 def _kind(generations: ArrowTable) -> GroupKind:

@@ -85,18 +85,14 @@ def _silent(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]:
     if not members:
         return
     who = count(len(members), "static member" if static else "member")
+    silence_s = float((facts.end_ms - facts.lag.commit_ms[rows]).min()) / 1000
     yield Symptom(
         text=f"{who} with {count(len(rows), 'partition')} that hold work, and no commit for "
-        f"{_silence_s(facts, rows) / 60:.0f} minutes or more{': gone?' if static else ''}",
+        f"{silence_s / 60:.0f} minutes or more{': gone?' if static else ''}",
         evidence=last_evidence(facts, members, rows),
         cost_upper_s=cost,
         command=describe(facts, *(("--members", "--verbose") if static else ())),
     )
-
-
-def _silence_s(facts: Facts, rows: I64) -> float:
-    """How long the partitions of the lag rows ``rows`` have had no commit, at least."""
-    return float((facts.end_ms - facts.lag.commit_ms[rows]).min()) / 1000
 
 
 @rule(
