@@ -33,11 +33,10 @@ from holdfast.core.wire.one.topic_ids import names_by_id
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
 from holdfast.fleet.pipeline.history.lag import OWNERS, Ends, Times
-from holdfast.fleet.pipeline.ingest.dump import offsets_table, share_table
+from holdfast.fleet.pipeline.ingest.dump import SHARE_STATE, part_of
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS,
     OFFSETS_TOPIC,
-    Feed,
     KafkaFeed,
     Offsets,
     Span,
@@ -202,8 +201,8 @@ class Stream:
 
     def _ends(self, cluster: ClusterSnapshot) -> Ends:
         return Ends.of(
-            offsets_table(cluster),
-            share_table(cluster),
+            part_of("offsets", cluster.offsets),
+            part_of(SHARE_STATE, cluster.share_state),
             _names(cluster),
             self.selection,
             taken_at_us=to_us(cluster.taken_at) or 0,
@@ -283,7 +282,7 @@ def watch(
     return tables
 
 
-def follow(feed: Feed, into: Stream, *, wait: Callable[[float], None] = time.sleep) -> None:
+def follow(feed: KafkaFeed, into: Stream, *, wait: Callable[[float], None] = time.sleep) -> None:
     """Take what a feed has into tables, batch after batch, as the only writer of their folder."""
     with into.tables.writing(into.every_seconds or 0.0):
         ends = feed.ends()  # a cluster that cannot be read at the start ends the run
@@ -306,7 +305,7 @@ def follow(feed: Feed, into: Stream, *, wait: Callable[[float], None] = time.sle
             ends = _ends_now(feed, ends, into)
 
 
-def _look(into: Stream, feed: Feed) -> None:
+def _look(into: Stream, feed: KafkaFeed) -> None:
     """Read log ends where nothing is new; tell of it, or of why they could not be read."""
     error = None
     try:
@@ -317,7 +316,7 @@ def _look(into: Stream, feed: Feed) -> None:
         into.after_look(into.tables, error)
 
 
-def _ends_now(feed: Feed, before: Span, into: Stream) -> Span:
+def _ends_now(feed: KafkaFeed, before: Span, into: Stream) -> Span:
     """Where the partitions end; where they ended before, if the cluster cannot be read now."""
     try:
         return feed.ends()

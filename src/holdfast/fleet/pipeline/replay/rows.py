@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypedDict
@@ -138,13 +138,9 @@ class GroupRows:
         signs = [
             pause["last_seen"]
             for pause in self._pauses.get(row.time_ms, ())
-            if _has_any(pause, mine)
+            if any((pause["topic"], p) in mine for p in pause["partitions"])
         ]
         return max(signs, default=-1)
-
-
-def _has_any(pause: RecordedPause, wanted: Set[TopicPartition]) -> bool:
-    return any((pause["topic"], p) in wanted for p in pause["partitions"])
 
 
 _COLUMNS = {
