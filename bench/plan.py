@@ -29,8 +29,8 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.assignors.registry import assign
-from holdfast.fleet.pipeline.plan.rows import FLEET
-from holdfast.fleet.pipeline.plan.run import Fleet, group_of, plan_rows, plan_task
+from holdfast.fleet.pipeline.plan.rows import FLEET, Fleet
+from holdfast.fleet.pipeline.plan.run import group_of, plan_rows, plan_task
 from holdfast.fleet.pipeline.session import get_session
 from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of
 from pipeline import commit_id

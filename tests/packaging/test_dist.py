@@ -20,7 +20,6 @@ MUST = (
     "holdfast/fleet/pipeline/log4j2.properties",
     "holdfast/fleet/report/drawing/page/main.js",
     "holdfast/fleet/report/drawing/page/style.css",
-    "holdfast/fleet/report/serving/page/live.js",
 )
 """Data files that code opens by name, one at least of every folder that has some."""
 

@@ -45,10 +45,16 @@ told = list(stories(made.tables, topics))
 replayed = replay.replay(lambda: spark, told, replay.Request())
 
 streamed, snapshot = Tables(Path(f"{out}.stream")), Said(Dump.open(dump))
-into = Stream(tables=streamed, snapshot=lambda: snapshot, selection=Selection())
 seen = []
+into = Stream(
+    tables=streamed,
+    snapshot=lambda: snapshot,
+    selection=Selection(),
+    max_records=THIRD,
+    after_batch=lambda _, batch: seen.append(batch),
+)
 feed = DumpFeed(spark, Dump.open(dump))
-follow(feed, into, max_records=THIRD, after_batch=lambda _, batch: seen.append(batch))
+follow(feed, into)
 said = {
     "session": type(spark).__module__,
     "lacks": [name for name in ("sparkContext", "_jvm", "_jsparkSession") if lacks(spark, name)],

@@ -103,8 +103,13 @@ def main():
         arrange(sys.argv[3], int(sys.argv[4]), out)
     spark = get_session(master="local[1]", quick=True)
     snapshot = Said(dump)
-    into = Stream(tables=Tables(out), snapshot=lambda: snapshot, selection=Selection())
-    follow(DumpFeed(spark, dump), into, max_records=THIRD)
+    into = Stream(
+        tables=Tables(out),
+        snapshot=lambda: snapshot,
+        selection=Selection(),
+        max_records=THIRD,
+    )
+    follow(DumpFeed(spark, dump), into)
     spark.stop()
 
 

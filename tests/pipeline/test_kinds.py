@@ -31,7 +31,7 @@ from holdfast.core.wire.layouts.frames import Leaving
 from holdfast.core.wire.layouts.offsets_records import decode_record, encode_record
 from holdfast.fleet.pipeline.batches.history import History
 from holdfast.fleet.pipeline.batches.watch import Stream
-from holdfast.fleet.pipeline.ingest.dump import share_table
+from holdfast.fleet.pipeline.ingest.dump import part_of
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.folder.manifest import Batch
@@ -423,7 +423,7 @@ def test_records_of_the_share_state_that_do_not_parse_are_counted(tmp_path):
     bad = [(0, 900, 0, b"\0\0\0", b"\0\0"), (1, 901, 0, b"\0\7\0\0", None)]
     state = [*captured.share_state(), *bad]
     path = captured.write_dump(tmp_path / "dump")
-    table = share_table(SimpleNamespace(share_state=state))
+    table = part_of("share_state", state)
     (file,) = (path / "share_state").glob("*.parquet")
     pq.write_table(table, file)
     tables = local.run(path, tmp_path / "out")

@@ -86,17 +86,18 @@ def test_a_stream_looks_again_and_again_and_takes_what_is_new(tmp_path, monkeypa
 
     monkeypatch.setattr(Stream, "process", take)
     monkeypatch.setattr(Stream, "look", lambda self, spark: looked.append(len(took)) or True)
-    into = Stream(Tables(tmp_path / "T"), snapshot=None, selection=Selection(), every_seconds=30)
+    into = Stream(
+        Tables(tmp_path / "T"),
+        snapshot=None,
+        selection=Selection(),
+        every_seconds=30,
+        max_records=6,
+        before_batch=lambda n, n_new: held.append((n, n_new)),
+        after_batch=lambda _, batch: seen.append(batch),
+        after_look=lambda _, error: told.append(error and str(error)),
+    )
     with pytest.raises(KeyboardInterrupt):
-        follow(
-            Growing(),
-            into,
-            max_records=6,
-            before_batch=lambda n, n_new: held.append((n, n_new)),
-            after_batch=lambda _, batch: seen.append(batch),
-            after_look=lambda _, error: told.append(error and str(error)),
-            wait=waits.append,
-        )
+        follow(Growing(), into, wait=waits.append)
     spans = [(0, {0: (0, 6)}), (1, {0: (6, 10)}), (2, {0: (10, 16)}), (3, {0: (16, 20)})]
     assert took == spans and held == [(6, 10), (4, 4), (6, 10), (4, 4)] and seen == [0, 1, 2, 3]
     assert len(waits) == 3 and all(0 < seconds <= 30 for seconds in waits)

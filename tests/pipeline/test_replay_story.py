@@ -19,8 +19,8 @@ from holdfast.fleet.pipeline.replay.story import MAX_GENERATIONS, client_of, sto
 CAPTURED = Path(__file__).with_name("captured") / "dump"
 
 
-def rows_of(history, **more):
-    """Rows of one group as the tables would give them."""
+def rows_of(history, *, pauses=(), ended=None):
+    """Rows of one group as the tables would give them; ``ended``: what is said of generations."""
     generations = []
     for g in history:
         row = RecordedGeneration(
@@ -42,12 +42,11 @@ def rows_of(history, **more):
                     topics=tuple(sorted(extra.get("subscribed_topics", topics))),
                     session_ms=10_000,
                     rebalance_ms=60_000,
+                    owned=[(t, p) for t, ps in topics.items() for p in ps if p >= 0],
                 )
             )
-            row.owned.append([(t, p) for t, ps in topics.items() for p in ps if p >= 0])
-        generations.append(row)
-    empty = {"rebalances": [], "pauses": []}
-    return GroupRows(group=history[0]["group"], generations=generations, **{**empty, **more})
+        generations.append(replace(row, **(ended or {}).get(row.number, {})))
+    return GroupRows(group=history[0]["group"], generations=generations, pauses=list(pauses))
 
 
 def told(history, topics=None, **more) -> Story:
@@ -164,10 +163,8 @@ def test_subscriptions_and_partition_counts_change():
         generation("g", 2, {"a-1": wide}, at=20),
         generation("g", 3, {"a-1": ({"subscribed_topics": ["t", "u"]}, wide)}, at=30),
     ]
-    grown = {"generation": 2, "timestamp": 20_000, "cause": "partition_count_change"}
-    grown |= {"cause_basis": "inferred"}
-    grown |= {"pause_lower_seconds": 0.5, "pause_upper_seconds": 2.0}
-    story = told(history, {"t": 4, "u": 1}, rebalances=[grown])
+    grown = {"cause": "partition_count_change", "pause_seconds": (0.5, 2.0)}
+    story = told(history, {"t": 4, "u": 1}, ended={2: grown})
     (session,) = story.sessions
     assert session.partitions == {"t": 2, "u": 1}
     resize, subscribe = session.happenings
@@ -283,12 +280,10 @@ def test_a_stated_cause_of_a_rebalance_says_how_its_members_went(cause, how):
         generation("g", 1, {"a-1": A, "b-1": B}, at=10),
         generation("g", 2, {"a-1": {"t": [0, 1, 2, 3]}}, at=30),
     ]
-    row = {"generation": 2, "timestamp": 30_000, "cause": cause, "cause_basis": "stated"}
-    row |= {"pause_lower_seconds": 0.0, "pause_upper_seconds": 0.0}
     at_ms = 10_000 if how is Do.CRASH else 19_500
-    assert done(told(history, rebalances=[row])) == [(how, 1, at_ms)]
-    inferred = row | {"cause_basis": "inferred"}
-    assert done(told(history, rebalances=[inferred])) == [(Do.STOP, 1, 19_500)]
+    stated = {2: {"cause": cause, "is_stated": True}}
+    assert done(told(history, ended=stated)) == [(how, 1, at_ms)]
+    assert done(told(history, ended={2: {"cause": cause}})) == [(Do.STOP, 1, 19_500)]
 
 
 def killed(*, stayed_until_ms, costs=None, again=(), client_id=""):

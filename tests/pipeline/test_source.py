@@ -271,10 +271,10 @@ def test_tasks_without_a_record_are_counted_too(spark, tmp_path):
         "cast('v' as binary) as value",
     )
     frame = spark.range(0, 4, 1, 4).where("id < 2").selectExpr(*columns)
-    written = _write_records(
+    _, rows, n_tasks = _write_records(
         spark, FrameRows(frame=frame, schema=RECORDS, cost_rows=None), tmp_path
     )
-    assert (written.n_tasks, written.rows) == (4, {0: 1, 1: 1})
+    assert (n_tasks, rows) == (4, {0: 1, 1: 1})
     assert sum(pq.read_metadata(f).num_rows for f in tmp_path.glob("*.parquet")) == 2
     nothing = frame.where("offset > 7")
     for name, n_rows, n_tasks in (("none", None, 4), ("few", 4, 0)):
@@ -282,14 +282,14 @@ def test_tasks_without_a_record_are_counted_too(spark, tmp_path):
         written = _write_records(
             spark, FrameRows(frame=nothing, schema=RECORDS, cost_rows=n_rows), tmp_path / name
         )
-        assert (written.n_tasks, written.rows, written.files) == (n_tasks, {}, ["part-0.parquet"])
+        assert written == (["part-0.parquet"], {}, n_tasks)
 
 
 @pytest.mark.spark
 def test_few_records_are_one_file_that_no_task_has_written(spark, tmp_path):
     rows = [(p, o, datetime(2026, 1, 1, tzinfo=UTC), b"k", b"v") for p in (1, 0) for o in (0, 1)]
     frame = spark.createDataFrame(rows, ddl_of(RECORDS))
-    written = _write_records(spark, frame_rows(frame, 4), tmp_path)
-    assert (written.n_tasks, written.rows) == (0, {0: 2, 1: 2})
+    files, counts, n_tasks = _write_records(spark, frame_rows(frame, 4), tmp_path)
+    assert (n_tasks, counts) == (0, {0: 2, 1: 2})
     (file,) = tmp_path.glob("*.parquet")
-    assert [file.name] == written.files and pq.read_table(file)["offset"].to_pylist() == [0, 1] * 2
+    assert [file.name] == files and pq.read_table(file)["offset"].to_pylist() == [0, 1] * 2

@@ -6,7 +6,7 @@ import pytest
 from tests.report.fleet import examine_all, rolling_bounce, tables
 
 from holdfast.fleet.report.drawing.markup import escape
-from holdfast.fleet.report.drawing.sections import codes_of, group_figures
+from holdfast.fleet.report.drawing.sections import code_link, group_figures
 from holdfast.fleet.report.drawing.writing import _fleet_figures, render
 from holdfast.fleet.report.findings.examination import all_rules
 from holdfast.fleet.report.findings.finding import Evidence, few, generations_of
@@ -30,9 +30,8 @@ def test_figures_show_both_bounds_and_codes_explain_themselves() -> None:
     assert low > 0
     for text in (str(group_figures(found[0].facts)), str(_fleet_figures(held, found))):
         assert re.search(r"[\d.]+ to [\d.,]+ s<", text), text
-    assert 'title="deploy churn: A rolling restart' in "".join(
-        map(str, codes_of(found[0].findings))
-    )
+    links = [code_link(*code) for code in found[0].codes]
+    assert 'title="deploy churn: A rolling restart' in "".join(links)
 
 
 def test_a_finding_says_why_it_matters_and_what_helps_where_it_stands() -> None:

@@ -9,10 +9,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from holdfast.cli.declared import Option
 from holdfast.core.assignors.registry import Named, find
 from holdfast.errors import ConfigError
+
+AssignorOptions = Annotated[
+    list[str] | None,
+    Option("--option", metavar="NAME=VALUE", help="Of the assignor, values as JSON; repeatable."),
+]
 
 
 def asked_assignor(text: str) -> Named:

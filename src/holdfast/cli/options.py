@@ -75,6 +75,7 @@ WatchedFolder = Annotated[Place, _FOLDER]
 FolderOfTables = Annotated[
     Place, Argument(parser=place_of, metavar="PATH", help="Folder of the tables.")
 ]
+Dumps = Annotated[list[Place], Argument(parser=place_of, metavar="DUMP...", help="Dumps to merge.")]
 KeptTables = Annotated[
     Place | None,
     Option(

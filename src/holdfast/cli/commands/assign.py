@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from holdfast.cli.asked_assignor import asked_assignor, parse_option
+from holdfast.cli.asked_assignor import AssignorOptions, asked_assignor, parse_option
 from holdfast.cli.declared import Argument, Option
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, write_json, write_rows
@@ -79,12 +79,7 @@ def run(
         bool,
         Option("--all-rounds", help="Follow a cooperative one until nothing is withheld."),
     ] = False,
-    option: Annotated[
-        list[str] | None,
-        Option(
-            "--option", metavar="NAME=VALUE", help="Of the assignor, values as JSON; repeatable."
-        ),
-    ] = None,
+    option: AssignorOptions = None,
     fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,
     quiet: Quiet = False,

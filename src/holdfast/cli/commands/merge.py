@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-from holdfast.cli.declared import Argument
-from holdfast.cli.options import DumpFolder, Quiet
+from holdfast.cli.options import DumpFolder, Dumps, Quiet
 from holdfast.cli.output import notes
 from holdfast.errors import ConfigError
-from holdfast.fleet.tables.storage.places import place_of
-
-if TYPE_CHECKING:
-    from holdfast.fleet.tables.storage.places import Place
-else:  # an option has one type; ``place_of`` makes the value
-    Place = object
 
 EXAMPLES = """\b
 Examples:
@@ -23,9 +14,7 @@ Examples:
 
 
 def run(
-    dumps: Annotated[
-        list[Place], Argument(parser=place_of, metavar="DUMP...", help="Dumps to merge.")
-    ],
+    dumps: Dumps,
     output: DumpFolder,
     quiet: Quiet = False,
 ) -> None:

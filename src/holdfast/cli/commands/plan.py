@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated
 
 from holdfast.cli import options
-from holdfast.cli.asked_assignor import asked_assignor, parse_option
+from holdfast.cli.asked_assignor import AssignorOptions, asked_assignor, parse_option
 from holdfast.cli.declared import Option
 from holdfast.cli.output import Format, write_rows
 from holdfast.cli.sources import open_source
@@ -29,12 +29,7 @@ def run(
     assignor: Annotated[str, Option("--assignor", metavar="NAME", help="As of `holdfast assign`.")],
     asked: options.SourceOptions,
     fmt: options.PrintFormat = Format.TABLE,
-    option: Annotated[
-        list[str] | None,
-        Option(
-            "--option", metavar="NAME=VALUE", help="Of the assignor, values as JSON; repeatable."
-        ),
-    ] = None,
+    option: AssignorOptions = None,
     output: options.OutputFile = None,
 ) -> None:
     """Plan a new assignment for every group that has members.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
 
 from holdfast.cli import options
-from holdfast.cli.declared import Option, group_of
+from holdfast.cli.declared import group_of
 from holdfast.cli.output import notes
 from holdfast.cli.watching import kept_days
 
@@ -18,12 +17,7 @@ Examples:
 
 def compact(
     folder: options.FolderOfTables,
-    keep: Annotated[
-        str,
-        Option(
-            "--keep", metavar="AGE", help="Drop rows that are older (90d, 12h); all: keep them."
-        ),
-    ] = "all",
+    keep: options.Keep = "all",
     quiet: options.Quiet = False,
 ) -> None:
     """Merge small files into large ones, sorted by group; drop old rows, if --keep says so.

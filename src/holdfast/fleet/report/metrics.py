@@ -10,6 +10,7 @@ References: Prometheus text exposition format 0.0.4; kafka_exporter (danielqsj) 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -138,7 +139,7 @@ def exposition(tables: Tables, examinations: Iterable[Examination]) -> str:
     samples: dict[str, list[Sample]] = {name: [] for name in METRICS}
     if (taken_us := to_us(str(tables.newest_notes().get("taken_at")))) is not None:
         samples["holdfast_tables_timestamp_seconds"].append(({}, taken_us / 1_000_000))
-    for name, sample in (*_kafka(tables), *_lag_seconds(tables), *_delivered(tables)):
+    for name, sample in _lag(tables):
         samples[name].append(sample)
     for examination in examinations:
         for name, sample in _ours(examination):
@@ -163,41 +164,30 @@ def _number(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
-def _kafka(tables: Tables) -> Iterator[tuple[str, Sample]]:
+def _lag(tables: Tables) -> Iterator[tuple[str, Sample]]:
     rows = tables.stored("lag")
-    names = zip(words(rows, "group"), words(rows, "topic"), strict=True)
-    offset, lag, partition = (ints(rows, c) for c in ("current_offset", "lag", "partition"))
+    names = (words(rows, name) for name in ("group", "topic"))
+    numbers = ("partition", "current_offset", "lag", "delivered")
+    columns = (ints(rows, name).tolist() for name in numbers)
+    ages = floats(rows, "lag_seconds").tolist()
     sums: dict[tuple[str, str, str], int] = {}
-    for i, (group, topic) in enumerate(names):
-        labels = {"consumergroup": group, "topic": topic, "partition": str(partition[i])}
-        for name, value in (("current_offset", int(offset[i])), ("lag", int(lag[i]))):
+    longest: dict[str, float] = {}
+    for group, topic, partition, offset, lag, done, age in zip(*names, *columns, ages, strict=True):
+        place = {"topic": topic, "partition": str(partition)}
+        for name, value in (("current_offset", offset), ("lag", lag)):
             if value >= 0:  # a group without commits has neither, and no sum of them either
                 key = (name, group, topic)
                 sums[key] = sums.get(key, 0) + value
-                yield f"kafka_consumergroup_{name}", (labels, value)
+                yield f"kafka_consumergroup_{name}", ({"consumergroup": group, **place}, value)
+        if done >= 0:
+            yield "holdfast_share_group_delivered", ({"group": group, **place}, done)
+        if not math.isnan(age):
+            longest[group] = max(longest.get(group, 0.0), age)
     for (name, group, topic), total in sums.items():
         both = {"consumergroup": group, "topic": topic}
         yield f"kafka_consumergroup_{name}_sum", (both, total)
-
-
-def _lag_seconds(tables: Tables) -> Iterator[tuple[str, Sample]]:
-    rows = tables.stored("lag")
-    longest: dict[str, float] = {}
-    for group, since in zip(words(rows, "group"), floats(rows, "lag_seconds"), strict=True):
-        if not np.isnan(since):
-            longest[group] = max(longest.get(group, 0.0), float(since))
-    for group, since in longest.items():
-        yield "holdfast_group_lag_seconds", ({"group": group}, round(since, 3))
-
-
-def _delivered(tables: Tables) -> Iterator[tuple[str, Sample]]:
-    rows = tables.stored("lag")
-    rows = rows.filter(rows["delivered"].is_valid())
-    names = zip(words(rows, "group"), words(rows, "topic"), strict=True)
-    numbers = zip(ints(rows, "partition"), ints(rows, "delivered"), strict=True)
-    for (group, topic), (partition, done) in zip(names, numbers, strict=True):
-        labels = {"group": group, "topic": topic, "partition": str(partition)}
-        yield "holdfast_share_group_delivered", (labels, int(done))
+    for group, age in longest.items():
+        yield "holdfast_group_lag_seconds", ({"group": group}, round(age, 3))
 
 
 def _ours(examination: Examination) -> Iterator[tuple[str, Sample]]:
@@ -220,9 +210,8 @@ def _ours(examination: Examination) -> Iterator[tuple[str, Sample]]:
         count = r.cause.count(cause)
         labels = {**group, "cause": cause or "unknown"}
         yield "holdfast_group_rebalances_total", (labels, count)
-    moved = [r.total(name) for name in ("n_moved", "n_moved_through_gap")]
-    if moved[0] is not None:
-        yield "holdfast_group_partitions_moved_total", (group, sum(m or 0 for m in moved))
+    if (moved := r.n_moved) is not None:
+        yield "holdfast_group_partitions_moved_total", (group, moved)
     if (avoidable := r.total("n_avoidable_moves")) is not None:
         yield "holdfast_group_avoidable_moves_total", (group, avoidable)
     for bound, column in (("lower", r.pause_lower_s), ("upper", r.pause_upper_s)):

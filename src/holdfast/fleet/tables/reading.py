@@ -4,7 +4,7 @@
 :mod:`holdfast.fleet.tables.columns.stored`. A missing table is empty, and a missing nullable column
 holds nulls. Any other missing column is an error that names the column.
 
-**Strategy.** :class:`Tables` is one face for three readers. ``Tables(root)`` asks the newest
+**Strategy.** :class:`Tables` is one face for three ways to read. ``Tables(root)`` asks the newest
 version of a :class:`~holdfast.fleet.tables.folder.commits.Folder` whenever a table is asked for, so
 it shows the newest batch; a job commits its batches through it. :meth:`Tables.pinned` goes on
 reading one :class:`~holdfast.fleet.tables.folder.version.FolderVersion`. :meth:`Tables.hold` and
@@ -37,7 +37,7 @@ from holdfast.fleet.tables.folder.manifest import (
     has_manifest,
     nothing_committed,
 )
-from holdfast.fleet.tables.folder.version import FolderVersion, Held, Known, conform, once_more
+from holdfast.fleet.tables.folder.version import FolderVersion, Known, conform, once_more
 from holdfast.fleet.tables.storage.places import Place, place_of
 
 Source = str | Place | Mapping[str, Any]
@@ -69,7 +69,13 @@ class Tables:
     def __contains__(self, name: str) -> bool:
         return self._ask(lambda now: name in now)
 
-    def stored(self, name: str, *, groups: Sequence[str] | None = None) -> pa.Table:
+    def stored(
+        self,
+        name: str,
+        *,
+        groups: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
         """Read a table as it is stored: nested where it is, in no certain order.
 
         Parameters
@@ -77,7 +83,9 @@ class Tables:
         name : str
             The table.
         groups : sequence of str, optional
-            Leave out other groups.
+            Leave out other groups; ``group`` is one of the columns then.
+        columns : sequence of str, optional
+            Some of its columns; those of a table that :meth:`hold` left out are read now.
 
         Raises
         ------
@@ -85,7 +93,7 @@ class Tables:
             There is no such table, nothing was committed, or a file cannot be read.
         """
         _known(name)
-        return self._ask(lambda now: now.read(name, groups))
+        return self._ask(lambda now: now.read(name, groups, columns))
 
     def table(
         self, name: str, *, flat: bool = True, groups: Sequence[str] | None = None
@@ -120,7 +128,7 @@ class Tables:
         """Names of all groups, sorted, as of the first use."""
         names: set[str] = set()
         for name in _WITH_GROUPS:
-            names.update(pc.unique(self.columns(name, ["group"])["group"]).to_pylist())
+            names.update(pc.unique(self.stored(name, columns=["group"])["group"]).to_pylist())
         return tuple(sorted(names))
 
     def choose(self, groups: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -144,31 +152,8 @@ class Tables:
         return tuple(chosen) if groups else None
 
     def _has_group(self, group: str) -> bool:
-        found = (self.columns(name, ["group"], [group])["group"] for name in _WITH_GROUPS)
-        return any(
-            pc.any(pc.equal(names, pa.scalar(group, pa.string()))).as_py() for names in found
-        )
-
-    def columns(
-        self, name: str, columns: Sequence[str], groups: Sequence[str] | None = None
-    ) -> pa.Table:
-        """Some columns of a table as stored; of a table that :meth:`hold` left out, read now.
-
-        Parameters
-        ----------
-        name : str
-            The table.
-        columns : sequence of str
-            Which of its columns.
-        groups : sequence of str, optional
-            Leave out other groups; ``group`` is one of the columns then.
-
-        Raises
-        ------
-        SourceError
-            There is no such table, nothing was committed, or a file cannot be read.
-        """
-        return self._ask(lambda now: now.read(name, groups, columns))
+        found = (self.stored(name, groups=[group], columns=["group"]) for name in _WITH_GROUPS)
+        return any(rows.num_rows for rows in found)
 
     def pinned(self) -> Tables:
         """The same tables as they are now; what is committed later is not seen.
@@ -187,21 +172,21 @@ class Tables:
             Read rows of these groups only; a table without groups is read whole.
         without : collection of str
             Tables that are not read: of them only :meth:`newest_ms` is known, and
-            :meth:`columns` reads.
+            :meth:`stored` reads some columns.
 
         Raises
         ------
         SourceError
             Nothing was committed, or a file cannot be read.
         """
-        if isinstance(self._only, Held) and groups is None and not without:
+        if self._only and self._only.rows is not None and groups is None and not without:
             return self
         return Tables(self.root, self._ask(lambda now: now.hold(groups, without)))
 
     def holding(self, rows: Mapping[str, pa.Table]) -> Tables:
         """The same tables, read now, with these rows as they would be stored in place of theirs."""
         held = self.hold()._only
-        assert isinstance(held, Held)
+        assert held is not None
         return Tables(self.root, held.with_rows(rows))
 
     def newest_ms(self, name: str) -> int | None:
@@ -300,7 +285,7 @@ def read_tables(source: Source) -> Tables:
     """
     if isinstance(source, Mapping):
         rows = {name: from_memory(name, source[name]) for name in TABLES if name in source}
-        return Tables(Path(), Held(Known(Path()), rows=rows))
+        return Tables(Path(), FolderVersion(Known(Path()), rows=rows))
     return open_tables(source).hold()
 
 

@@ -36,7 +36,12 @@ import pyarrow.compute as pc
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
 from holdfast.fleet.pipeline.batches.state import STATE, state_task
 from holdfast.fleet.pipeline.batches.tasks import groups_task
-from holdfast.fleet.pipeline.history.broker_log import read_files, restated, unmistakable
+from holdfast.fleet.pipeline.history.broker_log import (
+    lines_of,
+    read_statements,
+    restated,
+    unmistakable,
+)
 from holdfast.fleet.pipeline.history.lag import (
     INPUT,
     OLDEST_UNREAD,
@@ -209,22 +214,17 @@ class Job:
         groups = pc.unique(pa.concat_tables(columns)["group"])
         asked = partial(of_groups, groups=groups.to_pylist())
 
-        def commits(rows: pa.Table) -> pa.Table:
-            return commit_rows(from_commits(asked(rows)))
-
-        def latest(rows: pa.Table) -> pa.Table:
-            return commit_rows(asked(rows))
-
-        def idle(rows: pa.Table, taken_at_us: int = self.taken_at_us) -> pa.Table:
-            return idle_rows(asked(rows), taken_at_us)
-
+        taken_at_us = self.taken_at_us
+        commits = by_table(lambda rows: commit_rows(from_commits(asked(rows))))
+        latest = by_table(lambda rows: commit_rows(asked(rows)))
+        idle = by_table(lambda rows: idle_rows(asked(rows), taken_at_us))
         made = self.files.get("offset_commits", [])
         return [
             self._input(staged, "pause_input"),
-            self._input(made, "offset_commits", by_table(commits)),
-            self._input(self.past.get(LATEST, []), "positions", by_table(latest)),
+            self._input(made, "offset_commits", commits),
+            self._input(self.past.get(LATEST, []), "positions", latest),
             self._input(self.past.get(SEEN, []), "pause_input", by_table(asked)),
-            self._input(self.files.get("lag", []), "lag", by_table(idle)),
+            self._input(self.files.get("lag", []), "lag", idle),
         ]
 
     def _input(self, files: Files, name: str, into: BatchTask = unchanged) -> Input:
@@ -292,7 +292,7 @@ class Job:
         if not (logs and self.files.get("rebalances")):
             return
         whole = pa.concat_tables(self._tables(self.files.pop("rebalances")))
-        said = read_files(logs, pc.unique(whole["group"]).to_pylist())
+        said = read_statements(lines_of(logs), pc.unique(whole["group"]).to_pylist())
         said = unmistakable(said) if self.keep_state else said
         rebalances, anomalies = restated(whole, said)
         self.files["rebalances"] = self._write("rebalances", rebalances)

@@ -25,7 +25,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
@@ -33,11 +33,10 @@ from holdfast.core.wire.one.topic_ids import names_by_id
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
 from holdfast.fleet.pipeline.history.lag import OWNERS, Ends, Times
-from holdfast.fleet.pipeline.ingest.dump import offsets_table, share_table
+from holdfast.fleet.pipeline.ingest.dump import SHARE_STATE, part_of
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS,
     OFFSETS_TOPIC,
-    Feed,
     KafkaFeed,
     Offsets,
     Span,
@@ -65,9 +64,6 @@ if TYPE_CHECKING:
 
     from holdfast.cluster.cluster import LiveCluster
 
-BeforeBatch: TypeAlias = Callable[[int, int], None]
-AfterLook: TypeAlias = Callable[[Tables, SourceError | None], None]
-
 
 @dataclass(slots=True)
 class Stream:
@@ -90,6 +86,14 @@ class Stream:
         Asks the cluster for times of records, once per batch and look.
     started_with : sequence of str
         Options that start the stream again, without its folder and pause; noted for people.
+    max_records : int, optional
+        About so many offsets in a batch, at most; each partition has its share of them.
+    before_batch : callable, optional
+        Called before each batch with the number of its offsets, and of all that are new.
+    after_batch : callable, optional
+        Called with the tables and the batch id after each batch (metrics, a progress line).
+    after_look : callable, optional
+        Called after log ends were read where nothing was new, or with why they could not be.
     """
 
     tables: Tables
@@ -101,6 +105,10 @@ class Stream:
     every_seconds: float | None = None
     times: Times | None = None
     started_with: Sequence[str] = ()
+    max_records: int | None = None
+    before_batch: Callable[[int, int], None] | None = None
+    after_batch: Callable[[Tables, int], None] | None = None
+    after_look: Callable[[Tables, SourceError | None], None] | None = None
 
     def process(
         self, records: DataFrame, upto: Offsets | None = None, *, n_rows: int | None = None
@@ -193,8 +201,8 @@ class Stream:
 
     def _ends(self, cluster: ClusterSnapshot) -> Ends:
         return Ends.of(
-            offsets_table(cluster),
-            share_table(cluster),
+            part_of("offsets", cluster.offsets),
+            part_of(SHARE_STATE, cluster.share_state),
             _names(cluster),
             self.selection,
             taken_at_us=to_us(cluster.taken_at) or 0,
@@ -240,30 +248,16 @@ def watch(
     out_dir: Place | str,
     *,
     selection: Selection | None = None,
-    every_seconds: float | None = None,
-    max_records: int | None = None,
-    auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] = (),
     keep_days: float | None = KEEP_DAYS,
-    started_with: Sequence[str] = (),
-    before_batch: BeforeBatch | None = None,
-    after_batch: Callable[[Tables, int], None] | None = None,
-    after_look: AfterLook | None = None,
+    **more: Any,
 ) -> Tables:
     """Follow the offsets topic of a live cluster into a folder of tables.
 
     Parameters
     ----------
-    every_seconds : float, optional
-        From one look to the next, until stopped; by default read the records so far, and end.
-    max_records : int, optional
-        About so many offsets in a batch, at most; each partition has its share of them.
-    before_batch : callable, optional
-        Called before each batch with the number of its offsets, and of all that are new.
-    after_batch : callable, optional
-        Called with the tables and the batch id after each batch (metrics, a progress line).
-    after_look : callable, optional
-        Called after log ends were read where nothing was new, or with why they could not be.
+    selection, broker_logs, keep_days, **more
+        As in :class:`Stream`. Without ``every_seconds`` the records so far are read, and it ends.
 
     Raises
     ------
@@ -278,81 +272,57 @@ def watch(
         tables=tables,
         snapshot=cluster.snapshot,
         selection=selection or Selection(),
-        auto_offset_reset=auto_offset_reset,
         broker_logs=[log.absolute() for log in broker_logs],
         keep_days=keep_days,
-        every_seconds=every_seconds,
         times=cluster.times_at,
-        started_with=started_with,
+        **more,
     )
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
-        follow(
-            KafkaFeed(spark=spark, cluster=cluster),
-            into,
-            max_records=max_records,
-            before_batch=before_batch,
-            after_batch=after_batch,
-            after_look=after_look,
-        )
+        follow(KafkaFeed(spark=spark, cluster=cluster), into)
     return tables
 
 
-def follow(
-    feed: Feed,
-    into: Stream,
-    *,
-    max_records: int | None = None,
-    before_batch: BeforeBatch | None = None,
-    after_batch: Callable[[Tables, int], None] | None = None,
-    after_look: AfterLook | None = None,
-    wait: Callable[[float], None] = time.sleep,
-) -> None:
-    """Take what a feed has into tables, batch after batch, as the only writer of their folder.
-
-    Parameters
-    ----------
-    into : Stream
-        Where to, and how often.
-    """
+def follow(feed: KafkaFeed, into: Stream, *, wait: Callable[[float], None] = time.sleep) -> None:
+    """Take what a feed has into tables, batch after batch, as the only writer of their folder."""
     with into.tables.writing(into.every_seconds or 0.0):
         ends = feed.ends()  # a cluster that cannot be read at the start ends the run
         while True:
             began = time.monotonic()
             n_taken = 0
-            while span := next_span(done := _done(into.tables), ends, max_records):
-                if before_batch is not None:
-                    before_batch(n_offsets(span), n_offsets(next_span(done, ends, None)))
+            while span := next_span(done := _done(into.tables), ends, into.max_records):
+                if into.before_batch is not None:
+                    into.before_batch(n_offsets(span), n_offsets(next_span(done, ends, None)))
                 upto = {partition: end for partition, (_, end) in span.items()}
                 batch_id = into.process(feed.records(span), upto, n_rows=n_offsets(span))
                 n_taken += 1
-                if after_batch is not None:
-                    after_batch(into.tables, batch_id)
+                if into.after_batch is not None:
+                    into.after_batch(into.tables, batch_id)
             if into.every_seconds is None:
                 return
             if not n_taken:
-                _look(into, feed, after_look)
+                _look(into, feed)
             wait(max(0.0, into.every_seconds - (time.monotonic() - began)))
-            ends = _ends_now(feed, ends, into.tables, after_look)
+            ends = _ends_now(feed, ends, into)
 
 
-def _look(stream: Stream, feed: Feed, after_look: AfterLook | None) -> None:
+def _look(into: Stream, feed: KafkaFeed) -> None:
     """Read log ends where nothing is new; tell of it, or of why they could not be read."""
     error = None
     try:
-        looked = stream.look(feed.spark)
+        looked = into.look(feed.spark)
     except SourceError as found:
         looked, error = False, found
-    if after_look is not None and (looked or error is not None):
-        after_look(stream.tables, error)
+    if into.after_look is not None and (looked or error is not None):
+        into.after_look(into.tables, error)
 
 
-def _ends_now(feed: Feed, before: Span, tables: Tables, after_look: AfterLook | None) -> Span:
+def _ends_now(feed: KafkaFeed, before: Span, into: Stream) -> Span:
     """Where the partitions end; where they ended before, if the cluster cannot be read now."""
     try:
         return feed.ends()
     except SourceError as error:
-        if after_look is not None:
-            after_look(tables, error)
+        if into.after_look is not None:
+            into.after_look(into.tables, error)
         return before
 
 

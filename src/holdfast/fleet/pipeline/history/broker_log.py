@@ -25,7 +25,7 @@ from __future__ import annotations
 import gzip
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -150,16 +150,6 @@ class Statement:
     words: tuple[Word, ...]
     classic: bool = True
 
-    @property
-    def cause(self) -> str | None:
-        """The cause; None where no words are known."""
-        return together({word.cause for word in self.words})
-
-    @property
-    def reason(self) -> str:
-        """The broker's words."""
-        return reason_of(self.words)
-
 
 @dataclass(slots=True)
 class _GroupSaid:
@@ -267,8 +257,7 @@ class _LogReader:
         else:
             known.brief = []
             if text.text.startswith("[Group {}]"):
-                words = _after_name(match.group())
-                words = _LOGGER.sub("", words)
+                words = _LOGGER.sub("", _after_name(match.group()))
             self._word(group, known, text, _word(text, values, named, words))
 
     def _word(self, group: str, known: _GroupSaid, text: BrokerText, word: Word) -> None:
@@ -409,35 +398,29 @@ def reason_of(words: Iterable[Word]) -> str:
 
 def read_statements(lines: Iterable[str], groups: Iterable[str]) -> list[Statement]:
     """What the lines of a broker's log say about these groups, in their order."""
-    reader = _reader(groups)
+    known = frozenset(groups)
+    lengths = tuple(sorted({len(group) for group in known}, reverse=True))
+    reader = _LogReader(groups=known, lengths=lengths)
     for line in lines:
         reader.take(line.rstrip())
     return reader.found
 
 
-def _reader(groups: Iterable[str]) -> _LogReader:
-    known = frozenset(groups)
-    return _LogReader(groups=known, lengths=tuple(sorted({len(g) for g in known}, reverse=True)))
-
-
-def read_files(paths: Sequence[Path], groups: Iterable[str]) -> list[Statement]:
-    """The same for files, in the order given; ``.gz`` is unpacked.
+def lines_of(paths: Sequence[Path]) -> Iterator[str]:
+    """Lines of logs, in the order given; ``.gz`` is unpacked.
 
     Raises
     ------
     SourceError
         A file cannot be read.
     """
-    reader = _reader(groups)
     for path in paths:
         opener = gzip.open if path.suffix == ".gz" else open
         try:
             with opener(path, "rt", encoding="utf-8", errors="replace", newline="\n") as lines:
-                for line in lines:
-                    reader.take(line.rstrip())
+                yield from lines
         except (OSError, EOFError) as error:
             raise SourceError(f"cannot read the broker log {path}: {error}") from error
-    return reader.found
 
 
 def unmistakable(statements: Sequence[Statement]) -> list[Statement]:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I32, I64, NO_OWNER
 from holdfast.fleet.pipeline.ingest.generations import Generations, list_parts, new_runs
-from holdfast.fleet.tables.columns.values import ints, numbered
+from holdfast.fleet.tables.columns.values import codes, ints, numbered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,7 +101,7 @@ def dense(gens: Generations) -> Dense:
     rows_per_group = np.bincount(group_of, minlength=n_groups)
     rank = np.empty(n_groups, np.int64)
     rank[np.argsort(-rows_per_group, kind="stable")] = np.arange(n_groups)
-    topics, topic = _sorted_codes(gens.owned["topic"])
+    topic, topics = codes(gens.owned, "topic")
     owned_member = ints(gens.owned, "member")
     owned_row = ints(gens.members, "row")[owned_member]
     starts, values = list_parts(gens.owned["partitions"])
@@ -132,7 +132,7 @@ def dense(gens: Generations) -> Dense:
         tp_group=tp_group,
         tp_topic=tp_key % max(len(topics), 1),
         tp_partition=tp_partition + base,
-        topics=topics,
+        topics=pa.array(topics, pa.string()),
         n_active=n_active,
         step_start=step_start,
         owner=owner,
@@ -141,16 +141,6 @@ def dense(gens: Generations) -> Dense:
         width=width,
         doubles=doubles,
     )
-
-
-def _sorted_codes(column: pa.ChunkedArray) -> tuple[pa.Array, I64]:
-    """Distinct strings sorted, and the index of each row among them."""
-    encoded = pa.chunked_array(column).combine_chunks().dictionary_encode()
-    encoded = encoded if isinstance(encoded, pa.Array) else pa.concat_arrays(encoded.chunks)
-    order = pc.sort_indices(encoded.dictionary).to_numpy().astype(np.int64)
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    return encoded.dictionary.take(pa.array(order)), rank[encoded.indices.to_numpy()]
 
 
 def _topic_partitions(key: I64, counts: I64, partition: I64) -> tuple[I64, I64, I64]:

@@ -9,8 +9,6 @@ References: KIP-932.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from holdfast.core.kinds.kind import SHARED
@@ -21,26 +19,16 @@ from holdfast.fleet.pipeline.ingest.generations import Generations, list_parts, 
 from holdfast.fleet.tables.columns.values import ints, numbered
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ReaderNumbers:
-    """Numbers of share groups, one entry per row; 0 in rows of other groups.
+def reader_numbers(gens: Generations, fresh: Mask) -> dict[str, I64]:
+    """Compare every generation of a share group with the one before it.
 
-    Parameters
-    ----------
-    partitions, kept, gained, lost, balance : int64[n_rows]
-        Partitions that have a reader; pairs of a member and a partition; the sum of pairwise
-        differences of the members' loads.
+    Returns
+    -------
+    dict of str to int64[n_rows]
+        Numbers of :class:`~holdfast.fleet.pipeline.history.rebalances.RebalanceNumbers`: ``owned``,
+        partitions that have a reader; ``kept``, ``gained`` and ``lost`` pairs of a member and a
+        partition; ``balance``, the sum of pairwise differences of the members' loads.
     """
-
-    partitions: I64
-    kept: I64
-    gained: I64
-    lost: I64
-    balance: I64
-
-
-def reader_numbers(gens: Generations, fresh: Mask) -> ReaderNumbers:
-    """Compare every generation of a share group with the one before it."""
     n = gens.n_rows
     row, pair, load = _pairs(gens)
     width = int(pair.max(initial=0)) + 1
@@ -50,13 +38,13 @@ def reader_numbers(gens: Generations, fresh: Mask) -> ReaderNumbers:
     now = np.bincount(row, minlength=n)
     kept = np.bincount(row[stays], minlength=n)
     before = np.where(fresh, 0, np.concatenate([[0], now[:-1]])[:n])
-    return ReaderNumbers(
-        partitions=shared_partitions(gens),
-        kept=kept.astype(np.int64),
-        gained=np.where(fresh, 0, now - kept).astype(np.int64),
-        lost=(before - kept).astype(np.int64),
-        balance=balance_scores(load, ints(gens.members, "row"), n),
-    )
+    return {
+        "owned": shared_partitions(gens),
+        "kept": kept.astype(np.int64),
+        "gained": np.where(fresh, 0, now - kept).astype(np.int64),
+        "lost": (before - kept).astype(np.int64),
+        "balance": balance_scores(load, ints(gens.members, "row"), n),
+    }
 
 
 def _pairs(gens: Generations) -> tuple[I64, I64, I64]:

@@ -311,21 +311,11 @@ def _shares(gens: Generations) -> Mask:
 
 def _with_readers(did: RebalanceNumbers, whole: Generations) -> RebalanceNumbers:
     """The numbers, with those of share groups in their rows."""
-    if not _shares(whole).any():
+    shares = _shares(whole)
+    if not shares.any():
         return did
-    readers = reader_numbers(whole, did.fresh)
-
-    def put(found: I64, others: I64) -> I64:
-        return np.where(_shares(whole), found, others)
-
-    return replace(
-        did,
-        owned=put(readers.partitions, did.owned),
-        kept=put(readers.kept, did.kept),
-        gained=put(readers.gained, did.gained),
-        lost=put(readers.lost, did.lost),
-        balance=put(readers.balance, did.balance),
-    )
+    found = reader_numbers(whole, did.fresh)
+    return replace(did, **{n: np.where(shares, own, getattr(did, n)) for n, own in found.items()})
 
 
 def _of_partitions(gens: Generations) -> Mask:

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.kinds.kind import EpochRecords, GroupKind
+from holdfast.core.kinds.kind import EpochRecords
 from holdfast.core.kinds.rows import BY_RECORD
 from holdfast.core.model.columns import Mask
 from holdfast.fleet.pipeline.history.consumer_groups import topics_read
@@ -102,7 +102,7 @@ class Reconciled:
         covered = np.zeros(gens.n_rows, bool)
         if not self.since:
             return covered
-        consumer = marked(gens.head, _tells_what_members_have)
+        consumer = marked(gens.head, lambda kind, _: bool(kind.records and kind.records.assigned))
         place = ints(gens.head, "log_partition"), ints(gens.head, "log_offset")
         for row in np.flatnonzero(consumer):
             first = self.since.get(gens.head["group"][int(row)].as_py())
@@ -216,14 +216,6 @@ def _kept(name: str, group: _ReconciledGroup) -> ConsumerGroupEvent:
     return {**last, "type": RELEASED, "group": name, "member_id": "", "value": rows}
 
 
-def _tells_what_members_have(kind: GroupKind, _: str | None) -> bool:
-    return kind.records is not None and bool(kind.records.assigned)
-
-
-def _names_topics_by_id(kind: GroupKind, _: str | None) -> bool:
-    return kind.records is not None and kind.topics
-
-
 def unknown_topics(gens: Generations, topic_names: Mapping[str, str]) -> pa.Table:
     """Topics that records name by an id that the cluster does not know: ``unknown_topic_id``.
 
@@ -237,7 +229,7 @@ def unknown_topics(gens: Generations, topic_names: Mapping[str, str]) -> pa.Tabl
     member = ints(gens.owned, "member")
     row = ints(gens.members, "row")[member]
     new = ~gens.head["context"].to_numpy()[row]
-    consumer = marked(gens.head, _names_topics_by_id)[row]
+    consumer = marked(gens.head, lambda kind, _: bool(kind.records and kind.topics))[row]
     found: dict[tuple[int, str], set[str]] = {}
     for at in np.flatnonzero(strange & new & consumer):
         key = int(row[at]), gens.owned["topic"][int(at)].as_py()

@@ -35,11 +35,10 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.core.model.columns import F64, I64
 from holdfast.fleet.tables.columns.schemas import from_columns
-from holdfast.fleet.tables.columns.values import ints, numbered, replaced
+from holdfast.fleet.tables.columns.values import floats, ints, replaced
 
 LEFT: Final = "left"
 """Basis of staged rows about members that went."""
@@ -76,37 +75,26 @@ def how_they_went(rows: pa.Table, row: I64, seen: I64, lively: F64) -> pa.Table:
     """
     commit = np.zeros(rows.num_rows, np.int64)
     np.maximum.at(commit, row, seen)
-    rebalance = numbered(
-        pc.binary_join_element_wise(
-            rows["group"], *(rows[name].cast(pa.int64()).cast(pa.string()) for name in _PLACE), "\0"
-        )
-    )
-    member, of_row = np.unique(rebalance << 32 | ints(rows, "member"), return_inverse=True)
-    first = np.full(len(member), rows.num_rows, np.int64)
-    np.minimum.at(first, of_row, np.arange(rows.num_rows))
-    last_commit = np.zeros(len(member), np.int64)
-    np.maximum.at(last_commit, of_row, commit)
-    members = rows.take(pa.array(first))
-    told = _told(members, last_commit)
-    works = np.full(len(member), -1.0)
-    np.maximum.at(works, of_row, lively)
-    silent = _silence(members, last_commit, works)
-    where, count = np.unique(member >> 32, return_counts=True)
-    agreed = [np.bincount(member >> 32, told == how)[where] == count for how in range(len(TOLD))]
-    cause = np.select(agreed, np.arange(len(TOLD)), len(TOLD))
-    at = np.full(len(where), rows.num_rows, np.int64)
-    np.minimum.at(at, np.searchsorted(where, rebalance), np.arange(rows.num_rows))
-    picked = rows.take(pa.array(at))
-    columns: dict[str, Any] = {name: picked[name] for name in _KEY}
-    columns["cause"] = pa.array([*TOLD, UNTOLD]).take(pa.array(cause))
-    longest = np.full(int(rebalance.max()) + 1, -1.0)
-    np.maximum.at(longest, member >> 32, silent)
-    columns["silent_seconds"] = pa.array(longest[where], mask=longest[where] < 0)
+    known = rows.select([*_KEY, "member", *_SIGNS]).append_column("commit", pa.array(commit))
+    known = known.append_column("lively", pa.array(lively))
+    members = known.group_by([*_KEY, "member", *_SIGNS])
+    members = members.aggregate([("commit", "max"), ("lively", "max")])
+    last = ints(members, "commit_max")
+    silent = _silence(members, last, floats(members, "lively_max"))
+    went = members.select(list(_KEY)).append_column("told", pa.array(_told(members, last)))
+    found = went.append_column("silent", pa.array(silent)).group_by(list(_KEY))
+    found = found.aggregate([("told", "min"), ("told", "max"), ("silent", "max")])
+    least, longest = ints(found, "told_min"), floats(found, "silent_max")
+    agreed = np.where(least == ints(found, "told_max"), least, len(TOLD))
+    columns: dict[str, Any] = {name: found[name] for name in _KEY}
+    columns["cause"] = pa.array([*TOLD, UNTOLD]).take(pa.array(agreed))
+    columns["silent_seconds"] = pa.array(longest, mask=longest < 0)
     return from_columns("departures", columns)
 
 
-_PLACE: Final = ("generation", "timestamp")
-_KEY: Final = ("group", *_PLACE)
+_KEY: Final = ("group", "generation", "timestamp")
+_SIGNS: Final = ("last_seen", "session_timeout_ms", "rebalance_timeout_ms")
+"""What is the same in every row of a member that went."""
 
 
 def _silence(members: pa.Table, commit: I64, lively: F64) -> F64:

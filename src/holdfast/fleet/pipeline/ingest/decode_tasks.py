@@ -23,7 +23,7 @@ from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.streams_user_data import NEVER_MS
 from holdfast.core.wire.many.columns import Slices
 from holdfast.errors import WireError
-from holdfast.fleet.pipeline.ingest.generations import Generations, make_lists, marked, row_starts
+from holdfast.fleet.pipeline.ingest.generations import Generations, marked, row_starts
 from holdfast.fleet.tables.columns.values import ints, replaced, times_ms
 
 
@@ -164,26 +164,15 @@ def _with_given(owned: pa.Table, found: GivenTasks) -> pa.Table:
     role = np.where(read, SOURCE, np.maximum(ints(owned, "role"), ACTIVE))
     reader: list[str | None] = owned["reader"].to_pylist()
     start = row_starts(member, int(found.member[-1]) + 1)
-    whose, roles, places, numbers = [], [], [], []
+    more: list[dict[str, object]] = []
     for at, one in zip(found.member.tolist(), found.given, strict=True):
         if one is None:
             continue
         if one.readers:
             reader[start[at] : start[at + 1]] = one.readers
-        for kept, place, given in one.owned:
-            whose.append(at)
-            roles.append(kept)
-            places.append(place)
-            numbers.append(given)
-    starts = np.cumsum([0, *map(len, numbers)])[:-1]
-    more = {
-        "member": pa.array(whose, pa.int32()),
-        "topic": pa.array(places, pa.string()),
-        "partitions": make_lists(np.array([n for one in numbers for n in one], np.int64), starts),
-        "role": pa.array(roles, pa.int32()),
-        "reader": pa.nulls(len(whose), pa.string()),
-    }
-    added = pa.table([more[name] for name in owned.column_names], schema=owned.schema)
+        names = ("role", "topic", "partitions")
+        more += [{"member": at, **dict(zip(names, own, strict=True))} for own in one.owned]
+    added = pa.Table.from_pylist(more, schema=owned.schema)
     whole = pa.concat_tables([replaced(owned, role=role, reader=reader), added])
     order = np.argsort(ints(whole, "member"), kind="stable")
     return whole.take(pa.array(order))

@@ -17,7 +17,6 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -86,9 +85,9 @@ def write_dump(
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
         frame = kafka_records(spark, cluster, ends)
         rows = FrameRows(frame=frame, schema=RECORDS, cost_rows=n_held(ends))
-        written = _write_records(spark, rows, root / "records", chosen)
-    _check_counts(ends, written.n_tasks, written.rows, note)
-    write_parts(root, cluster.snapshot(), written.files, groups)
+        files, counts, n_tasks = _write_records(spark, rows, root / "records", chosen)
+    _check_counts(ends, n_tasks, counts, note)
+    write_parts(root, cluster.snapshot(), files, groups)
     dump = Dump.open(root)
     dump.check_read()
     return dump
@@ -121,9 +120,10 @@ def write_parts(
     root: Place, snapshot: ClusterSnapshot, records: Sequence[str], groups: Sequence[str] = ()
 ) -> None:
     """Write topics, offsets and, last, ``dump.json``, which names the files of the records."""
-    parts = {"topics": _part("topics", snapshot.topics), "offsets": offsets_table(snapshot)}
-    if snapshot.share_state:
-        parts[SHARE_STATE] = share_table(snapshot)
+    told: dict[str, Sequence[tuple[object, ...]]]
+    told = {"topics": snapshot.topics, "offsets": snapshot.offsets}
+    told |= {SHARE_STATE: snapshot.share_state} if snapshot.share_state else {}
+    parts = {name: part_of(name, rows) for name, rows in told.items()}
     files = [f"records/{name}" for name in records]
     files += [f"{part}/{_write(root / part, rows)}" for part, rows in parts.items()]
     document = {
@@ -138,18 +138,8 @@ def write_parts(
     store_of(root / DUMP_FILE).write(data)
 
 
-def share_table(snapshot: ClusterSnapshot) -> pa.Table:
-    """Records of ``__share_group_state`` as the part ``share_state`` of a dump."""
-    return _part(SHARE_STATE, snapshot.share_state)
-
-
-def offsets_table(snapshot: ClusterSnapshot) -> pa.Table:
-    """Begin and end offsets as the part ``offsets`` of a dump."""
-    return _part("offsets", snapshot.offsets)
-
-
-def _part(name: str, rows: Sequence[tuple[object, ...]]) -> pa.Table:
-    """Rows as a part of a dump."""
+def part_of(name: str, rows: Sequence[tuple[object, ...]]) -> pa.Table:
+    """Rows of a snapshot as a part of a dump: ``topics``, ``offsets`` or ``share_state``."""
     names = arrow_schema(name).names
     columns = list(zip(*rows, strict=True)) or [()] * len(names)
     return from_columns(name, dict(zip(names, columns, strict=True)))
@@ -195,23 +185,6 @@ def gathered(batches: Batches) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenRecords:
-    """What the tasks of a dump wrote.
-
-    Parameters
-    ----------
-    n_tasks : int
-        How many there were; none where the records were few.
-    rows : Counter of int to int
-        Records of each Kafka partition.
-    """
-
-    n_tasks: int
-    rows: Counter[int]
-    files: list[str]
-
-
 def n_held(ends: Mapping[int, tuple[int, int]]) -> int:
     """Records between the begin and end offsets of partitions, at most."""
     return sum(end - begin for begin, end in ends.values())
@@ -229,8 +202,14 @@ def _only(rows: pa.Table, chosen: Selection) -> pa.Table:
 
 def _write_records(
     spark: SparkSession, records: Rows, folder: Place, chosen: Selection = EVERY_GROUP
-) -> WrittenRecords:
-    """Write the records; one file a task."""
+) -> tuple[list[str], Counter[int], int]:
+    """Write the records, one file a task.
+
+    Returns
+    -------
+    (list of str, Counter, int)
+        Files; records of each Kafka partition; tasks, none where the records were few.
+    """
 
     def step(n_tasks: int) -> Step:
         inputs = [Input(rows=records, into=_writing(str(folder), chosen, n_tasks))]
@@ -245,7 +224,7 @@ def _write_records(
     for row in made:
         rows.update(dict(zip(row["partitions"], row["rows"], strict=True)))
     files = sorted(there) or [_write(folder, RECORDS.empty_table())]
-    return WrittenRecords(n_tasks=sum(row["n_tasks"] for row in made), rows=rows, files=files)
+    return files, rows, sum(row["n_tasks"] for row in made)
 
 
 def _writing(folder: str, chosen: Selection, n_tasks: int) -> BatchTask:

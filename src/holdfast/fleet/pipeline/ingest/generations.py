@@ -24,7 +24,7 @@ from holdfast.core.kinds.rows import kind_of
 from holdfast.core.model.columns import I32, I64, Mask, places_in
 from holdfast.fleet.pipeline.arrow_types import ArrowColumn
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
-from holdfast.fleet.tables.columns.values import ints
+from holdfast.fleet.tables.columns.values import ints, replaced
 
 STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
 
@@ -75,14 +75,13 @@ class Generations:
         order = np.asarray(rows, np.int64)
         head = self.head.take(pa.array(order))
         if context is not None:
-            flags = pa.array(np.full(len(order), context))
-            head = head.set_column(head.schema.get_field_index("context"), "context", flags)
+            head = replaced(head, context=np.full(len(order), context))
         member_start = row_starts(ints(self.members, "row"), self.n_rows)
         picked, row = gather(member_start, order)
-        members = _replace(self.members.take(pa.array(picked)), "row", row)
+        members = replaced(self.members.take(pa.array(picked)), row=row)
         owned_start = row_starts(ints(self.owned, "member"), self.members.num_rows)
         owned_rows, member = gather(owned_start, picked)
-        owned = _replace(self.owned.take(pa.array(owned_rows)), "member", member)
+        owned = replaced(self.owned.take(pa.array(owned_rows)), member=member)
         return Generations(head=head, members=members, owned=owned)
 
     def reads(self) -> TaskTopics:
@@ -127,8 +126,8 @@ def concat(parts: Sequence[Generations]) -> Generations:
     n_rows = n_members = 0
     for part in parts:
         heads.append(part.head)
-        members.append(_replace(part.members, "row", ints(part.members, "row") + n_rows))
-        owned.append(_replace(part.owned, "member", ints(part.owned, "member") + n_members))
+        members.append(replaced(part.members, row=ints(part.members, "row") + n_rows))
+        owned.append(replaced(part.owned, member=ints(part.owned, "member") + n_members))
         n_rows += part.n_rows
         n_members += part.members.num_rows
     return Generations(
@@ -252,8 +251,3 @@ def assignment_table(gens: Generations) -> pa.Table:
 
 def _filter(table: pa.Table, mask: Mask) -> pa.Table:
     return table if bool(mask.all()) else table.filter(pa.array(mask))
-
-
-def _replace(table: pa.Table, name: str, values: I64) -> pa.Table:
-    at = table.schema.get_field_index(name)
-    return table.set_column(at, name, pa.array(values.astype(np.int32)))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.folder.manifest import Batch
@@ -38,36 +38,19 @@ Span: TypeAlias = Mapping[int, tuple[int, int]]
 """Partition -> first offset, and the one behind the last."""
 
 
-class Feed(Protocol):
-    """Records in partitions, each in the order of its offsets."""
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session that reads them."""
-        ...
-
-    def ends(self) -> Span:
-        """Where each partition begins and ends now."""
-        ...
-
-    def records(self, span: Span) -> DataFrame:
-        """partition, offset, timestamp, key, value of a span."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaFeed:
-    """The offsets topic of a live cluster."""
+    """The offsets topic of a live cluster: partitions, each in the order of its offsets."""
 
     spark: SparkSession
     cluster: LiveCluster
 
     def ends(self) -> Span:
-        """As in :class:`Feed`."""
+        """Where each partition begins and ends now."""
         return self.cluster.partition_ends(OFFSETS_TOPIC)
 
     def records(self, span: Span) -> DataFrame:
-        """As in :class:`Feed`."""
+        """partition, offset, timestamp, key, value of a span."""
         return kafka_records(self.spark, self.cluster, span)
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, row_of, starts, within
+from holdfast.fleet.pipeline.plan.rows import Fleet
 from holdfast.fleet.pipeline.plan.spread import Spread, order_by
 
 MAX_CELLS = 1 << 16
@@ -29,29 +30,7 @@ MAX_PAIRS = 1 << 15
 """Crowded partitions times partitions with a choice of a group, above which it is left likewise."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Stack:
-    """Groups as columns, one after the other.
-
-    Parameters
-    ----------
-    tp_start, topic_start, member_start : int64[n_groups + 1]
-        Where each group's topic-partitions, topics and members start.
-    place : int64[n_members]
-        Turn of each member in its group.
-    owner : int32[n_tps]
-        Member of the group (0, 1, ...) that owns each topic-partition, or NO_OWNER.
-    """
-
-    tp_start: I64
-    topic_start: I64
-    member_start: I64
-    n_partitions: I32
-    place: I64
-    owner: I32
-
-
-def sticky_targets(stack: Stack) -> tuple[I32, Mask]:
+def sticky_targets(fleet: Fleet) -> tuple[I32, Mask]:
     """The sticky optimum of every group.
 
     Returns
@@ -59,26 +38,27 @@ def sticky_targets(stack: Stack) -> tuple[I32, Mask]:
     (target, done) : int32[n_tps], bool[n_groups]
         Members as in ``owner``; where ``done`` is false the group is left to the assignor.
     """
-    group = row_of(stack.tp_start).astype(np.int64)
-    size = np.diff(stack.member_start)
-    total = np.diff(stack.tp_start)
+    place = fleet.places()
+    group = row_of(fleet.tp_start).astype(np.int64)
+    size = np.diff(fleet.member_start)
+    total = np.diff(fleet.tp_start)
     floor, n_over = total // np.maximum(size, 1), total % np.maximum(size, 1)
-    first = stack.member_start[:-1]
-    claimed = np.full(len(stack.owner), NO_OWNER, np.int64)  # the owner's row, in turn
-    has = stack.owner != NO_OWNER
-    member = first[group[has]] + stack.owner[has]
-    claimed[has] = first[group[has]] + stack.place[member]
-    row_group = row_of(stack.member_start).astype(np.int64)
+    first = fleet.member_start[:-1]
+    claimed = np.full(len(fleet.owner), NO_OWNER, np.int64)  # the owner's row, in turn
+    has = fleet.owner != NO_OWNER
+    member = first[group[has]] + fleet.owner[has]
+    claimed[has] = first[group[has]] + place[member]
+    row_group = row_of(fleet.member_start).astype(np.int64)
     held = np.bincount(claimed[has], minlength=len(row_group)).astype(np.int64)
-    quota = _quotas(held, floor[row_group], n_over[row_group], stack.member_start)
+    quota = _quotas(held, floor[row_group], n_over[row_group], fleet.member_start)
     stays = np.minimum(held, quota)
     n_free = total - np.bincount(row_group, stays, len(total)).astype(np.int64)
     slots = _slots(stays, quota, floor[row_group], row_group, n_free)
-    over = _Over.of(stack, claimed, held, quota)
+    over = _Over.of(fleet, claimed, held, quota)
     rows = _dealt(claimed, over.cut(over.by_number()), slots)
-    done = _evened(stack, (group, rows, claimed), over, slots)
+    done = _evened(fleet, (group, rows, claimed), over, slots)
     at_place = np.empty(len(row_group), np.int64)
-    at_place[first[row_group] + stack.place] = np.arange(len(row_group))
+    at_place[first[row_group] + place] = np.arange(len(row_group))
     return (at_place[rows] - first[group]).astype(np.int32), done
 
 
@@ -90,20 +70,20 @@ def _dealt(claimed: I64, taken: I64, slots: I64) -> I64:
     return rows
 
 
-def _evened(stack: Stack, columns: tuple[I64, I64, I64], over: _Over, slots: I64) -> Mask:
+def _evened(fleet: Fleet, columns: tuple[I64, I64, I64], over: _Over, slots: I64) -> Mask:
     """Change the rows of groups in which a topic is uneven; return which groups are done."""
     group, rows, claimed = columns
-    several = np.diff(stack.topic_start) > 1
-    n_cells = np.diff(stack.topic_start) * np.diff(stack.member_start)
+    several = np.diff(fleet.topic_start) > 1
+    n_cells = np.diff(fleet.topic_start) * np.diff(fleet.member_start)
     done: Mask = ~several | (n_cells <= MAX_CELLS)
     uneven = several & done
-    work = Spread.of((stack.topic_start, stack.member_start), stack.n_partitions, columns, uneven)
+    work = Spread.of((fleet.topic_start, fleet.member_start), fleet.n_partitions, columns, uneven)
     for again in (False, True):
         if not uneven.any():
             return done
         mine = uneven[group]
         if again:
-            rows[mine] = _dealt(claimed, over.cut(over.by_topic(stack)), slots)[mine]
+            rows[mine] = _dealt(claimed, over.cut(over.by_topic(fleet)), slots)[mine]
         work.count(uneven)
         free = np.flatnonzero((rows != claimed) & mine)
         n_crowded = np.bincount(group[work.crowded(free)], minlength=len(done))
@@ -142,11 +122,11 @@ class _Over:
     quota: I64
 
     @classmethod
-    def of(cls, stack: Stack, claimed: I64, held: I64, quota: I64) -> _Over:
+    def of(cls, fleet: Fleet, claimed: I64, held: I64, quota: I64) -> _Over:
         """The partitions of rows that hold more than their quota."""
         owned = np.flatnonzero(claimed != NO_OWNER)
         owned = owned[(held > quota)[claimed[owned]]]
-        partition = within(stack.n_partitions)[owned]
+        partition = within(fleet.n_partitions)[owned]
         held = np.where(held > quota, held, 0)
         return cls(owned=owned, row=claimed[owned], partition=partition, held=held, quota=quota)
 
@@ -154,24 +134,24 @@ class _Over:
         """An order in which rows keep the first by number, then topic, as Kafka does."""
         return order_by(self.partition, self.row)  # equal ones stay by topic
 
-    def by_topic(self, stack: Stack) -> I64:
+    def by_topic(self, fleet: Fleet) -> I64:
         """An order in which each row gives up partitions of the topics of which it has most.
 
         Of topics of which it has as many, it goes on where the row before it in its group stopped.
         """
-        topic = row_of(starts(stack.n_partitions))[self.owned].astype(np.int64)
+        topic = row_of(starts(fleet.n_partitions))[self.owned].astype(np.int64)
         order = order_by(self.row)  # so by row, then topic: they stand by group and topic
         turned = np.diff(self.row[order], prepend=-1) | np.diff(topic[order], prepend=-1)
         first_of = np.flatnonzero(turned)
         occurrence = np.empty(len(order), np.int64)
         occurrence[order] = within(np.diff(np.append(first_of, len(order))))
-        there = np.zeros(len(stack.n_partitions), np.bool_)
+        there = np.zeros(len(fleet.n_partitions), np.bool_)
         there[topic] = True
         number = starts(there)
-        first, n_there = number[stack.topic_start[:-1]], np.diff(number[stack.topic_start])
+        first, n_there = number[fleet.topic_start[:-1]], np.diff(number[fleet.topic_start])
         given = starts(np.maximum(self.held - self.quota, 0))
-        row_group = row_of(stack.member_start)
-        shift = given[:-1] - given[stack.member_start[:-1]][row_group]
+        row_group = row_of(fleet.member_start)
+        shift = given[:-1] - given[fleet.member_start[:-1]][row_group]
         group = row_group[self.row]
         turn = (number[topic] - first[group] + shift[self.row]) % n_there[group]
         return order_by(turn, occurrence, self.row)

@@ -21,9 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.kinds.rows import kind_of
-from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, starts
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, row_of, starts, within
 from holdfast.core.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
 from holdfast.fleet.pipeline.arrow_types import ArrowColumn
+from holdfast.fleet.pipeline.ingest.generations import list_parts
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.folder.version import row_groups
 from holdfast.fleet.tables.reading import Tables
@@ -31,6 +32,70 @@ from holdfast.fleet.tables.storage.parquet import BoundedParquet
 
 FLEET: Final = arrow_schema("fleet")
 """Columns: :data:`holdfast.fleet.tables.columns.steps.FLEET`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fleet:
+    """Rows of :data:`FLEET`, in one chunk, and their lists as columns.
+
+    Parameters
+    ----------
+    member_start, topic_start, tp_start, asked_start : int64[n_groups + 1]
+        Where each group's members, topics, topic-partitions and asked topics start.
+    """
+
+    rows: pa.Table
+    member_start: I64
+    topic_start: I64
+    tp_start: I64
+    asked_start: I64
+    n_partitions: I32
+    n_asked: I32
+    asked: I32
+    owner: I32
+    lag: I64
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> Fleet:
+        """The columns of ``rows``."""
+        whole = rows.combine_chunks()
+        topic_start, n_partitions = list_parts(whole["n_partitions"])
+        member_start, n_asked = list_parts(whole["n_asked"])
+        tp_start, owner = list_parts(whole["owner"])
+        asked_start, asked = list_parts(whole["asked"])
+        return cls(
+            rows=whole,
+            member_start=member_start,
+            topic_start=topic_start,
+            tp_start=tp_start,
+            asked_start=asked_start,
+            n_partitions=n_partitions,
+            n_asked=n_asked,
+            asked=asked,
+            owner=owner,
+            lag=list_parts(whole["lag"])[1].astype(np.int64, copy=False),
+        )
+
+    def equal(self) -> Mask:
+        """Groups with a topic whose members all subscribe to all topics."""
+        n_topics = np.diff(self.topic_start)
+        fewer = self.n_asked < np.repeat(n_topics, np.diff(self.member_start))
+        per_group = np.bincount(row_of(self.member_start), fewer, len(n_topics))
+        equal: Mask = (per_group == 0) & (n_topics > 0)
+        return equal
+
+    def places(self) -> I64:
+        """Turn of each member in its group: static ones first, by instance id (KIP-345)."""
+        group = row_of(self.member_start)
+        place = within(np.diff(self.member_start))
+        instances = self.rows["instance_ids"].combine_chunks().flatten()
+        static = np.flatnonzero(instances.is_valid())
+        for one in np.unique(group[static]):
+            low, high = self.member_start[one], self.member_start[one + 1]
+            names = instances.slice(low, high - low).to_pylist()
+            keys = [(name is None, name or "", member) for member, name in enumerate(names)]
+            place[low + np.array([member for *_, member in sorted(keys)])] = np.arange(high - low)
+        return place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,7 +125,7 @@ def topics_of(tables: Tables) -> dict[str, int]:
     topic that has end offsets, only partitions with one count: what a member claims or commits is
     its own word, the end offset is the cluster's.
     """
-    rows = tables.columns("lag", ["topic", "partition", "log_end_offset"])
+    rows = tables.stored("lag", columns=["topic", "partition", "log_end_offset"])
     real = rows.filter(rows["log_end_offset"].is_valid())
     return _sizes(rows) | _sizes(real)
 
@@ -93,13 +158,19 @@ def fleet_rows(
     group = pc.index_in(members["group"], found).to_numpy().astype(np.int64)
     member_start = np.searchsorted(group, np.arange(len(found) + 1))
     member, topic = _asked_pairs(members["subscribed_topics"], names)
-    n_tps = _n_tps(group[member], topic, names, topics, len(found))
+    counts = np.array([topics[name] for name in names.to_pylist()], np.int64)
+    width = max(len(names), 1)
+    read = np.unique(group[member] * width + topic)
+    n_tps = np.zeros(len(found), np.int64)  # known before anything of that size is made
+    np.add.at(n_tps, read // width, counts[read % width])
     texts = _refused(n_tps, last.take(pc.index_in(found, last["group"])))
     is_out = texts.is_valid().to_numpy(zero_copy_only=False)
     member, topic = (pair[~is_out[group[member]]] for pair in (member, topic))
-    asked = _asked(group[member], topic, names, topics)
+    read = read[~is_out[read // width]]
+    sizes = np.clip(counts, 0, INT32_MAX).astype(np.int32)[read % width]
+    asked = _Asked(key=read, n_partitions=sizes, start=starts(sizes.astype(np.int64)), names=names)
     owner, lag = _owners(tables, asked, found, members, group, wanted=groups)
-    topic_start = np.searchsorted(asked.key, np.arange(len(found) + 1) * max(len(names), 1))
+    topic_start = np.searchsorted(asked.key, np.arange(len(found) + 1) * width)
     per_member = np.bincount(member, minlength=members.num_rows)
     key = group[member] * len(names) + topic
     local = np.searchsorted(asked.key, key) - topic_start[group[member]]
@@ -107,7 +178,7 @@ def fleet_rows(
     columns = {
         "group": found,
         "generation": generation,
-        "topics": _lists(topic_start, names.take(pa.array(asked.key % max(len(names), 1)))),
+        "topics": _lists(topic_start, names.take(pa.array(asked.key % width))),
         "n_partitions": _lists(topic_start, asked.n_partitions),
         "member_ids": _lists(member_start, members["member_id"]),
         "instance_ids": _lists(member_start, members["group_instance_id"]),
@@ -141,13 +212,7 @@ def _members_of(members: pa.Table, last: pa.Table) -> pa.Table:
     )
     rows = numbered.join(last.select(keys), keys, join_type="left semi")["_row"]
     found = members.take(rows)
-    ordered = found.take(
-        pc.sort_indices(
-            found.select(["group", "member_id"]),
-            sort_keys=[("group", "ascending"), ("member_id", "ascending")],
-        )
-    )
-    return ordered.combine_chunks()
+    return found.sort_by([("group", "ascending"), ("member_id", "ascending")]).combine_chunks()
 
 
 def _asked_pairs(column: pa.ChunkedArray, names: pa.Array) -> tuple[I64, I64]:
@@ -159,18 +224,6 @@ def _asked_pairs(column: pa.ChunkedArray, names: pa.Array) -> tuple[I64, I64]:
     width = max(len(names), 1)
     pair = np.unique(parent[known] * width + topic[known])
     return pair // width, pair % width
-
-
-def _n_tps(
-    group: I64, topic: I64, names: pa.Array, topics: Mapping[str, int], n_groups: int
-) -> I64:
-    """Topic-partitions of each group, before anything of that size is made."""
-    counts = np.array([topics[name] for name in names.to_pylist()], np.int64)
-    width = max(len(names), 1)
-    key = np.unique(group * width + topic)
-    found = np.zeros(n_groups, np.int64)
-    np.add.at(found, key // width, counts[key % width] if len(counts) else 0)
-    return found
 
 
 def _refused(n_tps: I64, last: pa.Table) -> pa.Array:
@@ -186,16 +239,6 @@ def _refused(n_tps: I64, last: pa.Table) -> pa.Array:
             text = f"{n} topic-partitions, of which a plan takes {MOST_PARTITIONS}"
         texts.append(text)
     return pa.array(texts, pa.string())
-
-
-def _asked(group: I64, topic: I64, names: pa.Array, topics: Mapping[str, int]) -> _Asked:
-    listed = np.array([topics[name] for name in names.to_pylist()], np.int64)
-    counts = np.clip(listed, 0, INT32_MAX).astype(np.int32)
-    key = np.unique(group * max(len(names), 1) + topic)
-    n_partitions = counts[key % max(len(names), 1)] if len(names) else np.zeros(0, np.int32)
-    return _Asked(
-        key=key, n_partitions=n_partitions, start=starts(n_partitions.astype(np.int64)), names=names
-    )
 
 
 def _owners(

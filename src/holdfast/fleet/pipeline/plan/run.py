@@ -13,7 +13,6 @@ registry.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final
@@ -29,11 +28,10 @@ from holdfast.core.model.measure_history import balance_scores, needed_moves
 from holdfast.core.model.reported import ReportedClaims, Subscriptions
 from holdfast.core.model.topics import Topics
 from holdfast.errors import ModelError
-from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
-from holdfast.fleet.pipeline.ingest.generations import list_parts
-from holdfast.fleet.pipeline.plan.equal import Stack, sticky_targets
-from holdfast.fleet.pipeline.plan.rows import FLEET, fleet_rows
-from holdfast.fleet.pipeline.steps import HeldRows, Input, Session, Step, run
+from holdfast.fleet.pipeline.arrow_types import BatchTask
+from holdfast.fleet.pipeline.plan.equal import sticky_targets
+from holdfast.fleet.pipeline.plan.rows import FLEET, Fleet, fleet_rows
+from holdfast.fleet.pipeline.steps import HeldRows, Input, Session, Step, by_table, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.folder.version import once_more
 from holdfast.fleet.tables.reading import Tables
@@ -47,79 +45,9 @@ TASK_GROUPS: Final = 1_000
 """Where there are many groups, so many are a task: Spark makes each batch of rows one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Fleet:
-    """Rows of :data:`FLEET`, in one chunk, and their lists as columns.
-
-    Parameters
-    ----------
-    member_start, topic_start, tp_start, asked_start : int64[n_groups + 1]
-        Where each group's members, topics, topic-partitions and asked topics start.
-    """
-
-    rows: pa.Table
-    member_start: I64
-    topic_start: I64
-    tp_start: I64
-    asked_start: I64
-    n_partitions: I32
-    n_asked: I32
-    asked: I32
-    owner: I32
-    lag: I64
-
-    @classmethod
-    def of(cls, rows: pa.Table) -> Fleet:
-        """The columns of ``rows``."""
-        whole = rows.combine_chunks()
-        topic_start, n_partitions = list_parts(whole["n_partitions"])
-        member_start, n_asked = list_parts(whole["n_asked"])
-        tp_start, owner = list_parts(whole["owner"])
-        asked_start, asked = list_parts(whole["asked"])
-        return cls(
-            rows=whole,
-            member_start=member_start,
-            topic_start=topic_start,
-            tp_start=tp_start,
-            asked_start=asked_start,
-            n_partitions=n_partitions,
-            n_asked=n_asked,
-            asked=asked,
-            owner=owner,
-            lag=list_parts(whole["lag"])[1].astype(np.int64, copy=False),
-        )
-
-    def equal(self) -> Mask:
-        """Groups with a topic whose members all subscribe to all topics."""
-        n_topics = np.diff(self.topic_start)
-        fewer = self.n_asked < np.repeat(n_topics, np.diff(self.member_start))
-        per_group = np.bincount(row_of(self.member_start), fewer, len(n_topics))
-        equal: Mask = (per_group == 0) & (n_topics > 0)
-        return equal
-
-    def places(self) -> I64:
-        """Turn of each member in its group: static ones first, by instance id (KIP-345)."""
-        group = row_of(self.member_start)
-        place = within(np.diff(self.member_start))
-        instances = self.rows["instance_ids"].combine_chunks().flatten()
-        static = np.flatnonzero(instances.is_valid())
-        for one in np.unique(group[static]):
-            low, high = self.member_start[one], self.member_start[one + 1]
-            names = instances.slice(low, high - low).to_pylist()
-            keys = [(name is None, name or "", member) for member, name in enumerate(names)]
-            place[low + np.array([member for *_, member in sorted(keys)])] = np.arange(high - low)
-        return place
-
-
 def plan_task(assignor: Named, options: Mapping[str, Any]) -> BatchTask:
     """Rows of :data:`FLEET` to rows of :data:`PLAN`."""
-
-    def run(batches: Batches) -> Batches:
-        for batch in batches:
-            rows = pa.Table.from_batches([batch]).cast(FLEET)
-            yield from plan_rows(rows, assignor, options).to_batches()
-
-    return run
+    return by_table(lambda rows: plan_rows(rows.cast(FLEET), assignor, options))
 
 
 def plan_rows(rows: pa.Table, assignor: Named, options: Mapping[str, Any]) -> pa.Table:
@@ -166,15 +94,7 @@ def _plan_many(fleet: Fleet, many: I64, target: I32) -> Mask:
         chosen = fleet
     else:
         chosen = Fleet.of(fleet.rows.take(pa.array(many)))
-    stack = Stack(
-        tp_start=chosen.tp_start,
-        topic_start=chosen.topic_start,
-        member_start=chosen.member_start,
-        n_partitions=chosen.n_partitions,
-        place=chosen.places(),
-        owner=chosen.owner,
-    )
-    found, done = sticky_targets(stack)
+    found, done = sticky_targets(chosen)
     target[places_in(fleet.tp_start, many)[1]] = found
     return done
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from holdfast.core.machine.policies import find_policy
 from holdfast.fleet.pipeline.replay.happenings import Story
@@ -72,10 +72,6 @@ class Assumed:
 
     ms: int
     basis: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"ms": self.ms, "basis": self.basis}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,20 +9,14 @@ deferral.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from holdfast.fleet.pipeline.replay.costs import ReplayCosts
 from holdfast.fleet.pipeline.replay.session import QUICK, QUIET_MS, ReplayedSession
 from holdfast.sim.baselines.kip848 import Group848, SimulatedConsumer
 from holdfast.sim.world.costs import Costs
-
-
-@dataclass(frozen=True, slots=True)
-class EpochCounts:
-    """What a replay asks of the counts of a world."""
-
-    last_round_ms: int
 
 
 class World848(Group848):
@@ -45,9 +39,9 @@ class World848(Group848):
         return self.epoch
 
     @property
-    def counts(self) -> EpochCounts:
+    def counts(self) -> SimpleNamespace:
         """When an owner or the target has last changed."""
-        return EpochCounts(self.changed_ms)
+        return SimpleNamespace(last_round_ms=self.changed_ms)
 
     def start(self, slot: int, topics: Sequence[str] | None = None) -> SimulatedConsumer:
         """Start the process of a slot, with the topics that it subscribes to."""

@@ -38,8 +38,12 @@ def as_kinds(rows: GroupRows) -> GroupRows:
         generations=[
             replace(
                 row,
-                members=[replace(member, topics=kinds) for member in row.members],
-                owned=[sorted(number_of[tp] for tp in own) for own in row.owned],
+                members=[
+                    replace(
+                        member, topics=kinds, owned=sorted(number_of[tp] for tp in member.owned)
+                    )
+                    for member in row.members
+                ],
             )
             for row in rows.generations
         ],
@@ -52,7 +56,9 @@ def _numbered(rows: list[RecordedGeneration]) -> dict[TopicPartition, TopicParti
     found: dict[TopicPartition, TopicPartition] = {}
     counts: dict[str, int] = {}
     for row in rows:
-        for resource in sorted({tp for own in row.owned for tp in own} - found.keys()):
+        for resource in sorted(
+            {tp for member in row.members for tp in member.owned} - found.keys()
+        ):
             of_row = row.kind.resource_kind
             kind = resource[0] if of_row is None else of_row(*resource)
             found[resource] = (kind, counts.get(kind, 0))

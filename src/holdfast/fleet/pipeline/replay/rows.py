@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypedDict
@@ -29,7 +29,7 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedMember:
-    """A member in a generation."""
+    """A member in a generation, and what it owns there."""
 
     member_id: str
     instance_id: str | None
@@ -38,14 +38,16 @@ class RecordedMember:
     topics: tuple[str, ...]
     session_ms: int | None
     rebalance_ms: int | None
+    owned: Sequence[TopicPartition]
     rack: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class RecordedGeneration:
-    """A generation with its members and what each of them owns.
+    """A generation with its members, and the rebalance that it ended.
 
     ``delay_ms``: what its assignments say of the delay that runs, -1 if they say nothing.
+    ``pause_seconds``: bounds of the partition-seconds without an owner that ended with it.
     """
 
     number: int
@@ -55,8 +57,10 @@ class RecordedGeneration:
     protocol: str | None
     protocol_type: str | None = None
     delay_ms: int = -1
+    cause: str = ""
+    is_stated: bool = False
+    pause_seconds: tuple[float, float] = (0.0, 0.0)
     members: list[RecordedMember] = field(default_factory=list)
-    owned: list[list[TopicPartition]] = field(default_factory=list)
 
     @property
     def kind(self) -> GroupKind:
@@ -66,27 +70,16 @@ class RecordedGeneration:
     @property
     def n_owned(self) -> int:
         """Partitions with an owner."""
-        return sum(map(len, self.owned))
+        return sum(len(member.owned) for member in self.members)
 
     @property
     def counts(self) -> dict[str, int]:
         """Topic to the highest partition owned, and one."""
         found: dict[str, int] = {}
-        for own in self.owned:
-            for topic, partition in own:
+        for member in self.members:
+            for topic, partition in member.owned:
                 found[topic] = max(found.get(topic, 0), partition + 1)
         return found
-
-
-class RecordedRebalance(TypedDict):
-    """What a story needs of a row of ``rebalances``; times in milliseconds."""
-
-    generation: int
-    timestamp: int
-    cause: str
-    cause_basis: str
-    pause_lower_seconds: float
-    pause_upper_seconds: float
 
 
 class RecordedPause(TypedDict):
@@ -106,14 +99,9 @@ class GroupRows:
 
     group: str
     generations: list[RecordedGeneration]
-    rebalances: list[RecordedRebalance]
     pauses: list[RecordedPause]
     lags: dict[str, dict[int, int]] = field(default_factory=dict)
     """Lag by topic and partition; a partition without a row has none."""
-
-    @cached_property
-    def _rebalance(self) -> dict[tuple[int, int], RecordedRebalance]:
-        return {(r["generation"], r["timestamp"]): r for r in self.rebalances}
 
     @cached_property
     def _pauses(self) -> dict[int | None, list[RecordedPause]]:
@@ -138,23 +126,6 @@ class GroupRows:
     def _by_end(self) -> list[RecordedPause]:
         return sorted(self.pauses, key=lambda pause: pause["timestamp"])
 
-    def cause_of(self, row: RecordedGeneration) -> str:
-        """Cause of a generation, or nothing."""
-        found = self._rebalance.get((row.number, row.time_ms))
-        return "" if found is None else found["cause"]
-
-    def stated_cause_of(self, row: RecordedGeneration) -> str:
-        """Cause of a generation where a broker's log states it, or nothing."""
-        found = self._rebalance.get((row.number, row.time_ms))
-        return found["cause"] if found is not None and found["cause_basis"] == STATED else ""
-
-    def pauses_of(self, row: RecordedGeneration) -> tuple[float, float]:
-        """Bounds of the partition-seconds without an owner that ended with a generation."""
-        found = self._rebalance.get((row.number, row.time_ms))
-        if found is None:
-            return 0.0, 0.0
-        return found["pause_lower_seconds"], found["pause_upper_seconds"]
-
     def last_sign_ms(self, row: RecordedGeneration, owned: Sequence[TopicPartition]) -> int:
         """Last sign of the owner that had lost the partitions ``owned`` by ``row``; -1 for none.
 
@@ -167,13 +138,9 @@ class GroupRows:
         signs = [
             pause["last_seen"]
             for pause in self._pauses.get(row.time_ms, ())
-            if _has_any(pause, mine)
+            if any((pause["topic"], p) in mine for p in pause["partitions"])
         ]
         return max(signs, default=-1)
-
-
-def _has_any(pause: RecordedPause, wanted: Set[TopicPartition]) -> bool:
-    return any((pause["topic"], p) in wanted for p in pause["partitions"])
 
 
 _COLUMNS = {
@@ -199,7 +166,14 @@ _COLUMNS = {
         "rack",
     ),
     "assignments": ("generation", "timestamp", "member_id", "topic", "partitions", "role"),
-    "rebalances": tuple(RecordedRebalance.__annotations__),
+    "rebalances": (
+        "generation",
+        "timestamp",
+        "cause",
+        "cause_basis",
+        "pause_lower_seconds",
+        "pause_upper_seconds",
+    ),
     "pauses": tuple(RecordedPause.__annotations__),
     "lag": ("topic", "partition", "lag", "lag_by_reset"),
 }
@@ -219,7 +193,6 @@ def group_rows(
         yield GroupRows(
             group=group,
             generations=_generations(rows),
-            rebalances=rows["rebalances"],
             pauses=rows["pauses"],
             lags=_lags(rows.get("lag", [])),
         )
@@ -240,6 +213,7 @@ def _cut(tables: Tables, name: str, groups: Sequence[str] | None) -> GroupedTabl
 def _generations(rows: dict[str, list[dict[str, Any]]]) -> list[RecordedGeneration]:
     found = []
     place: dict[tuple[int, int], RecordedGeneration] = {}
+    ended = {(row["generation"], row["timestamp"]): row for row in rows["rebalances"]}
     for row in rows["generations"]:
         made = RecordedGeneration(
             number=row["generation"],
@@ -250,6 +224,9 @@ def _generations(rows: dict[str, list[dict[str, Any]]]) -> list[RecordedGenerati
             protocol_type=row["protocol_type"],
             delay_ms=-1 if row["delay_ms"] is None else row["delay_ms"],
         )
+        if said := ended.get((made.number, made.time_ms)):
+            made.cause, made.is_stated = said["cause"], said["cause_basis"] == STATED
+            made.pause_seconds = said["pause_lower_seconds"], said["pause_upper_seconds"]
         found.append(made)
         place[made.number, made.time_ms] = made
     own: dict[tuple[int, int, str], list[TopicPartition]] = {}
@@ -267,22 +244,20 @@ def _generations(rows: dict[str, list[dict[str, Any]]]) -> list[RecordedGenerati
             continue
         owned = own.get((row["generation"], row["timestamp"], row["member_id"]), [])
         topics = sorted(row["subscribed_topics"] or {topic for topic, _ in owned})
-        at.members.append(_member(row, tuple(topics)))
-        at.owned.append(owned)
+        at.members.append(
+            RecordedMember(
+                member_id=row["member_id"],
+                instance_id=row["group_instance_id"],
+                client_id=row["client_id"] or "",
+                client_host=row["client_host"] or "",
+                topics=tuple(topics),
+                session_ms=row["session_timeout_ms"],
+                rebalance_ms=row["rebalance_timeout_ms"],
+                owned=owned,
+                rack=row["rack"],
+            )
+        )
     return found
-
-
-def _member(row: dict[str, Any], topics: tuple[str, ...]) -> RecordedMember:
-    return RecordedMember(
-        member_id=row["member_id"],
-        instance_id=row["group_instance_id"],
-        client_id=row["client_id"] or "",
-        client_host=row["client_host"] or "",
-        topics=topics,
-        session_ms=row["session_timeout_ms"],
-        rebalance_ms=row["rebalance_timeout_ms"],
-        rack=row["rack"],
-    )
 
 
 def _lags(rows: Sequence[dict[str, Any]]) -> dict[str, dict[int, int]]:

@@ -15,7 +15,7 @@ import json
 import pickle
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -150,7 +150,7 @@ def _costs(story: Story, setting: ReplaySettings, request: Request, hand_over: A
     else:
         found["session"] = request.costs.session(story)
     found["restart"] = request.costs.restart(story)
-    return json.dumps({name: cost.to_dict() for name, cost in found.items()})
+    return json.dumps({name: asdict(cost) for name, cost in found.items()})
 
 
 def _numbers(done: ReplayCost, hand_over_seconds: float) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -112,31 +112,6 @@ def story_of(rows: GroupRows, topics: Mapping[str, int], costs: ReplayCosts) -> 
     return _StoryBuilder(as_kinds(rows), {} if workers else topics, costs, workers).story()
 
 
-@dataclass(slots=True)
-class _KnownMembers:
-    """Slots and places of members: a slot per member id (or instance id), a place per identity."""
-
-    static: bool
-    slot_of: dict[str, int]
-    place: list[int]
-    asked: dict[int, tuple[str, ...]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, rows: GroupRows) -> _KnownMembers:
-        members = [m for row in rows.generations for m in row.members]
-        static = all(m.instance_id for m in members)
-        names = sorted({_name(m, static=static) for m in members})
-        place = list(range(len(names))) if static else [-1] * len(names)
-        return cls(static=static, slot_of={n: i for i, n in enumerate(names)}, place=place)
-
-    def slot(self, member: RecordedMember) -> int:
-        return self.slot_of[_name(member, static=self.static)]
-
-
-def _name(member: RecordedMember, *, static: bool) -> str:
-    return str(member.instance_id) if static else member.member_id
-
-
 def _refused(rows: Sequence[RecordedGeneration]) -> str:
     """Why a group has no replay: the last of its generations that takes no assignor of ours."""
     none = [row.kind.no_replay.get(row.protocol or "") for row in rows]
@@ -159,13 +134,18 @@ class _StoryBuilder:
         if n_rows > MAX_GENERATIONS:
             self.note = f"the newest {MAX_GENERATIONS} of {n_rows} generations"
             del rows.generations[:-MAX_GENERATIONS]
-        self.known = _KnownMembers.of(rows)
+        members = [m for row in rows.generations for m in row.members]
+        self.static = all(m.instance_id for m in members)
+        names = sorted({self._name(m) for m in members})
+        self.slot_of = {name: slot for slot, name in enumerate(names)}
+        self.place = list(range(len(names))) if self.static else [-1] * len(names)
+        self.asked: dict[int, tuple[str, ...]] = {}
         self.costs = costs
         self.kip848 = rows.generations[-1].group_type == GroupType.CONSUMER
         self.lead_ms = 0 if self.kip848 else ROUND_MS
         restarts = _restarts(rows)
         self.restart_ms = int(np.median(restarts)) if restarts else -1
-        self.n_places = len(self.known.place) if self.known.static else 0
+        self.n_places = len(self.place) if self.static else 0
         self.gone: dict[tuple[str, str], list[tuple[int, int]]] = {}
         self.places_by_instance: dict[str, int] = {}
         self.sizes = _sizes(rows, topics)
@@ -191,13 +171,13 @@ class _StoryBuilder:
             group=self.rows.group,
             protocol=protocol,
             cooperative=cooperative,
-            static=self.known.static,
-            places=tuple(self.known.place),
-            asked=self.known.asked,
+            static=self.static,
+            places=tuple(self.place),
+            asked=self.asked,
             session_ms=_most([m.session_ms for m in members if m.session_ms]) or -1,
             rebalance_ms=_most([m.rebalance_ms for m in members if m.rebalance_ms]) or -1,
             delay_ms=_delay_told(self.rows),
-            n_partitions=max(sum(len(o) for o in row.owned) for row in rows),
+            n_partitions=max(row.n_owned for row in rows),
             moved=self.moved,
             pause_lower_seconds=self.pause[0],
             pause_upper_seconds=self.pause[1],
@@ -220,7 +200,7 @@ class _StoryBuilder:
         for member in first.members:
             self._place(member, first.time_ms)
             self._ask(member)
-        slots = tuple(sorted({self.known.slot(m) for m in first.members}))
+        slots = tuple(sorted({self._slot(m) for m in first.members}))
         partitions = dict(self.partitions)
         happenings: list[Happening] = []
         generations = []
@@ -231,14 +211,14 @@ class _StoryBuilder:
             happenings += found
             if row.number == self.rows.generations[before].number:
                 continue
-            if not found and self.rows.cause_of(row) == "configuration_change":
+            if not found and row.cause == "configuration_change":
                 self.n_configured += 1  # nobody came or went, and nothing is new to be divided
             else:
                 generations.append(tuple(sorted(self._place_of(m) for m in row.members)))
             now = self._owners(row)
             self.moved += sum(last.get(tp, place) != place for tp, place in now.items())
             last |= now
-            for i, value in enumerate(self.rows.pauses_of(row)):
+            for i, value in enumerate(row.pause_seconds):
                 self.pause[i] += value
         happenings.sort(key=lambda h: h.at_ms)
         self.sessions.append(
@@ -253,21 +233,26 @@ class _StoryBuilder:
     def _owners(self, row: RecordedGeneration) -> dict[tuple[str, int], int]:
         """Place of the owner of each partition; of two owners the smallest id."""
         found: dict[tuple[str, int], int] = {}
-        pairs = sorted(zip(row.members, row.owned, strict=True), key=lambda p: p[0].member_id)
-        for member, owned in reversed(pairs):
-            found |= dict.fromkeys(owned, self._place_of(member))
+        for member in sorted(row.members, key=lambda m: m.member_id, reverse=True):
+            found |= dict.fromkeys(member.owned, self._place_of(member))
         return found
 
+    def _name(self, member: RecordedMember) -> str:
+        return str(member.instance_id) if self.static else member.member_id
+
+    def _slot(self, member: RecordedMember) -> int:
+        return self.slot_of[self._name(member)]
+
     def _place_of(self, member: RecordedMember) -> int:
-        return self.known.place[self.known.slot(member)]
+        return self.place[self._slot(member)]
 
     def _ask(self, member: RecordedMember) -> None:
-        self.known.asked.setdefault(self.known.slot(member), member.topics)
+        self.asked.setdefault(self._slot(member), member.topics)
 
     def _place(self, member: RecordedMember, time_ms: int) -> None:
         """Find the place of a member that came."""
-        slot = self.known.slot(member)
-        if self.known.place[slot] >= 0:
+        slot = self._slot(member)
+        if self.place[slot] >= 0:
             return
         waiting = self.gone.get((member.client_id, member.client_host), [])
         place = self.places_by_instance.get(member.instance_id or "", -1)
@@ -277,7 +262,7 @@ class _StoryBuilder:
                 place = gone
         if place < 0:
             place, self.n_places = self.n_places, self.n_places + 1
-        self.known.place[slot] = place
+        self.place[slot] = place
         if member.instance_id:
             self.places_by_instance[member.instance_id] = place
 
@@ -286,19 +271,19 @@ class _StoryBuilder:
         old, new = self.rows.generations[before], self.rows.generations[after]
         floor_ms = old.time_ms + 1
         at_ms = max(floor_ms, new.time_ms - self.lead_ms)
-        stays = {(m.member_id, self.known.slot(m)) for m in new.members}
+        stays = {(m.member_id, self._slot(m)) for m in new.members}
         found = []
-        for member in [m for m in old.members if (m.member_id, self.known.slot(m)) not in stays]:
+        for member in [m for m in old.members if (m.member_id, self._slot(m)) not in stays]:
             do, when = self._departure(member, before, after)
-            slot = self.known.slot(member)
+            slot = self._slot(member)
             key = (member.client_id, member.client_host)
-            self.gone.setdefault(key, []).append((new.time_ms, self.known.place[slot]))
-            again = self.known.static and new.number == old.number
+            self.gone.setdefault(key, []).append((new.time_ms, self.place[slot]))
+            again = self.static and new.number == old.number
             found.append(Happening(at_ms=max(floor_ms, when), do=do, slot=slot, returns=again))
-        left = {self.known.place[h.slot]: h for h in found}
-        was = {(m.member_id, self.known.slot(m)) for m in old.members}
-        came = [m for m in new.members if (m.member_id, self.known.slot(m)) not in was]
-        expired = self.known.static and new.number != old.number
+        left = {self.place[h.slot]: h for h in found}
+        was = {(m.member_id, self._slot(m)) for m in old.members}
+        came = [m for m in new.members if (m.member_id, self._slot(m)) not in was]
+        expired = self.static and new.number != old.number
         found += [self._arrival(m, old, new, left, expired=expired) for m in came]
         found += self._changes(old, new, at_ms)
         return [replace(h, at_ms=h.at_ms - begin_ms) for h in found]
@@ -315,9 +300,9 @@ class _StoryBuilder:
         """When a member came; ``left``: places that were left since the record before, and how."""
         self._place(member, new.time_ms)
         self._ask(member)
-        slot = self.known.slot(member)
-        gone = left.get(self.known.place[slot])
-        self.away |= self.known.static and gone is not None
+        slot = self._slot(member)
+        gone = left.get(self.place[slot])
+        self.away |= self.static and gone is not None
         at_ms = max(old.time_ms + 1, new.time_ms - self.lead_ms)
         if gone is not None and gone.do is Do.CRASH and not expired:
             at_ms = min(at_ms, self._return(gone.at_ms, old, new))
@@ -334,12 +319,7 @@ class _StoryBuilder:
     def _return(self, left_ms: int, old: RecordedGeneration, new: RecordedGeneration) -> int:
         """When a member came back whose crash and return one record shows."""
         stayed = {m.member_id for m in old.members} & {m.member_id for m in new.members}
-        own = [
-            tp
-            for member, owned in zip(old.members, old.owned, strict=True)
-            if member.member_id in stayed
-            for tp in owned
-        ]
+        own = [tp for member in old.members if member.member_id in stayed for tp in member.owned]
         waited_ms = -1 if self.kip848 else self.rows.last_sign_ms(new, own)
         if waited_ms > old.time_ms:
             return waited_ms
@@ -353,14 +333,14 @@ class _StoryBuilder:
         at_ms = new.time_ms - self.lead_ms
         name = "broker-session" if old.group_type == GroupType.CONSUMER else "session"
         session_ms = member.session_ms or self.costs.of(name).ms
-        returns = self.known.static and new.number == old.number
-        if self.known.static and not returns and _has(new, member.instance_id):
+        returns = self.static and new.number == old.number
+        if self.static and not returns and _has(new, member.instance_id):
             return Do.CRASH, new.time_ms - session_ms
-        owned = dict(zip((m.member_id for m in old.members), old.owned, strict=True))
-        seen_ms = self.rows.last_sign_ms(new, owned[member.member_id])
+        seen_ms = self.rows.last_sign_ms(new, member.owned)
         told_ms = self._joined(member, before) + JOINED_MS if self.kip848 else old.time_ms
         silent = told_ms < seen_ms <= new.time_ms - GOODBYE * session_ms
-        do = WENT.get(self.rows.stated_cause_of(new), Do.CRASH if silent else Do.STOP)
+        guessed = Do.CRASH if silent else Do.STOP
+        do = WENT.get(new.cause, guessed) if new.is_stated else guessed
         if do is Do.CRASH:
             return do, max(seen_ms, new.time_ms - session_ms)
         return do, seen_ms if returns and seen_ms > old.time_ms else at_ms
@@ -378,10 +358,10 @@ class _StoryBuilder:
         self, old: RecordedGeneration, new: RecordedGeneration, at_ms: int
     ) -> list[Happening]:
         """Subscriptions and partition counts that changed."""
-        asked = {(m.member_id, self.known.slot(m)): m.topics for m in old.members}
+        asked = {(m.member_id, self._slot(m)): m.topics for m in old.members}
         found = [
             Happening(at_ms=at_ms, do=Do.SUBSCRIBE, slot=slot, topics=m.topics)
-            for m, slot in ((m, self.known.slot(m)) for m in new.members)
+            for m, slot in ((m, self._slot(m)) for m in new.members)
             if asked.get((m.member_id, slot), m.topics) != m.topics
         ]
         for topic, seen in sorted(new.counts.items()):
@@ -417,8 +397,8 @@ def _sizes(rows: GroupRows, topics: Mapping[str, int]) -> dict[str, int]:
     """
     seen: dict[str, set[int]] = {}
     for row in rows.generations:
-        for own in row.owned:
-            for topic, partition in own:
+        for member in row.members:
+            for topic, partition in member.owned:
                 seen.setdefault(topic, set()).add(partition)
     highest = {topic: max(numbers) + 1 for topic, numbers in seen.items()}
     asked = {t for row in rows.generations for m in row.members for t in m.topics}
@@ -449,7 +429,7 @@ def _first_counts(rows: GroupRows, sizes: Mapping[str, int]) -> dict[str, int]:
     for row in rows.generations:
         for topic, count in row.counts.items():
             known = seen.get(topic, 0)
-            if known and count > known and rows.cause_of(row) in GROWTH:
+            if known and count > known and row.cause in GROWTH:
                 grew.setdefault(topic, known)
             seen[topic] = max(known, count)
     return {topic: min(grew.get(topic, size), size) for topic, size in sizes.items()}
@@ -488,8 +468,7 @@ def _restarts(rows: GroupRows) -> list[int]:
                 if 0 <= away_ms <= RESTART_WINDOW_SECONDS * 1_000:
                     found.append(away_ms)
         for member in left:
-            own = dict(zip((m.member_id for m in before.members), before.owned, strict=True))
-            seen_ms = rows.last_sign_ms(after, own[member.member_id])
+            seen_ms = rows.last_sign_ms(after, member.owned)
             at_ms = seen_ms if seen_ms > before.time_ms else after.time_ms
             gone.setdefault((member.client_id, member.client_host), []).append(at_ms)
     return found

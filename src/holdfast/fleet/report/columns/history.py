@@ -68,6 +68,12 @@ class Rebalances:
         known = column >= 0
         return int(column[known].sum()) if known.any() else None
 
+    @property
+    def n_moved(self) -> int | None:
+        """Partitions that moved, also through a gap; None where no rebalance has the count."""
+        moved = self.total("n_moved")
+        return None if moved is None else moved + (self.total("n_moved_through_gap") or 0)
+
 
 def read_rebalances(tables: Tables, group: str) -> Rebalances:
     """Rebalances of one group."""

@@ -55,7 +55,8 @@ class CommitTimes:
             is_alone = self.groups is not None and len(self.groups) == 1
             n_commits = sum(file.rows for file in self.tables.data_files("offset_commits"))
             few = n_commits <= (MOST_SEARCHED if is_alone else MOST_COMMITS)
-            rows = self.tables.columns("offset_commits", _COLUMNS, self.groups if few else ())
+            groups = self.groups if few else ()
+            rows = self.tables.stored("offset_commits", groups=groups, columns=_COLUMNS)
             self._read = GroupedTable.of(rows)
         return self._read.of_group(group)
 

@@ -12,7 +12,7 @@ row has no owner. A pause shortens the last piece of the old owner. Equal neighb
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -173,6 +173,30 @@ def settled(table: ArrowTable, group: I64) -> tuple[I64, I64]:
 
 def _dead(table: ArrowTable) -> BOOL:
     return np.asarray(pc.fill_null(pc.equal(table["state"], "Dead"), False), dtype=bool)
+
+
+def count_roles(assignments: ArrowTable, generations: Settlements) -> Mapping[str, int]:
+    """Partitions or tasks that the members of the last generation have, by role.
+
+    A role is ``active`` (its one owner), ``standby`` or ``warmup`` (a copy of a task), or
+    ``shared`` (one of many that read a partition of a share group: KIP-932, KIP-1071). An
+    assignment without a role is active.
+    """
+    rows = of_the_last(assignments, generations)
+    size = np.asarray(pc.fill_null(pc.list_value_length(rows["partitions"]), 0), dtype=np.int64)
+    role, names = codes(rows, "role")
+    active = int(size[role < 0].sum())
+    found = {name: int(size[role == code].sum()) for code, name in enumerate(names)}
+    return found | ({"active": active + found.get("active", 0)} if active else {})
+
+
+def of_the_last(assignments: ArrowTable, generations: Settlements) -> ArrowTable:
+    """Rows of the last generation; none where there is none."""
+    index = generations.index_of(
+        ints(assignments, "generation"), times_ms(assignments, "timestamp")
+    )
+    last = len(generations.number) - 1
+    return assignments.filter((index == last) & (last >= 0))
 
 
 def last_time(tables: Tables) -> int | None:

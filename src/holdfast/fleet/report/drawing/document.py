@@ -9,40 +9,28 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 from holdfast.fleet.report.drawing.markup import Markup, tag
 
-DRAWING = "holdfast.fleet.report.drawing"
 
+class HtmlPage(str):
+    """A whole page as text; ``policy`` is its content security policy."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedFrame:
-    """What a served page has beside its content.
-
-    Parameters
-    ----------
-    style : str
-        Of the bar, behind the style of the report.
-    """
-
-    bar: Markup
-    script: str
-    style: str
+    policy: str
 
 
 @cache
-def asset(name: str, package: str = DRAWING) -> str:
-    """Text of a file of the folder ``page`` of a package."""
-    return files(package).joinpath("page", name).read_text(encoding="utf-8")
+def asset(name: str) -> str:
+    """Text of a file of the folder ``page``."""
+    return files(__package__).joinpath("page", name).read_text(encoding="utf-8")
 
 
 @cache
-def script_of(names: Sequence[str], package: str = DRAWING) -> str:
+def script_of(*names: str) -> str:
     """Files of ``page`` as one script, which sees no other one."""
-    parts = "\n".join(lean(asset(name, package)) for name in names)
+    parts = "\n".join(lean(asset(name)) for name in names)
     return f'(() => {{ "use strict";\n{parts}\n}})();'
 
 
@@ -53,9 +41,9 @@ def shown_script(text: str) -> Markup:
 
 
 @cache
-def style_of(*texts: str) -> str:
+def style_of(*names: str) -> str:
     """Styles without the space that only people need; their strings hold no mark with a space."""
-    style = lean("\n".join(texts)).replace("\n", "")
+    style = lean("\n".join(map(asset, names))).replace("\n", "")
     for mark in "{};:,":
         style = style.replace(f"{mark} ", mark).replace(f" {mark}" if mark in "{}" else mark, mark)
     return style.replace(";}", "}")
@@ -67,23 +55,22 @@ def lean(text: str) -> str:
     return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 
-def policy_of(scripts: Sequence[str], style: str, *, served: bool = False) -> str:
-    """The content security policy of a page.
+def document(title: str, body: Markup, scripts: Sequence[str], *, served: bool) -> HtmlPage:
+    """A page.
 
     Parameters
     ----------
+    scripts : sequence of str
+        Those that its policy allows.
     served : bool
-        Its scripts may ask the server that it came from, and its forms may.
+        They may ask the server that the page came from, and so may its forms.
     """
+    style = style_of("style.css", *(["served.css"] if served else []))
+    own = "'self'" if served else "'none'"
     allowed = " ".join(f"'{_hash(script)}'" for script in scripts)
     policy = f"default-src 'none'; script-src {allowed}; style-src '{_hash(style)}'; "
-    if served:
-        return policy + "connect-src 'self'; base-uri 'none'; form-action 'self'"
-    return policy + "base-uri 'none'; form-action 'none'"
-
-
-def document(title: str, body: Markup, *, style: str, policy: str) -> str:
-    """A page."""
+    policy += f"connect-src {own}; " if served else ""
+    policy += f"base-uri 'none'; form-action {own}"
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -94,7 +81,9 @@ def document(title: str, body: Markup, *, style: str, policy: str) -> str:
         tag("title", title),
         tag("style", Markup(style)),
     )
-    return "<!doctype html>\n" + tag("html", head, tag("body", body), lang="en")
+    page = HtmlPage("<!doctype html>\n" + tag("html", head, tag("body", body), lang="en"))
+    page.policy = policy
+    return page
 
 
 def _hash(text: str) -> str:

@@ -7,13 +7,14 @@ too.
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 from holdfast.fleet.report.columns.timeline import Timeline
 from holdfast.fleet.report.drawing.markup import Markup, name_of, tag
 from holdfast.fleet.report.drawing.sections import amount, table
 from holdfast.fleet.report.drawing.words import NONE, number
 from holdfast.fleet.tables.columns.stored import LAG
-from holdfast.fleet.tables.columns.values import ArrowTable, codes, ints
+from holdfast.fleet.tables.columns.values import ArrowTable, ints
 from holdfast.fleet.tables.reading import Tables
 
 WORST = 20
@@ -59,29 +60,24 @@ def lag_section(tables: Tables, timeline: Timeline, *, by_owner: bool = True) ->
 
 
 def _by_owner(rows: ArrowTable, timeline: Timeline) -> Markup:
-    owner, owners = codes(rows, "member_id")
-    lag = np.maximum(ints(rows, "lag"), 0)
-    place = np.where(owner < 0, len(owners), owner)
-    total = np.bincount(place, lag, minlength=len(owners) + 1).astype(np.int64)
-    count = np.bincount(place, minlength=len(owners) + 1)
-    known = {member: i for i, member in enumerate(timeline.members)}
-    identities = timeline.identities
-    shown = []
-    for i in np.argsort(-total, kind="stable")[:50]:
-        if not count[i]:
-            continue
-        member = owners[i] if i < len(owners) else None
-        process = NONE
-        if member in known:
-            process = identities.names[identities.identity[known[member]]]
-        shown.append(
-            [
-                tag("td", name_of(process)),
-                tag("td", name_of(member) if member is not None else "nobody"),
-                amount(int(count[i])),
-                amount(int(total[i])),
-            ]
-        )
+    behind = pa.array(np.maximum(ints(rows, "lag"), 0))
+    owned = pa.table({"member_id": rows["member_id"], "lag": behind}).group_by("member_id")
+    sums = owned.aggregate([("lag", "sum"), ("lag", "count")])
+    order = [("lag_sum", "descending"), ("member_id", "ascending")]
+    names = timeline.identities.names
+    process = {
+        member: names[i]
+        for member, i in zip(timeline.members, timeline.identities.identity, strict=True)
+    }
+    shown = [
+        [
+            tag("td", name_of(process.get(row["member_id"], NONE))),
+            tag("td", "nobody" if row["member_id"] is None else name_of(row["member_id"])),
+            amount(row["lag_count"]),
+            amount(row["lag_sum"]),
+        ]
+        for row in sums.sort_by(order).slice(0, 50).to_pylist()
+    ]
     member, lag_head = LAG.headings("member_id", "lag")
     heads = [("Owner", False), member, ("Partitions", True), lag_head]
     return table(heads, shown)

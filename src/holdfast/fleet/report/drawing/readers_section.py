@@ -8,35 +8,43 @@ References: KIP-932.
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
+from typing import Any, Final
 
-from holdfast.fleet.report.columns.given import Readers, read_readers
-from holdfast.fleet.report.columns.timeline import Timeline
+import pyarrow.compute as pc
+
+from holdfast.fleet.report.columns.timeline import Timeline, of_the_last
 from holdfast.fleet.report.drawing.markup import Markup, name_of, tag
 from holdfast.fleet.report.drawing.sections import MAX_ROWS, amount, table
 from holdfast.fleet.report.drawing.words import number
 from holdfast.fleet.report.findings.finding import few
-from holdfast.fleet.tables.columns.values import codes, ints
-from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.columns.stored import ASSIGNMENTS
+from holdfast.fleet.tables.reading import Tables, flatten
+
+SHARED: Final = "shared"
 
 
 def readers_section(tables: Tables, timeline: Timeline) -> Markup | None:
     """Section of one share group; None where nobody reads anything."""
-    found = read_readers(tables, timeline)
-    if not len(found.partition):
+    given = of_the_last(tables.of_group(timeline.group, "assignments"), timeline.generations)
+    pairs = flatten(given.filter(pc.equal(given["role"], SHARED)), ASSIGNMENTS)
+    if not pairs.num_rows:
         return None
-    first = np.flatnonzero(
-        np.diff(found.topic, prepend=-1) | np.diff(found.partition, prepend=-1)
-    ).tolist()
-    last = [*first[1:], len(found.partition)]
-    progress = _progress(tables, timeline.group)
+    by_member = pairs.sort_by("member_id").group_by(["topic", "partition"], use_threads=False)
+    read = by_member.aggregate([("member_id", "list")])
+    read = read.sort_by([("topic", "ascending"), ("partition", "ascending")])
+    lag = tables.of_group(timeline.group, "lag").select(["topic", "partition", "delivered", "lag"])
+    progress = {(row["topic"], row["partition"]): row for row in lag.to_pylist()}
     rows = [
-        _row(found, progress, begin, end)
-        for begin, end in zip(first[:MAX_ROWS], last[:MAX_ROWS], strict=True)
+        _row(row, progress.get((row["topic"], row["partition"]), {}))
+        for row in read.slice(0, MAX_ROWS).to_pylist()
     ]
-    readers, pairs = len(set(found.member.tolist())), len(found.partition)
-    lead = f"{number(readers)} members read {number(len(first))} partitions, {number(pairs)} pairs."
-    if len(first) > MAX_ROWS:
+    readers, n_read = len(pairs["member_id"].unique()), read.num_rows
+    lead = (
+        f"{number(readers)} members read {number(n_read)} partitions, "
+        f"{number(pairs.num_rows)} pairs."
+    )
+    if n_read > MAX_ROWS:
         lead += f" The first {MAX_ROWS} partitions are shown."
     heads = [("Partition", False), ("Members", True), ("Delivered", True), ("Backlog", True)]
     return tag(
@@ -47,28 +55,13 @@ def readers_section(tables: Tables, timeline: Timeline) -> Markup | None:
     )
 
 
-def _row(
-    found: Readers, progress: dict[tuple[str, int], tuple[int, int]], begin: int, end: int
-) -> list[object]:
-    """Cells of one partition: rows ``begin`` to ``end`` of the readers."""
-    topic, partition = found.topics[found.topic[begin]], int(found.partition[begin])
-    done, behind = progress.get((topic, partition), (-1, -1))
-    members = few(found.members[code] for code in found.member[begin:end])
+def _row(read: Mapping[str, Any], progress: Mapping[str, Any]) -> list[object]:
+    """Cells of one partition: who reads it, and its row of ``lag``."""
+    members = read["member_id_list"]
     return [
-        tag("td", name_of(f"{topic}-{partition}")),
-        amount(end - begin),
-        amount(done if done >= 0 else None),
-        amount(behind if behind >= 0 else None),
-        tag("td", name_of(members.text(", "))),
+        tag("td", name_of(f"{read['topic']}-{read['partition']}")),
+        amount(len(members)),
+        amount(progress.get("delivered")),
+        amount(progress.get("lag")),
+        tag("td", name_of(few(members).text(", "))),
     ]
-
-
-def _progress(tables: Tables, group: str) -> dict[tuple[str, int], tuple[int, int]]:
-    """(topic, partition) -> records delivered behind the start, and records still to deliver."""
-    rows = tables.of_group(group, "lag")
-    topic, topics = codes(rows, "topic")
-    columns = (ints(rows, name).tolist() for name in ("partition", "delivered", "lag"))
-    return {
-        (topics[code], partition): (done, behind)
-        for code, partition, done, behind in zip(topic.tolist(), *columns, strict=True)
-    }

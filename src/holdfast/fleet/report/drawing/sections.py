@@ -127,7 +127,6 @@ def group_figures(facts: Facts) -> Markup:
     total = float(pause[known].sum()) if known.any() else math.nan
     low = float(np.nansum(rebalances.pause_lower_s)) if known.any() else 0.0
     idle = idle_words(rebalances)
-    moved = [rebalances.total(n) for n in ("n_moved", "n_moved_through_gap")]
     avoidable = rebalances.total("n_avoidable_moves")
     still, remark = headline(low, total)
     members = int(generations.n_members[-1]) if len(generations.n_members) else 0
@@ -148,7 +147,7 @@ def group_figures(facts: Facts) -> Markup:
             ),
             (
                 f"{rows.capitalize()} moved",
-                number(None if moved[0] is None else sum(m or 0 for m in moved)),
+                number(rebalances.n_moved),
                 "" if avoidable is None else f"{number(avoidable)} of them avoidable",
             ),
             ("Stood still", still, f"{remark}{idle}"),
@@ -230,14 +229,6 @@ def _stood_still(r: Rebalances, i: int) -> str:
     shown = bounds(float(r.pause_lower_s[i]), float(r.pause_upper_s[i]))
     idle = float(r.idle_upper_s[i])
     return f"{shown} ({bounds(float(r.idle_lower_s[i]), idle)} idle)" if idle > 0 else shown
-
-
-def codes_of(findings: Sequence[Finding]) -> list[object]:
-    """Codes of findings as lozenges, worst first; each leads to :func:`codes_section`."""
-    found: dict[str, str] = {}
-    for finding in findings:
-        found.setdefault(finding.code, str(finding.severity))
-    return [part for code, severity in found.items() for part in (code_link(code, severity), " ")]
 
 
 def code_link(code: str, severity: str) -> Markup:

@@ -22,14 +22,12 @@ import numpy as np
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.fleet.report.columns.rebuilding import CommitTimes
 from holdfast.fleet.report.drawing.document import (
-    ServedFrame,
+    HtmlPage,
     asset,
     document,
     lean,
-    policy_of,
     script_of,
     shown_script,
-    style_of,
 )
 from holdfast.fleet.report.drawing.lag_section import lag_section
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
@@ -38,7 +36,7 @@ from holdfast.fleet.report.drawing.policies import policy_section
 from holdfast.fleet.report.drawing.readers_section import readers_section
 from holdfast.fleet.report.drawing.sections import (
     amount,
-    codes_of,
+    code_link,
     codes_section,
     figures,
     findings_section,
@@ -68,17 +66,9 @@ MAX_GROUPS = 40
 
 
 def write(
-    source: Source | Tables,
-    out: str | Path,
-    *,
-    title: str = "Consumer group report",
-    groups: Sequence[str] | None = None,
-    policies: Sequence[Mapping[str, Any]] = (),
-    last_ms: int | None = None,
-    track: Track = iter,
-    given: GivenSource = NOT_KNOWN,
+    source: Source | Tables, out: str | Path, *, title: str = "Consumer group report", **asked: Any
 ) -> Path:
-    """Write the report of some tables as one HTML file.
+    """Write the report of some tables as one HTML file; returns ``out``.
 
     Parameters
     ----------
@@ -86,19 +76,8 @@ def write(
         Folder of tables, or columns in memory (:func:`holdfast.fleet.tables.reading.read_tables`).
     out : path
         File to write; its folder must exist.
-    groups : sequence of str, optional
-        Groups to show, in this order; by default the worst, at most ``MAX_GROUPS``.
-    last_ms : int, optional
-        End of the window in UTC milliseconds; by default the last time in the tables.
-    track : callable
-        Passes the names of groups on, one by one, and may show how far it is.
-    given : GivenSource, optional
-        Where the tables come from, for the commands of findings.
-
-    Returns
-    -------
-    Path
-        ``out``.
+    **asked
+        As in :func:`render`.
 
     Raises
     ------
@@ -107,10 +86,7 @@ def write(
     """
     tables = source if isinstance(source, Tables) else read_tables(source)
     out = Path(out)
-    text = render(
-        tables, title, groups, policies=policies, last_ms=last_ms, track=track, given=given
-    )
-    write_private(out, text)
+    write_private(out, render(tables, title, **asked))
     return out
 
 
@@ -123,9 +99,25 @@ def render(
     last_ms: int | None = None,
     track: Track = iter,
     given: GivenSource = NOT_KNOWN,
-    frame: ServedFrame | None = None,
-) -> str:
-    """The text of the file; with ``frame``, of a page that is served."""
+    bar: Markup | None = None,
+) -> HtmlPage:
+    """The page.
+
+    Parameters
+    ----------
+    groups : sequence of str, optional
+        Groups to show, in this order; by default the worst, at most ``MAX_GROUPS``.
+    policies : sequence of mapping
+        Rows of a replay, for the comparison of policies.
+    last_ms : int, optional
+        End of the window in UTC milliseconds; by default the last time in the tables.
+    track : callable
+        Passes the names of groups on, one by one, and may show how far it is.
+    given : GivenSource, optional
+        Where the tables come from, for the commands of findings.
+    bar : Markup, optional
+        Of a page that is served: what stands at its top.
+    """
     commits = CommitTimes(tables, groups)
     examined = list(
         examinations(tables, groups, last_ms, track=track, source=given, commits=commits)
@@ -133,96 +125,40 @@ def render(
     if groups is None:
         examined.sort(key=lambda e: (e.badness[0], *e.facts.cost), reverse=True)
     shown = examined[:MAX_GROUPS]
-    page = pack_values({"groups": [e.facts.group for e in shown], "colours": COLOURS})
-    payloads = {
-        "app": pack_text(script_of(SCRIPTS)),
-        "page": page,
+    loader, script = script_of("loader.js"), script_of(*SCRIPTS)
+    blobs = {
+        "app": pack_text(script),
+        "page": pack_values({"groups": [e.facts.group for e in shown], "colours": COLOURS}),
         **{f"group-{i}": group_payload(e.facts, tables) for i, e in enumerate(shown)},
     }
-    body = page_body(
-        tables,
-        title,
-        shown,
-        examined,
-        extra=[policy_section(policies)],
-        payloads=payloads,
-        loader=shown_script(_loader()),
-        frame=frame,
-    )
-    return document(
-        f"{title}, {window_of(examined)}", body, style=_style(frame), policy=report_policy(frame)
-    )
-
-
-def report_policy(frame: ServedFrame | None = None) -> str:
-    """The policy of every page that :func:`render` makes, with ``frame`` or without one."""
-    own = [_loader(), script_of(SCRIPTS)]
-    if frame is None:
-        return policy_of(own, _style(frame))
-    return policy_of([*own, frame.script], _style(frame), served=True)
-
-
-def _loader() -> str:
-    return script_of(("loader.js",))
-
-
-def _style(frame: ServedFrame | None) -> str:
-    own = asset("style.css")
-    return style_of(own) if frame is None else style_of(own, frame.style)
-
-
-# The body
-
-
-def page_body(
-    tables: Tables,
-    title: str,
-    shown: Sequence[Examination],
-    groups: Sequence[Examination],
-    *,
-    extra: Sequence[Markup | None],
-    payloads: Mapping[str, str],
-    loader: Markup,
-    frame: ServedFrame | None = None,
-) -> Markup:
-    """Everything between the body tags.
-
-    Parameters
-    ----------
-    shown, groups : sequence of Examination
-        Groups with a section of their own, and all groups.
-    payloads : mapping of str to str
-        Element id -> packed text; script and values of the page first, then the groups in order.
-    loader : Markup
-        The element of the script that unpacks the others.
-    """
-    drawn = any(len(group.facts.timeline.row_partition) for group in shown)
-    blobs = [
+    is_drawn = any(len(e.facts.timeline.row_partition) for e in shown)
+    elements = [
         tag("script", Markup(text), type="application/octet-stream", id=key)
-        for key, text in payloads.items()
-        if drawn or key == "app"
+        for key, text in blobs.items()
+        if is_drawn or key == "app"
     ]
-    # The first group's columns and the script come first: unpacking, which is not done on the
-    # browser's main thread, overlaps with reading and laying out everything else.
+    several = len(examined) > 1
     main = tag(
         "main",
-        tag("div", _fleet_figures(tables, groups), id="figures"),
-        _timeline_frame() if drawn else tag("p", "No partition has had an owner: nothing to draw."),
-        _fleet_table(shown, groups) if len(groups) > 1 else None,
-        *extra,
-        *(
-            _group_section(tables, group, i, several=len(groups) > 1)
-            for i, group in enumerate(shown)
-        ),
-        codes_section(f.code for group in groups for f in group.findings)
-        if len(groups) > 1
-        else None,
+        tag("div", _fleet_figures(tables, examined), id="figures"),
+        _timeline_frame()
+        if is_drawn
+        else tag("p", "No partition has had an owner: nothing to draw."),
+        _fleet_table(shown, examined) if several else None,
+        policy_section(policies),
+        *(_group_section(tables, e, i, several=several) for i, e in enumerate(shown)),
+        codes_section(f.code for e in examined for f in e.findings) if several else None,
     )
-    bar = frame.bar if frame is not None else ""
-    script = shown_script(frame.script) if frame is not None else ""
-    footer = page_footer(served=frame is not None)
-    head = [*blobs[:3], loader, bar, _header(title, groups)]
-    return join([*head, main, footer, *blobs[3:], script])
+    served = bar is not None
+    live = [script_of("live.js")] if served else []
+    # The first group's columns and the script come first: unpacking, which is not done on the
+    # browser's main thread, overlaps with reading and laying out everything else.
+    first, later = elements[:3], elements[3:]
+    top = [*first, shown_script(loader), *([bar] if served else []), _header(title, examined)]
+    bottom = [page_footer(served=served), *later, *map(shown_script, live)]
+    body = join([*top, main, *bottom])
+    scripts = [loader, script, *live]
+    return document(f"{title}, {window_of(examined)}", body, scripts, served=served)
 
 
 def window_of(groups: Sequence[Examination]) -> str:
@@ -306,7 +242,7 @@ def _one_group(tables: Tables, group: Examination) -> Markup:
 def _oddities(tables: Tables, groups: Sequence[Examination]) -> list[tuple[str, str, str]]:
     found = []
     counts = (
-        ("anomalies", "Anomalies", sum(len(group.facts.anomalies) for group in groups)),
+        ("anomalies", "Anomalies", sum(g.facts.anomalies.num_rows for g in groups)),
         ("bad_records", "Bad records", tables.stored("bad_records").num_rows),
     )
     for name, what, count in counts:
@@ -331,6 +267,7 @@ def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) ->
         low = float(np.nansum(group.facts.rebalances.pause_lower_s))
         members = int(t.generations.n_members[-1]) if len(t.generations.n_members) else 0
         pause, moved = group.facts.cost
+        codes = [part for code in group.codes for part in (code_link(*code), " ")]
         rows.append(
             [
                 tag("td", _group_link(t.group) if i < len(shown) else name_of(t.group)),
@@ -339,7 +276,7 @@ def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) ->
                 amount(group.facts.n_rebalances),
                 amount(moved),
                 (bounds(low, pause), pause),
-                tag("td", join(codes_of(group.findings)), class_="t"),
+                tag("td", *codes, class_="t"),
             ]
         )
     hidden = len(groups) - len(shown)

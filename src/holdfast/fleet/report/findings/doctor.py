@@ -41,42 +41,25 @@ class Verdict:
 def examine_fleet(
     tables: Tables,
     groups: Sequence[str] | None = None,
-    last_ms: int | None = None,
     *,
-    track: Track = iter,
-    source: GivenSource = NOT_KNOWN,
-    now_ms: int | None = None,
     most: int | None = None,
+    **asked: Any,
 ) -> list[Verdict]:
     """Examine groups, the worst first.
 
     Parameters
     ----------
-    last_ms : int, optional
-        End of the window in UTC milliseconds; the last time in the tables by default.
-    track : callable
-        Passes the names on, one by one, and may show how far it is.
-    source : GivenSource, optional
-        Where the tables come from, for the commands of findings.
-    now_ms : int, optional
-        Time by the caller's clock, in UTC milliseconds: then old tables are a finding.
     most : int, optional
         Keep so many of the worst; all by default.
+    **asked
+        As in :func:`examinations`.
 
     Notes
     -----
     Cost: O(g log g) of g groups beside their histories; memory of a history and of what is kept.
     """
-    found = examinations(
-        tables,
-        groups,
-        last_ms,
-        track=track,
-        source=source,
-        now_ms=now_ms,
-        commits=CommitTimes(tables, groups),
-    )
-    rows = ((worst_first(e), _verdict(e)) for e in found)
+    found = examinations(tables, groups, commits=CommitTimes(tables, groups), **asked)
+    rows = ((worst_first(e), Verdict(heading=summary(e.facts), findings=e.findings)) for e in found)
     first = itemgetter(0)
     kept = sorted(rows, key=first) if most is None else heapq.nsmallest(most, rows, key=first)
     return [verdict for _, verdict in kept]
@@ -85,10 +68,6 @@ def examine_fleet(
 def worst_first(examination: Examination) -> tuple[Any, ...]:
     """What groups are sorted by."""
     return (*(-b for b in examination.badness), examination.facts.group)
-
-
-def _verdict(examination: Examination) -> Verdict:
-    return Verdict(heading=summary(examination.facts), findings=examination.findings)
 
 
 def examinations(
@@ -101,9 +80,20 @@ def examinations(
     now_ms: int | None = None,
     commits: CommitTimes | None = None,
 ) -> Iterator[Examination]:
-    """As :func:`examine_fleet`, one group after the other in the order given, with its facts.
+    """Examine one group after the other in the order given: the facts of each, with findings.
 
-    Without ``commits``, no finding says what a move costs.
+    Parameters
+    ----------
+    last_ms : int, optional
+        End of the window in UTC milliseconds; the last time in the tables by default.
+    track : callable
+        Passes the names on, one by one, and may show how far it is.
+    source : GivenSource, optional
+        Where the tables come from, for the commands of findings.
+    now_ms : int, optional
+        Time by the caller's clock, in UTC milliseconds: then old tables are a finding.
+    commits : CommitTimes, optional
+        Without it, no finding says what a move costs.
     """
     last = last_ms if last_ms is not None else last_time(tables)
     names = tables.groups if groups is None else tuple(groups)

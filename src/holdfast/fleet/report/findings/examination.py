@@ -46,6 +46,14 @@ class Examination:
         cost = sum(f.cost_upper_s for f in self.findings if not f.follows)
         return worst, cost, len(self.findings)
 
+    @property
+    def codes(self) -> tuple[tuple[str, str], ...]:
+        """Code and severity of each finding, worst first, each code once."""
+        severity: dict[str, str] = {}
+        for finding in self.findings:
+            severity.setdefault(finding.code, str(finding.severity))
+        return tuple(severity.items())
+
 
 def all_rules() -> tuple[Rule, ...]:
     """Every rule, by code."""

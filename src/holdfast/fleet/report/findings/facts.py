@@ -18,10 +18,14 @@ from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.core.kinds.kind import GroupKind, GroupType
 from holdfast.core.kinds.rows import CLASSIC, kind_of
 from holdfast.core.model.columns import F64, I32, I64
-from holdfast.fleet.report.columns.given import count_roles
 from holdfast.fleet.report.columns.history import Rebalances, read_rebalances
 from holdfast.fleet.report.columns.rebuilding import CommitTimes, Rebuilding, rebuilding_of
-from holdfast.fleet.report.columns.timeline import Settlements, Timeline, build_timeline
+from holdfast.fleet.report.columns.timeline import (
+    Settlements,
+    Timeline,
+    build_timeline,
+    count_roles,
+)
 from holdfast.fleet.tables.columns.values import (
     ArrowTable,
     codes,
@@ -113,39 +117,11 @@ class LagRows:
 class Anomaly:
     """One row of the table ``anomalies``."""
 
-    kind: str
     generation: int
     at_ms: int
     topic: str | None
     partition: int
     members: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Anomalies:
-    """What the table ``anomalies`` has of one group, as it is stored."""
-
-    rows: ArrowTable
-
-    def __len__(self) -> int:
-        return int(self.rows.num_rows)
-
-    def of_kind(self, start: str) -> list[Anomaly]:
-        """The rows whose kind begins with ``start``, in the order of the table."""
-        rows = self.rows.filter(pc.starts_with(self.rows["kind"], start))
-        return [
-            Anomaly(
-                kind=row["kind"],
-                generation=row["generation"],
-                at_ms=at_ms,
-                topic=row["topic"],
-                partition=-1 if row["partition"] is None else row["partition"],
-                members=tuple(row["member_ids"] or ()),
-            )
-            for row, at_ms in zip(
-                rows.to_pylist(), times_ms(rows, "timestamp").tolist(), strict=True
-            )
-        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -219,8 +195,9 @@ class Facts:
     ``kind`` is what its members are now. ``record_bytes`` has one entry per generation: bytes of
     its record, -1 where there is none. ``n_shared`` counts the partitions that members of a share
     group read at most in one generation. ``roles`` counts what the members have now
-    (:mod:`holdfast.fleet.report.columns.given`). ``source`` is where the tables come from, for
-    commands that are suggested. ``rebuilding`` reads commits, so a rule asks only if it needs them.
+    (:func:`~holdfast.fleet.report.columns.timeline.count_roles`). ``source`` is where the tables
+    come from, for commands that are suggested. ``rebuilding`` reads commits, so a rule asks only if
+    it needs them.
     """
 
     group: str
@@ -229,7 +206,7 @@ class Facts:
     presence: Presence
     absences: tuple[Absence, ...]
     lag: LagRows
-    anomalies: Anomalies
+    anomalies: ArrowTable
     record_bytes: I64
     group_type: tuple[str, ...]
     rebalance_index: I64
@@ -282,6 +259,21 @@ class Facts:
         now: BOOL = self.presence.generation == self.last
         return now
 
+    def anomalies_of(self, kind: str) -> list[Anomaly]:
+        """The anomalies whose kind begins so, in the order of their table."""
+        rows = self.anomalies.filter(pc.starts_with(self.anomalies["kind"], kind))
+        times = times_ms(rows, "timestamp").tolist()
+        return [
+            Anomaly(
+                generation=row["generation"],
+                at_ms=at_ms,
+                topic=row["topic"],
+                partition=-1 if row["partition"] is None else row["partition"],
+                members=tuple(row["member_ids"] or ()),
+            )
+            for row, at_ms in zip(rows.to_pylist(), times, strict=True)
+        ]
+
     def partition_name(self, row: int) -> str:
         """``topic-partition`` of a timeline row; a task or a connector as its own tools name it."""
         t = self.timeline
@@ -313,6 +305,7 @@ def read_facts(
     presence = _presence(tables, timeline)
     generations = tables.of_group(group, "generations")
     kinds, names = codes(generations, "group_type")
+    shared = generations.filter(pc.equal(generations["group_type"], GroupType.SHARE))
     return Facts(
         group=group,
         timeline=timeline,
@@ -320,11 +313,11 @@ def read_facts(
         presence=presence,
         absences=_absences(presence, timeline.generations),
         lag=_lag(tables, group),
-        anomalies=Anomalies(rows=tables.of_group(group, "anomalies")),
+        anomalies=tables.of_group(group, "anomalies"),
         record_bytes=_record_bytes(generations, timeline.generations),
         group_type=tuple(names[k] for k in np.unique(kinds) if k >= 0),
         kind=_kind(generations),
-        n_shared=_n_shared(generations),
+        n_shared=int(ints(shared, "n_partitions").max(initial=0)),
         roles=count_roles(tables.of_group(group, "assignments"), timeline.generations),
         source=source,
         age=age,
@@ -333,11 +326,6 @@ def read_facts(
         else lambda: rebuilding_of(commits.of_group(group), timeline),
         rebalance_index=timeline.generations.index_of(rebalances.generation, rebalances.at_ms),
     )
-
-
-def _n_shared(generations: ArrowTable) -> int:
-    shared = generations.filter(pc.equal(generations["group_type"], GroupType.SHARE))
-    return int(ints(shared, "n_partitions").max(initial=0))
 
 
 def _kind(generations: ArrowTable) -> GroupKind:

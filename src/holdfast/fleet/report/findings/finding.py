@@ -14,7 +14,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from glob import escape
 from itertools import islice
@@ -252,17 +252,9 @@ class Rule:
     def find(self, facts: Facts, limits: Limits) -> Iterator[Finding]:
         """Every symptom of this rule in one group, as a finding."""
         for symptom in self.look(facts, limits):
-            yield Finding(
-                code=self.code,
-                severity=symptom.severity or self.severity,
-                text=harmless(symptom.text),
-                evidence=symptom.evidence,
-                cost_lower_s=symptom.cost_lower_s,
-                cost_upper_s=symptom.cost_upper_s,
-                command=harmless(symptom.command),
-                basis=symptom.basis,
-                rebalances=symptom.rebalances,
-            )
+            told = {one.name: getattr(symptom, one.name) for one in fields(Symptom)}
+            told |= {"text": harmless(symptom.text), "command": harmless(symptom.command)}
+            yield Finding(code=self.code, **told | {"severity": symptom.severity or self.severity})
 
 
 RULES: dict[str, Rule] = {}

@@ -85,18 +85,14 @@ def _silent(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]:
     if not members:
         return
     who = count(len(members), "static member" if static else "member")
+    silence_s = float((facts.end_ms - facts.lag.commit_ms[rows]).min()) / 1000
     yield Symptom(
         text=f"{who} with {count(len(rows), 'partition')} that hold work, and no commit for "
-        f"{_silence_s(facts, rows) / 60:.0f} minutes or more{': gone?' if static else ''}",
+        f"{silence_s / 60:.0f} minutes or more{': gone?' if static else ''}",
         evidence=last_evidence(facts, members, rows),
         cost_upper_s=cost,
         command=describe(facts, *(("--members", "--verbose") if static else ())),
     )
-
-
-def _silence_s(facts: Facts, rows: I64) -> float:
-    """How long the partitions of the lag rows ``rows`` have had no commit, at least."""
-    return float((facts.end_ms - facts.lag.commit_ms[rows]).min()) / 1000
 
 
 @rule(
@@ -257,7 +253,7 @@ def silent(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 def double_owner(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Partitions that one generation gave to two members."""
     del limits
-    rows = facts.anomalies.of_kind("double_owner")
+    rows = facts.anomalies_of("double_owner")
     if not rows:
         return
     g = facts.generations
@@ -289,7 +285,7 @@ def double_owner(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 def unreadable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Members whose subscription or assignment could not be read."""
     del limits
-    rows = facts.anomalies.of_kind("unreadable")
+    rows = facts.anomalies_of("unreadable")
     if not rows:
         return
     times = count(len(rows), "time")
@@ -300,7 +296,7 @@ def _unread(facts: Facts) -> BOOL:
     """Members whose assignment could not be read: nobody knows how many partitions they hold."""
     p, g, known = facts.presence, facts.generations, facts.timeline.members
     found = np.zeros(len(p.generation), dtype=bool)
-    for anomaly in facts.anomalies.of_kind("unreadable_assignment"):
+    for anomaly in facts.anomalies_of("unreadable_assignment"):
         members = np.asarray([name in anomaly.members for name in known], dtype=bool)
         found |= (g.number[p.generation] == anomaly.generation) & members[p.member]
     return found

@@ -3,6 +3,5 @@
 ``server`` holds connections, and ``hosts`` says who may ask by which name. ``served_fleet`` holds
 the tables of a folder and examines their groups beside the requests; ``keeping`` is how their
 keeper is. ``group_index`` has one row a group, and finds, sorts and cuts pages of them;
-``index_page`` draws one. ``application`` answers requests, and imports the web framework; ``page/``
-holds the style and the script of the served pages.
+``index_page`` draws one. ``application`` answers requests, and imports the web framework.
 """

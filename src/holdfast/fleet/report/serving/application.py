@@ -36,15 +36,11 @@ from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
 from holdfast.core.names import visible
-from holdfast.fleet.report.drawing.writing import render, report_policy
+from holdfast.fleet.report.drawing.document import HtmlPage
+from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.serving.group_index import SEVERITIES, SORTS, IndexView
 from holdfast.fleet.report.serving.hosts import is_host, names_this_computer
-from holdfast.fleet.report.serving.index_page import (
-    frame_of,
-    index_page,
-    index_policy,
-    keeper_words,
-)
+from holdfast.fleet.report.serving.index_page import bar_of, index_page, keeper_words
 from holdfast.fleet.report.serving.served_fleet import ServedFleet
 
 if TYPE_CHECKING:
@@ -143,24 +139,22 @@ class ServedPages:
 
     def _index(self, request: Request) -> Response:
         fleet = self._fleet
-        page = index_page(fleet.served, fleet.state, fleet.verdicts, view_of(request.args))
-        return _page(page, index_policy())
+        return _page(index_page(fleet.served, fleet.state, fleet.verdicts, view_of(request.args)))
 
     def _group(self, request: Request) -> Response:
         served, state = self._fleet.served, self._fleet.state
         name = request.args.get("name", "")
         if name not in served.tables.groups:
             raise NotFound("there is no such group in these tables")
-        frame = frame_of(served, state, group=True)
         page = render(
             served.tables,
             f"Group {name} of {state.where}",
             [name],
             last_ms=served.last_ms,
             given=self._fleet.given,
-            frame=frame,
+            bar=bar_of(served, state, group=True),
         )
-        return _page(page, report_policy(frame))
+        return _page(page)
 
     def _metrics(self, _: Request) -> Response:
         text = self._fleet.metrics
@@ -216,9 +210,9 @@ def view_of(words: Mapping[str, str]) -> IndexView:
     )
 
 
-def _page(text: str, policy: str) -> Response:
-    headers = {"Content-Security-Policy": f"{policy}; frame-ancestors 'none'"}
-    return Response(text, content_type="text/html; charset=utf-8", headers=headers)
+def _page(page: HtmlPage) -> Response:
+    headers = {"Content-Security-Policy": f"{page.policy}; frame-ancestors 'none'"}
+    return Response(page, content_type="text/html; charset=utf-8", headers=headers)
 
 
 def _plain(text: str, status: int) -> Response:

@@ -50,10 +50,7 @@ class GroupVerdict:
     @classmethod
     def of(cls, examination: Examination) -> GroupVerdict:
         """The short form of an examination."""
-        severity: dict[str, str] = {}
-        for finding in examination.findings:
-            severity.setdefault(finding.code, str(finding.severity))
-        return cls(badness=examination.badness, codes=tuple(severity.items()))
+        return cls(badness=examination.badness, codes=examination.codes)
 
 
 Verdicts = Mapping[str, GroupVerdict]

@@ -14,13 +14,10 @@ from urllib.parse import urlencode
 
 from holdfast.core.model.columns import I64
 from holdfast.fleet.report.drawing.document import (
-    ServedFrame,
-    asset,
+    HtmlPage,
     document,
-    policy_of,
     script_of,
     shown_script,
-    style_of,
 )
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.sections import (
@@ -47,7 +44,6 @@ from holdfast.fleet.report.serving.group_index import (
 from holdfast.fleet.report.serving.keeping import Keeping
 from holdfast.fleet.report.serving.served_fleet import ServedState, ServedTables
 
-SERVING = "holdfast.fleet.report.serving"
 SHOWN_OF_ONE = 12
 """Groups that are named below a finding; the rest are in the list."""
 EVERY_MS = 1000
@@ -68,27 +64,9 @@ _NARROW = ("group", "cost", "findings")
 _NUMBERS = frozenset({"members", "rebalances", "cost", "lag"})
 
 
-def live_script() -> str:
-    """The script that keeps a served page up to date."""
-    return script_of(("live.js",), SERVING)
-
-
-def _style() -> str:
-    return style_of(asset("style.css"), _more_style())
-
-
-def _more_style() -> str:
-    return asset("served.css", SERVING)
-
-
-def index_policy() -> str:
-    """The content security policy of the index."""
-    return policy_of([live_script()], _style(), served=True)
-
-
-def frame_of(served: ServedTables, state: ServedState, *, group: bool) -> ServedFrame:
-    """Bar and script of a served page; that of a group has a way back."""
-    bar = tag(
+def bar_of(served: ServedTables, state: ServedState, *, group: bool) -> Markup:
+    """The bar of a served page; that of a group has a way back."""
+    return tag(
         "nav",
         tag("a", "All groups", href="/") if group else None,
         tag(
@@ -113,7 +91,6 @@ def frame_of(served: ServedTables, state: ServedState, *, group: bool) -> Served
         data_every=EVERY_MS,
         data_page="group" if group else "index",
     )
-    return ServedFrame(bar=bar, script=live_script(), style=_more_style())
 
 
 def _tables_words(served: ServedTables, state: ServedState, *, group: bool) -> str:
@@ -144,7 +121,7 @@ def keeper_words(keeping: Keeping) -> str:
 
 def index_page(
     served: ServedTables, state: ServedState, verdicts: Verdicts, view: IndexView
-) -> str:
+) -> HtmlPage:
     """The whole page.
 
     Parameters
@@ -152,7 +129,7 @@ def index_page(
     verdicts : mapping of str to GroupVerdict
         A group that is not in it has not been examined yet.
     """
-    frame = frame_of(served, state, group=False)
+    live = script_of("live.js")
     index = served.index
     rows = select(index, verdicts, view)
     title = f"Consumer groups of {state.where}"
@@ -180,10 +157,9 @@ def index_page(
         _all_codes(),
     )
     header = tag("header", tag("h1", title))
-    body = join([frame.bar, header, main, page_footer(served=True), shown_script(frame.script)])
-    return document(
-        ", ".join([title, *_covered(index)]), body, style=_style(), policy=index_policy()
-    )
+    bar = bar_of(served, state, group=False)
+    body = join([bar, header, main, page_footer(served=True), shown_script(live)])
+    return document(", ".join([title, *_covered(index)]), body, [live], served=True)
 
 
 def _covered(index: GroupIndex) -> list[str]:
