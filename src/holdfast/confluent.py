@@ -54,11 +54,8 @@ class DeserializingConsumer(  # type: ignore[misc]
 ):
     """A drop-in for ``confluent_kafka.DeserializingConsumer``.
 
-    Parameters
-    ----------
-    conf : dict
-        As for :class:`holdfast.confluent.Consumer`, and ``key.deserializer`` and
-        ``value.deserializer``.
+    Its configuration is that of :class:`holdfast.confluent.Consumer`, with ``key.deserializer`` and
+    ``value.deserializer``.
     """
 
     # As the original's, which is generic since 2.16: ``DeserializingConsumer[str, dict]``.
