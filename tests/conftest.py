@@ -61,9 +61,7 @@ if sys.version_info < (3, 11, 8):
 
 BROKER = "broker "
 """How the groups of tests with the run's broker begin: one for each file."""
-SPARK = "spark"
-"""The group of tests with the one Spark session."""
-FIRST = (SPARK, "browser", "trees")
+FIRST = ("spark", "browser", "trees")
 """The groups that take longest, which begin first: one that began late would end alone."""
 
 _BROKER = pytest.StashKey["StartedForAll"]()
@@ -111,7 +109,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             )
         file = item.nodeid.split("::", maxsplit=1)[0]
         if is_spark and (is_quick or "spark" in item.fixturenames):
-            item.add_marker(pytest.mark.xdist_group(SPARK))
+            item.add_marker(pytest.mark.xdist_group("spark"))
         elif item.get_closest_marker("broker") is not None:
             item.add_marker(pytest.mark.xdist_group(f"{BROKER}{file}"))
         if _turn(item) < len(FIRST):
@@ -165,8 +163,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before fixtures are made
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Note whether the worker's next broker is for tests that count what a whole cluster holds."""
-    group = item.get_closest_marker("xdist_group")
-    item.config.stash[_IS_SPARK] = group is not None and group.args[0] == SPARK
+    item.config.stash[_IS_SPARK] = item.get_closest_marker("spark") is not None
 
 
 @pytest.fixture(scope="session")
