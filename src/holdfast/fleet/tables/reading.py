@@ -4,7 +4,7 @@
 :mod:`holdfast.fleet.tables.columns.stored`. A missing table is empty, and a missing nullable column
 holds nulls. Any other missing column is an error that names the column.
 
-**Strategy.** :class:`Tables` is one face for three ways to read. ``Tables(root)`` asks the newest
+**Strategy.** :class:`Tables` is one face for three readers. ``Tables(root)`` asks the newest
 version of a :class:`~holdfast.fleet.tables.folder.commits.Folder` whenever a table is asked for, so
 it shows the newest batch; a job commits its batches through it. :meth:`Tables.pinned` goes on
 reading one :class:`~holdfast.fleet.tables.folder.version.FolderVersion`. :meth:`Tables.hold` and
@@ -37,7 +37,7 @@ from holdfast.fleet.tables.folder.manifest import (
     has_manifest,
     nothing_committed,
 )
-from holdfast.fleet.tables.folder.version import FolderVersion, Known, conform, once_more
+from holdfast.fleet.tables.folder.version import FolderVersion, Held, Known, conform, once_more
 from holdfast.fleet.tables.storage.places import Place, place_of
 
 Source = str | Place | Mapping[str, Any]
@@ -179,14 +179,14 @@ class Tables:
         SourceError
             Nothing was committed, or a file cannot be read.
         """
-        if self._only and self._only.rows is not None and groups is None and not without:
+        if isinstance(self._only, Held) and groups is None and not without:
             return self
         return Tables(self.root, self._ask(lambda now: now.hold(groups, without)))
 
     def holding(self, rows: Mapping[str, pa.Table]) -> Tables:
         """The same tables, read now, with these rows as they would be stored in place of theirs."""
         held = self.hold()._only
-        assert held is not None
+        assert isinstance(held, Held)
         return Tables(self.root, held.with_rows(rows))
 
     def newest_ms(self, name: str) -> int | None:
@@ -285,7 +285,7 @@ def read_tables(source: Source) -> Tables:
     """
     if isinstance(source, Mapping):
         rows = {name: from_memory(name, source[name]) for name in TABLES if name in source}
-        return Tables(Path(), FolderVersion(Known(Path()), rows=rows))
+        return Tables(Path(), Held(Known(Path()), rows=rows))
     return open_tables(source).hold()
 
 

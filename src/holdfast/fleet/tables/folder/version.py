@@ -13,7 +13,7 @@ and in the footer, admit one of them. States of logs and footers are read once (
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -84,25 +84,19 @@ class Known:
 
 @dataclass(frozen=True, eq=False)
 class FolderVersion:
-    """One version of a folder, read when it is asked, or rows of it in memory.
+    """One version of a folder, read when it is asked.
 
     Parameters
     ----------
     manifest : Manifest
         The version; the empty one where nothing was committed.
-    rows : dict of str to Table, optional
-        Rows that are held; a table that is not there is empty. None: nothing is held.
-    newest : dict of str to int
-        Latest time of tables whose rows are not all held.
     """
 
     known: Known
     manifest: Manifest = field(default_factory=Manifest)
-    rows: Mapping[str, pa.Table] | None = None
-    newest: Mapping[str, int | None] = field(default_factory=dict)
 
     def __contains__(self, name: str) -> bool:
-        return name in self.rows if self.rows is not None else bool(self._committed(name))
+        return bool(self._committed(name))
 
     def data_files(self, name: str) -> list[DataFile]:
         """Committed files of a table, with the bounds of their columns."""
@@ -116,7 +110,7 @@ class FolderVersion:
         return checked_files(self.known.root, names)
 
     def _committed(self, name: str) -> list[DataFile]:
-        if self.rows is None and not self.manifest.version:
+        if not self.manifest.version:
             raise nothing_committed(self.known.root)
         return self.data_files(name)
 
@@ -132,13 +126,7 @@ class FolderVersion:
         ----------
         groups : sequence of str, optional
             Rows of these groups alone; ``group`` is one of the columns then.
-        columns : sequence of str, optional
-            Of a table whose rows are not held, they are read from its files.
         """
-        is_left_out = name in self.newest and columns is not None
-        if self.rows is not None and (name in self.rows or not is_left_out):
-            rows = of_groups(self.rows.get(name, arrow_schema(name).empty_table()), groups)
-            return rows if columns is None else rows.select(columns)
         definition = TABLES[name]
         if columns is not None:
             definition = Table(name=name, doc="", columns=definition.pick(*columns))
@@ -155,11 +143,7 @@ class FolderVersion:
         return pa.concat_tables([empty, *parts])
 
     def newest_ms(self, name: str) -> int | None:
-        """Latest time of a table that has times; of a folder the logs say it."""
-        if self.rows is not None:
-            if name in self.newest or name not in self.rows:
-                return self.newest.get(name)
-            return latest_ms(self.rows[name]["timestamp"])
+        """Latest time of a table that has times; the logs say it, and no row is read."""
         files = self.data_files(name)
         ends = [text for file in files if (text := file.highest.get("timestamp")) is not None]
         found = [us // 1_000 for text in ends if (us := to_us(text)) is not None]
@@ -171,9 +155,7 @@ class FolderVersion:
             found += [] if latest is None else [latest]
         return max(found, default=None)
 
-    def hold(
-        self, groups: Sequence[str] | None = None, without: Collection[str] = ()
-    ) -> FolderVersion:
+    def hold(self, groups: Sequence[str] | None = None, without: Collection[str] = ()) -> Held:
         """Rows of all tables, read now.
 
         Parameters
@@ -188,12 +170,50 @@ class FolderVersion:
         is_part = groups is not None or without
         timed = [name for name in there if is_part and "timestamp" in TABLES[name].names]
         newest = {name: self.newest_ms(name) for name in timed}
-        return replace(self, rows=rows, newest=newest)
+        return Held(self.known, self.manifest, rows, newest)
 
-    def with_rows(self, rows: Mapping[str, pa.Table]) -> FolderVersion:
+
+@dataclass(frozen=True, eq=False)
+class Held(FolderVersion):
+    """Rows in memory; a table that is not there is empty.
+
+    Parameters
+    ----------
+    newest : dict of str to int
+        Latest time of tables whose rows are not all here.
+    """
+
+    rows: Mapping[str, pa.Table] = field(default_factory=dict)
+    newest: Mapping[str, int | None] = field(default_factory=dict)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.rows
+
+    def _committed(self, name: str) -> list[DataFile]:
+        return self.data_files(name)  # none where the rows never were in a folder
+
+    def read(
+        self,
+        name: str,
+        groups: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """The same; columns of a table whose rows are not here are read from its files."""
+        if name not in self.rows and name in self.newest and columns is not None:
+            return super().read(name, groups, columns)
+        rows = of_groups(self.rows.get(name, arrow_schema(name).empty_table()), groups)
+        return rows if columns is None else rows.select(columns)
+
+    def newest_ms(self, name: str) -> int | None:
+        """Latest time of a table that has times."""
+        if name in self.newest or name not in self.rows:
+            return self.newest.get(name)
+        return latest_ms(self.rows[name]["timestamp"])
+
+    def with_rows(self, rows: Mapping[str, pa.Table]) -> Held:
         """The same with these rows in place of theirs."""
         newest = {name: time for name, time in self.newest.items() if name not in rows}
-        return replace(self, rows={**(self.rows or {}), **rows}, newest=newest)
+        return Held(self.known, self.manifest, {**self.rows, **rows}, newest)
 
 
 def conform(found: pa.Table, definition: Table, place: str) -> pa.Table:
