@@ -141,8 +141,9 @@ def exposition(tables: Tables, examinations: Iterable[Examination]) -> str:
         samples["holdfast_tables_timestamp_seconds"].append(({}, taken_us / 1_000_000))
     for name, sample in _lag(tables):
         samples[name].append(sample)
-    for examination in examinations:
-        for name, sample in _ours(examination):
+    ours = {examination.facts.group: list(_ours(examination)) for examination in examinations}
+    for _, found in sorted(ours.items()):  # whatever was examined first
+        for name, sample in found:
             samples[name].append(sample)
     return "".join(_text(METRICS[name], rows) for name, rows in samples.items() if rows)
 
