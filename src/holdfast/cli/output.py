@@ -94,10 +94,10 @@ def notes(quiet: bool) -> Callable[[str], None]:
     return (lambda message: None) if quiet else print_note
 
 
-def _asked_quiet() -> bool:
-    """Whether the command that runs was given ``-q``."""
+def _note_of_table(message: str) -> None:
+    """Note what a table leaves out, unless the command that runs was given ``-q``."""
     context = click.get_current_context(silent=True)
-    return context is not None and bool(context.params.get("quiet"))
+    notes(context is not None and bool(context.params.get("quiet")))(message)
 
 
 def track(items: Iterable[T], total: int | None, what: str, *, quiet: bool = False) -> Iterator[T]:
@@ -206,8 +206,9 @@ def _write_table(
         n_left = sum(1 for _ in cells)
         if n_left:
             n_rows = n_left + len(first)
-            note = notes(_asked_quiet())
-            note(f"{n_left:,} of {n_rows:,} rows are not shown (--format csv has every row)")
+            _note_of_table(
+                f"{n_left:,} of {n_rows:,} rows are not shown (--format csv has every row)"
+            )
         return
     with _opened(target) as out:
         out.writelines(_plain_lines(first, cells, columns, title))
@@ -227,8 +228,7 @@ def _draw_table(
     console.print(_people_table(heads[:n_shown], cells, title))
     if n_shown < len(columns):
         hidden = ", ".join(columns[n_shown:])
-        note = notes(_asked_quiet())
-        note(f"too wide for this terminal: {hidden} (--format csv has every column)")
+        _note_of_table(f"too wide for this terminal: {hidden} (--format csv has every column)")
 
 
 def _plain_lines(

@@ -41,7 +41,7 @@ def run(
     """Explain a code that doctor prints, or list them all."""
     from holdfast.fleet.report.findings.examination import all_rules
 
-    del quiet  # notes about a table that is cut are the table's, which asks for it
+    del quiet  # `write_rows`, which has the only notes, asks for it
     rules = {rule.code: rule for rule in all_rules()}
     words = ("code", "name", "severity", "what", "why", "how", "mend")
     as_dict = {c: {w: str(getattr(rule, w)) for w in words} for c, rule in rules.items()}

@@ -253,8 +253,9 @@ class Rule:
         """Every symptom of this rule in one group, as a finding."""
         for symptom in self.look(facts, limits):
             told = {one.name: getattr(symptom, one.name) for one in fields(Symptom)}
-            told |= {"text": harmless(symptom.text), "command": harmless(symptom.command)}
-            yield Finding(code=self.code, **told | {"severity": symptom.severity or self.severity})
+            told["severity"] = symptom.severity or self.severity
+            told |= {name: harmless(told[name]) for name in ("text", "command")}
+            yield Finding(code=self.code, **told)
 
 
 RULES: dict[str, Rule] = {}
