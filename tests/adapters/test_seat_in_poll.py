@@ -356,6 +356,23 @@ def test_the_clock_commits_nothing_before_its_time_nor_for_a_program_that_commit
     assert scene.link.sent == []
 
 
+def test_the_clock_raises_nothing_where_the_member_fails_just_now(monkeypatch):
+    """The client's next call tells of the failure, in the client's own words."""
+    scene = Scene(auto_commit_interval_ms=0)
+    scene.assign(A)
+    scene.poll((A, 7))
+    numbers = scene.seat.progress.numbers
+
+    def fails_meanwhile(offsets):
+        scene.host.failure = RemoteProtocolError("fenced", error_code=82)
+        return numbers(offsets)
+
+    monkeypatch.setattr(scene.seat.progress, "numbers", fails_meanwhile)
+    assert scene.seat.commit_by_clock() is None
+    assert scene.host.failure is not None
+    assert scene.link.sent == []
+
+
 def test_nobody_commits_again_where_it_began():
     """Nothing is committed that was not handed out: the last owner's commit stands there."""
     scene = Scene()

@@ -69,20 +69,16 @@ def lag_keys(strategies: Iterable[Any]) -> dict[str, Any]:
             "partition_assignment_strategy: its assignors have several lag sources, and a member "
             "asks one: give it as holdfast_lag_source"
         )
-    return {
-        key: value
-        for ask in asked[:1]
-        for key, value in (
-            ("holdfast.lag.source", ask.source),
-            ("holdfast.lag.timeout.ms", ask.timeout_ms),
-        )
-    }
+    if not asked:
+        return {}
+    one = asked[0]
+    return {"holdfast.lag.source": one.source, "holdfast.lag.timeout.ms": one.timeout_ms}
 
 
 def words(same: Mapping[str, str]) -> dict[str, str]:
     """What a program calls the member's keys: the keywords in ``same``, and ours."""
     drain = "holdfast.drain.timeout.ms"
-    return {**{key: word for word, key in same.items()}, drain: drain.replace(".", "_")}
+    return {key: word for word, key in same.items()} | {drain: drain.replace(".", "_")}
 
 
 def servers(given: Any) -> list[str]:

@@ -226,6 +226,3 @@ class InPoll(Seat):
     def end(self) -> None:
         """Read no more positions."""
         self._aside.shutdown(wait=False, cancel_futures=True)
-
-    def close(self) -> None:
-        """Nothing is open: the client closes itself."""

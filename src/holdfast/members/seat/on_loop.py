@@ -311,9 +311,6 @@ class OnLoop(Seat):
         """Do no more jobs."""
         self._is_over = True
 
-    def close(self) -> None:
-        """Nothing is open: the client closes itself."""
-
 
 def _terms(membership: Membership, partitions: Collection[Resource]) -> list[int | None]:
     standing = membership.standing

@@ -32,6 +32,7 @@ from concurrent.futures import Future
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.modes import RebalanceMode, choose_mode
 from holdfast.core.model.partitions import Resource
+from holdfast.errors import HoldfastError
 from holdfast.members.member.offsets import Offsets
 from holdfast.members.seat.commits import CommitAsker, Commits, HeardOfLast, loss_of
 from holdfast.members.seat.hands import Callback, Fetching, Wishes
@@ -175,7 +176,10 @@ class Seat:
         if not offsets or not self.membership.is_member or self.membership.failure is not None:
             return None
         timeout_s = self.settings.call_timeout_s
-        return offsets, self.commits.begin(offsets, CommitAsker.CLOCK, timeout_s=timeout_s)
+        try:
+            return offsets, self.commits.begin(offsets, CommitAsker.CLOCK, timeout_s=timeout_s)
+        except HoldfastError:  # the member has failed just now, of which the next call tells
+            return None
 
     def commit_before_leaving(self, timeout_s: float) -> Future[None] | None:
         """Commit before leaving, which gives up the round that is going on.
@@ -206,3 +210,6 @@ class Seat:
 
     def take_over(self, resources: tuple[Resource, ...], term: int) -> None:
         """Nothing is left to do: :meth:`Hands.assigned` has begun the resources."""
+
+    def close(self) -> None:
+        """Nothing is open: the client closes itself."""

@@ -172,7 +172,8 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     async def _look_after_member(self, subscription: Any) -> None:
         seat = await self._tell_member(subscription)
         seat.look()
-        _commit_by_clock(seat)
+        if (sent := seat.commit_by_clock()) is not None:
+            sent[1].add_done_callback(_log_refusal)
         now = time.monotonic()
         # As with aiokafka, nobody is idle before the first assignment: start() waits for it.
         if self.hands.is_new or self._subscription.fetcher_idle_time < now - self._looked_at:
@@ -403,16 +404,7 @@ async def _commit(seat: OnLoop, offsets: Offsets, asked: CommitAsker) -> None:
         raise commit_failed(error) from error
 
 
-def _commit_by_clock(seat: OnLoop) -> None:
-    """Commit what is processed, if it is time; a refusal is a line of the log, as with aiokafka."""
-    try:
-        sent = seat.commit_by_clock()
-    except HoldfastError:
-        return  # the member has failed just now: it is told soon
-    if sent is not None:
-        sent[1].add_done_callback(_log_refusal)
-
-
 def _log_refusal(sent: Future[None]) -> None:
+    """A refusal of a commit by the clock is a line of the log, as with aiokafka."""
     if (error := sent.exception()) is not None:
         log.warning("Auto offset commit failed: %s", error)

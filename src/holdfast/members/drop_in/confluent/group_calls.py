@@ -346,8 +346,7 @@ class GroupCalls:
         self.hands.starts.look_again(self._consumer)
         self.hands.renewal.listen(self.hands)
         self._served_at = time.monotonic()
-        sent = seat.commit_by_clock()
-        if sent is not None:
+        if (sent := seat.commit_by_clock()) is not None:
             self.commits.answer_later(seat, sent[1], listed(sent[0]))
 
     # The assignment

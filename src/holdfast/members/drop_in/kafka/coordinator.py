@@ -337,11 +337,7 @@ class GroupCommits:
 
     def by_clock(self, seat: InPoll) -> None:
         """Commit what is processed, if it is time."""
-        try:
-            sent = seat.commit_by_clock()
-        except HoldfastError:  # the member has failed just now, which the next poll raises
-            return
-        if sent is not None:
+        if (sent := seat.commit_by_clock()) is not None:
             self._answer_later(sent[1], as_theirs(sent[0]), None)
 
     def _answer_later(
