@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from operator import itemgetter
 from uuid import UUID
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.wire.records_twin import records
 
+from holdfast.core.kinds.rows import BY_RECORD
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
@@ -20,7 +22,6 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     encode_subscription,
 )
 from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
-from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS
 from holdfast.core.wire.layouts.record_size import batch_bytes
 from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.errors import WireError
@@ -281,17 +282,16 @@ def test_generations_number_their_rows():
 
 
 def plain(value):
-    """As :meth:`Record.to_dict`, with bytes left alone and struct defaults null."""
+    """As :meth:`Record.to_dict`, without what a member says by the classic protocol."""
     match value:
-        case {"sessionTimeoutMs": 0, "supportedProtocols": ()}:
-            return None
         case dict():
-            return {name: plain(inner) for name, inner in value.items()}
+            named = value.items()
+            return {name: plain(inner) for name, inner in named if name != "classicMemberMetadata"}
         case tuple():
             return [plain(inner) for inner in value]
         case UUID():
             return topic_id_text(value)
-        case bytes() | int() | str() | None:
+        case int() | str() | None:
             return value
         case _:
             return str(value)
@@ -312,49 +312,20 @@ def below_zero(value, name=""):
     return False
 
 
-SINGLE = [number for number, t in RECORD_SCHEMAS.items() if not t.value.max_version]
-
-
-@pytest.mark.parametrize("number", SINGLE)
+@pytest.mark.parametrize("number", BY_RECORD)
 @settings(max_examples=12)
 @given(data=st.data())
-def test_typed_records_say_what_the_scalar_form_says(number, data):
+def test_events_say_what_the_scalar_form_says(number, data):
     drawn = data.draw(st.lists(records((number,)), max_size=6))
     batch = batch_of([encode_record(r) for r in drawn])
-    rows = rows_of(decode_groups.typed_records(batch, number))
+    events = sorted(decode_groups.events(batch, number), key=itemgetter("log_offset"))
     strange = [below_zero(r.key) or below_zero(r.value) for r in drawn]
     bad = sorted(row["log_offset"] for row in rows_of(decode.unread(batch)[0]))
     assert bad == [100 + i for i, is_it in enumerate(strange) if is_it]
     some = [r for r, is_it in zip(drawn, strange, strict=True) if not is_it]
-    assert [row["key"] for row in rows] == [plain(record.key) for record in some]
-    assert [row["value"] for row in rows] == [plain(record.value) for record in some]
-    assert [row["is_tombstone"] for row in rows] == [record.value is None for record in some]
-
-
-def test_absent_tagged_struct_is_null_in_arrow():
-    record = Record(
-        record_type=5,
-        name="ConsumerGroupMemberMetadata",
-        key={"groupId": "g", "memberId": "m"},
-        value_version=0,
-        value={
-            "instanceId": None,
-            "rackId": None,
-            "clientId": "c",
-            "clientHost": "h",
-            "subscribedTopicNames": (),
-            "subscribedTopicRegex": None,
-            "rebalanceTimeoutMs": 1,
-            "serverAssignor": None,
-        },
-    )
-    (row,) = rows_of(decode_groups.typed_records(batch_of([encode_record(record)]), 5))
-    assert row["value"]["classicMemberMetadata"] is None
-
-
-def test_several_versions_have_no_typed_schema():
-    with pytest.raises(ValueError, match="several versions"):
-        decode_groups.typed_schema(2)
+    keys = [(record.key["groupId"], record.key.get("memberId", "")) for record in some]
+    assert [(event["group"], event["member_id"]) for event in events] == keys
+    assert [event["value"] for event in events] == [plain(record.value) for record in some]
 
 
 def test_bad_records_come_whole():

@@ -61,7 +61,7 @@ def test_a_record_of_a_group_with_a_number_below_0_is_a_bad_record(strange):
     good = fleet.consumer_epoch("g", 1), fleet.consumer_target("g", "m-2", {"t": [1]})
     read_groups(batch([good[0], strange, good[1]], [0, 0, 0]), out)
     assert [event["log_offset"] for event in out.consumer] == [0, 2] and not out.generations
-    (row,) = out.bad_table.to_pylist()
+    (row,) = pa.Table.from_batches(out.bad).to_pylist()
     assert (row["log_offset"], row["reason"]) == (1, "out-of-range")
 
 

@@ -44,6 +44,7 @@ from holdfast.fleet.pipeline.history.movements import (
 from holdfast.fleet.pipeline.history.pauses import PAUSES
 from holdfast.fleet.pipeline.history.rebalances import anomaly_table, rebalance_table
 from holdfast.fleet.pipeline.history.reconciled import Reconciled, reconcile, unknown_topics
+from holdfast.fleet.pipeline.ingest.decode import BAD
 from holdfast.fleet.pipeline.ingest.decode_groups import ConsumerGroupEvent, Decoded, read_groups
 from holdfast.fleet.pipeline.ingest.generations import (
     DEAD,
@@ -119,7 +120,7 @@ class GroupWork:
     def _work(self, *, last_goes_on: bool) -> None:
         waiting, self.waiting, self.n_waiting = self.waiting, Decoded(), 0
         remembered, self.remembered = self.remembered, CarriedState()
-        self.writer.write("bad_records", waiting.bad_table)
+        self.writer.write("bad_records", pa.Table.from_batches(waiting.bad, BAD))
         self.writer.unknown += waiting.unknown
         reported = reported_until(remembered.past)
         events = [*remembered.events, *waiting.consumer]
@@ -127,30 +128,29 @@ class GroupWork:
         parts = [self.past, *remembered.past, *waiting.generations, folded]
         gens = concat(parts).sorted()
         if last_goes_on:
-            gens, events = self._hold_back(gens, waiting, remembered)
+            gens, events = self._hold_back(gens, events, waiting, remembered)
         reconciled = reconcile(events)
         self.writer.write(PAUSES, reconciled.table(self.topic_names, with_open=self.keep_state))
         self.writer.write("anomalies", unknown_topics(gens, self.topic_names))
-        keep = self._goes_on(gens, last_goes_on=last_goes_on)
+        last = [len(group_codes(gens)[1]) - 1] if last_goes_on and gens.n_rows else []
+        keep = np.array(last, np.int64)
         past = work(gens, self.writer, keep, reconciled, every_past=self.keep_state)
         if self.keep_state:
             done, past = _split_last(past, goes_on=last_goes_on and len(keep) > 0)
             self.writer.write(STATE, state_rows(done, [*events, *reconciled.released]))
         self.past = past
 
-    def _goes_on(self, gens: Generations, *, last_goes_on: bool) -> I64:
-        if not last_goes_on or gens.n_rows == 0:
-            return np.zeros(0, np.int64)
-        return np.array([len(group_codes(gens)[1]) - 1])
-
     def _hold_back(
-        self, gens: Generations, waiting: Decoded, remembered: CarriedState
+        self,
+        gens: Generations,
+        events: list[ConsumerGroupEvent],
+        waiting: Decoded,
+        remembered: CarriedState,
     ) -> tuple[Generations, list[ConsumerGroupEvent]]:
         """Let the last group wait until it is whole, if it has KIP-848 records or state.
 
         Such records are folded together with all earlier ones; a cut would lose the earlier ones.
         """
-        events = [*remembered.events, *waiting.consumer]
         names = [*gens.head["group"].unique().to_pylist(), *(e["group"] for e in events)]
         if not names:
             return gens, events

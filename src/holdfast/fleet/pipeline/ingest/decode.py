@@ -21,10 +21,10 @@ References: KIP-429, KIP-848, KIP-915.
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from string import ascii_lowercase, ascii_uppercase, digits
 from typing import Any, Final
 
 import numpy as np
@@ -34,19 +34,8 @@ import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I32, I64, Mask
 from holdfast.core.model.limits import INT32_MAX
-from holdfast.core.wire.layouts.offsets_schemas import Field, Kind, Layout, layout
 from holdfast.core.wire.layouts.record_size import batch_bytes
-from holdfast.core.wire.many.columns import (
-    Column,
-    Columns,
-    Ids,
-    Items,
-    Numbers,
-    Optional,
-    Slices,
-    Text,
-    take,
-)
+from holdfast.core.wire.many.columns import Column, Columns, Items, Numbers, Text, take
 from holdfast.core.wire.many.offsets_batch import BadRows, Binary, Chunk, Family, decode_batch
 from holdfast.core.wire.one.reasons import REASONS, Reason
 from holdfast.core.wire.one.topic_ids import TEXT_LENGTH
@@ -57,16 +46,6 @@ from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, fille
 Ints = npt.NDArray[Any]
 
 _YEAR_9999_MS: Final = 253_402_300_799_999
-_BASE64URL: Final = np.frombuffer(
-    f"{ascii_uppercase}{ascii_lowercase}{digits}-_".encode("ascii"), np.uint8
-)
-_NUMBERS: Final = {
-    Kind.INT8: pa.int8(),
-    Kind.INT16: pa.int16(),
-    Kind.UINT16: pa.uint16(),
-    Kind.INT32: pa.int32(),
-    Kind.INT64: pa.int64(),
-}
 BAD: Final[pa.Schema] = arrow_schema("bad_records")
 _COUNTED: Final = ("partition", "partitions", "generation", "epoch", "assignmentEpoch")
 
@@ -265,20 +244,14 @@ def id_text(values: Ints, *, zero_is_null: bool = False) -> pa.Array:
     """Topic ids, uint8[n, 16], as Kafka's tools write them; each is written once."""
     ids = pa.Array.from_buffers(pa.binary(16), len(values), [None, pa.py_buffer(values)])
     coded = ids.dictionary_encode()
-    different = np.frombuffer(coded.dictionary.buffers()[1], np.uint8, 16 * len(coded.dictionary))
-    return _write_ids(different.reshape(-1, 16), zero_is_null=zero_is_null).take(coded.indices)
-
-
-def _write_ids(values: Ints, *, zero_is_null: bool) -> pa.Array:
-    n_rows = len(values)
-    padded = np.zeros((n_rows, 18), np.uint8)  # 24 characters, of which the last two say nothing
-    padded[:, :16] = values
-    three = padded.reshape(n_rows, 6, 3).astype(np.uint32)
-    bits = three[:, :, 0] << 16 | three[:, :, 1] << 8 | three[:, :, 2]
-    letters = np.stack([bits >> shift & 63 for shift in (18, 12, 6, 0)], axis=2)
-    out = _BASE64URL[letters.reshape(n_rows, 24)[:, :TEXT_LENGTH]]
-    valid = (values != 0).any(axis=1) if zero_is_null else None
-    return _runs(pa.string(), out.reshape(-1), np.arange(n_rows + 1) * TEXT_LENGTH, valid)
+    n_ids = len(coded.dictionary)
+    different = np.frombuffer(coded.dictionary.buffers()[1], np.uint8, 16 * n_ids)
+    padded = np.zeros((n_ids, 18), np.uint8)  # 24 characters, of which the last two say nothing
+    padded[:, :16] = different.reshape(-1, 16)
+    letters = np.frombuffer(urlsafe_b64encode(padded.tobytes()), np.uint8).reshape(n_ids, 24)
+    data, start = letters[:, :TEXT_LENGTH].reshape(-1), np.arange(n_ids + 1) * TEXT_LENGTH
+    valid = (different.reshape(-1, 16) != 0).any(axis=1) if zero_is_null else None
+    return _runs(pa.string(), data, start, valid).take(coded.indices)
 
 
 def lists(start: Ints, child: pa.Array, valid: Mask | None = None) -> pa.Array:
@@ -289,58 +262,6 @@ def lists(start: Ints, child: pa.Array, valid: Mask | None = None) -> pa.Array:
         [_bitmap(valid), pa.py_buffer(start.astype(np.int32))],
         children=[child],
     )
-
-
-def column_array(column: Column) -> pa.Array:
-    """Any column of the decoder."""
-    match column:
-        case Numbers():
-            return numbers(column.values)
-        case Ids():
-            return id_text(column.values)
-        case Text():
-            return text(column)
-        case Slices():
-            data, start = column.gather()
-            return _runs(pa.binary(), data, start, column.valid)
-        case Items():
-            return lists(column.start, _element_array(column.columns), column.valid)
-        case Optional():
-            child = struct_array(column.columns)
-            index = column.index
-            return child.take(numbers(np.maximum(index, 0), index >= 0))
-
-
-def struct_array(columns: Columns) -> pa.StructArray:
-    """Columns of a struct as one array."""
-    n_rows = len(next(iter(columns.values())))
-    arrays = [column_array(column) for column in columns.values()]
-    fields = [pa.field(name, array.type) for name, array in zip(columns, arrays, strict=True)]
-    return pa.Array.from_buffers(pa.struct(fields), n_rows, [None], children=arrays)
-
-
-def _element_array(columns: Columns) -> pa.Array:
-    return column_array(columns[""]) if "" in columns else struct_array(columns)
-
-
-def layout_type(struct: Layout, version: int) -> pa.DataType:
-    """Arrow type of :func:`struct_array` for a layout."""
-    return pa.struct(
-        [
-            pa.field(field.name, _field_type(field, version, struct.flexible))
-            for field in (*struct.plain, *struct.tagged)
-        ]
-    )
-
-
-def _field_type(field: Field, version: int, flexible: bool) -> pa.DataType:
-    if field.kind is Kind.STRUCT:
-        one = layout_type(layout(field.fields, version, flexible), version)
-    elif field.kind is Kind.BYTES:
-        one = pa.binary()
-    else:
-        one = _NUMBERS.get(field.kind, pa.string())
-    return pa.list_(one) if field.is_array else one
 
 
 def constant(value: object, dtype: pa.DataType, n_rows: int) -> pa.Array:

@@ -3,7 +3,7 @@
 =========================  =====================================================================
 ``read_groups(b, out)``    a batch without commits, whole: generations, events, and the rest
 ``generations(b)``         type 2: :class:`~holdfast.fleet.pipeline.ingest.generations.Generations`
-``typed_records(b, n)``    type n, any: ``key`` and ``value`` as structs, schema typed_schema(n)
+``events(b, n)``           type n, of KIP-848, share and Streams groups: what Python has for it
 =========================  =====================================================================
 
 **Rules.** As :mod:`holdfast.fleet.pipeline.ingest.decode`.
@@ -14,41 +14,32 @@ References: KIP-429, KIP-848.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final, NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.core.kinds.rows import BY_RECORD
-from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType, schema_layout
-from holdfast.fleet.pipeline.arrow_types import Arrays
+from holdfast.core.wire.layouts.offsets_schemas import RecordType
+from holdfast.core.wire.many.columns import Column, Columns, Ids, Items, Numbers, Optional
 from holdfast.fleet.pipeline.ingest.decode import (
-    BAD,
-    constant,
     families,
+    id_text,
     key_types,
-    layout_type,
     log_places,
     numbers,
     record_sizes,
-    struct_array,
     text,
     unread,
 )
 from holdfast.fleet.pipeline.ingest.decode_classic import group_generations
 from holdfast.fleet.pipeline.ingest.generations import Generations
-from holdfast.fleet.tables.columns.schemas import TIMESTAMP, filled_batch
 
-LOG: Final = (
-    pa.field("timestamp", TIMESTAMP),
-    pa.field("log_partition", pa.int32()),
-    pa.field("log_offset", pa.int64()),
-)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_BYTES: Final = "classicMemberMetadata"
+_OLD_PROTOCOL: Final = "classicMemberMetadata"
+"""What a member says by the classic protocol: nobody asks, and a stream would keep its bytes."""
 
 
 class ConsumerGroupEvent(TypedDict):
@@ -82,11 +73,6 @@ class Decoded:
     unknown: Counter[int] = field(default_factory=Counter)
     """Records of types that are not known, by type."""
 
-    @property
-    def bad_table(self) -> pa.Table:
-        """The table ``bad_records``."""
-        return pa.Table.from_batches(self.bad, BAD)
-
 
 def read_groups(batch: pa.RecordBatch, out: Decoded) -> None:
     """Decode a batch without commits: classic generations and KIP-848 events."""
@@ -98,27 +84,13 @@ def read_groups(batch: pa.RecordBatch, out: Decoded) -> None:
             n_good += gens.n_rows
     for one in BY_RECORD:
         if one in types:
-            for rows in typed_records(batch, RecordType(one)):
-                out.consumer += [_event(RecordType(one), row) for row in rows.to_pylist()]
-                n_good += rows.num_rows
+            found = list(events(batch, RecordType(one)))
+            out.consumer += found
+            n_good += len(found)
     if n_good < batch.num_rows:
         bad, unknown = unread(batch)
         out.bad += bad
         out.unknown += unknown
-
-
-def _event(record_type: RecordType, row: dict[str, Any]) -> ConsumerGroupEvent:
-    """One KIP-848 record as an event, without the bytes of a member's classic protocols."""
-    value = row["value"] and {k: v for k, v in row["value"].items() if k != _BYTES}
-    return {
-        "type": record_type,
-        "group": row["key"]["groupId"],
-        "member_id": row["key"].get("memberId", ""),
-        "value": value,
-        "timestamp": (row["timestamp"] - _EPOCH) // timedelta(microseconds=1),
-        "log_partition": row["log_partition"],
-        "log_offset": row["log_offset"],
-    }
 
 
 def generations(batch: pa.RecordBatch, *, subscriptions: bool = True) -> Iterator[Generations]:
@@ -142,43 +114,51 @@ def generations(batch: pa.RecordBatch, *, subscriptions: bool = True) -> Iterato
         yield group_generations(family, place, subscriptions=subscriptions)
 
 
-def typed_schema(record_type: RecordType) -> pa.Schema:
-    """Schema of :func:`typed_records`; for types whose value has one version only."""
-    schemas = RECORD_SCHEMAS[record_type]
-    if schemas.value.max_version:
-        raise ValueError(f"{schemas.name} has several versions: use its own function")
-    return pa.schema(
-        [
-            pa.field("is_tombstone", pa.bool_()),
-            pa.field("key", layout_type(schema_layout(schemas.key, 0), 0)),
-            pa.field("value", layout_type(schema_layout(schemas.value, 0), 0)),
-            *LOG,
-        ]
-    )
+def events(batch: pa.RecordBatch, record_type: RecordType) -> Iterator[ConsumerGroupEvent]:
+    """Records of one type of KIP-848, share groups or Streams groups.
 
-
-def typed_records(batch: pa.RecordBatch, record_type: RecordType) -> Iterator[pa.RecordBatch]:
-    """Records of one type, fields by Kafka's names.
-
-    Parameters
-    ----------
-    record_type : RecordType
-        Of KIP-848 (3 to 8, 16), share groups (10 to 15) or streams groups (17 to 23).
-
-    Yields
-    ------
-    RecordBatch of typed_schema(record_type)
-        ``value`` is null in a tombstone. Ids are text. An absent tagged struct is null.
+    Ids are text. An absent tagged struct is None.
 
     References: KIP-848, KIP-932, KIP-1071.
     """
-    schema = typed_schema(record_type)
     for family in families(batch, (record_type,)):
-        columns: Arrays = {
-            "is_tombstone": constant(not family.value, pa.bool_(), len(family)),
-            "key": struct_array(family.key),
-            **log_places(batch, family.rows),
-        }
-        if family.value:
-            columns["value"] = struct_array(family.value)
-        yield filled_batch(columns, schema, len(family))
+        place = log_places(batch, family.rows)
+        place["timestamp"] = place["timestamp"].cast(pa.int64())
+        said = {name: one for name, one in family.value.items() if name != _OLD_PROTOCOL}
+        values: Sequence[Any] = _structs(said) if said else [None] * len(family)
+        places = pa.table(place).to_pylist()
+        for key, value, where in zip(_structs(family.key), values, places, strict=True):
+            yield ConsumerGroupEvent(
+                type=record_type,
+                group=key["groupId"],
+                member_id=key.get("memberId", ""),
+                value=value,
+                timestamp=where["timestamp"],
+                log_partition=where["log_partition"],
+                log_offset=where["log_offset"],
+            )
+
+
+def _structs(columns: Columns) -> list[dict[str, Any]]:
+    rows = zip(*map(_values, columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def _values(column: Column) -> Any:
+    """A list of what Python has for a column of the decoder; no such record has bytes."""
+    match column:
+        case Numbers():
+            return column.values.tolist()
+        case Ids():
+            return id_text(column.values).to_pylist()
+        case Items():
+            inner = column.columns
+            flat = _values(inner[""]) if "" in inner else _structs(inner)
+            rows = [flat[begin:end] for begin, end in pairwise(column.start.tolist())]
+            there = [True] * len(rows) if column.valid is None else column.valid.tolist()
+            return [row if is_there else None for row, is_there in zip(rows, there, strict=True)]
+        case Optional():
+            structs = _structs(column.columns)
+            return [structs[i] if i >= 0 else None for i in column.index.tolist()]
+        case _:
+            return text(column).to_pylist()
