@@ -14,7 +14,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateRespons
 from holdfast.cluster.cluster import client_settings
 from holdfast.cluster.login_log import LOGGERS, hide_logins
 from holdfast.cluster.render import kafka_python_connection
-from holdfast.fleet.pipeline import call_log
+from holdfast.fleet.pipeline import session
 
 SECRETS = ["plain", 'it\'s "quoted"', "back\\slash", "ümlaut\n", "'", '"']
 
@@ -22,9 +22,10 @@ SECRETS = ["plain", 'it\'s "quoted"', "back\\slash", "ümlaut\n", "'", '"']
 @pytest.fixture(autouse=True)
 def _hidden(caplog: pytest.LogCaptureFixture) -> None:
     hide_logins()
-    call_log.hide_logins()
+    for name in session.CALL_LOGS:
+        logging.getLogger(name).addFilter(session.without_logins)
     caplog.set_level(logging.DEBUG)
-    for name in (*LOGGERS, *call_log.LOGGERS):  # a command may have set its level
+    for name in (*LOGGERS, *session.CALL_LOGS):  # a command may have set its level
         caplog.set_level(logging.DEBUG, name)
 
 
@@ -97,7 +98,7 @@ def test_other_requests_are_logged_as_they_are(caplog: pytest.LogCaptureFixture)
     assert str(request) in told(caplog)
 
 
-@pytest.mark.parametrize("name", call_log.LOGGERS)
+@pytest.mark.parametrize("name", session.CALL_LOGS)
 def test_a_call_into_the_jvm_that_names_a_secret_is_not_shown(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -105,5 +106,5 @@ def test_a_call_into_the_jvm_that_names_a_secret_is_not_shown(
     log.debug("Command to send: c\no1\noption\nskafka.sasl.jaas.config\nsit\\'s planted\ne\n")
     log.debug("Command to send: c\no1\noption\nskafka.group.id\nsorders\ne\n")
     assert "planted" not in told(caplog)
-    assert call_log.HIDDEN in told(caplog)
+    assert session.HIDDEN in told(caplog)
     assert "orders" in told(caplog)

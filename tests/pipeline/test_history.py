@@ -219,7 +219,7 @@ def test_every_file_that_counts_is_named_by_the_manifest(tmp_path):
     stray.write_bytes(b"")
     assert stray not in again.files("movements")
     kept = [str(f.relative_to(again.root)) for name in TABLES for f in again.files(name)]
-    sweep(again.root, tuple(TABLES), kept, stray.stat().st_mtime_ns)
+    sweep(again.root, kept, stray.stat().st_mtime_ns)
     assert not stray.exists() and again.files("movements")[0].exists()
 
 

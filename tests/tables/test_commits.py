@@ -12,7 +12,7 @@ from tests.tables.test_reading import generations
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.jobs import Job
 from holdfast.fleet.tables.folder import commits
-from holdfast.fleet.tables.folder.contents import check_folder, remove_table, remove_tree
+from holdfast.fleet.tables.folder.contents import check_folder, remove_table
 from holdfast.fleet.tables.folder.delta_log import LOG
 from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST, Batch, read_manifest
 from holdfast.fleet.tables.folder.version import FolderVersion
@@ -20,6 +20,7 @@ from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables, read_tables
 from holdfast.fleet.tables.storage import disk
 from holdfast.fleet.tables.storage.disk import Disk
+from holdfast.fleet.tables.storage.places import store_of
 
 
 def written(root, batch, *groups):
@@ -266,7 +267,7 @@ def test_a_sweep_follows_no_link(tmp_path, link):
     else:
         tables.commit(Batch(id=2, files={}))
     remove_table(root, "lag")
-    remove_tree(root / "lag")
+    store_of(root / "lag").remove_folder()
     assert sorted(path for path in home.rglob("*")) == before
 
 

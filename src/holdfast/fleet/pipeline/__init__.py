@@ -3,7 +3,6 @@
 No other package uses Spark, but for ``holdfast.spark``, which is for people who have a session.
 ``steps`` runs a step in this process or on Spark. ``session`` starts a Spark session, and
 ``command_session`` starts one for a command. ``spark_errors`` says what Spark could not read.
-``call_log`` keeps logins out of the log of calls into the JVM.
 ``arrow_types`` names the Arrow values that the rooms pass to each other. A room imports those below
 it in this table; ``plan/``, ``replay/`` and ``batches/`` stand side by side.
 

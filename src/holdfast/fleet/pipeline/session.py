@@ -2,7 +2,8 @@
 
 **Rules.** A setting that is already made (``spark-submit --conf``, ``spark-defaults.conf``, an
 existing session, ``conf=``) is never replaced. The rest of the pipeline takes ``spark`` as an
-argument and touches neither ``sparkContext`` nor ``_jvm``, so it runs on Spark Connect too.
+argument and touches neither ``sparkContext`` nor ``_jvm``, so it runs on Spark Connect too. A call
+into the JVM that names one of Kafka's secret settings is logged without its text.
 
 **Strategy.** Defaults are chosen for one machine: a local master, no UI, UTC, Arrow batches bound
 by bytes. ``useDeprecatedOffsetFetching`` must stand before a Kafka source is created: without it
@@ -11,6 +12,7 @@ Spark plans no partition of the offsets topic and reads nothing, with no error.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -23,7 +25,10 @@ from typing import Final
 import pyspark
 from pyspark.sql import SparkSession
 
-from holdfast.fleet.pipeline.call_log import hide_logins
+CALL_LOGS: Final = ("py4j.clientserver", "py4j.java_gateway")
+"""Loggers to which py4j writes calls into the JVM at DEBUG, as whole texts."""
+HIDDEN: Final = "a call with a login (not shown)"
+_SECRET: Final = re.compile(r"jaas|password|secret|token|keystore\.|credential", re.IGNORECASE)
 
 RUNTIME_CONF: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
@@ -81,7 +86,8 @@ def get_session(
     AdapterError
         No usable Java, or the connector cannot be had.
     """
-    hide_logins()
+    for name in CALL_LOGS:
+        logging.getLogger(name).addFilter(without_logins)  # which adds a filter once
     wanted = dict(conf or {})
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -91,7 +97,7 @@ def get_session(
         builder = SparkSession.builder.remote(address)
         return _with_runtime_conf(builder.getOrCreate(), wanted)
     taken = already_set()
-    chosen = address or master or _master_of(wanted, taken)
+    chosen = address or master or {**taken, **wanted}.get("spark.master") or "local[*]"
     _prepare_environment(chosen)
     with _java_options(chosen, {*wanted, *taken}) as java_options:
         settings = {
@@ -113,8 +119,15 @@ def get_session(
         return _with_runtime_conf(builder.getOrCreate(), wanted)
 
 
-def _master_of(wanted: Mapping[str, str], taken: Mapping[str, str]) -> str:
-    return wanted.get("spark.master") or taken.get("spark.master") or "local[*]"
+def without_logins(record: logging.LogRecord) -> bool:
+    """Hide the text of a call that names a secret; the record itself stays.
+
+    The text has a line with an option's key and one with its value: the key tells, whatever the
+    value looks like.
+    """
+    if _SECRET.search(record.getMessage()):
+        record.msg, record.args = HIDDEN, ()
+    return True
 
 
 @contextmanager
@@ -168,7 +181,11 @@ def _defaults(
     if delta:
         defaults.update(DELTA_CONF)
     if (kafka or delta) and not {"spark.jars", "spark.jars.packages"} & set(given):
-        defaults["spark.jars"] = ",".join(str(jar) for jar in _jars(kafka=kafka, delta=delta))
+        from holdfast.jvm.jars import connector_jars, delta_jars
+
+        found = connector_jars(pyspark.__version__) if kafka else []
+        found = found + (delta_jars(pyspark.__version__) if delta else [])
+        defaults["spark.jars"] = ",".join(map(str, found))
     return defaults
 
 
@@ -183,18 +200,11 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def local_cores(master: str) -> int:
-    """Cores of a local master: ``local`` 1, ``local[3]`` 3, ``local[*]`` all of this machine."""
+    """Cores of a master: ``local`` 1, ``local[3]`` 3, ``local[*]`` all of this machine; else 1."""
     inside = master.partition("[")[2].rstrip("]").partition(",")[0]
     if inside == "*":
         return os.cpu_count() or 1
     return int(inside) if inside.isdigit() else 1
-
-
-def _jars(*, kafka: bool, delta: bool) -> list[Path]:
-    from holdfast.jvm.jars import connector_jars, delta_jars
-
-    found = connector_jars(pyspark.__version__) if kafka else []
-    return found + (delta_jars(pyspark.__version__) if delta else [])
 
 
 def _prepare_environment(master: str) -> None:

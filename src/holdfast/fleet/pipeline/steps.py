@@ -179,13 +179,7 @@ def run_here(step: Step, *, batch_rows: int = BATCH_ROWS) -> pa.Table | None:
 
 
 def run_on_spark(spark: SparkSession, step: Step) -> pa.Table:
-    """Run a step in tasks of Spark.
-
-    Raises
-    ------
-    SourceError
-        Spark could not read the rows.
-    """
+    """Run a step in tasks of Spark; raises as :func:`run`."""
     made = [one.rows.mapped(spark, one.into, step.schema) for one in step.inputs]
     frame: DataFrame = reduce(lambda first, second: first.unionByName(second), made)
     out = step.schema
@@ -372,8 +366,7 @@ def n_parts(spark: SparkSession, files: Sequence[str | Place]) -> int:
     from holdfast.fleet.pipeline.session import local_cores
 
     size = sum(store_of(file).size() for file in files)
-    master = spark.conf.get("spark.master") or ""
-    cores = local_cores(master) if master.startswith("local") else 1
+    cores = local_cores(spark.conf.get("spark.master") or "")
     return cores * max(1, -(-size // (cores * PIECE_BYTES)))
 
 
@@ -386,6 +379,6 @@ def _read_stored(schema: pa.Schema, named: Pieces) -> Batches:
     for file, own in groupby(named, key=itemgetter(0)):
         opened = BoundedParquet(file)
         for _, row_group in own:
-            rows = opened.read_row_group(row_group)
+            rows = opened.read_row_groups([row_group])
             there = dict(zip(rows.column_names, rows.columns, strict=True))
             yield from filled_table(there, schema, rows.num_rows).to_batches()

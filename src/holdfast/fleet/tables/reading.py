@@ -25,9 +25,9 @@ from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError, SourceError, suggest
 from holdfast.fleet.tables.columns.chosen import is_pattern, means
 from holdfast.fleet.tables.columns.definition import DType, Table
-from holdfast.fleet.tables.columns.groups import GroupedTable
 from holdfast.fleet.tables.columns.schemas import ARROW, MILLIS
 from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.columns.values import GroupedTable
 from holdfast.fleet.tables.folder.commits import Folder
 from holdfast.fleet.tables.folder.delta_log import DataFile
 from holdfast.fleet.tables.folder.manifest import (
@@ -352,13 +352,7 @@ def sort_rows(rows: pa.Table, definition: Table) -> pa.Table:
 
 
 def from_memory(name: str, value: Any) -> pa.Table:
-    """A table given as Arrow, as columns, or as a list of row mappings.
-
-    Raises
-    ------
-    SourceError
-        As :func:`conform`.
-    """
+    """A table given as Arrow, columns or a list of row mappings; raises as :func:`conform`."""
     definition = TABLES[name]
     if isinstance(value, pa.Table):
         return conform(value, definition, "the table given")

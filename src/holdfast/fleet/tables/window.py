@@ -35,15 +35,12 @@ def within(tables: Tables, since_us: int | None, until_us: int | None) -> Tables
     low = -1 if since_us is None else since_us
     high = np.iinfo(np.int64).max if until_us is None else until_us
     standing = _standing(held["generations"], low)
+    lag = held.pop("lag")
     found = {
-        name: rows
-        if name == "lag"
-        else _cut(rows, low, high, standing if name in STANDING else frozenset())
+        name: _cut(rows, low, high, standing if name in STANDING else frozenset())
         for name, rows in held.items()
     }
-    if until_us is not None:
-        found["lag"] = held["lag"].slice(0, 0)
-    return tables.holding(found)
+    return tables.holding({**found, "lag": lag if until_us is None else lag.slice(0, 0)})
 
 
 Settled = tuple[str, int, int]

@@ -19,17 +19,17 @@ import pyarrow as pa
 from holdfast.core.command_lines import SERVERS, holdfast_line
 from holdfast.core.wire.one.topic_ids import names_by_id
 from holdfast.errors import ConfigError
-from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
+from holdfast.fleet.pipeline.batches.jobs import Job, remove_staged, remove_state
 from holdfast.fleet.pipeline.history.lag import Ends, Times
 from holdfast.fleet.pipeline.ingest.dump import write_dump
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.steps import Session
 from holdfast.fleet.tables.columns.values import to_us
-from holdfast.fleet.tables.folder.contents import check_folder, remove_table, remove_tree
+from holdfast.fleet.tables.folder.contents import check_folder
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables
-from holdfast.fleet.tables.storage.places import Place, place_of
+from holdfast.fleet.tables.storage.places import Place, place_of, store_of
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
@@ -107,8 +107,7 @@ def run(
         done = Batch(id=job.batch, files=job.files, notes=notes)
         tables.commit(done, replace=True, made_from=before)
         remove_staged(tables.root)
-        for name in STATE_TABLES:  # what a stream kept for its next batch: its tables are no more
-            remove_table(tables.root, name)
+        remove_state(tables.root)  # what a stream kept for its next batch: its tables are no more
         _remove_dumps(tables.root, dump.path)
     return History(tables=tables, dump=dump)
 
@@ -147,7 +146,7 @@ def _remove_dumps(root: Place, own: Place) -> None:
     found: list[Place] = list(root.iterdir())
     for place in found:
         if place.name.startswith(f"{DUMP_FOLDER}-") and place != own:
-            remove_tree(place)
+            store_of(place).remove_folder()
 
 
 def _open(

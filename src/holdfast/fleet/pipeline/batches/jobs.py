@@ -333,3 +333,9 @@ def remove_staged(root: Place) -> None:
     """Delete the files that the steps of a batch wrote for each other."""
     for name in STAGED_TABLES:
         remove_table(root, name)
+
+
+def remove_state(root: Place, *, but: str = "") -> None:
+    """Delete what batches of a stream wrote for the next ones, but that of one batch folder."""
+    for name in STATE_TABLES:
+        remove_table(root, name, but=but)

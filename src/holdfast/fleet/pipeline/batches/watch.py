@@ -31,7 +31,7 @@ from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.core.wire.one.topic_ids import names_by_id
 from holdfast.errors import SourceError
-from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
+from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged, remove_state
 from holdfast.fleet.pipeline.history.lag import OWNERS, Ends, Times
 from holdfast.fleet.pipeline.ingest.dump import SHARE_STATE, part_of
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
@@ -53,7 +53,7 @@ from holdfast.fleet.pipeline.spark_errors import reading
 from holdfast.fleet.pipeline.steps import FrameRows
 from holdfast.fleet.tables.columns.names import batch_folder
 from holdfast.fleet.tables.columns.values import to_us
-from holdfast.fleet.tables.folder.contents import check_folder, remove_table
+from holdfast.fleet.tables.folder.contents import check_folder
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.folder.upkeep import DROPPED, KEEP_DAYS, UPKEEP_EVERY, keep_up
 from holdfast.fleet.tables.reading import Tables
@@ -157,7 +157,8 @@ class Stream:
             notes[DROPPED] = before.notes[DROPPED]
         done = Batch(id=batch_id, files=job.files, notes=notes)
         self.tables.commit(done, anew=["lag"], without=job.amended, made_from=kept)
-        self._sweep(batch_id)
+        remove_staged(self.tables.root)
+        remove_state(self.tables.root, but=batch_folder(batch_id))
         if batch_id % UPKEEP_EVERY == UPKEEP_EVERY - 1:
             keep_up(self.tables.folder, keep_days=self.keep_days)
         return batch_id
@@ -177,9 +178,9 @@ class Stream:
         """
         kept = self.tables.manifest()
         last = kept.batches[-1] if kept.batches else None
-        state = last.notes.get("state", {}) if last is not None else {}
         if last is None:
             return False
+        state = last.notes.get("state", {})
         cluster = self.snapshot()
         owners = {OWNERS: [(str(name), int(rows)) for name, rows in state[OWNERS]]}
         past = {LATEST: state.get(LATEST, [])}
@@ -208,12 +209,6 @@ class Stream:
             taken_at_us=to_us(cluster.taken_at) or 0,
             reset=self.auto_offset_reset,
         )
-
-    def _sweep(self, batch_id: int) -> None:
-        """Delete the state of earlier batches, and staged files."""
-        remove_staged(self.tables.root)
-        for name in STATE_TABLES:
-            remove_table(self.tables.root, name, but=batch_folder(batch_id))
 
 
 def _names(cluster: ClusterSnapshot) -> dict[str, str]:

@@ -30,7 +30,7 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump, read_pieces
 from holdfast.fleet.tables.columns.values import to_us
 from holdfast.fleet.tables.storage.clients import telling
-from holdfast.fleet.tables.storage.parquet import BoundedParquet
+from holdfast.fleet.tables.storage.parquet import BoundedParquet, statistics_of
 from holdfast.fleet.tables.storage.places import Place, place_of, store_of
 
 WINDOW_BYTES: Final = 256 << 20
@@ -176,21 +176,19 @@ def _row_groups(dump: Dump) -> list[_RowGroup]:
     found = []
     for file in dump.record_files():
         about = BoundedParquet(file).metadata
-        at = {about.schema.column(i).path: i for i in range(about.num_columns)}
-        for number in range(about.num_row_groups):
-            group = about.row_group(number)
-            said = [group.column(at[name]).statistics for name in ("partition", "offset")]
-            if all(one is not None and one.has_min_max for one in said):
-                of_one = said[0].min == said[0].max
-                first = (said[0].min, said[1].min if of_one else FIRST[1])
-                last = (said[0].max, said[1].max if of_one else LAST[1])
-            else:
-                first, last = FIRST, LAST
+        columns = (statistics_of(about, name) for name in ("partition", "offset"))
+        for number, said in enumerate(zip(*columns, strict=True)):
+            first, last = FIRST, LAST
+            if all(one is not None for one in said):
+                partition, offset = said
+                of_one = partition.min == partition.max
+                first = (partition.min, offset.min if of_one else FIRST[1])
+                last = (partition.max, offset.max if of_one else LAST[1])
             found.append(
                 _RowGroup(
                     file=str(file),
                     number=number,
-                    size=group.total_byte_size,
+                    size=about.row_group(number).total_byte_size,
                     first=first,
                     last=last,
                     may_be_bad=any(one is None or one.null_count != 0 for one in said),
@@ -225,12 +223,7 @@ def _read(groups: Sequence[_RowGroup], chosen: pc.Expression) -> pa.Table:
 
 
 def _check_ends(rows: pa.Table, ends: Mapping[int, int], newest: Dump) -> None:
-    """Refuse records that the topic, when it was dumped last, had not reached yet.
-
-    Raises
-    ------
-    SourceError
-    """
+    """Refuse records that the topic, when it was dumped last, had not reached yet."""
     found = rows.group_by("partition").aggregate([("offset", "max")])
     for offset, partition in zip(
         found["offset_max"].to_pylist(), found["partition"].to_pylist(), strict=True

@@ -122,10 +122,7 @@ class Table:
 
     def column(self, name: str) -> Column:
         """The column called ``name``; KeyError where there is none."""
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise KeyError(name)
+        return {column.name: column for column in self.columns}[name]
 
     def pick(self, *names: str) -> tuple[Column, ...]:
         """The columns of these names, in this order; KeyError where there is none."""

@@ -51,7 +51,7 @@ from holdfast.fleet.tables.folder.manifest import (
     read_manifest,
 )
 from holdfast.fleet.tables.folder.version import FolderVersion, Known
-from holdfast.fleet.tables.storage.parquet import BoundedParquet
+from holdfast.fleet.tables.storage.parquet import BoundedParquet, statistics_of
 from holdfast.fleet.tables.storage.places import Place, store_of
 from holdfast.fleet.tables.storage.store import Store
 
@@ -275,11 +275,9 @@ def _bounds(about: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Bounds of the columns of :data:`BOUNDED` that every row group says, and JSON can."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
-    at = {about.schema.column(i).path: i for i in range(about.num_columns)}
-    for name in (one for one in BOUNDED if one in at):
-        groups = [about.row_group(i).column(at[name]) for i in range(about.num_row_groups)]
-        said = [one.statistics for one in groups]
-        if said and all(one is not None and one.has_min_max for one in said):
+    for name in BOUNDED:
+        said = statistics_of(about, name)
+        if said and all(one is not None for one in said):
             with suppress(OverflowError, ValueError, TypeError):  # a time of no year that has one
                 low = _as_json(min(one.min for one in said), up=False)
                 lowest[name], highest[name] = low, _as_json(max(one.max for one in said), up=True)
@@ -319,7 +317,7 @@ def tidy(
         known.states[table] = replace(state, removed=removed)
         kept |= {*state.files, *removed}
         left |= {name.rpartition("/")[0] for name in state.removed if name not in removed}
-    sweep(known.root, TABLES, kept, until_ns, only=None if is_whole else left)
+    sweep(known.root, kept, until_ns, only=None if is_whole else left)
     forget_drafts(known.root, manifest)
 
 

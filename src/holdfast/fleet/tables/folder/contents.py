@@ -65,27 +65,16 @@ def held_in(root: Place, what: str) -> list[Place]:
 
 
 def checked_files(root: Place, names: Iterable[str]) -> list[Place]:
-    """Places of files below a folder.
-
-    Raises
-    ------
-    SourceError
-        A file, or a folder on the way to it, is a link.
-    """
+    """Places of files below a folder; a SourceError if one, or a folder on its way, is a link."""
     named = list(names)
     store_of(root).refuse_links(named)
     return [root / name for name in named]
 
 
 def sweep(
-    root: Place,
-    tables: Iterable[str],
-    kept: Collection[str],
-    until_ns: int,
-    *,
-    only: Collection[str] | None = None,
+    root: Place, kept: Collection[str], until_ns: int, *, only: Collection[str] | None = None
 ) -> None:
-    """Delete files of these tables that nobody reads (tasks that died, batches replaced).
+    """Delete files of tables that nobody reads (tasks that died, batches replaced).
 
     Parameters
     ----------
@@ -94,7 +83,7 @@ def sweep(
     only : collection of str, optional
         Look into these folders alone, such as ``lag/batch-000000017``.
     """
-    for table in tables:
+    for table in TABLES:
         parts = None if only is None else {name.removeprefix(f"{table}/") for name in only}
         if parts is None or any(map(_PART.fullmatch, parts)):
             _clear(root, table, parts, lambda name, at: name not in kept and at <= until_ns)
@@ -103,11 +92,6 @@ def sweep(
 def remove_table(root: Place, table: str, *, but: str = "") -> None:
     """Delete every file of a table, but those of one batch folder."""
     _clear(root, table, None, lambda name, _: not name.startswith(f"{table}/{but}/"))
-
-
-def remove_tree(place: Place) -> None:
-    """Delete a folder of ours if it is there; a link stays, and what it leads to."""
-    store_of(place).remove_folder()
 
 
 def _clear(

@@ -86,21 +86,18 @@ def refuse_second(root: Place, last: LastWriter | None, own: LastWriter) -> None
     SourceError
         It names that process.
     """
-    if last is None or last.again_seconds is None or _is_same(last, own):
+    if last is None or last.again_seconds is None:
         return
-    left_seconds = 0.0
-    if last.host != own.host:
-        left_seconds = _left_seconds(last, own)
-    if left_seconds or (last.host == own.host and _lives(last)):
+    if (last.host, last.pid, last.began) == (own.host, own.pid, own.began):
+        return
+    is_here = last.host == own.host
+    left_seconds = 0.0 if is_here else _left_seconds(last, own)
+    if left_seconds or (is_here and _lives(last)):
         after = f"; if it has died, start again in {left_seconds:.0f} s" if left_seconds else ""
         raise SourceError(
             f"{root} is being written by {last}: one process writes a folder of tables at a time; "
             f"wait until that process ends, stop it, or name another folder{after}"
         )
-
-
-def _is_same(last: LastWriter, own: LastWriter) -> bool:
-    return (last.host, last.pid, last.began) == (own.host, own.pid, own.began)
 
 
 def _left_seconds(last: LastWriter, own: LastWriter) -> float:

@@ -21,7 +21,6 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +30,7 @@ import pyarrow.compute as pc
 from holdfast.fleet.tables.columns.definition import Table
 from holdfast.fleet.tables.columns.names import run_of
 from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.columns.values import to_us
 from holdfast.fleet.tables.folder.commits import Folder
 from holdfast.fleet.tables.folder.contents import checked_files
 from holdfast.fleet.tables.folder.delta_log import DataFile
@@ -196,10 +196,8 @@ def _read(root: Place, name: str, file: DataFile) -> pa.Table:
 
 def _reaches(file: DataFile, horizon_us: int) -> bool:
     """Whether a file may hold rows before the horizon."""
-    low = file.lowest.get("timestamp")
-    if low is None:
-        return True
-    return datetime.fromisoformat(str(low)).timestamp() * 1_000_000 < horizon_us
+    low_us = to_us(file.lowest.get("timestamp", ""))
+    return low_us is None or low_us < horizon_us
 
 
 def _standing(now: FolderVersion) -> pa.Table:
@@ -207,34 +205,28 @@ def _standing(now: FolderVersion) -> pa.Table:
     rows = now.read("generations").select(["group", "generation", "timestamp"])
     last = rows.group_by("group").aggregate([("timestamp", "max")])
     joined = rows.join(last, "group").filter(pc.field("timestamp") == pc.field("timestamp_max"))
-    pairs = [joined.select(["group", "generation"])]
-    pairs += _open_pairs(now)
-    return pa.concat_tables(pairs).group_by(["group", "generation"]).aggregate([])
+    pairs = [one.select(["group", "generation"]) for one in (joined, _open(now.read("movements")))]
+    return pa.concat_tables(pairs)
 
 
-def _open_pairs(now: FolderVersion) -> list[pa.Table]:
-    """Pairs of a group and a generation that lost partitions which nobody owns yet."""
-    lost = now.read("movements").filter(pc.field("kind") == "lost")
-    if not lost.num_rows:
-        return []
-    owned = now.read("movements").filter(pc.field("to_member").is_valid())
+def _open(movements: pa.Table) -> pa.Table:
+    """Those by which partitions were lost that nobody owns yet."""
+    lost = movements.filter(pc.field("kind") == "lost")
+    owned = movements.filter(pc.field("to_member").is_valid())
     keys = ["group", "topic", "partition"]
     again = owned.group_by(keys).aggregate([("timestamp", "max")])
     open_ = lost.join(again, keys, join_type="left outer")
     later = pc.fill_null(pc.greater(open_["timestamp_max"], open_["timestamp"]), False)
-    return [open_.filter(pc.invert(later)).select(["group", "generation"])]
+    return open_.filter(pc.invert(later))
 
 
 def _kept(rows: pa.Table, definition: Table, horizon_us: int, standing: pa.Table) -> Any:
     """Which rows stay: bool[rows]."""
     time_us = pc.fill_null(rows["timestamp"].cast(pa.int64()), horizon_us)
-    keep = np.asarray(pc.greater_equal(time_us, horizon_us).to_numpy(zero_copy_only=False))
+    keep = np.array(pc.greater_equal(time_us, horizon_us))
     if {"group", "generation"} <= set(definition.names):
-        marked = standing.append_column("_stands", pa.array([True] * standing.num_rows, pa.bool_()))
-        pairs = rows.select(["group", "generation"]).append_column(
-            "_row", pa.array(np.arange(rows.num_rows))
-        )
-        joined = pairs.join(marked, ["group", "generation"], join_type="left outer").sort_by("_row")
-        stands = pc.fill_null(joined["_stands"], False).to_numpy(zero_copy_only=False)
-        keep = keep | np.asarray(stands, bool)
+        pairs = rows.select(standing.column_names)
+        numbered = pairs.append_column("_row", pa.array(np.arange(rows.num_rows)))
+        stands = numbered.join(standing, standing.column_names, join_type="left semi")
+        keep[stands["_row"].to_numpy()] = True
     return keep

@@ -226,9 +226,6 @@ def conform(found: pa.Table, definition: Table, place: str) -> pa.Table:
         (:mod:`holdfast.fleet.tables.columns.holdable`); the text names ``place``.
     """
     schema = pa.schema([(column.name, ARROW[column.dtype]) for column in definition.columns])
-    if found.schema.equals(schema):
-        refuse_values(found, definition, place)
-        return found
     arrays = []
     found = _nest(found, definition)
     for column in definition.columns:

@@ -34,7 +34,8 @@ from holdfast.fleet.tables.storage.store import Store
 FILES_SCHEMA: Final = arrow_schema("files")
 """Columns: :data:`holdfast.fleet.tables.columns.steps.FILES`."""
 
-
+BUFFER_ROWS: Final = 250_000
+"""Rows of a table that a task writes together, as one row group."""
 ROW_GROUPS: Final = 256
 """Row groups of a merge, at most; one is what the rows of a group are read with."""
 FILE_ROW_GROUPS: Final = 16
@@ -53,15 +54,12 @@ class BatchWriter:
     ----------
     root : str
         Folder of the tables, a path or a URL; every worker must reach it under this name.
-    buffer_rows : int
-        Rows of a table that are written together, as one row group.
     unknown : Counter of int
         Records of an unknown type that the task met: they are in no table.
     """
 
     root: str
     batch: int
-    buffer_rows: int = 250_000
     unknown: Counter[int] = field(default_factory=Counter)
     _parts: dict[str, list[pa.Table]] = field(default_factory=dict)
     _open: dict[str, _OpenFile] = field(default_factory=dict)
@@ -72,7 +70,7 @@ class BatchWriter:
             return
         parts = self._parts.setdefault(table, [])
         parts.append(rows)
-        if sum(part.num_rows for part in parts) >= self.buffer_rows:
+        if sum(part.num_rows for part in parts) >= BUFFER_ROWS:
             self._flush(table)
 
     def _flush(self, table: str) -> None:

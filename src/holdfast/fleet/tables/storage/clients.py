@@ -35,13 +35,7 @@ _REQUEST_S: Final = 60.0
 
 @cache
 def filesystem(root: str) -> Any:
-    """The ``pyarrow.fs.FileSystem`` of a bucket, a container or a name node; one a process.
-
-    Parameters
-    ----------
-    root : str
-        Scheme and bucket, container or name node: ``s3://bucket``.
-    """
+    """The ``pyarrow.fs.FileSystem`` of a bucket, a container or a name node; one a process."""
     return _OPEN[root.partition(":")[0]](urlsplit(root))
 
 
@@ -204,9 +198,11 @@ def _denying() -> Iterator[None]:
 
 def _client_options(server: str | None = None) -> dict[str, Any]:
     """How long a store may take, and how often it is asked."""
-    options = {"connect_timeout": timedelta(seconds=_CONNECT_S)}
-    options["timeout"] = timedelta(seconds=_REQUEST_S)
-    told: dict[str, Any] = {**options, "allow_http": (server or "").startswith("http:")}
+    told = {
+        "connect_timeout": timedelta(seconds=_CONNECT_S),
+        "timeout": timedelta(seconds=_REQUEST_S),
+        "allow_http": (server or "").startswith("http:"),
+    }
     retries = {"max_retries": 2, "retry_timeout": timedelta(seconds=3 * _REQUEST_S)}
     return {"client_options": told, "retry_config": retries}
 
@@ -259,13 +255,7 @@ _OBJECTS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 @contextmanager
 def telling(place: object, done: str) -> Iterator[None]:
-    """Say in one line what a store refused; a file that is not there stays FileNotFoundError.
-
-    Raises
-    ------
-    SourceError
-        In place of what the store's client raised.
-    """
+    """Say in a SourceError of one line what a store refused; FileNotFoundError stays."""
     try:
         yield
     except (FileNotFoundError, ImportError, ConfigError, SourceError):

@@ -17,8 +17,8 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -146,8 +146,10 @@ class Disk(Store):
 
     def sync(self, names: Sequence[str]) -> None:
         files = [self.root / name for name in names]
-        sync_all(files)
-        for folder in dict.fromkeys(file.parent.parent for file in files):
+        for file in files:
+            _sync(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        folders = [file.parent for file in files]
+        for folder in dict.fromkeys([*folders, *(folder.parent for folder in folders)]):
             sync_folder(folder)
         if files:
             sync_folder(self.root)
@@ -158,9 +160,6 @@ class Disk(Store):
     @contextmanager
     def writable(self, *, once: bool = False) -> Iterator[Path]:
         yield create_private(self.root)
-
-    def telling(self, done: str) -> nullcontext[None]:
-        return nullcontext()
 
     def _way_to(self, name: str) -> Path:
         """Path of a file; a SourceError where a folder on the way from here to it is a link."""
@@ -195,16 +194,6 @@ class Disk(Store):
 def sync_folder(path: Path) -> None:
     """Wait until the names in a folder are on the disk."""
     _sync(path, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def sync_all(files: Iterable[Path]) -> None:
-    """Wait until files are on the disk, then the folders that name them."""
-    folders: dict[Path, None] = {}
-    for file in files:
-        _sync(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        folders[file.parent] = None
-    for folder in folders:
-        sync_folder(folder)
 
 
 def _sync(path: Path, flags: int) -> None:

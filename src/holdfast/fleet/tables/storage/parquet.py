@@ -115,10 +115,6 @@ class BoundedParquet:
         """Read columns of all row groups, by default all columns."""
         return self.read_row_groups(range(self.num_row_groups), columns)
 
-    def read_row_group(self, number: int) -> pa.Table:
-        """Read all columns of a row group."""
-        return self.read_row_groups([number])
-
     def read_row_groups(
         self, row_groups: Sequence[int], columns: Sequence[str] | None = None
     ) -> pa.Table:
@@ -181,13 +177,7 @@ class BoundedParquet:
                     yield _unpacked(rows.slice(start, stop - start).select(columns))
 
     def _looked_at(self, groups: Sequence[int], columns: Collection[str] | None) -> Unpacked:
-        """What row groups unpack to, by the headers of their pages.
-
-        Raises
-        ------
-        SourceError
-            It is too much, or a page cannot be read.
-        """
+        """What row groups unpack to, by the headers of their pages, if it is not too much."""
         if not self._is_near:
             return Unpacked(most_bytes=self.limit + 1)
         with reading(self._path):
@@ -203,21 +193,26 @@ class BoundedParquet:
             )
 
 
-def row_groups_of(about: Any, column: str, values: Sequence[Any]) -> list[int]:
-    """Row groups that may hold one of these values of a column, by the statistics of a footer."""
+def statistics_of(about: Any, column: str) -> list[Any]:
+    """What a footer says of a column, by row group; None where it names no bounds.
+
+    Arrow ends the process if such a thing is compared with None by ``==`` or ``in``.
+    """
     at = {about.schema.column(i).path: i for i in range(about.num_columns)}.get(column)
     if at is None:
-        return list(range(about.num_row_groups))
-    found = []
-    for number in range(about.num_row_groups):
-        said = about.row_group(number).column(at).statistics
-        if (
-            said is None
-            or not said.has_min_max
-            or ((i := bisect_left(values, said.min)) < len(values) and values[i] <= said.max)
-        ):
-            found.append(number)
-    return found
+        return [None] * int(about.num_row_groups)
+    said = [about.row_group(i).column(at).statistics for i in range(about.num_row_groups)]
+    return [one if one is not None and one.has_min_max else None for one in said]
+
+
+def row_groups_of(about: Any, column: str, values: Sequence[Any]) -> list[int]:
+    """Row groups that may hold one of these values of a column, by the statistics of a footer."""
+    return [
+        number
+        for number, said in enumerate(statistics_of(about, column))
+        if said is None
+        or ((i := bisect_left(values, said.min)) < len(values) and values[i] <= said.max)
+    ]
 
 
 def batches_of(

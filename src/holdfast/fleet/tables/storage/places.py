@@ -107,7 +107,8 @@ class StorePath:
 
     @property
     def _store(self) -> Remote:
-        return _store_of(self)
+        kind = Hdfs if self.root.startswith("hdfs:") else Objects
+        return kind(self.root, self.key)
 
 
 Place: TypeAlias = Path | StorePath
@@ -193,12 +194,7 @@ def _store(url: str, scheme: str) -> StorePath:
 def store_of(place: str | Place) -> Store:
     """The disk or the store behind a place."""
     found = place_of(place) if isinstance(place, str) else place
-    return _store_of(found) if isinstance(found, StorePath) else Disk(found)
-
-
-def _store_of(place: StorePath) -> Remote:
-    kind = Hdfs if place.root.startswith("hdfs:") else Objects
-    return kind(place.root, place.key)
+    return found._store if isinstance(found, StorePath) else Disk(found)
 
 
 def parquet_files(folder: Place) -> list[Place]:

@@ -15,7 +15,7 @@ that this process has sent is not asked for again
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -121,9 +121,6 @@ class Remote(Store):
         """Delete the file if it is there, by what every reader has installed."""
         self.delete("")
 
-    def make_folder(self) -> None:
-        """Nothing to make: an object store has no folders."""
-
     def remove_folder(self) -> None:
         with suppress(FileNotFoundError), telling(self.name_of(""), "deleted"):
             self._system.delete_dir(self._path(""))
@@ -136,12 +133,6 @@ class Remote(Store):
             if is_part(name.split("/")[-2]) and is_due(name, written_ns):
                 due.append(name)
         self.each(self.delete, due)
-
-    def refuse_links(self, names: Sequence[str]) -> None:
-        """Nothing to refuse: no store that we know follows links out of itself."""
-
-    def sync(self, names: Sequence[str]) -> None:
-        """Nothing to wait for: a store keeps what it has answered for."""
 
     def readable(self) -> Any:
         if (data := sent(self.name_of(""))) is not None:

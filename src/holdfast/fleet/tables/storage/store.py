@@ -3,8 +3,7 @@
 **Rules.** A kind of place is one class: :mod:`holdfast.fleet.tables.storage.disk` has one, and
 :mod:`holdfast.fleet.tables.storage.remote` has two. Nothing else asks which kind a place is.
 ``create`` succeeds for one caller only, whatever the others do at the same time. What ``create``
-and
-``replace`` have written survives a power cut.
+and ``replace`` have written survives a power cut.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Final, TypeVar
 
 _DRAFT: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")
@@ -99,8 +98,7 @@ class Store(ABC):
     def delete(self, name: str) -> None:
         """Delete a file if it is there."""
 
-    @abstractmethod
-    def make_folder(self) -> None:
+    def make_folder(self) -> None:  # noqa: B027 (an object store has no folders)
         """Make the place a folder for its owner alone, where the storage has folders."""
 
     @abstractmethod
@@ -123,15 +121,13 @@ class Store(ABC):
             Of the name of a file and the time when it was written: whether it goes.
         """
 
-    @abstractmethod
-    def refuse_links(self, names: Sequence[str]) -> None:
+    def refuse_links(self, names: Sequence[str]) -> None:  # noqa: B027 (as the next)
         """Refuse files that are links, or stand behind one on the way from here: a SourceError."""
 
     def refuse_links_in(self, folder: str) -> None:  # noqa: B027 (no store that we know has links)
         """Refuse a folder that is a link, or holds one: a SourceError; it need not be there."""
 
-    @abstractmethod
-    def sync(self, names: Sequence[str]) -> None:
+    def sync(self, names: Sequence[str]) -> None:  # noqa: B027 (a store keeps what it answered for)
         """Bring files to the disk, then the folders on the way to them, this place last."""
 
     @abstractmethod
@@ -148,9 +144,9 @@ class Store(ABC):
             No other file ever has its name.
         """
 
-    @abstractmethod
     def telling(self, done: str) -> AbstractContextManager[None]:
         """Say in one line what a store refused; a disk's errors stay what they are."""
+        return nullcontext()
 
     def each(self, work: Callable[[A], B], items: Iterable[A]) -> list[B]:
         """Do the same with each of some things, as many at once as the store takes."""
