@@ -18,6 +18,7 @@ from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.ingest import dump as dump_module
 from holdfast.fleet.pipeline.ingest.dump import _check_counts, _write_records, gathered
 from holdfast.fleet.pipeline.ingest.offsets_topic import kafka_options
+from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump, read_pieces
 from holdfast.fleet.pipeline.session import local_cores, parse_defaults
 from holdfast.fleet.pipeline.spark_errors import _deepest
@@ -257,6 +258,9 @@ def test_few_records_with_many_bytes_are_written_by_tasks_and_other_errors_are_t
         collected(TooLarge("no broker"), arrow_schema("records"))
 
 
+EVERY_GROUP = Selection(all_groups=True)
+
+
 def frame_rows(frame, n_rows):
     return FrameRows(frame=frame, schema=RECORDS, cost_rows=n_rows)
 
@@ -271,17 +275,14 @@ def test_tasks_without_a_record_are_counted_too(spark, tmp_path):
         "cast('v' as binary) as value",
     )
     frame = spark.range(0, 4, 1, 4).where("id < 2").selectExpr(*columns)
-    _, rows, n_tasks = _write_records(
-        spark, FrameRows(frame=frame, schema=RECORDS, cost_rows=None), tmp_path
-    )
+    _, rows, n_tasks = _write_records(spark, frame_rows(frame, None), tmp_path, EVERY_GROUP)
     assert (n_tasks, rows) == (4, {0: 1, 1: 1})
     assert sum(pq.read_metadata(f).num_rows for f in tmp_path.glob("*.parquet")) == 2
     nothing = frame.where("offset > 7")
     for name, n_rows, n_tasks in (("none", None, 4), ("few", 4, 0)):
         (tmp_path / name).mkdir()
-        written = _write_records(
-            spark, FrameRows(frame=nothing, schema=RECORDS, cost_rows=n_rows), tmp_path / name
-        )
+        rows = frame_rows(nothing, n_rows)
+        written = _write_records(spark, rows, tmp_path / name, EVERY_GROUP)
         assert written == (["part-0.parquet"], {}, n_tasks)
 
 
@@ -289,7 +290,7 @@ def test_tasks_without_a_record_are_counted_too(spark, tmp_path):
 def test_few_records_are_one_file_that_no_task_has_written(spark, tmp_path):
     rows = [(p, o, datetime(2026, 1, 1, tzinfo=UTC), b"k", b"v") for p in (1, 0) for o in (0, 1)]
     frame = spark.createDataFrame(rows, ddl_of(RECORDS))
-    files, counts, n_tasks = _write_records(spark, frame_rows(frame, 4), tmp_path)
+    files, counts, n_tasks = _write_records(spark, frame_rows(frame, 4), tmp_path, EVERY_GROUP)
     assert (n_tasks, counts) == (0, {0: 2, 1: 2})
     (file,) = tmp_path.glob("*.parquet")
     assert [file.name] == files and pq.read_table(file)["offset"].to_pylist() == [0, 1] * 2

@@ -1,7 +1,4 @@
-"""What Spark could not read, in one line.
-
-**Rules.** Errors of our own tasks pass as they are.
-"""
+"""What Spark could not read, in one line."""
 
 from __future__ import annotations
 
@@ -16,12 +13,9 @@ from holdfast.jvm.jars import connector_of
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Say in one line what Spark could not read; errors of our own tasks pass as they are.
+    """Say in a SourceError of one line what Spark, its JVM or the connector could not read.
 
-    Raises
-    ------
-    SourceError
-        In place of what Spark, its JVM or the connector raised.
+    Errors of our own tasks pass as they are.
     """
     import pyspark  # a dump is read without Spark, too
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs

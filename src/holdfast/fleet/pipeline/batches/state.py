@@ -90,15 +90,15 @@ def state_rows(past: Generations, events: Iterable[ConsumerGroupEvent]) -> pa.Ta
 
 
 def read_state(batch: pa.RecordBatch, out: CarriedState) -> None:
-    """Add the state in rows of kind STATE to what is carried.
-
-    Raises
-    ------
-    SourceError
-        It is not what a batch has written.
-    """
+    """Add the state in rows of kind STATE to what is carried, if a batch has written it."""
     for value in batch["message"].to_pylist():
-        gens, events = _unpack(value)
+        try:
+            gens, events = _unpacked(value)
+        except (pa.ArrowException, ValueError, IndexError, KeyError, TypeError) as error:
+            raise SourceError(
+                f"the state that an earlier batch left cannot be read ({error}): start with an "
+                "empty folder"
+            ) from error
         out.past.append(gens)
         out.events += events
 
@@ -107,16 +107,6 @@ def _pack(gens: Generations, events: Sequence[ConsumerGroupEvent]) -> bytes:
     parts = [_stream(table) for table in (gens.head, gens.members, gens.owned)]
     parts.append(json.dumps(events).encode())
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-
-
-def _unpack(value: bytes) -> tuple[Generations, list[ConsumerGroupEvent]]:
-    try:
-        return _unpacked(value)
-    except (pa.ArrowException, ValueError, IndexError, KeyError, TypeError) as error:
-        raise SourceError(
-            f"the state that an earlier batch left cannot be read ({error}): start with an empty "
-            "folder"
-        ) from error
 
 
 def _unpacked(value: bytes) -> tuple[Generations, list[ConsumerGroupEvent]]:

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
-from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, kafka_records
+from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, kafka_records, n_offsets
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import DUMP_FILE, DUMP_VERSION, RECORDS, Dump
 from holdfast.fleet.pipeline.spark_errors import reading
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 Note = Callable[[str], None]
 
 SHARE_STATE: Final = "share_state"
-EVERY_GROUP: Final = Selection(all_groups=True)
 PARTS: Final = ("records", "topics", "offsets", SHARE_STATE)
 
 WRITTEN: Final = arrow_schema("dumped")
@@ -84,7 +83,7 @@ def write_dump(
     ends = cluster.partition_ends(OFFSETS_TOPIC, chosen.log_partitions)
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
         frame = kafka_records(spark, cluster, ends)
-        rows = FrameRows(frame=frame, schema=RECORDS, cost_rows=n_held(ends))
+        rows = FrameRows(frame=frame, schema=RECORDS, cost_rows=n_offsets(ends))
         files, counts, n_tasks = _write_records(spark, rows, root / "records", chosen)
     _check_counts(ends, n_tasks, counts, note)
     write_parts(root, cluster.snapshot(), files, groups)
@@ -185,11 +184,6 @@ def gathered(batches: Batches) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-def n_held(ends: Mapping[int, tuple[int, int]]) -> int:
-    """Records between the begin and end offsets of partitions, at most."""
-    return sum(end - begin for begin, end in ends.values())
-
-
 def _only(rows: pa.Table, chosen: Selection) -> pa.Table:
     """Records of the chosen groups."""
     parts = [RECORDS.empty_table()]
@@ -201,7 +195,7 @@ def _only(rows: pa.Table, chosen: Selection) -> pa.Table:
 
 
 def _write_records(
-    spark: SparkSession, records: Rows, folder: Place, chosen: Selection = EVERY_GROUP
+    spark: SparkSession, records: Rows, folder: Place, chosen: Selection
 ) -> tuple[list[str], Counter[int], int]:
     """Write the records, one file a task.
 
@@ -281,10 +275,9 @@ def _check_counts(
         )
     silent = [p for p in full if not counts.get(p)]
     if full and len(silent) == len(full):
-        held = sum(end - begin for begin, end in ends.values())
         raise SourceError(
             f"Spark read no record, but the broker's end offsets say that {OFFSETS_TOPIC} holds up "
-            f"to {held} in {len(full)} partitions: spark.sql.streaming.kafka."
+            f"to {n_offsets(ends)} in {len(full)} partitions: spark.sql.streaming.kafka."
             "useDeprecatedOffsetFetching must be true before the session reads its first topic, "
             "and this principal needs READ on the topic"
         )

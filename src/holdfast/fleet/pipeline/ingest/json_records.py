@@ -18,7 +18,7 @@ import pyarrow as pa
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.errors import WireError
 from holdfast.fleet.pipeline.arrow_types import Batches
-from holdfast.fleet.tables.columns.schemas import TIMESTAMP
+from holdfast.fleet.tables.columns.schemas import TIMESTAMP, filled_batch
 
 JSON_RECORDS: Final = pa.schema(
     [
@@ -43,11 +43,9 @@ def json_records(batches: Batches) -> Batches:
     for batch in batches:
         pairs = zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
         read = [_row(key, value) for key, value in pairs]
-        columns = [batch[name].cast(JSON_RECORDS.field(name).type) for name in _PLACE]
-        for name in _READ:
-            values = [row.get(name) for row in read]
-            columns.append(pa.array(values, JSON_RECORDS.field(name).type))
-        yield pa.RecordBatch.from_arrays(columns, schema=JSON_RECORDS)
+        columns = {name: batch[name] for name in _PLACE}
+        columns |= {name: [row.get(name) for row in read] for name in _READ}
+        yield filled_batch(columns, JSON_RECORDS, batch.num_rows)
 
 
 def _row(key: bytes | None, value: bytes | None) -> dict[str, object]:

@@ -86,12 +86,7 @@ def kafka_options(cluster: LiveCluster, partitions: Sequence[int]) -> dict[str, 
 
 
 def check_session(spark: SparkSession) -> None:
-    """Refuse a session that by its settings reads nothing from the offsets topic, without an error.
-
-    Raises
-    ------
-    SourceError
-    """
+    """Refuse a session by whose settings nothing of the offsets topic is read, with no error."""
     if (spark.conf.get(SETTING, None) or "").lower() != "true":
         raise SourceError(
             f"Spark would read nothing from {OFFSETS_TOPIC}: {SETTING} must be true for this "

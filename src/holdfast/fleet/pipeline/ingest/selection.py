@@ -52,13 +52,7 @@ class Selection:
         return None if self.all_groups else _not_sparks(keys, _NAME_AT)
 
     def log_partitions(self, n_partitions: int) -> frozenset[int] | None:
-        """Partitions of the offsets topic that hold these groups; None: any of them may.
-
-        Parameters
-        ----------
-        n_partitions : int
-            Of the topic.
-        """
+        """Partitions of the offsets topic that hold these groups; None: any of them may."""
         if not self.groups or any(is_pattern(name) for name in self.groups):
             return None
         return frozenset(offsets_partition(name, n_partitions) for name in self.groups)
