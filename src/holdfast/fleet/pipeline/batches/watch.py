@@ -25,7 +25,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
@@ -39,7 +39,6 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS_TOPIC,
     KafkaFeed,
     Offsets,
-    Span,
     as_note,
     check_session,
     ends_of_batch,
@@ -63,6 +62,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.cluster.cluster import LiveCluster
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -294,31 +295,20 @@ def follow(feed: KafkaFeed, into: Stream, *, wait: Callable[[float], None] = tim
                     into.after_batch(into.tables, batch_id)
             if into.every_seconds is None:
                 return
-            if not n_taken:
-                _look(into, feed)
+            if not n_taken and _read(into, lambda: into.look(feed.spark)) and into.after_look:
+                into.after_look(into.tables, None)
             wait(max(0.0, into.every_seconds - (time.monotonic() - began)))
-            ends = _ends_now(feed, ends, into)
+            ends = _read(into, feed.ends) or ends
 
 
-def _look(into: Stream, feed: KafkaFeed) -> None:
-    """Read log ends where nothing is new; tell of it, or of why they could not be read."""
-    error = None
+def _read(into: Stream, read: Callable[[], T]) -> T | None:
+    """What a question to the cluster gives; None where it cannot be read now, which is told."""
     try:
-        looked = into.look(feed.spark)
-    except SourceError as found:
-        looked, error = False, found
-    if into.after_look is not None and (looked or error is not None):
-        into.after_look(into.tables, error)
-
-
-def _ends_now(feed: KafkaFeed, before: Span, into: Stream) -> Span:
-    """Where the partitions end; where they ended before, if the cluster cannot be read now."""
-    try:
-        return feed.ends()
+        return read()
     except SourceError as error:
         if into.after_look is not None:
             into.after_look(into.tables, error)
-        return before
+        return None
 
 
 def _done(tables: Tables) -> Offsets:

@@ -194,14 +194,7 @@ def _bytes(column: Column) -> Slices:
 def _announced(subscription: Slices, asked: Messages, others: Mask) -> pa.Array:
     """What each member announces, int32; null where it stays, or says nothing.
 
-    Parameters
-    ----------
-    subscription : Slices
-        Of all members.
-    asked : Messages
-        What subscriptions of plain consumers say.
-    others : bool[n]
-        Members of other groups whose subscriptions may carry a frame of ours.
+    ``asked`` is of plain consumers; subscriptions of ``others`` may carry a frame of ours, too.
     """
     found = np.zeros(len(others), np.int32)
     told = [asked, read_subscriptions(subscription, others)] if others.any() else [asked]

@@ -186,12 +186,8 @@ def gathered(batches: Batches) -> Iterator[pa.Table]:
 
 def _only(rows: pa.Table, chosen: Selection) -> pa.Table:
     """Records of the chosen groups."""
-    parts = [RECORDS.empty_table()]
-    for batch in rows.to_batches():
-        keep = chosen.keep(batch["key"])
-        part = batch if keep is None else batch.filter(pa.array(keep))
-        parts.append(pa.Table.from_batches([part]))
-    return pa.concat_tables(parts)
+    keep = chosen.keep(rows["key"].combine_chunks())
+    return rows if keep is None else rows.filter(pa.array(keep))
 
 
 def _write_records(

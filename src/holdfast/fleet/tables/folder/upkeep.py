@@ -87,18 +87,15 @@ def merge(folder: Folder, *, everything: bool = False) -> Done:
         Another process writes to the folder, or a file cannot be read.
     """
     now = folder.newest()
-    due: dict[str, list[DataFile]] = {}
-    for name in now.manifest.tables:
-        found = due_files(now.data_files(name), everything=everything)
-        if found:
-            due[name] = found
+    found = {n: due_files(now.data_files(n), everything=everything) for n in now.manifest.tables}
+    due = {name: files for name, files in found.items() if files}
     if not due:
         return Done()
     files = {
-        name: write_merged(folder.root, name, [_read(folder.root, name, file) for file in found])
-        for name, found in due.items()
+        name: write_merged(folder.root, name, [_read(folder.root, name, file) for file in those])
+        for name, those in due.items()
     }
-    gone = [file.name for found in due.values() for file in found]
+    gone = [file.name for those in due.values() for file in those]
     _commit(folder, now.manifest, files, gone, operation="OPTIMIZE")
     return Done(merged=len(gone), written=sum(map(len, files.values())))
 
