@@ -87,6 +87,15 @@ def test_a_column_that_is_missing(dump):
         Dump.open(dump)
 
 
+def test_a_number_that_is_no_partition(dump):
+    (file,) = (dump / "records").iterdir()
+    rows = pq.read_table(file)
+    at = rows.schema.get_field_index("partition")
+    pq.write_table(rows.set_column(at, "partition", pa.array([2**32 + 3])), file)
+    with pytest.raises(SourceError, match=r"cannot be read: .*4294967299"):
+        list(read_pieces([(str(file), 0)]))
+
+
 def test_topics_and_offsets_may_be_missing(dump):
     for name in ("topics", "offsets"):
         for file in (dump / name).iterdir():

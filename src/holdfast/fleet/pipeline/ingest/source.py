@@ -251,13 +251,16 @@ def read_pieces(named: Pieces) -> Batches:
     for file, own in groupby(named, key=itemgetter(0)):
         try:
             for rows in batches_of(file, RECORDS.names, [row_group for _, row_group in own]):
-                yield to_records(rows)
+                yield _to_records(rows)
         except (OSError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]
             raise SourceError(f"{file} cannot be read: {reason}") from error
 
 
-def to_records(rows: pa.RecordBatch) -> pa.RecordBatch:
+def _to_records(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Cast records of another writer to our types; a time without a zone is UTC."""
-    columns = [rows.column(field.name).cast(field.type, safe=False) for field in RECORDS]
+    columns = [
+        rows.column(field.name).cast(field.type, safe=not pa.types.is_timestamp(field.type))
+        for field in RECORDS
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
