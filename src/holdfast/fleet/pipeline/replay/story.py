@@ -38,9 +38,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import median, mode
 from typing import Any, Final
-
-import numpy as np
 
 from holdfast.core.kinds.kind import GroupKind, GroupType
 from holdfast.core.machine.policies import policy_of_protocol
@@ -144,7 +143,7 @@ class _StoryBuilder:
         self.kip848 = rows.generations[-1].group_type == GroupType.CONSUMER
         self.lead_ms = 0 if self.kip848 else ROUND_MS
         restarts = _restarts(rows)
-        self.restart_ms = int(np.median(restarts)) if restarts else -1
+        self.restart_ms = int(median(restarts)) if restarts else -1
         self.n_places = len(self.place) if self.static else 0
         self.gone: dict[tuple[str, str], list[tuple[int, int]]] = {}
         self.places_by_instance: dict[str, int] = {}
@@ -334,7 +333,11 @@ class _StoryBuilder:
         name = "broker-session" if old.group_type == GroupType.CONSUMER else "session"
         session_ms = member.session_ms or self.costs.of(name).ms
         returns = self.static and new.number == old.number
-        if self.static and not returns and _has(new, member.instance_id):
+        if (
+            self.static
+            and not returns
+            and member.instance_id in {m.instance_id for m in new.members}
+        ):
             return Do.CRASH, new.time_ms - session_ms
         seen_ms = self.rows.last_sign_ms(new, member.owned)
         told_ms = self._joined(member, before) + JOINED_MS if self.kip848 else old.time_ms
@@ -372,21 +375,12 @@ class _StoryBuilder:
         return found
 
 
-def _has(row: RecordedGeneration, instance_id: str | None) -> bool:
-    return any(m.instance_id == instance_id for m in row.members)
-
-
 def _runs(rows: Sequence[RecordedGeneration]) -> Iterator[list[int]]:
     """Indices of successive generations with members."""
-    run: list[int] = []
-    for index, row in enumerate(rows):
-        if row.state == STABLE and row.members:
-            run.append(index)
-        elif run:
-            yield run
-            run = []
-    if run:
-        yield run
+    has_members = [row.state == STABLE and bool(row.members) for row in rows]
+    for has, run in itertools.groupby(range(len(rows)), has_members.__getitem__):
+        if has:
+            yield [*run]
 
 
 def _sizes(rows: GroupRows, topics: Mapping[str, int]) -> dict[str, int]:
@@ -495,7 +489,4 @@ def client_of(rows: GroupRows) -> str:
 
 def _most(values: Sequence[Any]) -> Any:
     """The most frequent value, the smallest of several; None if there is no value."""
-    if not values:
-        return None
-    found, counts = np.unique(np.array(values), return_counts=True)
-    return found[int(counts.argmax())].item()
+    return mode(sorted(values)) if values else None
