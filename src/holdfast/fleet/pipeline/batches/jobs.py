@@ -61,10 +61,10 @@ from holdfast.fleet.pipeline.history.pauses import (
     commit_rows,
     idle_rows,
     late_pauses,
+    narrow,
     pauses_of_each,
-    pauses_of_groups,
 )
-from holdfast.fleet.pipeline.history.signs import DEPARTURES, with_departures
+from holdfast.fleet.pipeline.history.signs import DEPARTURES, how_they_went, with_departures
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.split import (
     LATEST,
@@ -199,7 +199,7 @@ class Job:
         """Make the bounds of pauses, and put their sums into ``rebalances``."""
         if staged := self.files.pop(PAUSES, []):
             inputs = self._pause_inputs(staged)
-            self._run(self._by_group("pauses", inputs, STAGED, pauses_of_groups))
+            self._run(self._by_group("pauses", inputs, STAGED, _pauses_of_groups))
         told = self._tables(self.files.pop(DEPARTURES, []))
         pauses = [arrow_schema("pauses").empty_table(), *self._tables(self.files.get("pauses", []))]
 
@@ -320,6 +320,12 @@ def _only(names: Sequence[str], step: OfGroups, rows: pa.Table) -> dict[str, pa.
     """Some of the tables that a step makes."""
     made = step(rows)
     return {name: made[name] for name in names}
+
+
+def _pauses_of_groups(rows: pa.Table) -> dict[str, pa.Table]:
+    """Rows of STAGED of whole groups to ``pauses``, SEEN and DEPARTURES."""
+    pauses, seen = narrow(rows)
+    return {DEPARTURES: how_they_went(rows), "pauses": pauses, SEEN: seen}
 
 
 def _oldest_unread(ends: Ends, batches: Batches) -> Batches:

@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 
 from holdfast.cluster.record_times import MOST_ASKED, age_seconds
 from holdfast.core.kinds.kind import ACTIVE, SHARED, SOURCE
-from holdfast.core.model.columns import I32, I64, Mask
+from holdfast.core.model.columns import I32, I64, Mask, place_of
 from holdfast.fleet.pipeline.arrow_types import Arrays
 from holdfast.fleet.pipeline.history.movements import take
 from holdfast.fleet.pipeline.ingest.generations import Generations, list_parts, marked, new_runs
@@ -209,17 +209,11 @@ def _is_tombstone(rows: pa.Table, commit: I64) -> Mask:
 
 def _places(rows: pa.Table, ends: Ends, at: I64, partition: I32 | I64) -> I64:
     """Row of ``ends.offsets`` for each partition, -1 where the cluster does not have it."""
-    n, m = len(at), ends.offsets.num_rows
-    if m == 0:
-        return np.full(n, -1, np.int64)
-    wanted = take(rows["topic"], at)
+    n, wanted = len(at), take(rows["topic"], at)
     chunks = [wanted] if isinstance(wanted, pa.Array) else wanted.chunks
     topic = numbered(pa.chunked_array([*chunks, *ends.offsets["topic"].chunks], pa.string()))
     key = topic << 32 | np.concatenate([partition, ints(ends.offsets, "partition")])
-    order = np.argsort(key[n:], kind="stable")
-    known = key[n:][order]
-    found = np.minimum(np.searchsorted(known, key[:n]), m - 1)
-    return np.where(known[found] == key[:n], order[found], -1)
+    return place_of(key[:n], key[n:])
 
 
 def _shared(rows: pa.Table, commit: I64, owner: I64) -> tuple[Mask, I64]:

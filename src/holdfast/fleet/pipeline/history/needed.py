@@ -24,13 +24,7 @@ from holdfast.core.model.group import Group
 from holdfast.core.model.reported import ReportedClaims, Subscriptions
 from holdfast.core.model.topics import Topics
 from holdfast.fleet.pipeline.history.dense import Dense
-from holdfast.fleet.pipeline.history.movements import (
-    LOST,
-    MOVED,
-    MOVED_THROUGH_GAP,
-    Events,
-    MemberLookup,
-)
+from holdfast.fleet.pipeline.history.movements import LOST, MOVED, MOVED_THROUGH_GAP, Events
 from holdfast.fleet.pipeline.ingest.generations import Generations, gather, list_parts, row_starts
 from holdfast.fleet.tables.columns.values import ints
 
@@ -78,7 +72,7 @@ class _RowGroups:
         self.event_key = _key(
             layout.tp_topic[events.tp[order]], layout.tp_partition[events.tp[order]]
         )
-        before = MemberLookup.of(layout).find(events.row[order], events.before[order])
+        before = layout.member(events.row[order], events.before[order])
         came = (events.kind[order] == MOVED) | (events.kind[order] == MOVED_THROUGH_GAP)
         self.event_before = np.where(came, before, NO_OWNER)  # gained: nobody owned it
         self.event_moved = came
