@@ -48,6 +48,7 @@ from holdfast.fleet.pipeline.history.lag import (
     OWNERS,
     Ends,
     Times,
+    furthest_behind,
     lag_of_groups,
     oldest_unread,
     times_in_advance,
@@ -332,7 +333,7 @@ def _oldest_unread(ends: Ends, batches: Batches) -> Batches:
     """A task that finds the records for which the cluster is asked."""
     for rows in whole_groups(batches, INPUT):
         lag = lag_of_groups(rows, ends)["lag"]
-        yield from oldest_unread(lag, ends.taken_at_us).to_batches()
+        yield from oldest_unread(lag, furthest_behind(lag), ends.taken_at_us).to_batches()
 
 
 def remove_staged(root: Place) -> None:

@@ -446,9 +446,7 @@ def restated(rebalances: pa.Table, statements: Sequence[Statement]) -> tuple[pa.
         elif cause is not None and row["cause"] not in SAYS_MORE.get(cause, ()):
             row |= {"cause": cause, "confidence": 1.0, "cause_basis": STATED}
     rebalances = replaced(rebalances, **{n: [row[n] for row in rows] for n in _CHANGED})
-    schema = arrow_schema("anomalies")
-    found = [{name: row.get(name) for name in schema.names} for row in reversed(anomalies)]
-    return rebalances, pa.Table.from_pylist(found, schema=schema)
+    return rebalances, pa.Table.from_pylist(anomalies[::-1], schema=arrow_schema("anomalies"))
 
 
 _Key = tuple[str, int, bool]
