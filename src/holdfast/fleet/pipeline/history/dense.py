@@ -71,12 +71,8 @@ class Dense:
 
 def group_codes(gens: Generations) -> tuple[I64, I64]:
     """Number of the group of each row, ascending from 0, and the first row of each group."""
-    group = gens.head["group"].combine_chunks()
-    if len(group) == 0:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    change = pc.not_equal(group.slice(1), group.slice(0, len(group) - 1)).to_numpy(False)
-    code = np.concatenate([[0], np.cumsum(change)]).astype(np.int64)
-    return code, np.flatnonzero(np.concatenate([[True], change])).astype(np.int64)
+    begins = new_runs(numbered(gens.head["group"]))
+    return np.cumsum(begins) - 1, np.flatnonzero(begins)
 
 
 def identities(members: pa.Table) -> I32:

@@ -19,10 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.kinds.kind import ACTIVE, SOURCE, GroupKind, GroupType
+from holdfast.core.machine.policies import policy_of_protocol
 from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask
-from holdfast.core.model.designs import NAMES as DESIGN_NAMES
 from holdfast.fleet.pipeline.arrow_types import ArrowColumn
 from holdfast.fleet.pipeline.history.dense import Dense
 from holdfast.fleet.pipeline.ingest.generations import (
@@ -45,11 +44,6 @@ BASES = ("unowned", "eager", "handover")
 
 RESTART_WINDOW_SECONDS = 300
 """A member with the client id and host of one that went at most so long ago is the same one."""
-
-COOPERATIVE_PROTOCOLS = frozenset(
-    [info.name for info in ASSIGNORS.values() if info.cooperative] + list(DESIGN_NAMES.values())
-)
-"""Assignors under which a member keeps working through a rebalance; all others stop it."""
 
 EventParts = list[tuple[I32 | I64, ...]]
 """Columns of events, one tuple per generation ordinal."""
@@ -103,7 +97,10 @@ def works_on(kind: GroupKind, protocol: str | None) -> bool:
     """Whether members of such a group keep working through a rebalance."""
     if kind.group_type is not GroupType.CLASSIC:
         return True
-    return protocol in (COOPERATIVE_PROTOCOLS if kind.cooperative is None else kind.cooperative)
+    if kind.cooperative is not None:
+        return protocol in kind.cooperative
+    policy = policy_of_protocol(protocol or "")
+    return policy is not None and policy.cooperative
 
 
 def conversions(gens: Generations, layout: Dense) -> Mask:
@@ -188,8 +185,6 @@ def compare(gens: Generations, layout: Dense) -> Events:
 
 def _special(layout: Dense, step: int, count: int, marked: Mask) -> I64 | None:
     """Topic-partitions of groups whose row at this step is marked; None where there is none."""
-    if step == 0:
-        return np.arange(count)
     rows = layout.first_row + step
     inside = np.append(layout.first_row[1:], len(layout.group_of)) > rows
     hit = np.zeros(len(rows), bool)

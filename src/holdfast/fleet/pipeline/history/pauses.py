@@ -121,7 +121,7 @@ def pause_candidates(
     since = time[last_row + unowned]
     lower = np.where(unowned, np.maximum(time[row] - since, 0), 0) / 1e6
     limit = np.where(unowned, last_row + 1, row)
-    return _staged(
+    return staged(
         gens,
         row,
         limit,
@@ -129,20 +129,16 @@ def pause_candidates(
         topic=take(layout.topics, topic),
         partitions=make_lists(layout.tp_partition[tp], first),
         basis=take(pa.array(BASES), basis),
-        generation=pa.array(ints(gens.head, "generation")[row].astype(np.int32)),
         pause_lower_seconds=pa.array(lower),
         unowned_since=pa.array(since, mask=~unowned).cast(TIMESTAMP),
         last_seen=pa.array(time[last_row]).cast(TIMESTAMP),
-        timestamp=pa.array(time[row]).cast(TIMESTAMP),
     )
 
 
-def _staged(gens: Generations, row: I64, limit: I64, **known: ArrowColumn) -> pa.Table:
-    """Rows of STAGED of the groups at ``row``: commits before record ``limit`` count."""
-    columns: Arrays = {
-        "group": take(gens.head["group"], row),
-        "log_offset": pa.array(ints(gens.head, "log_offset")[limit]),
-    }
+def staged(gens: Generations, row: I64, limit: I64, **known: ArrowColumn) -> pa.Table:
+    """Rows of STAGED about the generations at ``row``: commits before record ``limit`` count."""
+    columns: Arrays = {n: take(gens.head[n], row) for n in ("group", "generation", "timestamp")}
+    columns["log_offset"] = take(gens.head["log_offset"], limit)
     return filled_table(columns | known, STAGED, len(row))
 
 
@@ -176,7 +172,7 @@ def open_pauses(
     """
     tp = without_owner(layout, events, groups)
     row = layout.row(tp, events.last_ordinal[tp]) + 1
-    return _staged(
+    return staged(
         gens,
         row,
         row,

@@ -1,9 +1,9 @@
 """Members that went, and whether they had left or were silent, as far as the records tell.
 
 **Rules.** A member went if it is in a generation and not in the next one of its group, which is not
-context. That shows that it went, and not how. Two kinds of signs say that it was
-still alive: a commit of a partition that it owned, and the record of the generation before, for
-which every member of a classic group had joined. What follows from the last sign:
+context. That shows that it went, and not how. Two kinds of signs say that it was still alive: a
+commit of a partition that it owned, and the record of the generation before, for which every member
+of a classic group had joined. What follows from the last sign:
 
 ==================  ==============================================================================
 cause               where members went and none came
@@ -19,14 +19,13 @@ leave_or_timeout    anything else
 A member that commits rarely, or reads nothing, gives no sign, so a long silence proves nothing by
 itself. ``silent_seconds`` has it where it stands out: the member had committed under the generation
 before, and most of the group's other partitions were committed within ``LIVELY_MS`` before the
-record. The
-records of a KIP-848 group do not have its session, so only a sign within ``SHORTEST_SESSION_MS``,
-the least session that brokers take by default, tells a leave there.
+record. The records of a KIP-848 group do not have its session, so only a sign within
+``SHORTEST_SESSION_MS``, the least session that brokers take by default, tells a leave there.
 
 **Strategy.** The groups step stages a row for each member that went (:func:`departure_rows`). The
 step that has the commits finds the last one of the member's partitions, and :func:`how_they_went`
-sums up the members of each rebalance. The
-confidences are those of ``bench/causes.py``: docs/measured/causes.md has the table.
+sums up the members of each rebalance. The confidences are those of ``bench/causes.py``:
+docs/measured/causes.md has the table.
 """
 
 from __future__ import annotations
@@ -40,25 +39,23 @@ import pyarrow.compute as pc
 
 from holdfast.core.kinds.kind import GroupType
 from holdfast.core.model.columns import F64, I64
-from holdfast.fleet.pipeline.arrow_types import Arrays
 from holdfast.fleet.pipeline.history.dense import Dense
 from holdfast.fleet.pipeline.history.movements import Events
 from holdfast.fleet.pipeline.history.pauses import (
     COMMIT,
     LEFT,
-    STAGED,
     ReadBy,
     keys_of,
     last_commits,
     read_by,
     read_of,
+    staged,
     times_of,
 )
 from holdfast.fleet.pipeline.ingest.generations import Generations, TaskTopics, gather, row_starts
 from holdfast.fleet.tables.columns.schemas import (
     TIMESTAMP,
     arrow_schema,
-    filled_table,
     from_columns,
 )
 from holdfast.fleet.tables.columns.values import floats, ints, replaced
@@ -110,21 +107,21 @@ def departure_rows(
     topic = pa.concat_arrays([topic, pa.nulls(len(nothing), topic.type)])
     lists = gens.owned["partitions"].take(pa.array(owned)).combine_chunks()
     none = pa.array([[]] * len(nothing), lists.type)
-    picked = pa.array(before[place] + 1)
-    classic = pc.equal(gens.head["group_type"], GroupType.CLASSIC).to_numpy()[before[place]]
-    time = ints(gens.head, "timestamp")
-    columns: Arrays = {
-        **{name: gens.head[name].take(picked) for name in ("group", "generation", "log_offset")},
-        "timestamp": gens.head["timestamp"].take(picked),
-        "topic": topic,
-        "reads": read_by(reads or {}, before[place], topic),
-        "partitions": pa.concat_arrays([lists, none]),
-        "basis": pa.repeat(LEFT, len(place)),
-        "last_seen": pa.array(np.where(classic, time[before[place]], 0)).cast(TIMESTAMP),
-        "member": pa.array(member[place].astype(np.int32)),
+    before = before[place]
+    classic = pc.equal(gens.head["group_type"], GroupType.CLASSIC).to_numpy()[before]
+    joined = np.where(classic, ints(gens.head, "timestamp")[before], 0)
+    return staged(
+        gens,
+        before + 1,
+        before + 1,
+        topic=topic,
+        reads=read_by(reads or {}, before, topic),
+        partitions=pa.concat_arrays([lists, none]),
+        basis=pa.repeat(LEFT, len(place)),
+        last_seen=pa.array(joined).cast(TIMESTAMP),
+        member=pa.array(member[place].astype(np.int32)),
         **{name: gens.members[name].take(pa.array(member[place])) for name in _SIGNS[1:]},
-    }
-    return filled_table(columns, STAGED, len(place))
+    )
 
 
 def how_they_went(rows: pa.Table) -> pa.Table:
