@@ -79,7 +79,8 @@ def test_the_time_of_the_next_record_says_until_when_nothing_waited(tmp_path):
 
 def test_tasks_are_given_the_times_of_the_records_that_are_furthest_behind(tmp_path, monkeypatch):
     lag = local.run(dump(tmp_path / "dump"), tmp_path / "tables").table("lag")
-    parts = [lags.oldest_unread(lag, 1_000_000_000), lags.OLDEST_UNREAD.empty_table()]
+    at = lags.furthest_behind(lag)
+    parts = [lags.oldest_unread(lag, at, 1_000_000_000), lags.OLDEST_UNREAD.empty_table()]
     (record,) = parts[0].to_pylist()
     nearer = pa.Table.from_pylist([{**record, "topic": "s", "lag": 2}], lags.OLDEST_UNREAD)
     monkeypatch.setattr(lags, "MOST_ASKED", 1)

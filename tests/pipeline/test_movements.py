@@ -9,12 +9,8 @@ from hypothesis import strategies as st
 from tests.pipeline.histories import build, generation, histories, twin_movements
 
 from holdfast.fleet.pipeline.history.dense import dense
-from holdfast.fleet.pipeline.history.movements import (
-    carry,
-    compare,
-    movement_table,
-    pause_candidates,
-)
+from holdfast.fleet.pipeline.history.movements import carry, compare, movement_table
+from holdfast.fleet.pipeline.history.pauses import pause_candidates
 from holdfast.fleet.pipeline.ingest.generations import Generations, concat
 
 

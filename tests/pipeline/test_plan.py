@@ -22,9 +22,9 @@ from holdfast.errors import ConfigError, SourceError
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.plan import run as plans
+from holdfast.fleet.pipeline.plan.equal import Spread, order_by
 from holdfast.fleet.pipeline.plan.rows import FLEET, Fleet, fleet_rows, topics_of
 from holdfast.fleet.pipeline.plan.run import group_of, plan, plan_rows
-from holdfast.fleet.pipeline.plan.spread import Spread, order_by
 from holdfast.members.own_assignors import computing
 
 

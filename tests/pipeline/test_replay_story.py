@@ -36,12 +36,12 @@ def rows_of(history, *, pauses=(), ended=None):
             row.members.append(
                 RecordedMember(
                     member_id=member_id,
-                    instance_id=extra.get("group_instance_id"),
+                    group_instance_id=extra.get("group_instance_id"),
                     client_id=extra.get("client_id", member_id.split("-")[0]),
                     client_host=extra.get("client_host", "/10.0.0.1"),
-                    topics=tuple(sorted(extra.get("subscribed_topics", topics))),
-                    session_ms=10_000,
-                    rebalance_ms=60_000,
+                    subscribed_topics=tuple(sorted(extra.get("subscribed_topics", topics))),
+                    session_timeout_ms=10_000,
+                    rebalance_timeout_ms=60_000,
                     owned=[(t, p) for t, ps in topics.items() for p in ps if p >= 0],
                 )
             )
@@ -262,7 +262,7 @@ def test_a_member_of_the_new_protocol_is_silent_for_the_brokers_session_before_i
     def departure(broker_session_ms):
         rows = rows_of(history, pauses=pauses)
         rows.generations[0].members = [
-            replace(m, session_ms=None) for m in rows.generations[0].members
+            replace(m, session_timeout_ms=None) for m in rows.generations[0].members
         ]
         costs = ReplayCosts(given={"broker-session": broker_session_ms})
         return done(story_of(rows, {}, costs))[0][0]
@@ -367,6 +367,6 @@ def test_a_member_of_a_kip848_group_that_fell_silent_before_another_epoch_has_cr
     ]
     rows = rows_of(generations, pauses=pauses)
     for row in rows.generations:
-        row.members = [replace(m, session_ms=None) for m in row.members]
+        row.members = [replace(m, session_timeout_ms=None) for m in row.members]
     story = story_of(rows, {"t": 2}, ReplayCosts(given={"broker-session": 6_000}))
     assert [(h.do, h.slot) for h in story.sessions[0].happenings] == [(Do.START, 1), (how, 0)]

@@ -59,6 +59,22 @@ def places_in(start: I64, rows: npt.NDArray[Any]) -> tuple[I64, I64]:
     return sizes, np.arange(begin[-1]) + (first - begin[:-1]).repeat(sizes)
 
 
+def place_of(wanted: I64, known: I64, order: I64 | None = None) -> I64:
+    """Where each wanted value stands in ``known``; of several the first place, -1 for none.
+
+    Parameters
+    ----------
+    order : int64, optional
+        Sorts ``known``, equal values in the order they stand; computed if it is not given.
+    """
+    if not len(known):
+        return np.full(len(wanted), -1, np.int64)
+    order = np.argsort(known, kind="stable") if order is None else order
+    at = np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)
+    found = order[at]
+    return np.where(known[found] == wanted, found, -1)
+
+
 def distinct(key: npt.NDArray[T]) -> npt.NDArray[T]:
     """Sorted values without repeats; sorts ``key`` in place.
 

@@ -48,6 +48,7 @@ from holdfast.fleet.pipeline.history.lag import (
     OWNERS,
     Ends,
     Times,
+    furthest_behind,
     lag_of_groups,
     oldest_unread,
     times_in_advance,
@@ -61,10 +62,10 @@ from holdfast.fleet.pipeline.history.pauses import (
     commit_rows,
     idle_rows,
     late_pauses,
+    narrow,
     pauses_of_each,
-    pauses_of_groups,
 )
-from holdfast.fleet.pipeline.history.signs import DEPARTURES, with_departures
+from holdfast.fleet.pipeline.history.signs import DEPARTURES, how_they_went, with_departures
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.split import (
     LATEST,
@@ -199,7 +200,7 @@ class Job:
         """Make the bounds of pauses, and put their sums into ``rebalances``."""
         if staged := self.files.pop(PAUSES, []):
             inputs = self._pause_inputs(staged)
-            self._run(self._by_group("pauses", inputs, STAGED, pauses_of_groups))
+            self._run(self._by_group("pauses", inputs, STAGED, _pauses_of_groups))
         told = self._tables(self.files.pop(DEPARTURES, []))
         pauses = [arrow_schema("pauses").empty_table(), *self._tables(self.files.get("pauses", []))]
 
@@ -322,11 +323,17 @@ def _only(names: Sequence[str], step: OfGroups, rows: pa.Table) -> dict[str, pa.
     return {name: made[name] for name in names}
 
 
+def _pauses_of_groups(rows: pa.Table) -> dict[str, pa.Table]:
+    """Rows of STAGED of whole groups to ``pauses``, SEEN and DEPARTURES."""
+    pauses, seen = narrow(rows)
+    return {DEPARTURES: how_they_went(rows), "pauses": pauses, SEEN: seen}
+
+
 def _oldest_unread(ends: Ends, batches: Batches) -> Batches:
     """A task that finds the records for which the cluster is asked."""
     for rows in whole_groups(batches, INPUT):
         lag = lag_of_groups(rows, ends)["lag"]
-        yield from oldest_unread(lag, ends.taken_at_us).to_batches()
+        yield from oldest_unread(lag, furthest_behind(lag), ends.taken_at_us).to_batches()
 
 
 def remove_staged(root: Place) -> None:

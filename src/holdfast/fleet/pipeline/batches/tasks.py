@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.kinds.kind import GroupType
 from holdfast.core.model.columns import I64
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
 from holdfast.fleet.pipeline.batches.state import (
@@ -30,20 +29,13 @@ from holdfast.fleet.pipeline.batches.state import (
     reported_until,
     state_rows,
 )
-from holdfast.fleet.pipeline.history.consumer_groups import fold
+from holdfast.fleet.pipeline.history.consumer_groups import Reconciled, fold
 from holdfast.fleet.pipeline.history.dense import cells_needed, dense, group_codes
-from holdfast.fleet.pipeline.history.departures import departure_rows
 from holdfast.fleet.pipeline.history.lag import OWNERS, owners_of
-from holdfast.fleet.pipeline.history.movements import (
-    carry,
-    compare,
-    movement_table,
-    open_pauses,
-    pause_candidates,
-)
-from holdfast.fleet.pipeline.history.pauses import PAUSES
+from holdfast.fleet.pipeline.history.movements import carry, compare, movement_table
+from holdfast.fleet.pipeline.history.pauses import PAUSES, open_pauses, pause_candidates
 from holdfast.fleet.pipeline.history.rebalances import anomaly_table, rebalance_table
-from holdfast.fleet.pipeline.history.reconciled import Reconciled, reconcile, unknown_topics
+from holdfast.fleet.pipeline.history.signs import departure_rows
 from holdfast.fleet.pipeline.ingest.decode import BAD
 from holdfast.fleet.pipeline.ingest.decode_groups import ConsumerGroupEvent, Decoded, read_groups
 from holdfast.fleet.pipeline.ingest.generations import (
@@ -124,14 +116,12 @@ class GroupWork:
         self.writer.unknown += waiting.unknown
         reported = reported_until(remembered.past)
         events = [*remembered.events, *waiting.consumer]
-        folded = fold(events, self.topic_names, reported)
-        parts = [self.past, *remembered.past, *waiting.generations, folded]
-        gens = concat(parts).sorted()
+        gens = concat([self.past, *remembered.past, *waiting.generations])
         if last_goes_on:
             gens, events = self._hold_back(gens, events, waiting, remembered)
-        reconciled = reconcile(events)
-        self.writer.write(PAUSES, reconciled.table(self.topic_names, with_open=self.keep_state))
-        self.writer.write("anomalies", unknown_topics(gens, self.topic_names))
+        folded, reconciled = fold(events, self.topic_names, reported)
+        gens = concat([gens, folded]).sorted()
+        self.writer.write(PAUSES, reconciled.table(with_open=self.keep_state))
         last = [len(group_codes(gens)[1]) - 1] if last_goes_on and gens.n_rows else []
         keep = np.array(last, np.int64)
         past = work(gens, self.writer, keep, reconciled, every_past=self.keep_state)
@@ -162,9 +152,8 @@ class GroupWork:
         self.remembered.events = [e for e in remembered.events if e["group"] == last]
         is_last = pc.equal(gens.head["group"], last).to_numpy()
         rest = gens.take(np.flatnonzero(~is_last))
-        classic = is_last & (pc.equal(gens.head["group_type"], GroupType.CLASSIC).to_numpy())
         context = gens.head["context"].to_numpy()
-        self.waiting.generations = [gens.take(np.flatnonzero(classic & ~context))]
+        self.waiting.generations = [gens.take(np.flatnonzero(is_last & ~context))]
         self.remembered.past = [gens.take(np.flatnonzero(is_last & context))]
         return rest, [e for e in events if e["group"] != last]
 
@@ -195,7 +184,7 @@ def work(
     keep : int64
         Numbers of the groups that go on.
     reconciled : Reconciled
-        Pauses that were recorded, so that none is inferred in their place.
+        Pauses that were recorded, so that none is inferred in their place, and names of topics.
     every_past : bool
         The past of all groups is wanted, not only of those.
 
@@ -243,7 +232,7 @@ def _write(
     tables["rebalances"] = rebalance_table(alone, layout, events, gens)
     reads = gens.reads()
     tables[PAUSES] = pause_candidates(alone, layout, events, reconciled.covered(gens), reads)
-    tables["anomalies"] = anomaly_table(alone, layout, events)
+    tables["anomalies"] = anomaly_table(gens, layout, events, reconciled.topic_names)
     for name, rows in tables.items():
         writer.write(name, rows)
     writer.write(PAUSES, departure_rows(alone, layout, events, reads))

@@ -40,6 +40,7 @@ from holdfast.fleet.pipeline.history.broker_texts import (
     COMPUTED,
     ENDS,
     FENCED,
+    LINE_END,
     LOADED,
     MODERN_TEXTS,
     NEXT_REQUEST,
@@ -112,7 +113,7 @@ _STATE: Final = re.compile(
     r" in state \w+ with old generation (-?\d+) (?:\(__consumer_offsets-\d+\) )?\(reason: "
 )
 _END: Final = re.compile(r"\)\.?(?: \([\w.$]+\))?\Z")
-_LOGGER: Final = re.compile(r"\.?(?: \([\w.$]+\))?\Z")
+_LOGGER: Final = re.compile(LINE_END)
 _OLD_BUMP: Final = BrokerText(text="[GroupId {}] Bumped group epoch to {}.", fields="gn")
 _OLD_END: Final = BrokerText(
     text="Stabilized group {} generation {} ({}) with {} members", fields="gn.."
@@ -188,27 +189,29 @@ class _LogReader:
         if at < 0:
             return
         if line.startswith(_PREPARING, at):
-            self._preparing(line, at + len(_PREPARING))
-            return
-        if line.startswith(_MODERN_HEAD, at):
-            self._modern(line, at + len(_MODERN_HEAD))
-            return
-        for text, tail in _CLASSIC:
-            hit = self._read(text, tail, line, at)
-            if hit is not None:
-                self._take(text, *hit, line[at:])
-                return
-
-    def _modern(self, line: str, begin: int) -> None:
-        for length in self.lengths:
-            end = begin + length
-            if not line.startswith("]", end) or line[begin:end] not in self.groups:
-                continue
-            for text, tail in _MODERN:
-                match = tail.match(line, end)
-                if match is not None:
-                    self._take(text, line[begin:end], match, None, _after_name(match.group()))
+            for group, end in self._names(line, at + len(_PREPARING)):
+                if match := _STATE.match(line, end):
+                    said = _END.sub("", line[match.end() :])
+                    word = Word(cause=stated_cause(said), text=said)
+                    self._begins(group, int(match[1]) + 1, word)
                     return
+        elif line.startswith(_MODERN_HEAD, at):
+            for group, end in self._names(line, at + len(_MODERN_HEAD)):
+                for text, tail in _MODERN:
+                    if match := tail.match(line, end):
+                        self._take(text, group, match, None, line[at:])
+                        return
+        else:
+            for text, tail in _CLASSIC:
+                if hit := self._read(text, tail, line, at):
+                    self._take(text, *hit, line[at:])
+                    return
+
+    def _names(self, line: str, begin: int) -> Iterator[tuple[str, int]]:
+        """Known groups whose name may stand at a place, and its end; the longest first."""
+        for length in self.lengths:
+            if (group := line[begin : begin + length]) in self.groups:
+                yield group, begin + length
 
     def _read(
         self, text: BrokerText, tail: re.Pattern[str], line: str, at: int
@@ -219,11 +222,8 @@ class _LogReader:
             return None
         begin = at + len(before)
         if text.fields.startswith("g"):
-            for length in self.lengths:
-                match = tail.match(line, begin + length)
-                if match is not None and (group := line[begin : begin + length]) in self.groups:
-                    return group, match, None
-            return None
+            found = ((group, tail.match(line, end)) for group, end in self._names(line, begin))
+            return next(((group, match, None) for group, match in found if match), None)
         match = tail.search(line, begin)
         if match is None:
             return None
@@ -237,12 +237,16 @@ class _LogReader:
         return None
 
     def _take(
-        self, text: BrokerText, group: str, match: re.Match[str], named: str | None, words: str
+        self, text: BrokerText, group: str, match: re.Match[str], named: str | None, line: str
     ) -> None:
-        """Do what a text means; ``words`` are all of it, or those behind the group's name."""
+        """Do what a text means; of a line that begins with the group's name, the rest is said."""
         known = self.said.setdefault(group, _GroupSaid())
         known.silent = known.silent or text.silent
         values = match.groupdict()
+        words = line
+        if text.text.startswith("[Group"):
+            rest = match.group()
+            words = rest[rest.find("] ") + 2 :]
         words = _LOGGER.sub("", words)
         if text in LOADED:
             self.said[group] = _GroupSaid(silent=text.silent)
@@ -252,13 +256,10 @@ class _LogReader:
             self._numbered(group, known, int(values["number"]), words)
         elif text is COMPUTED:
             self._computed(group, known, int(values["number"]))
-        elif text in NEXT_REQUEST:
-            known.brief = []
         else:
             known.brief = []
-            if text.text.startswith("[Group {}]"):
-                words = _LOGGER.sub("", _after_name(match.group()))
-            self._word(group, known, text, _word(text, values, named, words))
+            if text not in NEXT_REQUEST:
+                self._word(group, known, text, _word(text, values, named, words))
 
     def _word(self, group: str, known: _GroupSaid, text: BrokerText, word: Word) -> None:
         """Hold what a line says of a member until a line gives it a number."""
@@ -298,15 +299,6 @@ class _LogReader:
             self._say(group, number, tuple(known.waiting), classic=False)
         known.waiting, known.brief, known.epoch = [], [], number
 
-    def _preparing(self, line: str, begin: int) -> None:
-        for length in self.lengths:
-            match = _STATE.match(line, begin + length)
-            if match is not None and (group := line[begin : begin + length]) in self.groups:
-                said = _END.sub("", line[match.end() :])
-                word = Word(cause=stated_cause(said), text=said)
-                self._begins(group, int(match[1]) + 1, word)
-                return
-
     def _begins(self, group: str, generation: int, word: Word) -> None:
         """A classic round begins; what waited is part of the same event."""
         known = self.said.setdefault(group, _GroupSaid())
@@ -334,11 +326,6 @@ def _begin(line: str) -> int:
     return first
 
 
-def _after_name(rest: str) -> str:
-    """The words of a line, of what stands in it from the end of the group's name on."""
-    return rest[rest.find("] ") + 2 :]
-
-
 def _word(
     text: BrokerText, values: Mapping[str, str | None], named: str | None, words: str
 ) -> Word:
@@ -354,22 +341,12 @@ def _word(
     )
 
 
-def _compiled(texts: Iterable[BrokerText]) -> tuple[tuple[BrokerText, re.Pattern[str]], ...]:
-    """Texts with the pattern of what follows a name and the logger that may stand behind."""
-    found = []
-    for text in texts:
-        pattern = text.tail().pattern.removesuffix(r"\.?\Z") + _LOGGER.pattern
-        found.append((text, re.compile(pattern, re.DOTALL)))
-    return tuple(found)
-
-
 _BUMPS: Final = (*BUMPS, _OLD_BUMP)
 _ENDS: Final = (*ENDS, _OLD_END)
-_MODERN: Final = _compiled(
-    (*sorted(MODERN_TEXTS, key=lambda text: -len(text.text)), *_BUMPS, COMPUTED, *NEXT_REQUEST)
-)
+_LONGEST: Final = sorted(MODERN_TEXTS, key=lambda text: -len(text.text))
+_MODERN: Final = [(text, text.tail()) for text in (*_LONGEST, *_BUMPS, COMPUTED, *NEXT_REQUEST)]
 """The longest first: "left" is the end of "temporarily left", too."""
-_CLASSIC: Final = _compiled((*CLASSIC_TEXTS, *_ENDS, *LOADED))
+_CLASSIC: Final = [(text, text.tail()) for text in (*CLASSIC_TEXTS, *_ENDS, *LOADED)]
 _MODERN_HEAD: Final = "[GroupId "
 _HEADS: Final = (_MODERN_HEAD, _PREPARING)
 """Where the words begin in a log whose layout leaves out the coordinator's name."""
@@ -469,9 +446,7 @@ def restated(rebalances: pa.Table, statements: Sequence[Statement]) -> tuple[pa.
         elif cause is not None and row["cause"] not in SAYS_MORE.get(cause, ()):
             row |= {"cause": cause, "confidence": 1.0, "cause_basis": STATED}
     rebalances = replaced(rebalances, **{n: [row[n] for row in rows] for n in _CHANGED})
-    schema = arrow_schema("anomalies")
-    found = [{name: row.get(name) for name in schema.names} for row in reversed(anomalies)]
-    return rebalances, pa.Table.from_pylist(found, schema=schema)
+    return rebalances, pa.Table.from_pylist(anomalies[::-1], schema=arrow_schema("anomalies"))
 
 
 _Key = tuple[str, int, bool]

@@ -68,15 +68,17 @@ class BrokerText:
         return self.text.split("{}")[self.fields.index("g")]
 
     def tail(self) -> re.Pattern[str]:
-        """What stands after the group's name, to the end of the text."""
+        """What stands after the group's name, to the end of the line."""
         at = self.fields.index("g") + 1
         literals = self.text.removesuffix(".").split("{}")[at:]
         pattern = re.escape(literals[0])
         for kind, literal in zip(self.fields[at:], literals[1:], strict=True):
             pattern += _VALUES[kind] + re.escape(literal)
-        return re.compile(pattern + r"\.?\Z", re.DOTALL)
+        return re.compile(pattern + LINE_END, re.DOTALL)
 
 
+LINE_END: Final = r"\.?(?: \([\w.$]+\))?\Z"
+"""A line may end with a full stop, and with the logger in brackets."""
 _VALUES: Final = {
     "m": "(?P<member>.*?)",
     "n": r"(?P<number>-?\d+)",

@@ -1,4 +1,4 @@
-"""Records of a KIP-848, share or streams group, folded into successive generations.
+"""Records of a KIP-848, share or streams group, folded into its generations and its pauses.
 
 **Rules.** A generation is a target assignment: its epoch, and each member's partitions. The record
 of the assignment epoch completes the generation; in a group without members the record of the group
@@ -8,7 +8,18 @@ in place of the name. A task of a streams group stands under its subtopology, in
 the topic-partitions that it reads are those of its number in the topics that the group's topology
 names.
 
+A target says which member shall have a partition. The record of a member's current assignment (type
+8, or 22 with active tasks) says which partitions the member has. A member gives a partition up with
+its first such record that does not name the partition, not even as pending revocation. A partition
+is served again with the first record in which a member has it assigned. The pause is at least the
+time between these two records, and at most the time since the last record in which the old owner
+had the partition, or since the old owner's last commit of it. After the first such record of a
+group, no pause of the group is inferred from its targets. The partitions of a share group have no
+owner of their own, so they have no pauses.
+
 **Strategy.** There are few such records (a handful per member and epoch), so a loop folds them.
+Partitions that were given up and that no member has taken yet are kept between the batches of a
+stream, as an event of type RELEASED.
 
 References: KIP-848, "Records"; KIP-932; KIP-1071; KIP-1263.
 """
@@ -17,12 +28,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from holdfast.core.kinds.kind import ACTIVE, SOURCE, EpochRecords, GroupKind
 from holdfast.core.kinds.rows import BY_RECORD
+from holdfast.core.model.columns import Mask
+from holdfast.fleet.pipeline.history.pauses import OPEN, STAGED
 from holdfast.fleet.pipeline.ingest.decode_groups import ConsumerGroupEvent
 from holdfast.fleet.pipeline.ingest.generations import (
     DEAD,
@@ -32,10 +46,17 @@ from holdfast.fleet.pipeline.ingest.generations import (
     OWNED_ROWS,
     STABLE,
     Generations,
+    marked,
 )
+from holdfast.fleet.tables.columns.values import ints
+
+RELEASED: Final = -8
+"""Type of the event that a stream keeps: partitions given up that no member has taken yet."""
+RECONCILED: Final = "reconciled"
 
 Given = list[tuple[int, str, list[int]]]
 """What a member is given: role, topic or subtopology, partitions."""
+Tp = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -43,6 +64,7 @@ class _GroupColumns:
     members: dict[str, dict[str, Any]] = field(default_factory=dict)
     targets: dict[str, Given] = field(default_factory=dict)
     reads: dict[str, list[str]] = field(default_factory=dict)
+    """Topics that each subtopology reads."""
 
 
 @dataclass(slots=True)
@@ -52,43 +74,116 @@ class _RecordRows:
     owned: list[dict[str, Any]] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Owners:
+    """What the members of one group have now."""
+
+    held: dict[str, tuple[int, set[Tp], set[Tp]]] = field(default_factory=dict)
+    released: dict[Tp, tuple[int, int, int]] = field(default_factory=dict)
+    """A partition that was given up: when its owner was last known to have it, when and where."""
+    last: ConsumerGroupEvent | None = None
+    reads: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Reconciled:
+    """What the records of current assignments say.
+
+    Parameters
+    ----------
+    topic_names : mapping
+        Topic id to name.
+    pauses, open : list of dict
+        Rows of :data:`~holdfast.fleet.pipeline.history.pauses.STAGED`: pauses that are over, and
+        partitions given up that no member took.
+    since : dict of group to (log partition, log offset)
+        Where the first such record of each group stands; before all there is where it was read
+        in an earlier batch.
+    released : list of ConsumerGroupEvent
+        Events of type :data:`RELEASED` for the next batch.
+    """
+
+    topic_names: Mapping[str, str] = field(default_factory=dict)
+    pauses: list[dict[str, Any]] = field(default_factory=list)
+    open: list[dict[str, Any]] = field(default_factory=list)
+    since: dict[str, tuple[int, int]] = field(default_factory=dict)
+    released: list[ConsumerGroupEvent] = field(default_factory=list)
+
+    def table(self, *, with_open: bool) -> pa.Table:
+        """The pauses as STAGED."""
+        return pa.Table.from_pylist(self.pauses + self.open * with_open, schema=STAGED)
+
+    def covered(self, gens: Generations) -> Mask:
+        """Mark the rows after the group's first record of a current assignment, bool[n_rows]."""
+        covered = np.zeros(gens.n_rows, bool)
+        if not self.since:
+            return covered
+        consumer = marked(gens.head, lambda kind, _: bool(kind.records and kind.records.assigned))
+        place = ints(gens.head, "log_partition"), ints(gens.head, "log_offset")
+        for row in np.flatnonzero(consumer):
+            first = self.since.get(gens.head["group"][int(row)].as_py())
+            covered[row] = first is not None and (int(place[0][row]), int(place[1][row])) > first
+        return covered
+
+
 def fold(
     events: Iterable[ConsumerGroupEvent],
     topic_names: Mapping[str, str],
-    reported: Mapping[str, tuple[int, int]] | None = None,
-) -> Generations:
-    """Generations of groups whose assignments the broker computes.
+    reported: Mapping[str, tuple[int, int]],
+) -> tuple[Generations, Reconciled]:
+    """Generations and pauses of groups whose assignments the broker computes.
 
     Parameters
     ----------
     events : iterable of ConsumerGroupEvent
-        Of any groups, in any order.
-    reported : mapping, optional
+        Of any groups, in any order; those marked ``old`` were reported in an earlier batch.
+    reported : mapping
         Group to (log partition, log offset): generations up to there are not wanted again.
 
     Returns
     -------
-    Generations
-        Sorted by group and place in the log.
+    (Generations, Reconciled)
+        The generations sorted by group and place in the log.
     """
-    rows = _RecordRows()
+    rows, out = _RecordRows(), Reconciled(topic_names=topic_names)
     groups: dict[tuple[str, str], _GroupColumns] = {}
-    ordered = sorted(events, key=lambda e: (e["group"], e["log_partition"], e["log_offset"]))
+    owners: dict[str, _Owners] = {}
+    ordered = sorted(
+        events,
+        key=lambda e: (e["group"], not e.get("old"), e["log_partition"], e["log_offset"]),
+    )
     for event in ordered:
+        name, own = event["group"], owners.setdefault(event["group"], _Owners())
+        if event["type"] == RELEASED:
+            own.last = event
+            own.released = {(place, p): tuple(rest) for place, p, *rest in event["value"]}
         if event["type"] not in BY_RECORD:
             continue
         kind, records = BY_RECORD[event["type"]]
-        group = groups.setdefault((event["group"], kind.group_type), _GroupColumns())
-        place = event["log_partition"], event["log_offset"]
-        known = reported is not None and place <= reported.get(event["group"], (-1, -1))
+        group = groups.setdefault((name, kind.group_type), _GroupColumns())
+        known = _place(event) <= reported.get(name, (-1, -1))
         if _apply(group, records, event, topic_names) and not known:
             _append(rows, group, kind, event)
+        if event["type"] == records.topology:
+            own.reads = group.reads
+        elif records.assigned and event["type"] in (records.epoch, records.current):
+            own.last = event
+            if event["type"] == records.current:
+                _current(own, records, event, out)
+            elif event["value"] is None:
+                own.held, own.released = {}, {}
+    for own in owners.values():
+        _keep(own, out)
     gens = Generations(
         head=pa.Table.from_pylist(rows.head, schema=HEAD),
         members=pa.Table.from_pylist(rows.members, schema=MEMBER_ROWS),
         owned=pa.Table.from_pylist(rows.owned, schema=OWNED_ROWS),
     )
-    return gens.sorted()
+    return gens.sorted(), out
+
+
+def _place(event: ConsumerGroupEvent) -> tuple[int, int]:
+    return int(event["log_partition"]), int(event["log_offset"])
 
 
 def _apply(
@@ -106,7 +201,7 @@ def _apply(
     elif record_type == records.target:
         group.targets[member_id] = _given(records, value, topic_names)
     elif record_type == records.topology:
-        group.reads = topics_read(value)
+        group.reads = _topics_read(value)
     elif record_type == records.epoch:
         return value is None or not group.members
     elif record_type == records.target_epoch:
@@ -129,7 +224,7 @@ def _given(records: EpochRecords, value: Any, topic_names: Mapping[str, str]) ->
     )
 
 
-def topics_read(value: Any) -> dict[str, list[str]]:
+def _topics_read(value: Any) -> dict[str, list[str]]:
     """Topics that each subtopology reads, sorted; nothing for a tombstone."""
     parts = () if value is None else value["subtopologies"]
     return {
@@ -207,3 +302,63 @@ def _append(
                 "readable": True,
             }
         )
+
+
+def _current(
+    own: _Owners, records: EpochRecords, event: ConsumerGroupEvent, out: Reconciled
+) -> None:
+    """Take in one record of a member's current assignment."""
+    member, value, at = event["member_id"], event["value"], int(event["timestamp"])
+    seen, assigned, pending = own.held.pop(member, (at, set(), set()))
+    out.since.setdefault(event["group"], (-1, -1) if event.get("old") else _place(event))
+    now = _tps(value, records, records.assigned)
+    still = now | _tps(value, records, records.pending)
+    if event.get("old"):
+        own.held[member] = (at, now, still - now)
+        return
+    for tp in sorted((assigned | pending) - still):
+        if not any(tp in a for _, a, _ in own.held.values()):
+            own.released[tp] = (seen, at, int(event["log_offset"]))
+    for tp in sorted(now - assigned):
+        if tp in own.released:
+            seen_us, since_us, log_offset = own.released.pop(tp)
+            pause = {
+                "generation": value["memberEpoch"],
+                "pause_lower_seconds": max(at - since_us, 0) / 1e6,
+                "unowned_since": since_us,
+                "last_seen": seen_us,
+                "timestamp": at,
+                "basis": RECONCILED,
+                "log_offset": log_offset,
+            }
+            out.pauses.append(pause | _where(own, event["group"], tp, out))
+    if value is not None:
+        own.held[member] = (at, now, still - now)
+
+
+def _where(own: _Owners, group: str, tp: Tp, out: Reconciled) -> dict[str, Any]:
+    topic, partition = tp
+    return {
+        "group": group,
+        "topic": out.topic_names.get(topic, topic),
+        "partitions": [partition],
+        "reads": own.reads.get(topic),
+    }
+
+
+def _tps(value: Any, records: EpochRecords, name: str) -> set[Tp]:
+    if value is None:
+        return set()
+    return {(part[records.place], p) for part in value[name] for p in part["partitions"]}
+
+
+def _keep(own: _Owners, out: Reconciled) -> None:
+    """Note what a group's members gave up and nobody has taken."""
+    if (last := own.last) is None:
+        return
+    kept = sorted(own.released.items())
+    for tp, (*_, log_offset) in kept:
+        where = _where(own, last["group"], tp, out)
+        out.open.append({**where, "basis": OPEN, "log_offset": log_offset})
+    value = [[*tp, *release] for tp, release in kept]
+    out.released.append({**last, "type": RELEASED, "member_id": "", "value": value})

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.model.columns import I32, I64, NO_OWNER
+from holdfast.core.model.columns import I32, I64, NO_OWNER, place_of
 from holdfast.fleet.pipeline.ingest.generations import Generations, list_parts, new_runs
 from holdfast.fleet.tables.columns.values import codes, ints, numbered
 
@@ -36,8 +36,9 @@ class Dense:
         Topic-partitions of the groups that have this step, and the cell at which it starts.
     identity : int32[n_member_rows]
         A number for the member's instance id, or else for its member id.
-    member_key : int64[n_member_rows]
-        Row and identity as one number; the same identity in the next row has ``width`` more.
+    member_key, member_order : int64[n_member_rows]
+        Row and identity as one number; the same identity in the next row has ``width`` more. What
+        sorts these numbers.
     doubles : (row, tp, member row) int64 columns
         Every claim on a cell that has more than one.
     """
@@ -54,6 +55,7 @@ class Dense:
     owner: I32
     identity: I32
     member_key: I64
+    member_order: I64
     width: int
     doubles: tuple[I64, I64, I64]
 
@@ -61,15 +63,16 @@ class Dense:
         """Row of the generation with this ordinal in the group of each topic-partition."""
         return self.first_row[self.tp_group[tps]] + ordinals
 
+    def member(self, row: I64, identity: I64) -> I64:
+        """Member row of an identity in a row; -1 for none, or if either is -1."""
+        wanted = np.where((row >= 0) & (identity >= 0), row * self.width + identity, -1)
+        return place_of(wanted, self.member_key, self.member_order)
+
 
 def group_codes(gens: Generations) -> tuple[I64, I64]:
     """Number of the group of each row, ascending from 0, and the first row of each group."""
-    group = gens.head["group"].combine_chunks()
-    if len(group) == 0:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    change = pc.not_equal(group.slice(1), group.slice(0, len(group) - 1)).to_numpy(False)
-    code = np.concatenate([[0], np.cumsum(change)]).astype(np.int64)
-    return code, np.flatnonzero(np.concatenate([[True], change])).astype(np.int64)
+    begins = new_runs(numbered(gens.head["group"]))
+    return np.cumsum(begins) - 1, np.flatnonzero(begins)
 
 
 def identities(members: pa.Table) -> I32:
@@ -121,6 +124,7 @@ def dense(gens: Generations) -> Dense:
     cell = step_start[ordinal[flat_row]] + flat_tp
     identity = identities(gens.members)
     width = int(identity.max(initial=0)) + 1
+    member_key = ints(gens.members, "row") * width + identity
     flat_member = np.repeat(owned_member, counts)
     owner = np.full(int(n_active.sum()), NO_OWNER, np.int32)
     owner[cell] = identity[flat_member]
@@ -137,7 +141,8 @@ def dense(gens: Generations) -> Dense:
         step_start=step_start,
         owner=owner,
         identity=identity,
-        member_key=ints(gens.members, "row") * width + identity,
+        member_key=member_key,
+        member_order=np.argsort(member_key, kind="stable"),
         width=width,
         doubles=doubles,
     )

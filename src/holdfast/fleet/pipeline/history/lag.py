@@ -36,12 +36,10 @@ import pyarrow.compute as pc
 
 from holdfast.cluster.record_times import MOST_ASKED, age_seconds
 from holdfast.core.kinds.kind import ACTIVE, SHARED, SOURCE
-from holdfast.core.model.columns import I32, I64, Mask
+from holdfast.core.model.columns import I32, I64, Mask, place_of
 from holdfast.fleet.pipeline.arrow_types import Arrays
 from holdfast.fleet.pipeline.history.movements import take
 from holdfast.fleet.pipeline.ingest.generations import Generations, list_parts, marked, new_runs
-from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.share_positions import share_positions
 from holdfast.fleet.pipeline.ingest.split import LATEST, POSITION, reduced
 from holdfast.fleet.tables.columns.schemas import (
     TIMESTAMP,
@@ -74,8 +72,9 @@ class Ends:
     ----------
     reset : str
         ``latest``, or anything else for the whole log.
-    share : Table of POSITION, optional
-        Where share groups are (:mod:`holdfast.fleet.pipeline.ingest.share_positions`).
+    share, n_bad_share : Table of POSITION and int, optional
+        What :func:`holdfast.fleet.pipeline.ingest.share_positions.share_positions` makes of the
+        records of share groups.
     """
 
     offsets: pa.Table
@@ -83,27 +82,6 @@ class Ends:
     reset: str
     share: pa.Table = field(default_factory=POSITION.empty_table)
     n_bad_share: int = 0
-
-    @classmethod
-    def of(
-        cls,
-        offsets: pa.Table,
-        share_state: pa.Table,
-        names: Mapping[str, str],
-        selection: Selection,
-        *,
-        taken_at_us: int,
-        reset: str,
-    ) -> Ends:
-        """The ends by ``offsets``, and share groups by the records of their topic."""
-        share, n_bad = share_positions(share_state, names, selection)
-        return cls(
-            offsets=offsets,
-            taken_at_us=taken_at_us,
-            reset=reset,
-            share=share,
-            n_bad_share=n_bad,
-        )
 
 
 def lag_of_groups(rows: pa.Table, ends: Ends, times: Times | None = None) -> dict[str, pa.Table]:
@@ -166,7 +144,8 @@ def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
     group, topic = numbered(rows["group"])[row], numbered(rows["topic"])[row]
     place = ints(rows, "log_offset")[row], ints(rows, "log_partition")[row]
     # Inside a partition: commits in the order of the log, then its owner, smallest id last.
-    order = np.lexsort((-_ranks(rows)[row], *place, is_owner, partition, topic, group))
+    rank = pc.rank(rows["member_id"], tiebreaker="dense").to_numpy().astype(np.int64)[row]
+    order = np.lexsort((-rank, *place, is_owner, partition, topic, group))
     keys = [column[order] for column in (group, topic, partition)]
     first = np.flatnonzero(new_runs(*keys))
     last = np.append(first[1:], len(order)) - 1
@@ -197,11 +176,6 @@ def _partitions(rows: pa.Table) -> tuple[I64, I32, Mask]:
     return row, np.concatenate([owned, single]), np.arange(len(row)) < len(owned)
 
 
-def _ranks(rows: pa.Table) -> I64:
-    found: I64 = pc.rank(rows["member_id"], tiebreaker="dense").to_numpy().astype(np.int64)
-    return found
-
-
 def _is_tombstone(rows: pa.Table, commit: I64) -> Mask:
     is_null: Mask = rows["offset"].is_null().to_numpy()
     return (commit >= 0) & is_null[np.maximum(commit, 0)]
@@ -209,17 +183,11 @@ def _is_tombstone(rows: pa.Table, commit: I64) -> Mask:
 
 def _places(rows: pa.Table, ends: Ends, at: I64, partition: I32 | I64) -> I64:
     """Row of ``ends.offsets`` for each partition, -1 where the cluster does not have it."""
-    n, m = len(at), ends.offsets.num_rows
-    if m == 0:
-        return np.full(n, -1, np.int64)
-    wanted = take(rows["topic"], at)
+    n, wanted = len(at), take(rows["topic"], at)
     chunks = [wanted] if isinstance(wanted, pa.Array) else wanted.chunks
     topic = numbered(pa.chunked_array([*chunks, *ends.offsets["topic"].chunks], pa.string()))
     key = topic << 32 | np.concatenate([partition, ints(ends.offsets, "partition")])
-    order = np.argsort(key[n:], kind="stable")
-    known = key[n:][order]
-    found = np.minimum(np.searchsorted(known, key[:n]), m - 1)
-    return np.where(known[found] == key[:n], order[found], -1)
+    return place_of(key[:n], key[n:])
 
 
 def _shared(rows: pa.Table, commit: I64, owner: I64) -> tuple[Mask, I64]:
@@ -233,13 +201,14 @@ def _shared(rows: pa.Table, commit: I64, owner: I64) -> tuple[Mask, I64]:
 
 
 def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64) -> dict[str, Any]:
-    expires = ints(rows, "expire_timestamp")[np.maximum(commit, 0)]
     none = commit < 0
+    expires, current, time, since = (
+        ints(rows, name)[np.maximum(commit, 0)]
+        for name in ("expire_timestamp", "offset", "commit_timestamp", "since")
+    )
     deleted = _is_tombstone(rows, commit)
     expired = ~none & ~deleted & (expires >= 0) & (expires <= ends.taken_at_us) & (owner < 0)
     has = ~(none | deleted | expired)
-    current = ints(rows, "offset")[np.maximum(commit, 0)]
-    time = ints(rows, "commit_timestamp")[np.maximum(commit, 0)]
     known = place >= 0
     at = np.maximum(place, 0)
     empty = ends.offsets.num_rows == 0
@@ -252,7 +221,7 @@ def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64
     # What a share group has done is known to its coordinator alone.
     known_lag = known & has & (~shared | (done >= 0))
     beyond, before = has & known & (current > end), has & known & (current < begin)
-    stood = np.maximum(ends.taken_at_us - ints(rows, "since")[np.maximum(commit, 0)], 0) / 1e6
+    stood = np.maximum(ends.taken_at_us - since, 0) / 1e6
     status = np.select([has & shared, has, deleted, expired], [4, 0, 2, 3], 1)
     return {
         "current_offset": pa.array(current, mask=~has),
@@ -267,9 +236,7 @@ def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64
         "client_id": take(rows["client_id"], owner),
         "client_host": take(rows["client_host"], owner),
         "commit_timestamp": pa.array(time, mask=~has).cast(TIMESTAMP),
-        "position_timestamp": pa.array(ints(rows, "since")[np.maximum(commit, 0)], mask=~has).cast(
-            TIMESTAMP
-        ),
+        "position_timestamp": pa.array(since, mask=~has).cast(TIMESTAMP),
         "status": take(pa.array(["committed", "none", "deleted", "expired", "shared"]), status),
         "clamped": take(
             pa.array(["none", "beyond_end", "before_begin"]),
@@ -289,10 +256,10 @@ def with_record_ages(rows: pa.Table, times: Times, taken_at_us: int) -> pa.Table
     taken_at_us : int
         When the log ends were read, in microseconds since 1970.
     """
-    at = _furthest_behind(rows)
+    at = furthest_behind(rows)
     if not len(at):
         return rows
-    found = times(_wanted(_records(rows, at, taken_at_us)))
+    found = times(_wanted(oldest_unread(rows, at, taken_at_us)))
     known = [(i, time) for i, time in zip(at.tolist(), found, strict=True) if time is not None]
     seconds = rows["lag_seconds"].to_pylist()
     basis = rows["lag_seconds_basis"].to_pylist()
@@ -300,11 +267,6 @@ def with_record_ages(rows: pa.Table, times: Times, taken_at_us: int) -> pa.Table
         seconds[i] = age_seconds(time, taken_at_us)
         basis[i] = "record"
     return replaced(rows, lag_seconds=seconds, lag_seconds_basis=basis)
-
-
-def oldest_unread(rows: pa.Table, taken_at_us: int) -> pa.Table:
-    """The records of the table ``lag`` that :func:`with_record_ages` asks for, in its order."""
-    return _records(rows, _furthest_behind(rows), taken_at_us)
 
 
 def times_in_advance(records: pa.Table, times: Times) -> Times:
@@ -318,7 +280,7 @@ def _said(known: Mapping[Wanted, int | None], wanted: Sequence[Wanted]) -> list[
     return [known.get(record) for record in wanted]
 
 
-def _furthest_behind(rows: pa.Table) -> I64:
+def furthest_behind(rows: pa.Table) -> I64:
     """Rows of ``lag`` whose oldest unread record is asked for, the largest lag first."""
     lag = ints(rows, "lag")
     asked = pc.equal(rows["status"], "committed").to_numpy(zero_copy_only=False) & (lag > 0)
@@ -326,7 +288,7 @@ def _furthest_behind(rows: pa.Table) -> I64:
     return at[np.argsort(-lag[at], kind="stable")[:MOST_ASKED]]
 
 
-def _records(rows: pa.Table, at: I64, taken_at_us: int) -> pa.Table:
+def oldest_unread(rows: pa.Table, at: I64, taken_at_us: int) -> pa.Table:
     """The oldest unread record of each of these rows of ``lag``."""
     stood = np.nan_to_num(rows["lag_seconds"].to_numpy(zero_copy_only=False)[at])
     first = np.maximum(ints(rows, "current_offset")[at], ints(rows, "log_start_offset")[at])

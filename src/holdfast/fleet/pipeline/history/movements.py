@@ -19,24 +19,21 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.kinds.kind import ACTIVE, SOURCE, GroupKind, GroupType
+from holdfast.core.machine.policies import policy_of_protocol
 from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask
-from holdfast.core.model.designs import NAMES as DESIGN_NAMES
-from holdfast.fleet.pipeline.arrow_types import Arrays, ArrowColumn
+from holdfast.fleet.pipeline.arrow_types import ArrowColumn
 from holdfast.fleet.pipeline.history.dense import Dense
-from holdfast.fleet.pipeline.history.pauses import OPEN, STAGED
 from holdfast.fleet.pipeline.ingest.generations import (
     DEAD,
     OWNED_ROWS,
     Generations,
-    TaskTopics,
     concat,
     make_lists,
     marked,
     new_runs,
 )
-from holdfast.fleet.tables.columns.schemas import TIMESTAMP, filled_table, from_columns
+from holdfast.fleet.tables.columns.schemas import from_columns
 from holdfast.fleet.tables.columns.values import ints, numbered
 
 MOVED, MOVED_THROUGH_GAP, GAINED, LOST = range(4)
@@ -47,11 +44,6 @@ BASES = ("unowned", "eager", "handover")
 
 RESTART_WINDOW_SECONDS = 300
 """A member with the client id and host of one that went at most so long ago is the same one."""
-
-COOPERATIVE_PROTOCOLS = frozenset(
-    [info.name for info in ASSIGNORS.values() if info.cooperative] + list(DESIGN_NAMES.values())
-)
-"""Assignors under which a member keeps working through a rebalance; all others stop it."""
 
 EventParts = list[tuple[I32 | I64, ...]]
 """Columns of events, one tuple per generation ordinal."""
@@ -105,7 +97,10 @@ def works_on(kind: GroupKind, protocol: str | None) -> bool:
     """Whether members of such a group keep working through a rebalance."""
     if kind.group_type is not GroupType.CLASSIC:
         return True
-    return protocol in (COOPERATIVE_PROTOCOLS if kind.cooperative is None else kind.cooperative)
+    if kind.cooperative is not None:
+        return protocol in kind.cooperative
+    policy = policy_of_protocol(protocol or "")
+    return policy is not None and policy.cooperative
 
 
 def conversions(gens: Generations, layout: Dense) -> Mask:
@@ -142,7 +137,7 @@ def compare(gens: Generations, layout: Dense) -> Events:
     Returns
     -------
     Events
-        Context rows included; :func:`movement_table` and :func:`pause_candidates` leave them out.
+        Context rows included; the tables leave them out.
 
     Notes
     -----
@@ -190,8 +185,6 @@ def compare(gens: Generations, layout: Dense) -> Events:
 
 def _special(layout: Dense, step: int, count: int, marked: Mask) -> I64 | None:
     """Topic-partitions of groups whose row at this step is marked; None where there is none."""
-    if step == 0:
-        return np.arange(count)
     rows = layout.first_row + step
     inside = np.append(layout.first_row[1:], len(layout.group_of)) > rows
     hit = np.zeros(len(rows), bool)
@@ -243,34 +236,6 @@ def _columns(names: tuple[str, ...], parts: EventParts) -> dict[str, I64]:
     return dict(zip(names, joined, strict=True))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MemberLookup:
-    """From (row, identity) to the row of the member."""
-
-    key: I64
-    member: I64
-    n_identities: int
-
-    @classmethod
-    def of(cls, layout: Dense) -> MemberLookup:
-        """Index the members of all rows."""
-        order = np.argsort(layout.member_key, kind="stable")
-        key = layout.member_key[order]
-        return cls(key=key, member=order.astype(np.int64), n_identities=layout.width)
-
-    def find(self, row: I64, identity: I64) -> I64:
-        """Member row, -1 where there is none (``row`` or ``identity`` is -1, or no such member)."""
-        wanted = row * self.n_identities + identity
-        at = np.searchsorted(self.key, wanted)
-        inside = at < len(self.key)
-        found = np.full(len(wanted), -1, np.int64)
-        hit = inside.copy()
-        hit[inside] = (self.key[at[inside]] == wanted[inside]) & (identity[inside] >= 0)
-        hit &= row >= 0
-        found[hit] = self.member[at[hit]]
-        return found
-
-
 def movement_table(gens: Generations, layout: Dense, events: Events) -> pa.Table:
     """The table ``movements`` of the rows that are not context."""
     new = ~gens.head["context"].to_numpy()
@@ -280,7 +245,6 @@ def movement_table(gens: Generations, layout: Dense, events: Events) -> pa.Table
     order = order[np.lexsort((events.tp[order], events.row[order]))]
     row, tp, from_row = events.row[order], events.tp[order], events.from_row[order]
     kind = events.kind[order]
-    lookup = MemberLookup.of(layout)
     member_id = gens.members["member_id"]
     generation = ints(gens.head, "generation")
     known = (kind != GAINED) & (from_row >= 0)
@@ -291,8 +255,8 @@ def movement_table(gens: Generations, layout: Dense, events: Events) -> pa.Table
             "generation": generation[row],
             "topic": take(layout.topics, layout.tp_topic[tp]),
             "partition": layout.tp_partition[tp],
-            "from_member": take(member_id, lookup.find(from_row, events.before[order])),
-            "to_member": take(member_id, lookup.find(row, events.after[order])),
+            "from_member": take(member_id, layout.member(from_row, events.before[order])),
+            "to_member": take(member_id, layout.member(row, events.after[order])),
             "kind": take(pa.array(KINDS), kind),
             "from_generation": pa.array(generation[np.maximum(from_row, 0)], mask=~known),
             "timestamp": take(gens.head["timestamp"], row),
@@ -307,110 +271,7 @@ def take(column: ArrowColumn, index: I64) -> ArrowColumn:
     return column.take(pa.array(index, mask=index < 0))
 
 
-def pause_candidates(
-    gens: Generations,
-    layout: Dense,
-    events: Events,
-    covered: Mask | None = None,
-    reads: TaskTopics | None = None,
-) -> pa.Table:
-    """Pauses by the group records alone; commits narrow their upper bound later.
-
-    Parameters
-    ----------
-    covered : bool[n_rows], optional
-        Rows whose pauses :mod:`holdfast.fleet.pipeline.history.reconciled` knows; they are left
-        out.
-    reads : mapping, optional
-        :meth:`~holdfast.fleet.pipeline.ingest.generations.Generations.reads` of the same rows.
-
-    Returns
-    -------
-    Table of STAGED
-        ``last_seen`` is the record in which the partitions had an owner last.
-    """
-    new = ~gens.head["context"].to_numpy()
-    if covered is not None:
-        new &= ~covered
-    keep = np.flatnonzero(new[events.pause_row] & ~events.fresh[events.pause_row])
-    keep = keep[np.lexsort((events.pause_tp[keep], events.pause_row[keep]))]
-    row, tp = events.pause_row[keep], events.pause_tp[keep]
-    basis, last_row = events.pause_basis[keep], events.pause_last_row[keep]
-    topic = layout.tp_topic[tp]
-    first = np.flatnonzero(new_runs(row, topic, basis, last_row))
-    row, topic, basis, last_row = row[first], topic[first], basis[first], last_row[first]
-    time = ints(gens.head, "timestamp")
-    unowned = basis == UNOWNED
-    since = time[last_row + unowned]
-    lower = np.where(unowned, np.maximum(time[row] - since, 0), 0) / 1e6
-    limit = np.where(unowned, last_row + 1, row)
-    return _staged(
-        gens,
-        row,
-        limit,
-        reads=read_by(reads or {}, last_row, take(layout.topics, topic)),
-        topic=take(layout.topics, topic),
-        partitions=make_lists(layout.tp_partition[tp], first),
-        basis=take(pa.array(BASES), basis),
-        generation=pa.array(ints(gens.head, "generation")[row].astype(np.int32)),
-        pause_lower_seconds=pa.array(lower),
-        unowned_since=pa.array(since, mask=~unowned).cast(TIMESTAMP),
-        last_seen=pa.array(time[last_row]).cast(TIMESTAMP),
-        timestamp=pa.array(time[row]).cast(TIMESTAMP),
-    )
-
-
-def _staged(gens: Generations, row: I64, limit: I64, **known: ArrowColumn) -> pa.Table:
-    """Rows of STAGED of the groups at ``row``: commits before record ``limit`` count."""
-    columns: Arrays = {
-        "group": take(gens.head["group"], row),
-        "log_offset": pa.array(ints(gens.head, "log_offset")[limit]),
-    }
-    return filled_table(columns | known, STAGED, len(row))
-
-
-def read_by(reads: TaskTopics, row: I64, place: ArrowColumn) -> pa.Array:
-    """What the tasks of each subtopology read in the generation at ``row``; null for topics."""
-    dtype = STAGED.field("reads").type
-    if not reads:
-        return pa.nulls(len(row), dtype)
-    named = zip(row.tolist(), place.to_pylist(), strict=True)
-    return pa.array([sorted(reads[at]) if at in reads else None for at in named], dtype)
-
-
-def open_pauses(
-    gens: Generations,
-    layout: Dense,
-    events: Events,
-    groups: I64,
-    reads: TaskTopics | None = None,
-) -> pa.Table:
-    """Partitions of some groups that had an owner once and have none now, as pauses without an end.
-
-    Parameters
-    ----------
-    groups : int64
-        Group numbers of the layout.
-
-    Returns
-    -------
-    Table of STAGED
-        Of basis ``open``: a later step looks for the last commit before the owner was lost.
-    """
-    tp = _without_owner(layout, events, groups)
-    row = layout.row(tp, events.last_ordinal[tp]) + 1
-    return _staged(
-        gens,
-        row,
-        row,
-        reads=read_by(reads or {}, row - 1, take(layout.topics, layout.tp_topic[tp])),
-        topic=take(layout.topics, layout.tp_topic[tp]),
-        partitions=make_lists(layout.tp_partition[tp], np.arange(len(tp))),
-        basis=pa.repeat(OPEN, len(tp)),
-    )
-
-
-def _without_owner(layout: Dense, events: Events, groups: I64) -> I64:
+def without_owner(layout: Dense, events: Events, groups: I64) -> I64:
     """Topic-partitions of some groups that had an owner once and have none now."""
     tp = np.flatnonzero((events.now == NO_OWNER) & (events.last != NO_OWNER))
     return tp[np.isin(layout.tp_group[tp], groups)]
@@ -435,7 +296,7 @@ def carry(gens: Generations, layout: Dense, events: Events, groups: I64) -> Gene
         return Generations.empty()
     end = np.append(layout.first_row[1:], len(layout.group_of))
     last_row = end[groups] - 1
-    gap = _without_owner(layout, events, groups)
+    gap = without_owner(layout, events, groups)
     owned_row = layout.row(gap, events.last_ordinal[gap])
     recent = _recent_rows(gens, layout, groups, last_row)
     rows = np.unique(np.concatenate([last_row, owned_row, owned_row + 1, recent]))
@@ -459,7 +320,7 @@ def _owning_only(
     gens: Generations, layout: Dense, events: Events, gap: I64, owned_row: I64
 ) -> Generations:
     """The same rows and members, owning only these partitions."""
-    member = MemberLookup.of(layout).find(owned_row, events.last[gap].astype(np.int64))
+    member = layout.member(owned_row, events.last[gap].astype(np.int64))
     topic, partition = layout.tp_topic[gap], layout.tp_partition[gap]
     order = np.lexsort((partition, topic, member))
     member, topic, partition = member[order], topic[order], partition[order]

@@ -24,13 +24,7 @@ from holdfast.core.model.group import Group
 from holdfast.core.model.reported import ReportedClaims, Subscriptions
 from holdfast.core.model.topics import Topics
 from holdfast.fleet.pipeline.history.dense import Dense
-from holdfast.fleet.pipeline.history.movements import (
-    LOST,
-    MOVED,
-    MOVED_THROUGH_GAP,
-    Events,
-    MemberLookup,
-)
+from holdfast.fleet.pipeline.history.movements import LOST, MOVED, MOVED_THROUGH_GAP, Events
 from holdfast.fleet.pipeline.ingest.generations import Generations, gather, list_parts, row_starts
 from holdfast.fleet.tables.columns.values import ints
 
@@ -46,12 +40,11 @@ def needed_of_unequal(
         0 and false for all other rows.
     """
     needed, proven = np.zeros(gens.n_rows, np.int64), np.zeros(gens.n_rows, np.bool_)
-    arrived = events.kind != LOST
     moving = np.unique(events.row[(events.kind == MOVED) | (events.kind == MOVED_THROUGH_GAP)])
     rows = moving[unequal[moving]]
     if not len(rows):
         return needed, proven
-    work = _RowGroups(gens, layout, events, arrived)
+    work = _RowGroups(gens, layout, events)
     for row in rows.tolist():
         found = work.solve(row)
         if found is not None:
@@ -62,7 +55,7 @@ def needed_of_unequal(
 class _RowGroups:
     """One row after the other as a group."""
 
-    def __init__(self, gens: Generations, layout: Dense, events: Events, arrived: Mask):
+    def __init__(self, gens: Generations, layout: Dense, events: Events):
         self.gens = gens
         self.member_start = row_starts(ints(gens.members, "row"), gens.n_rows)
         self.owned_start = row_starts(ints(gens.owned, "member"), gens.members.num_rows)
@@ -72,13 +65,13 @@ class _RowGroups:
         self.asked_start = starts(pc.fill_null(pc.list_value_length(asked), 0).to_numpy())
         topics = pc.fill_null(pc.index_in(asked.flatten(), layout.topics), -1)
         self.asked = topics.to_numpy().astype(np.int64)
-        order = np.flatnonzero(arrived)
+        order = np.flatnonzero(events.kind != LOST)
         order = order[np.argsort(events.row[order], kind="stable")]
         self.event_start = row_starts(events.row[order], gens.n_rows)
         self.event_key = _key(
             layout.tp_topic[events.tp[order]], layout.tp_partition[events.tp[order]]
         )
-        before = MemberLookup.of(layout).find(events.row[order], events.before[order])
+        before = layout.member(events.row[order], events.before[order])
         came = (events.kind[order] == MOVED) | (events.kind[order] == MOVED_THROUGH_GAP)
         self.event_before = np.where(came, before, NO_OWNER)  # gained: nobody owned it
         self.event_moved = came

@@ -33,10 +33,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.model.columns import F64, I64, Mask
-from holdfast.fleet.pipeline.arrow_types import Arrays
-from holdfast.fleet.pipeline.history.signs import DEPARTURES, LEFT, LIVELY_MS, how_they_went
-from holdfast.fleet.pipeline.ingest.generations import list_parts, make_lists, new_runs
+from holdfast.core.model.columns import I64, Mask, place_of
+from holdfast.fleet.pipeline.arrow_types import Arrays, ArrowColumn
+from holdfast.fleet.pipeline.history.dense import Dense
+from holdfast.fleet.pipeline.history.movements import (
+    BASES,
+    UNOWNED,
+    Events,
+    take,
+    without_owner,
+)
+from holdfast.fleet.pipeline.ingest.generations import (
+    Generations,
+    TaskTopics,
+    list_parts,
+    make_lists,
+    new_runs,
+)
 from holdfast.fleet.tables.columns.schemas import (
     TIMESTAMP,
     arrow_schema,
@@ -61,8 +74,9 @@ a member that went, and what it owned; or ``idle``: no record of a ``partition``
 COMMIT: Final = "commit"
 OPEN: Final = "open"
 IDLE: Final = "idle"
+LEFT: Final = "left"
 
-_SUMS: Final = {
+PAUSE_SUMS: Final = {
     f"{kind}_{bound}_seconds": (f"pause_{bound}_seconds", kind == "idle")
     for kind in ("pause", "idle")
     for bound in ("lower", "upper")
@@ -71,13 +85,102 @@ _SUMS: Final = {
 _KEYS: Final = ["group", "generation"]
 
 
-def pauses_of_groups(rows: pa.Table) -> dict[str, pa.Table]:
-    """Rows of :data:`STAGED` of whole groups to ``pauses``; open pauses go to SEEN.
+def pause_candidates(
+    gens: Generations,
+    layout: Dense,
+    events: Events,
+    covered: Mask | None = None,
+    reads: TaskTopics | None = None,
+) -> pa.Table:
+    """Pauses by the group records alone; commits narrow their upper bound later.
 
-    How members went goes to :data:`~holdfast.fleet.pipeline.history.signs.DEPARTURES`.
+    Parameters
+    ----------
+    covered : bool[n_rows], optional
+        Rows whose pauses the records of current assignments tell; they are left out.
+    reads : mapping, optional
+        :meth:`~holdfast.fleet.pipeline.ingest.generations.Generations.reads` of the same rows.
+
+    Returns
+    -------
+    Table of STAGED
+        ``last_seen`` is the record in which the partitions had an owner last.
     """
-    pauses, seen = narrow(rows)
-    return {DEPARTURES: told(rows), "pauses": pauses, SEEN: seen}
+    new = ~gens.head["context"].to_numpy()
+    if covered is not None:
+        new &= ~covered
+    keep = np.flatnonzero(new[events.pause_row] & ~events.fresh[events.pause_row])
+    keep = keep[np.lexsort((events.pause_tp[keep], events.pause_row[keep]))]
+    row, tp = events.pause_row[keep], events.pause_tp[keep]
+    basis, last_row = events.pause_basis[keep], events.pause_last_row[keep]
+    topic = layout.tp_topic[tp]
+    first = np.flatnonzero(new_runs(row, topic, basis, last_row))
+    row, topic, basis, last_row = row[first], topic[first], basis[first], last_row[first]
+    time = ints(gens.head, "timestamp")
+    unowned = basis == UNOWNED
+    since = time[last_row + unowned]
+    lower = np.where(unowned, np.maximum(time[row] - since, 0), 0) / 1e6
+    limit = np.where(unowned, last_row + 1, row)
+    return staged(
+        gens,
+        row,
+        limit,
+        reads=read_by(reads or {}, last_row, take(layout.topics, topic)),
+        topic=take(layout.topics, topic),
+        partitions=make_lists(layout.tp_partition[tp], first),
+        basis=take(pa.array(BASES), basis),
+        pause_lower_seconds=pa.array(lower),
+        unowned_since=pa.array(since, mask=~unowned).cast(TIMESTAMP),
+        last_seen=pa.array(time[last_row]).cast(TIMESTAMP),
+    )
+
+
+def staged(gens: Generations, row: I64, limit: I64, **known: ArrowColumn) -> pa.Table:
+    """Rows of STAGED about the generations at ``row``: commits before record ``limit`` count."""
+    columns: Arrays = {n: take(gens.head[n], row) for n in ("group", "generation", "timestamp")}
+    columns["log_offset"] = take(gens.head["log_offset"], limit)
+    return filled_table(columns | known, STAGED, len(row))
+
+
+def read_by(reads: TaskTopics, row: I64, place: ArrowColumn) -> pa.Array:
+    """What the tasks of each subtopology read in the generation at ``row``; null for topics."""
+    dtype = STAGED.field("reads").type
+    if not reads:
+        return pa.nulls(len(row), dtype)
+    named = zip(row.tolist(), place.to_pylist(), strict=True)
+    return pa.array([sorted(reads[at]) if at in reads else None for at in named], dtype)
+
+
+def open_pauses(
+    gens: Generations,
+    layout: Dense,
+    events: Events,
+    groups: I64,
+    reads: TaskTopics | None = None,
+) -> pa.Table:
+    """Partitions of some groups that had an owner once and have none now, as pauses without an end.
+
+    Parameters
+    ----------
+    groups : int64
+        Group numbers of the layout.
+
+    Returns
+    -------
+    Table of STAGED
+        Of basis ``open``: a later step looks for the last commit before the owner was lost.
+    """
+    tp = without_owner(layout, events, groups)
+    row = layout.row(tp, events.last_ordinal[tp]) + 1
+    return staged(
+        gens,
+        row,
+        row,
+        reads=read_by(reads or {}, row - 1, take(layout.topics, layout.tp_topic[tp])),
+        topic=take(layout.topics, layout.tp_topic[tp]),
+        partitions=make_lists(layout.tp_partition[tp], np.arange(len(tp))),
+        basis=pa.repeat(OPEN, len(tp)),
+    )
 
 
 def commit_rows(positions: pa.Table) -> pa.Table:
@@ -135,18 +238,18 @@ def narrow(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     pauses = rows.filter(pc.invert(beside))
     if pauses.num_rows == 0:
         return arrow_schema("pauses").empty_table(), STAGED.empty_table()
-    row, partition, which, read = _read_by(pauses)
-    found = _last_commits(pauses, read, commits)
+    row, partition, which, read = read_of(pauses)
+    found = last_commits(pauses, read, commits)
     is_open = pc.equal(pauses["basis"], OPEN).to_numpy(zero_copy_only=False)
     wanted = is_open[read.row] & (found >= 0)
     seen = commits.take(pa.array(np.unique(found[wanted])))
     last = np.zeros(len(row), np.int64)
-    np.maximum.at(last, which, _times(commits, found))
+    np.maximum.at(last, which, times_of(commits, found))
     row, partition, last = row[~is_open[row]], partition[~is_open[row]], last[~is_open[row]]
     return _bounded(pauses, row, partition, last, idle), seen
 
 
-class _Read(NamedTuple):
+class ReadBy(NamedTuple):
     """Topic-partitions of which commits are asked for, and the row of a table that asks."""
 
     row: I64
@@ -154,14 +257,14 @@ class _Read(NamedTuple):
     partition: I64
 
 
-def _read_by(rows: pa.Table) -> tuple[I64, I64, I64, _Read]:
+def read_of(rows: pa.Table) -> tuple[I64, I64, I64, ReadBy]:
     """The partitions of ``rows``, and the commits that tell of each.
 
     Those of the partition; or of a task, those of the same number of each topic that it reads.
 
     Returns
     -------
-    (int64, int64, int64, _Read)
+    (int64, int64, int64, ReadBy)
         Row and number of each partition; its place among them for each entry of what is read.
     """
     starts, values = list_parts(rows["partitions"])
@@ -169,7 +272,7 @@ def _read_by(rows: pa.Table) -> tuple[I64, I64, I64, _Read]:
     own = rows["topic"].take(pa.array(row)).combine_chunks()
     reads = rows["reads"].combine_chunks()
     if reads.null_count == len(reads):
-        return row, partition, np.arange(len(row)), _Read(row, own, partition)
+        return row, partition, np.arange(len(row)), ReadBy(row, own, partition)
     many = np.asarray(pc.fill_null(pc.list_value_length(reads), 0), np.int64)
     count = np.maximum(many[row], 1)
     which = np.repeat(np.arange(len(row)), count)
@@ -177,60 +280,11 @@ def _read_by(rows: pa.Table) -> tuple[I64, I64, I64, _Read]:
     topics = pa.concat_arrays([pc.list_flatten(reads).cast(own.type), own])
     first = (np.cumsum(many) - many)[row[which]] + inside
     at = np.where(many[row[which]] > 0, first, int(many.sum()) + which)
-    read = _Read(row[which], topics.take(pa.array(at)), partition[which])
+    read = ReadBy(row[which], topics.take(pa.array(at)), partition[which])
     return row, partition, which, read
 
 
-def told(rows: pa.Table) -> pa.Table:
-    """How the members that went from whole groups did so, by the last commits of what they owned.
-
-    Parameters
-    ----------
-    rows : Table of STAGED
-        Members that went, and commits in any order.
-    """
-    left = rows.filter(pc.equal(rows["basis"], LEFT))
-    commits = rows.filter(pc.equal(rows["basis"], COMMIT))
-    if left.num_rows == 0:
-        return arrow_schema("departures").empty_table()
-    _, _, _, read = _read_by(left)
-    seen = _times(commits, _last_commits(left, read, commits))
-    return how_they_went(left, read.row, seen, _lively(left, read, commits, seen))
-
-
-def _lively(left: pa.Table, read: _Read, commits: pa.Table, seen: I64) -> F64:
-    """Of each row of a member that went, which part of the group's other partitions works.
-
-    That is, was committed within ``LIVELY_MS`` before the record without the member. -1 where there
-    is no other, and where none of the member's own was silent for so long.
-
-    Notes
-    -----
-    Cost: a sort of the commits, and for each such row a pass over those shortly before it.
-    """
-    row, found = read.row, np.full(left.num_rows, -1.0)
-    window, record = LIVELY_MS * 1000, ints(left, "timestamp")
-    wanted = np.unique(row[(seen > 0) & (record[row] - seen > window)])
-    if not len(wanted):
-        return found
-    key, group = _keys(left, read, commits)
-    own, there = key[: len(row)], key[len(row) :]
-    at, place = ints(commits, "timestamp"), ints(commits, "log_offset")
-    order = np.lexsort((at, group[len(row) :]))
-    grouped, at, place, there = group[len(row) :][order], at[order], place[order], there[order]
-    of_group = {g: len(np.unique(there[grouped == g])) for g in np.unique(group[: len(row)])}
-    for one in wanted:
-        mine = int(group[np.argmax(row == one)])
-        low, high = np.searchsorted(grouped, (mine, mine + 1))
-        first, last = low + np.searchsorted(at[low:high], (record[one] - window, record[one]))
-        recent = there[first:last][place[first:last] < ints(left, "log_offset")[one]]
-        others = of_group[mine] - len(np.unique(own[row == one]))
-        recent = np.unique(recent[~np.isin(recent, own[row == one])])
-        found[one] = len(recent) / others if others > 0 else -1.0
-    return found
-
-
-def _times(commits: pa.Table, found: I64) -> I64:
+def times_of(commits: pa.Table, found: I64) -> I64:
     """Times of commits by their row; 0 for none."""
     if commits.num_rows == 0:
         return np.zeros(len(found), np.int64)
@@ -264,18 +318,16 @@ def _is_idle(pauses: pa.Table, row: I64, partition: I64, last_seen: I64, idle: p
     n = len(row)
     if not (n and idle.num_rows):
         return np.zeros(n, np.bool_)
-    own = _Read(row, pauses["topic"].take(pa.array(row)).combine_chunks(), partition)
-    key, _ = _keys(pauses, own, idle)
-    order = n + np.argsort(key[n:], kind="stable")
-    at = np.minimum(np.searchsorted(key[order], key[:n]), len(order) - 1)
-    where = order[at] - n
+    own = ReadBy(row, pauses["topic"].take(pa.array(row)).combine_chunks(), partition)
+    key, _ = keys_of(pauses, own, idle)
+    where = place_of(key[:n], key[n:])
     since, until = ints(idle, "last_seen")[where], ints(idle, "timestamp")[where]
     again = ints(pauses, "timestamp")[row]
-    found: Mask = (key[n:][where] == key[:n]) & (since <= last_seen) & (again <= until)
+    found: Mask = (where >= 0) & (since <= last_seen) & (again <= until)
     return found
 
 
-def _keys(pauses: pa.Table, read: _Read, others: pa.Table) -> tuple[I64, I64]:
+def keys_of(pauses: pa.Table, read: ReadBy, others: pa.Table) -> tuple[I64, I64]:
     """Number of each topic-partition that is asked for, and behind them of those of other rows.
 
     Beside it stands the number of its group.
@@ -289,12 +341,12 @@ def _keys(pauses: pa.Table, read: _Read, others: pa.Table) -> tuple[I64, I64]:
     return pair << 32 | (number & 0xFFFFFFFF), group
 
 
-def _last_commits(pauses: pa.Table, read: _Read, commits: pa.Table) -> I64:
+def last_commits(pauses: pa.Table, read: ReadBy, commits: pa.Table) -> I64:
     """Row of the last commit of each partition before the place of its pause; -1 for none."""
     row = read.row
     if not (len(row) and commits.num_rows):
         return np.full(len(row), -1, np.int64)
-    key, _ = _keys(pauses, read, commits)
+    key, _ = keys_of(pauses, read, commits)
     place = np.concatenate([ints(pauses, "log_offset")[row], ints(commits, "log_offset")])
     return _last_known([key], place, len(row))
 
@@ -352,7 +404,7 @@ def add_pauses(rebalances: pa.Table, pauses: pa.Table) -> pa.Table:
     pauses, of = pauses.take(pa.array(belongs)), of[belongs]
     size = np.asarray(pc.list_value_length(pauses["partitions"]), np.float64)
     idle = np.where(np.asarray(pc.fill_null(pauses["is_idle"], False)), size, 0.0)
-    for name, (seconds, only_idle) in _SUMS.items():
+    for name, (seconds, only_idle) in PAUSE_SUMS.items():
         weight = floats(pauses, seconds) * (idle if only_idle else size)
         more = np.bincount(of, weights=weight, minlength=rebalances.num_rows)
         # To the microsecond, so in whatever order they are added.

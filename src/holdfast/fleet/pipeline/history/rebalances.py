@@ -37,18 +37,18 @@ spurious                     nothing is different                               
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.core.kinds.kind import SHARED
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.model.measure_history import balance_scores, kept_share, needed_moves
 from holdfast.fleet.pipeline.history.broker_log import INFERRED
-from holdfast.fleet.pipeline.history.dense import Dense
-from holdfast.fleet.pipeline.history.departures import members_that_went
+from holdfast.fleet.pipeline.history.dense import Dense, identities
 from holdfast.fleet.pipeline.history.movements import (
     GAINED,
     LOST,
@@ -56,13 +56,18 @@ from holdfast.fleet.pipeline.history.movements import (
     MOVED_THROUGH_GAP,
     RESTART_WINDOW_SECONDS,
     Events,
-    MemberLookup,
     take,
 )
 from holdfast.fleet.pipeline.history.needed import needed_of_unequal
-from holdfast.fleet.pipeline.history.readers import reader_numbers
-from holdfast.fleet.pipeline.history.signs import TOLD, UNTOLD
-from holdfast.fleet.pipeline.ingest.generations import Generations, list_parts, marked, new_runs
+from holdfast.fleet.pipeline.history.pauses import PAUSE_SUMS
+from holdfast.fleet.pipeline.history.signs import TOLD, UNTOLD, members_that_went
+from holdfast.fleet.pipeline.ingest.generations import (
+    Generations,
+    list_parts,
+    marked,
+    new_runs,
+    shared_partitions,
+)
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
 from holdfast.fleet.tables.columns.values import ints, numbered
 
@@ -89,21 +94,12 @@ PLAN_TOLERANCE_MS: Final = 200
 """A member may come so much before the planned time: clocks differ, and records are late."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Turnover:
-    """Members that came and went with each row, int64[n_rows] each."""
+def turnover(gens: Generations, layout: Dense, events: Events) -> dict[str, I64]:
+    """Members that came, that went and that came back with each row, int64[n_rows] each.
 
-    joined: I64
-    left: I64
-    restarted: I64
-    announced: I64
-    """Members that say for the first time that they stop."""
-    left_as_announced: I64
-    """Of ``left``, those that had said so."""
-
-
-def turnover(gens: Generations, layout: Dense, events: Events) -> Turnover:
-    """Count members that came, that went, and that came back."""
+    Beside the columns of ``rebalances``: ``announced``, members that say for the first time that
+    they stop, and ``left_as_announced``, those of ``n_left`` that had said so.
+    """
     n = gens.n_rows
     row = ints(gens.members, "row")
     key, width = layout.member_key, layout.width
@@ -115,13 +111,13 @@ def turnover(gens: Generations, layout: Dense, events: Events) -> Turnover:
     def per_row(of: I64) -> I64:
         return np.bincount(of, minlength=n + 1)[:n].astype(np.int64)
 
-    return Turnover(
-        joined=per_row(row[came]),
-        left=per_row(row[went] + 1),
-        restarted=_restarts(gens, layout, came, went),
-        announced=per_row(row[new]),
-        left_as_announced=per_row(row[went[stops[went]]] + 1),
-    )
+    return {
+        "n_joined": per_row(row[came]),
+        "n_left": per_row(row[went] + 1),
+        "n_restarted": _restarts(gens, layout, came, went),
+        "announced": per_row(row[new]),
+        "left_as_announced": per_row(row[went[stops[went]]] + 1),
+    }
 
 
 def _restarts(gens: Generations, layout: Dense, came: I64, went: I64) -> I64:
@@ -149,129 +145,86 @@ def _restarts(gens: Generations, layout: Dense, came: I64, went: I64) -> I64:
     return restarted
 
 
-def _asked_codes(gens: Generations) -> I64:
-    """Number the member rows: rows with the same subscription have the same number."""
+def _subscriptions(gens: Generations) -> tuple[I64, Mask]:
+    """A number of each row's set of subscriptions, and whether its members all ask the same."""
     lists = pc.fill_null(gens.members["subscribed_topics"], pa.scalar([], pa.list_(pa.string())))
-    return numbered(pc.binary_join(lists, "\0"))
-
-
-def _subscriptions(gens: Generations) -> I64:
-    """Number the rows: rows with the same set of subscriptions have the same number."""
+    asked = numbered(pc.binary_join(lists, "\0"))
     # A commutative mix of the distinct subscriptions: their order and number say nothing.
-    pair = np.unique(ints(gens.members, "row") << 32 | _asked_codes(gens))
+    pair = np.unique(ints(gens.members, "row") << 32 | asked)
     mixed = ((pair & 0xFFFFFFFF).astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(29)
     total = np.zeros(gens.n_rows, np.uint64)
     np.add.at(total, pair >> 32, mixed)
-    return total.view(np.int64)
+    return total.view(np.int64), np.bincount(pair >> 32, minlength=gens.n_rows) <= 1
 
 
-def _planned(gens: Generations) -> Mask:
-    """Rows whose time the row before planned."""
-    at_ms = ints(gens.head, "timestamp") // 1000
-    delay = ints(gens.head, "delay_ms")
-    found = np.zeros(gens.n_rows, np.bool_)
-    found[1:] = (delay[:-1] >= 0) & (np.diff(at_ms) >= delay[:-1] - PLAN_TOLERANCE_MS)
+def _after(row_before: Mask) -> Mask:
+    """Rows that follow a row of which something is so."""
+    found = np.zeros(len(row_before), np.bool_)
+    found[1:] = row_before[:-1]
     return found
 
 
-def _reconfigured(gens: Generations) -> Mask:
-    """Rows of Connect whose leader had read more of the configurations than before."""
-    offset = ints(gens.head, "config_offset")
-    found = np.zeros(gens.n_rows, np.bool_)
-    found[1:] = (offset[:-1] >= 0) & (offset[1:] > offset[:-1])
-    return found
-
-
-def _causes(gens: Generations, changes: Turnover, numbers: RebalanceNumbers) -> I64:
+def _causes(gens: Generations, events: Events, did: Mapping[str, Any], asked: I64) -> I64:
     """Index into CAUSES of each row."""
-    asked = _subscriptions(gens)
-    joined, left = changes.joined > 0, changes.left > 0
-    withheld = np.concatenate([[False], (numbers.lost > 0)[:-1] & ~_shares(gens)[:-1]])
-    withheld = withheld[: gens.n_rows]
-    other_partitions = (numbers.gained > 0) | (numbers.lost > 0)
+    joined, left = did["n_joined"] > 0, did["n_left"] > 0
+    shares = marked(gens.head, lambda kind, _: kind.is_shared)
+    withheld = _after((did["n_lost"] > 0) & ~shares)
+    gave = did["n_gained"] + did["n_moved_through_gap"] > 0
+    at_ms, delay = ints(gens.head, "timestamp") // 1000, ints(gens.head, "delay_ms")
+    waited_ms = np.diff(at_ms, append=at_ms[-1:])
+    config = ints(gens.head, "config_offset")
     tests = {
-        "first_seen": numbers.fresh,
-        "restart": joined & (changes.restarted == changes.joined),
+        "first_seen": events.fresh,
+        "restart": joined & (did["n_restarted"] == did["n_joined"]),
         "join_and_leave": joined & left,
         "join": joined,
-        "leave": left & (changes.left_as_announced == changes.left),
+        "leave": left & (did["left_as_announced"] == did["n_left"]),
         UNTOLD: left,
-        "protocol_change": numbers.converted,
-        "announced_leave": changes.announced > 0,
-        "scheduled_rebalance": _planned(gens),
-        "configuration_change": _reconfigured(gens),
-        "cooperative_follow_up": numbers.cooperative & withheld & (numbers.gave > 0),
+        "protocol_change": _after(events.converted),
+        "announced_leave": did["announced"] > 0,
+        "scheduled_rebalance": _after((delay >= 0) & (waited_ms >= delay - PLAN_TOLERANCE_MS)),
+        "cooperative_follow_up": did["cooperative"] & withheld & gave,
+        "configuration_change": _after((config >= 0) & (np.diff(config, append=-1) > 0)),
         "subscription_change": np.diff(asked, prepend=asked[:1]) != 0,
-        "partition_count_change": other_partitions,
-        "leader_change": numbers.leader_changed,
+        "partition_count_change": (did["n_gained"] > 0) | (did["n_lost"] > 0),
+        "leader_change": did["leader_changed"],
     }
-    cause = np.full(gens.n_rows, len(CAUSES) - 1, np.int64)
-    for index, (name, _) in reversed(list(enumerate(CAUSES))):
-        if name in tests:
-            cause[tests[name]] = index
-    return cause
+    *tried, _ = (name for name, _ in CAUSES)
+    return np.select([tests[name] for name in tried], range(len(tried)), len(tried))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RebalanceNumbers:
-    """What a rebalance did, one entry per row.
+def numbers(gens: Generations, layout: Dense, events: Events, same: Mask) -> dict[str, Any]:
+    """Count what each row did: columns of ``rebalances``, one entry per row.
 
-    ``converted``: the first rebalance after the group was written anew for another protocol.
+    ``same`` marks rows whose members all subscribe to the same topics; ``proven`` is true where
+    ``n_needed_moves`` is known to be the least.
     """
-
-    fresh: Mask
-    cooperative: Mask
-    leader_changed: Mask
-    owned: I64
-    kept: I64
-    moved: I64
-    through_gap: I64
-    gained: I64
-    lost: I64
-    needed: I64
-    proven: Mask
-    balance: I64
-    converted: Mask
-
-    @property
-    def gave(self) -> I64:
-        """Partitions that a member got and that had no owner before."""
-        return self.gained + self.through_gap
-
-
-def numbers(gens: Generations, layout: Dense, events: Events) -> RebalanceNumbers:
-    """Count what each row did."""
-    n = gens.n_rows
-    fresh = events.fresh
+    n, fresh = gens.n_rows, events.fresh
     moved, through_gap, gained, lost = (
         np.bincount(events.row[events.kind == kind], minlength=n) * ~fresh
         for kind in (MOVED, MOVED_THROUGH_GAP, GAINED, LOST)
     )
-    row = ints(gens.members, "row")
-    load = _loads(gens, layout)
+    row, load = ints(gens.members, "row"), _loads(gens, layout)
     owned = np.bincount(row, load, n).astype(np.int64)
     kept = np.where(fresh, 0, owned - moved - through_gap - gained)
-    leader = numbered(pc.fill_null(gens.head["leader"], ""))
-    before = _loads_before(gens, layout, events, load)
-    same = _same_topics(gens)
+    before = _loads_before(layout, events, load)
     needed = needed_moves(load, before, row, kept + moved + through_gap)
     unequal, proven = needed_of_unequal(gens, layout, events, ~same & ~fresh)
-    return RebalanceNumbers(
-        fresh=fresh,
-        cooperative=~events.stops | events.converted,
-        leader_changed=~fresh & (np.diff(leader, prepend=leader[:1]) != 0),
-        owned=owned,
-        kept=kept,
-        moved=moved,
-        through_gap=through_gap,
-        gained=gained,
-        lost=lost,
-        needed=np.where(same, needed, unequal),
-        proven=(same & ~fresh) | proven,
-        balance=balance_scores(load, row, n),
-        converted=np.concatenate([[False], events.converted[:-1]])[:n],
-    )
+    leader = numbered(pc.fill_null(gens.head["leader"], ""))
+    return {
+        "cooperative": ~events.stops | events.converted,
+        "leader_changed": ~fresh & (np.diff(leader, prepend=leader[:1]) != 0),
+        "n_partitions": owned,
+        "n_kept": kept,
+        "n_moved": moved,
+        "n_moved_through_gap": through_gap,
+        "n_gained": gained,
+        "n_lost": lost,
+        "n_needed_moves": np.where(same, needed, unequal),
+        "proven": (same & ~fresh) | proven,
+        "balance_score": balance_scores(load, row, n),
+    }
 
 
 def _loads(gens: Generations, layout: Dense) -> I64:
@@ -284,43 +237,55 @@ def _loads(gens: Generations, layout: Dense) -> I64:
     return held.astype(np.int64)
 
 
-def _loads_before(gens: Generations, layout: Dense, events: Events, load: I64) -> I64:
+def _loads_before(layout: Dense, events: Events, load: I64) -> I64:
     """How many of the partitions owned now each member row owned last."""
-    lookup = MemberLookup.of(layout)
     before = load.copy()
     arrived = events.kind != LOST
-    to = lookup.find(events.row[arrived], events.after[arrived])
+    to = layout.member(events.row[arrived], events.after[arrived])
     np.subtract.at(before, to[to >= 0], 1)
     passed = (events.kind == MOVED) | (events.kind == MOVED_THROUGH_GAP)
-    source = lookup.find(events.row[passed], events.before[passed])
+    source = layout.member(events.row[passed], events.before[passed])
     np.add.at(before, source[source >= 0], 1)
     return before
 
 
-def _same_topics(gens: Generations) -> Mask:
-    """Rows whose members all subscribe to the same topics."""
-    row = ints(gens.members, "row")
-    pair = np.unique(row << 32 | _asked_codes(gens))
-    return np.bincount(pair >> 32, minlength=gens.n_rows) <= 1
+def reader_numbers(gens: Generations, fresh: Mask) -> dict[str, I64]:
+    """What rebalances do to share groups, where many members read one partition at once.
 
+    Nothing moves there, for no member takes anything away from another: a pair of a member and a
+    partition is kept, gained or lost. A partition counts once, however many members read it.
 
-def _shares(gens: Generations) -> Mask:
-    """Rows of share groups."""
-    return marked(gens.head, lambda kind, _: kind.is_shared)
+    Returns
+    -------
+    dict of str to int64[n_rows]
+        As :func:`numbers`: ``n_partitions`` that have a reader; ``n_kept``, ``n_gained`` and
+        ``n_lost`` pairs; ``balance_score`` of what the members read.
 
-
-def _with_readers(did: RebalanceNumbers, whole: Generations) -> RebalanceNumbers:
-    """The numbers, with those of share groups in their rows."""
-    shares = _shares(whole)
-    if not shares.any():
-        return did
-    found = reader_numbers(whole, did.fresh)
-    return replace(did, **{n: np.where(shares, own, getattr(did, n)) for n, own in found.items()})
-
-
-def _of_partitions(gens: Generations) -> Mask:
-    """Rows of groups that divide partitions, each as good as another: plain consumers."""
-    return marked(gens.head, lambda kind, _: kind.takes_assignors)
+    References: KIP-932.
+    """
+    n = gens.n_rows
+    shared = gens.roles == SHARED
+    starts, partition = list_parts(gens.owned["partitions"])
+    size = np.where(shared, np.diff(starts), 0)
+    at = np.repeat(np.arange(len(size)), np.diff(starts))
+    at, partition = at[shared[at]], partition[shared[at]]
+    member, member_row = ints(gens.owned, "member"), ints(gens.members, "row")
+    who, topic = identities(gens.members)[member[at]], numbered(gens.owned["topic"])[at]
+    _, pair = np.unique(np.stack([who, topic, partition]), axis=1, return_inverse=True)
+    width = int(pair.max(initial=0)) + 1
+    key = np.unique(member_row[member[at]] * width + pair.reshape(-1))
+    row = key // width
+    stays = ~fresh[row] & np.isin(key - width, key, assume_unique=True)
+    now, kept = np.bincount(row, minlength=n), np.bincount(row[stays], minlength=n)
+    before = np.where(fresh, 0, np.concatenate([[0], now[:-1]])[:n])
+    load = np.bincount(member, size, gens.members.num_rows).astype(np.int64)
+    return {
+        "n_partitions": shared_partitions(gens),
+        "n_kept": kept,
+        "n_gained": np.where(fresh, 0, now - kept),
+        "n_lost": before - kept,
+        "balance_score": balance_scores(load, member_row, n),
+    }
 
 
 def rebalance_table(
@@ -333,97 +298,92 @@ def rebalance_table(
     whole : Generations, optional
         The same with what members share, where ``gens`` has only what a member alone owns.
     """
-    n = gens.n_rows
-    generation = ints(gens.head, "generation")
+    n, fresh, head = gens.n_rows, events.fresh, gens.head
+    asked, same = _subscriptions(gens)
+    did = numbers(gens, layout, events, same) | turnover(gens, layout, events)
+    shares = marked(head, lambda kind, _: kind.is_shared)
+    if shares.any():
+        readers = reader_numbers(whole or gens, fresh)
+        did |= {name: np.where(shares, own, did[name]) for name, own in readers.items()}
+    generation = ints(head, "generation")
     before = np.concatenate([[-1], generation[:-1]])[:n]
-    changes = turnover(gens, layout, events)
-    went = events.converted & (changes.left > 0)
-    again = ~events.fresh & (generation == before) & ~went
-    keep = np.flatnonzero(~gens.head["context"].to_numpy() & ~events.dead & ~again)
-    did = _with_readers(numbers(gens, layout, events), whole or gens)
-    cause = _causes(gens, changes, did)[keep]
-    missed = np.where(did.fresh, 0, np.maximum(generation - before - 1, 0))
-    share = kept_share(did.kept, did.moved + did.through_gap)[keep]
-    avoidable = np.maximum(did.moved + did.through_gap - did.needed, 0)
-    unproven = ~(did.proven & _of_partitions(gens))[keep]
-    # Where nothing moved, nothing was avoidable, proof or not.
-    unknown = unproven & (did.fresh | (did.moved + did.through_gap > 0))[keep]
+    again = ~fresh & (generation == before) & ~(events.converted & (did["n_left"] > 0))
+    keep = np.flatnonzero(~head["context"].to_numpy() & ~events.dead & ~again)
+    cause = _causes(gens, events, did, asked)[keep]
+    moved = did["n_moved"] + did["n_moved_through_gap"]
+    share = kept_share(did["n_kept"], moved)
+    # Plain consumers divide partitions, each as good as another.
+    unproven = ~(did["proven"] & marked(head, lambda kind, _: kind.takes_assignors))
     columns: dict[str, Any] = {
-        "group": take(gens.head["group"], keep),
-        "group_type": take(gens.head["group_type"], keep),
+        **{name: head[name].take(pa.array(keep)) for name in ("group", "group_type", "timestamp")},
+        **{name: values[keep] for name, values in did.items()},
         "generation": generation[keep],
-        "previous_generation": pa.array(before[keep], mask=did.fresh[keep]),
-        "timestamp": ints(gens.head, "timestamp")[keep],
+        "previous_generation": pa.array(before[keep], mask=fresh[keep]),
         "cause": take(pa.array([name for name, _ in CAUSES]), cause),
         "confidence": np.array([confidence for _, confidence in CAUSES])[cause],
         "cause_basis": pa.repeat(INFERRED, len(keep)),
         "stated_reason": pa.nulls(len(keep), pa.string()),
-        "n_missed_generations": missed[keep],
+        "n_missed_generations": np.where(fresh, 0, np.maximum(generation - before - 1, 0))[keep],
         "n_members": np.bincount(ints(gens.members, "row"), minlength=n)[keep],
-        "n_joined": changes.joined[keep],
-        "n_left": changes.left[keep],
-        "n_restarted": changes.restarted[keep],
-        "n_partitions": did.owned[keep],
-        "n_kept": did.kept[keep],
-        "n_moved": did.moved[keep],
-        "n_moved_through_gap": did.through_gap[keep],
-        "n_gained": did.gained[keep],
-        "n_lost": did.lost[keep],
-        "n_needed_moves": pa.array(did.needed[keep], mask=unproven),
-        "n_avoidable_moves": pa.array(avoidable[keep], mask=unknown),
-        "balance_score": did.balance[keep],
-        "stickiness": pa.array(share, mask=(did.fresh | _shares(gens))[keep] | np.isnan(share)),
-        "pause_lower_seconds": np.zeros(len(keep)),
-        "pause_upper_seconds": np.zeros(len(keep)),
-        "idle_lower_seconds": np.zeros(len(keep)),
-        "idle_upper_seconds": np.zeros(len(keep)),
+        "n_needed_moves": pa.array(did["n_needed_moves"][keep], mask=unproven[keep]),
+        # Where nothing moved, nothing was avoidable, proof or not.
+        "n_avoidable_moves": pa.array(
+            np.maximum(moved - did["n_needed_moves"], 0)[keep],
+            mask=(unproven & (fresh | (moved > 0)))[keep],
+        ),
+        "stickiness": pa.array(share[keep], mask=(fresh | shares | np.isnan(share))[keep]),
+        **{name: np.zeros(len(keep)) for name in PAUSE_SUMS},
         "silent_seconds": pa.nulls(len(keep), pa.float64()),
-        "leader_changed": did.leader_changed[keep],
-        "cooperative": did.cooperative[keep],
-        "needed_moves_proven": ~unproven,
+        "needed_moves_proven": ~unproven[keep],
     }
     return from_columns("rebalances", columns)
 
 
-def anomaly_table(gens: Generations, layout: Dense, events: Events) -> pa.Table:
-    """The table ``anomalies`` of the rows that are not context."""
+def anomaly_table(
+    gens: Generations, layout: Dense, events: Events, topic_names: Mapping[str, str]
+) -> pa.Table:
+    """The table ``anomalies`` of the rows that are not context.
+
+    Parameters
+    ----------
+    topic_names : mapping
+        Topic id to name. A topic whose id is not known has the id in place of its name.
+    """
     rows: list[dict[str, Any]] = []
     head, ids = gens.head, gens.members["member_id"]
-    new = ~head["context"].to_numpy()
+    new, member_row = ~head["context"].to_numpy(), ints(gens.members, "row")
 
-    def add(row: int, kind: str, members: list[str], detail: str, tp: int | None = None) -> None:
-        place: dict[str, Any] = {"topic": None, "partition": None}
-        if tp is not None:
-            topic = layout.topics[int(layout.tp_topic[tp])].as_py()
-            place = {"topic": topic, "partition": int(layout.tp_partition[tp])}
+    def add(row: int, kind: str, members: list[str], detail: str, **place: Any) -> None:
         named = {name: head[name][row].as_py() for name in ("group", "generation", "timestamp")}
-        rows.append({**named, **place, "kind": kind, "member_ids": members, "detail": detail})
-
-    doubles: dict[tuple[int, int], list[str]] = {}
-    for row, tp, member in zip(*layout.doubles, strict=True):
-        doubles.setdefault((int(row), int(tp)), []).append(ids[int(member)].as_py())
-    for (row, tp), owners in doubles.items():
         if new[row]:
-            add(
-                row,
-                "double_owner",
-                owners,
-                f"{len(owners)} members own it; {owners[0]!r} counts",
-                tp,
-            )
-    member_row = ints(gens.members, "row")
-    for member in np.flatnonzero(~gens.members["readable"].to_numpy(zero_copy_only=False)):
-        if new[member_row[member]]:
-            name = ids[int(member)].as_py()
-            add(
-                int(member_row[member]),
-                "unreadable_assignment",
-                [name],
-                "its bytes do not parse, or name a partition that cannot be",
-            )
+            rows.append({**named, **place, "kind": kind, "member_ids": members, "detail": detail})
+
+    strangers: dict[tuple[int, str], set[str]] = {}
+    known = pa.array(sorted(set(topic_names.values())), pa.string())
+    strange = pc.invert(pc.is_in(gens.owned["topic"], known)).to_numpy()
+    by_id = marked(head, lambda kind, _: bool(kind.records and kind.topics))
+    owner = ints(gens.owned, "member")
+    for at in np.flatnonzero(strange & by_id[member_row[owner]]).tolist():
+        key = int(member_row[owner[at]]), gens.owned["topic"][at].as_py()
+        strangers.setdefault(key, set()).add(ids[int(owner[at])].as_py())
+    for (row, topic), members in strangers.items():
+        text = "no topic of the cluster has this id: deleted, or not in the dump"
+        add(row, "unknown_topic_id", sorted(members), text, topic=topic)
+    doubles: dict[tuple[int, int], list[str]] = {}
+    for row, tp, member in zip(*(column.tolist() for column in layout.doubles), strict=True):
+        doubles.setdefault((row, tp), []).append(ids[member].as_py())
+    for (row, tp), owners in doubles.items():
+        text = f"{len(owners)} members own it; {owners[0]!r} counts"
+        topic = layout.topics[int(layout.tp_topic[tp])].as_py()
+        partition = int(layout.tp_partition[tp])
+        add(row, "double_owner", owners, text, topic=topic, partition=partition)
+    unreadable = np.flatnonzero(~gens.members["readable"].to_numpy(zero_copy_only=False))
+    for member in unreadable.tolist():
+        text = "its bytes do not parse, or name a partition that cannot be"
+        add(int(member_row[member]), "unreadable_assignment", [ids[member].as_py()], text)
     generation = ints(head, "generation")
     backwards = np.flatnonzero(np.diff(generation, prepend=generation[:1]) < 0)
-    for row in backwards[~events.fresh[backwards] & new[backwards]]:
+    for row in backwards[~events.fresh[backwards]].tolist():
         detail = f"generation {generation[row]} after {generation[row - 1]}, with no tombstone"
-        add(int(row), "generation_reset", [], detail)
+        add(row, "generation_reset", [], detail)
     return pa.Table.from_pylist(rows, schema=arrow_schema("anomalies"))

@@ -1,8 +1,9 @@
-"""Whether members that went had left or were silent, as far as records of the group tell.
+"""Members that went, and whether they had left or were silent, as far as the records tell.
 
-**Rules.** Two generations show that a member went, and not how. Two kinds of signs say that it was
-still alive: a commit of a partition that it owned, and the record of the generation before, for
-which every member of a classic group had joined. What follows from the last sign:
+**Rules.** A member went if it is in a generation and not in the next one of its group, which is not
+context. That shows that it went, and not how. Two kinds of signs say that it was still alive: a
+commit of a partition that it owned, and the record of the generation before, for which every member
+of a classic group had joined. What follows from the last sign:
 
 ==================  ==============================================================================
 cause               where members went and none came
@@ -18,14 +19,13 @@ leave_or_timeout    anything else
 A member that commits rarely, or reads nothing, gives no sign, so a long silence proves nothing by
 itself. ``silent_seconds`` has it where it stands out: the member had committed under the generation
 before, and most of the group's other partitions were committed within ``LIVELY_MS`` before the
-record. The
-records of a KIP-848 group do not have its session, so only a sign within ``SHORTEST_SESSION_MS``,
-the least session that brokers take by default, tells a leave there.
+record. The records of a KIP-848 group do not have its session, so only a sign within
+``SHORTEST_SESSION_MS``, the least session that brokers take by default, tells a leave there.
 
-**Strategy.** The groups step stages a row for each member that went
-(:mod:`holdfast.fleet.pipeline.history.departures`). The step that has the commits finds the last
-one of the member's partitions, and :func:`how_they_went` sums up the members of each rebalance. The
-confidences are those of ``bench/causes.py``: docs/measured/causes.md has the table.
+**Strategy.** The groups step stages a row for each member that went (:func:`departure_rows`). The
+step that has the commits finds the last one of the member's partitions, and :func:`how_they_went`
+sums up the members of each rebalance. The confidences are those of ``bench/causes.py``:
+docs/measured/causes.md has the table.
 """
 
 from __future__ import annotations
@@ -35,13 +35,30 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from holdfast.core.kinds.kind import GroupType
 from holdfast.core.model.columns import F64, I64
-from holdfast.fleet.tables.columns.schemas import from_columns
+from holdfast.fleet.pipeline.history.dense import Dense
+from holdfast.fleet.pipeline.history.movements import Events
+from holdfast.fleet.pipeline.history.pauses import (
+    COMMIT,
+    LEFT,
+    ReadBy,
+    keys_of,
+    last_commits,
+    read_by,
+    read_of,
+    staged,
+    times_of,
+)
+from holdfast.fleet.pipeline.ingest.generations import Generations, TaskTopics, gather, row_starts
+from holdfast.fleet.tables.columns.schemas import (
+    TIMESTAMP,
+    arrow_schema,
+    from_columns,
+)
 from holdfast.fleet.tables.columns.values import floats, ints, replaced
-
-LEFT: Final = "left"
-"""Basis of staged rows about members that went."""
 
 DEPARTURES: Final = "_departures"
 """Staged by the pauses job for ``rebalances``: how the members of a row went."""
@@ -59,24 +76,76 @@ LIVELY_MS: Final = 120_000
 JOIN_MS: Final = 2_000
 """A session begins anew when a round is joined, which is before the round's record."""
 
+_KEY: Final = ("group", "generation", "timestamp")
+_SIGNS: Final = ("last_seen", "session_timeout_ms", "rebalance_timeout_ms")
+"""What is the same in every row of a member that went."""
 
-def how_they_went(rows: pa.Table, row: I64, seen: I64, lively: F64) -> pa.Table:
+
+def members_that_went(gens: Generations, layout: Dense, events: Events) -> I64:
+    """Rows of members that are not in the next generation of their group."""
+    row, key = ints(gens.members, "row"), layout.member_key
+    follows = np.append(~events.fresh[1:], False) if gens.n_rows else events.fresh
+    return np.flatnonzero(follows[row] & ~np.isin(key + layout.width, key))
+
+
+def departure_rows(
+    gens: Generations, layout: Dense, events: Events, reads: TaskTopics | None = None
+) -> pa.Table:
+    """A row of STAGED for each member that went and what it owned, in rows that are not context.
+
+    Its ``last_seen`` is the record of the generation before, where that is a sign. ``reads`` as in
+    :func:`~holdfast.fleet.pipeline.history.pauses.pause_candidates`.
+    """
+    member = members_that_went(gens, layout, events)
+    before = ints(gens.members, "row")[member]
+    new = ~gens.head["context"].to_numpy()[before + 1]
+    member, before = member[new], before[new]
+    owned, which = gather(row_starts(ints(gens.owned, "member"), gens.members.num_rows), member)
+    nothing = np.flatnonzero(np.bincount(which, minlength=len(member)) == 0)
+    place = np.concatenate([which, nothing])
+    topic = gens.owned["topic"].take(pa.array(owned)).combine_chunks()
+    topic = pa.concat_arrays([topic, pa.nulls(len(nothing), topic.type)])
+    lists = gens.owned["partitions"].take(pa.array(owned)).combine_chunks()
+    none = pa.array([[]] * len(nothing), lists.type)
+    before = before[place]
+    classic = pc.equal(gens.head["group_type"], GroupType.CLASSIC).to_numpy()[before]
+    joined = np.where(classic, ints(gens.head, "timestamp")[before], 0)
+    return staged(
+        gens,
+        before + 1,
+        before + 1,
+        topic=topic,
+        reads=read_by(reads or {}, before, topic),
+        partitions=pa.concat_arrays([lists, none]),
+        basis=pa.repeat(LEFT, len(place)),
+        last_seen=pa.array(joined).cast(TIMESTAMP),
+        member=pa.array(member[place].astype(np.int32)),
+        **{name: gens.members[name].take(pa.array(member[place])) for name in _SIGNS[1:]},
+    )
+
+
+def how_they_went(rows: pa.Table) -> pa.Table:
     """The cause of each rebalance in which members went, by their signs, and their silence.
 
     Parameters
     ----------
     rows : Table of STAGED
-        Of basis ``left``.
-    row, seen : int64
-        For each partition, its row and its last commit before the record, in microseconds; 0 for
-        none.
-    lively : float64
-        For each row, which part of the group's other partitions was committed shortly before.
+        Members that went from whole groups, and commits in any order.
+
+    Returns
+    -------
+    Table of the definition ``departures``
     """
-    commit = np.zeros(rows.num_rows, np.int64)
-    np.maximum.at(commit, row, seen)
-    known = rows.select([*_KEY, "member", *_SIGNS]).append_column("commit", pa.array(commit))
-    known = known.append_column("lively", pa.array(lively))
+    left = rows.filter(pc.equal(rows["basis"], LEFT))
+    commits = rows.filter(pc.equal(rows["basis"], COMMIT))
+    if left.num_rows == 0:
+        return arrow_schema("departures").empty_table()
+    _, _, _, read = read_of(left)
+    seen = times_of(commits, last_commits(left, read, commits))
+    commit = np.zeros(left.num_rows, np.int64)
+    np.maximum.at(commit, read.row, seen)
+    known = left.select([*_KEY, "member", *_SIGNS]).append_column("commit", pa.array(commit))
+    known = known.append_column("lively", pa.array(_lively(left, read, commits, seen)))
     members = known.group_by([*_KEY, "member", *_SIGNS])
     members = members.aggregate([("commit", "max"), ("lively", "max")])
     last = ints(members, "commit_max")
@@ -92,9 +161,36 @@ def how_they_went(rows: pa.Table, row: I64, seen: I64, lively: F64) -> pa.Table:
     return from_columns("departures", columns)
 
 
-_KEY: Final = ("group", "generation", "timestamp")
-_SIGNS: Final = ("last_seen", "session_timeout_ms", "rebalance_timeout_ms")
-"""What is the same in every row of a member that went."""
+def _lively(left: pa.Table, read: ReadBy, commits: pa.Table, seen: I64) -> F64:
+    """Of each row of a member that went, which part of the group's other partitions works.
+
+    That is, was committed within ``LIVELY_MS`` before the record without the member. -1 where there
+    is no other, and where none of the member's own was silent for so long.
+
+    Notes
+    -----
+    Cost: a sort of the commits, and for each such row a pass over those shortly before it.
+    """
+    row, found = read.row, np.full(left.num_rows, -1.0)
+    window, record = LIVELY_MS * 1000, ints(left, "timestamp")
+    wanted = np.unique(row[(seen > 0) & (record[row] - seen > window)])
+    if not len(wanted):
+        return found
+    key, group = keys_of(left, read, commits)
+    own, there = key[: len(row)], key[len(row) :]
+    at, place = ints(commits, "timestamp"), ints(commits, "log_offset")
+    order = np.lexsort((at, group[len(row) :]))
+    grouped, at, place, there = group[len(row) :][order], at[order], place[order], there[order]
+    of_group = {g: len(np.unique(there[grouped == g])) for g in np.unique(group[: len(row)])}
+    for one in wanted:
+        mine = int(group[np.argmax(row == one)])
+        low, high = np.searchsorted(grouped, (mine, mine + 1))
+        first, last = low + np.searchsorted(at[low:high], (record[one] - window, record[one]))
+        recent = there[first:last][place[first:last] < ints(left, "log_offset")[one]]
+        others = of_group[mine] - len(np.unique(own[row == one]))
+        recent = np.unique(recent[~np.isin(recent, own[row == one])])
+        found[one] = len(recent) / others if others > 0 else -1.0
+    return found
 
 
 def _silence(members: pa.Table, commit: I64, lively: F64) -> F64:

@@ -49,7 +49,7 @@ class ConsumerGroupEvent(TypedDict):
     """
 
     type: int
-    """A RecordType, or RELEASED of :mod:`holdfast.fleet.pipeline.history.reconciled`."""
+    """A RecordType, or RELEASED of :mod:`holdfast.fleet.pipeline.history.consumer_groups`."""
     group: str
     member_id: str
     """Empty in a record about the whole group."""

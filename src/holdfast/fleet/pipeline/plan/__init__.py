@@ -1,4 +1,4 @@
 """What another assignment would be: ``run``, from ``rows``.
 
-``equal`` and ``spread`` plan thousands of groups at once.
+``equal`` plans thousands of groups at once.
 """

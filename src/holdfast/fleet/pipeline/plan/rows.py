@@ -21,11 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.kinds.rows import kind_of
-from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, row_of, starts, within
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, place_of, row_of, starts, within
 from holdfast.core.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
 from holdfast.fleet.pipeline.arrow_types import ArrowColumn
-from holdfast.fleet.pipeline.ingest.generations import list_parts
+from holdfast.fleet.pipeline.ingest.generations import list_parts, new_runs
 from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.columns.values import numbered
 from holdfast.fleet.tables.folder.version import row_groups
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
@@ -110,11 +111,9 @@ class _Asked:
     def tps(self, group: I64, topic: I64, partition: I64) -> tuple[Mask, I64]:
         """Which of the partitions the cluster has, and their flat indices."""
         key = group * len(self.names) + topic
-        at = np.minimum(np.searchsorted(self.key, key), max(len(self.key) - 1, 0))
-        good = np.zeros(len(key), np.bool_)
-        if len(self.key):
-            good = (group >= 0) & (topic >= 0) & (self.key[at] == key)
-            good &= (partition >= 0) & (partition < self.n_partitions[at])
+        at = place_of(key, self.key)
+        good = (group >= 0) & (topic >= 0) & (partition >= 0) & (at >= 0)
+        good[good] = partition[good] < self.n_partitions[at[good]]
         return good, self.start[at[good]] + partition[good]
 
 
@@ -154,7 +153,7 @@ def fleet_rows(
     members = _members_of(tables.table("members", flat=False, groups=groups), last)
     names = pa.array(sorted(topics), pa.string())
     found = pc.unique(members["group"])
-    generation = last["generation"].take(pc.index_in(found, last["group"]))
+    last = last.take(pc.index_in(found, last["group"]))
     group = pc.index_in(members["group"], found).to_numpy().astype(np.int64)
     member_start = np.searchsorted(group, np.arange(len(found) + 1))
     member, topic = _asked_pairs(members["subscribed_topics"], names)
@@ -163,7 +162,7 @@ def fleet_rows(
     read = np.unique(group[member] * width + topic)
     n_tps = np.zeros(len(found), np.int64)  # known before anything of that size is made
     np.add.at(n_tps, read // width, counts[read % width])
-    texts = _refused(n_tps, last.take(pc.index_in(found, last["group"])))
+    texts = _refused(n_tps, last)
     is_out = texts.is_valid().to_numpy(zero_copy_only=False)
     member, topic = (pair[~is_out[group[member]]] for pair in (member, topic))
     read = read[~is_out[read // width]]
@@ -177,7 +176,7 @@ def fleet_rows(
     lower, upper = _pauses(tables, found, groups)
     columns = {
         "group": found,
-        "generation": generation,
+        "generation": last["generation"],
         "topics": _lists(topic_start, names.take(pa.array(asked.key % width))),
         "n_partitions": _lists(topic_start, asked.n_partitions),
         "member_ids": _lists(member_start, members["member_id"]),
@@ -195,10 +194,7 @@ def fleet_rows(
 
 def _last_generations(generations: pa.Table) -> pa.Table:
     """The newest generation of each group that has members (rows are in the order of the log)."""
-    group = generations["group"].combine_chunks()
-    last = np.ones(len(group), np.bool_)
-    if len(group) > 1:
-        last[:-1] = pc.not_equal(group.slice(1), group.slice(0, len(group) - 1)).to_numpy(False)
+    last = np.roll(new_runs(numbered(generations["group"])), -1)
     stable = pc.equal(generations["state"], "Stable").to_numpy()
     columns = ["group", "generation", "timestamp", "group_type", "protocol_type", "protocol"]
     return generations.select(columns).filter(pa.array(last & stable)).combine_chunks()
@@ -207,10 +203,12 @@ def _last_generations(generations: pa.Table) -> pa.Table:
 def _members_of(members: pa.Table, last: pa.Table) -> pa.Table:
     """Members of the generations ``last``, sorted by group and id."""
     keys = ["group", "generation", "timestamp"]
-    numbered = members.select(keys).append_column(
-        "_row", pa.array(range(members.num_rows), pa.int64())
+    places = pa.array(range(members.num_rows), pa.int64())
+    rows = (
+        members.select(keys)
+        .append_column("_row", places)
+        .join(last.select(keys), keys, join_type="left semi")["_row"]
     )
-    rows = numbered.join(last.select(keys), keys, join_type="left semi")["_row"]
     found = members.take(rows)
     return found.sort_by([("group", "ascending"), ("member_id", "ascending")]).combine_chunks()
 
@@ -270,8 +268,8 @@ def _owners(
             lag[tp] = to_read.to_numpy()[good]
             who = _places(batch["member_id"], ids)[good]
             key = of[good] * max(len(ids), 1) + who
-            at = np.minimum(np.searchsorted(member_key, key), max(len(member_key) - 1, 0))
-            owned = (who >= 0) & (member_key[at] == key) if len(member_key) else who >= 0
+            at = place_of(key, member_key)
+            owned = (who >= 0) & (at >= 0)
             owner[tp[owned]] = (at - first[of[good]])[owned]
     return owner, lag
 

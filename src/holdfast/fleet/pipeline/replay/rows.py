@@ -3,6 +3,11 @@
 **Rules.** All rows of a group are read, and nothing is guessed. A member belongs to the generation
 with its number and time; partition ids below 0 are left out, but for the -1 of a connector itself.
 
+In a group of workers connectors and tasks, or a Worker's resources, move. There each kind of
+resource stands for a topic (:func:`as_kinds`), so that all later steps know topics and partitions
+alone. Every member asks for all kinds. Resources of a kind are numbered from 0 in the order in
+which they first had an owner, those of one generation by name. Nothing else of the rows changes.
+
 **Strategy.** Each table is sorted by group once, so a group is a slice; only slices become Python.
 """
 
@@ -11,7 +16,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypedDict
 
@@ -29,15 +34,15 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedMember:
-    """A member in a generation, and what it owns there."""
+    """A member in a generation, as ``members`` has it, and what it owns there."""
 
     member_id: str
-    instance_id: str | None
+    group_instance_id: str | None
     client_id: str
     client_host: str
-    topics: tuple[str, ...]
-    session_ms: int | None
-    rebalance_ms: int | None
+    subscribed_topics: tuple[str, ...]
+    session_timeout_ms: int | None
+    rebalance_timeout_ms: int | None
     owned: Sequence[TopicPartition]
     rack: str | None = None
 
@@ -143,6 +148,7 @@ class GroupRows:
         return max(signs, default=-1)
 
 
+_MEMBER = [name for name in RecordedMember.__annotations__ if name != "owned"]
 _COLUMNS = {
     "generations": (
         "generation",
@@ -153,18 +159,7 @@ _COLUMNS = {
         "protocol_type",
         "delay_ms",
     ),
-    "members": (
-        "generation",
-        "timestamp",
-        "member_id",
-        "group_instance_id",
-        "client_id",
-        "client_host",
-        "subscribed_topics",
-        "session_timeout_ms",
-        "rebalance_timeout_ms",
-        "rack",
-    ),
+    "members": ("generation", "timestamp", *_MEMBER),
     "assignments": ("generation", "timestamp", "member_id", "topic", "partitions", "role"),
     "rebalances": (
         "generation",
@@ -239,24 +234,14 @@ def _generations(rows: dict[str, list[dict[str, Any]]]) -> list[RecordedGenerati
         topic = row["topic"]
         own.setdefault(key, []).extend((topic, p) for p in row["partitions"] if p >= least)
     for row in rows["members"]:
-        at = place.get((row["generation"], row["timestamp"]))
-        if at is None:
+        of = (row["generation"], row["timestamp"])
+        if of not in place:
             continue
-        owned = own.get((row["generation"], row["timestamp"], row["member_id"]), [])
+        owned = own.get((*of, row["member_id"]), [])
         topics = sorted(row["subscribed_topics"] or {topic for topic, _ in owned})
-        at.members.append(
-            RecordedMember(
-                member_id=row["member_id"],
-                instance_id=row["group_instance_id"],
-                client_id=row["client_id"] or "",
-                client_host=row["client_host"] or "",
-                topics=tuple(topics),
-                session_ms=row["session_timeout_ms"],
-                rebalance_ms=row["rebalance_timeout_ms"],
-                owned=owned,
-                rack=row["rack"],
-            )
-        )
+        known = {name: row[name] for name in _MEMBER} | {"subscribed_topics": tuple(topics)}
+        known |= {name: row[name] or "" for name in ("client_id", "client_host")}
+        place[of].members.append(RecordedMember(owned=owned, **known))
     return found
 
 
@@ -266,3 +251,50 @@ def _lags(rows: Sequence[dict[str, Any]]) -> dict[str, dict[int, int]]:
         to_read = row["lag_by_reset"] if row["lag"] is None else row["lag"]
         found.setdefault(row["topic"], {})[row["partition"]] = to_read or 0
     return found
+
+
+# Groups of workers
+
+
+def workers_of(rows: GroupRows) -> GroupKind | None:
+    """Kind of a group whose members divide resources of their own; None for any other group."""
+    found = [g.kind for g in rows.generations if g.kind.resource_kind is not None]
+    return found[-1] if found else None
+
+
+def as_kinds(rows: GroupRows) -> None:
+    """Put kinds in place of the topics of a group of workers."""
+    number_of = _numbered(rows.generations)
+    kinds = tuple(sorted({kind for kind, _ in number_of.values()}))
+    for row in rows.generations:
+        for at, member in enumerate(row.members):
+            owned = sorted(number_of[tp] for tp in member.owned)
+            row.members[at] = replace(member, subscribed_topics=kinds, owned=owned)
+    rows.pauses = [made for row in rows.pauses for made in _pauses_of_kinds(row, number_of)]
+
+
+def _numbered(rows: list[RecordedGeneration]) -> dict[TopicPartition, TopicPartition]:
+    """Kind and number of each resource."""
+    found: dict[TopicPartition, TopicPartition] = {}
+    counts: dict[str, int] = {}
+    for row in rows:
+        for resource in sorted(
+            {tp for member in row.members for tp in member.owned} - found.keys()
+        ):
+            of_row = row.kind.resource_kind
+            kind = resource[0] if of_row is None else of_row(*resource)
+            found[resource] = (kind, counts.get(kind, 0))
+            counts[kind] = counts.get(kind, 0) + 1
+    return found
+
+
+def _pauses_of_kinds(
+    row: RecordedPause, number_of: dict[TopicPartition, TopicPartition]
+) -> list[RecordedPause]:
+    """A row of ``pauses`` by kinds."""
+    found: dict[str, list[int]] = {}
+    for partition in row["partitions"]:
+        known = number_of.get((row["topic"], partition))
+        if known is not None:
+            found.setdefault(known[0], []).append(known[1])
+    return [{**row, "topic": kind, "partitions": sorted(p)} for kind, p in found.items()]

@@ -28,13 +28,13 @@ from holdfast.core.model.fidelity import (
     fidelity,
 )
 from holdfast.errors import HoldfastError
-from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
+from holdfast.fleet.pipeline.arrow_types import BatchTask
 from holdfast.fleet.pipeline.replay.costs import HAND_OVER, Assumed, ReplayCosts
 from holdfast.fleet.pipeline.replay.happenings import Story
 from holdfast.fleet.pipeline.replay.kip848 import ReplayedSession848
 from holdfast.fleet.pipeline.replay.session import ReplayCost, ReplayedSession
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings, actual_setting
-from holdfast.fleet.pipeline.steps import HeldRows, Input, Session, Step, run
+from holdfast.fleet.pipeline.steps import HeldRows, Input, Session, Step, by_table, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 
 Pair = tuple[Story, ReplaySettings]
@@ -213,15 +213,14 @@ def replay_task(request: Request) -> BatchTask:
     """Rows of (pair, number) to rows of :data:`NUMBERED`."""
     plain = replace(request, settings=())
 
-    def run(batches: Batches) -> Batches:
-        for batch in batches:
-            rows = []
-            for row in batch.to_pylist():
-                story, setting = pickle.loads(row["pair"])  # noqa: S301 (of :func:`_dealt`)
-                rows.append(replay_rows(story, setting, plain) | {"number": row["number"]})
-            yield from pa.Table.from_pylist(rows, schema=NUMBERED).to_batches()
+    def made(pairs: pa.Table) -> pa.Table:
+        rows = []
+        for row in pairs.to_pylist():
+            story, setting = pickle.loads(row["pair"])  # noqa: S301 (of :func:`_dealt`)
+            rows.append(replay_rows(story, setting, plain) | {"number": row["number"]})
+        return pa.Table.from_pylist(rows, schema=NUMBERED)
 
-    return run
+    return by_table(made)
 
 
 def replay(

@@ -12,7 +12,6 @@ after the other; numbers are taken when the group is still and no member is away
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
@@ -247,24 +246,16 @@ class ReplayedSession:
     def generations(self, first: int) -> list[tuple[int, ...]]:
         """Places of the members of each generation in the log, from a record on."""
         found = []
-        number = _generation_before(self.world.log[:first])
-        for _, key, value in self.world.log[first:]:
+        number = -1
+        for at, (_, key, value) in enumerate(self.world.log):
             if not key.startswith(GROUP_KEY) or value is None:
                 continue
             content: Any = decode_record(key, value).value
-            if content["generation"] != number and content["members"]:
+            if at >= first and content["generation"] != number and content["members"]:
                 places = (self.place_of[m["clientId"]] for m in content["members"])
                 found.append(tuple(sorted(places)))
             number = content["generation"]
         return found
-
-
-def _generation_before(log: Sequence[tuple[int, bytes, bytes | None]]) -> int:
-    for _, key, value in reversed(log):
-        if key.startswith(GROUP_KEY) and value is not None:
-            content: Any = decode_record(key, value).value
-            return int(content["generation"])
-    return -1
 
 
 def _returns(story: Story, session: RecordedSession) -> list[bool]:

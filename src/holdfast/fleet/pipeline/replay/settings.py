@@ -86,24 +86,15 @@ def actual_setting(story: Story, default_delay_ms: int) -> tuple[ReplaySettings,
     if story.refused:
         name = "simple" if story.cooperative else "eager"
         return ReplaySettings(policy=name, assignor=protocol, actual=True), ""
-    if name := story.imitated_by:
-        made = ReplaySettings(policy=name, assignor=name, actual=True)
-        return _with_delay(made, story, default_delay_ms, note)
-    row = policy_of_protocol(protocol)
-    if row is None:
-        row = POLICIES["simple" if story.cooperative else "eager"]
-        note = f"the assignor {protocol!r} is not known here: replayed as the nearest one"
-    assignor = protocol if protocol in ASSIGNORS else row.assignors[0]
-    made = ReplaySettings(policy=row.name, assignor=assignor, actual=True)
-    return _with_delay(made, story, default_delay_ms, note)
-
-
-def _with_delay(
-    made: ReplaySettings, story: Story, default_delay_ms: int, note: str
-) -> tuple[ReplaySettings, str]:
-    """The settings with the delay that the group's assignments name, or a guess."""
-    if not made.defers:
-        return made, note
-    if story.delay_ms < 0:
+    if story.imitated_by:
+        policy = assignor = story.imitated_by
+    else:
+        row = policy_of_protocol(protocol)
+        if row is None:
+            row = POLICIES["simple" if story.cooperative else "eager"]
+            note = f"the assignor {protocol!r} is not known here: replayed as the nearest one"
+        policy, assignor = row.name, protocol if protocol in ASSIGNORS else row.assignors[0]
+    made = ReplaySettings(policy=policy, assignor=assignor, actual=True)
+    if made.defers and story.delay_ms < 0:
         return replace(made, delay_ms=default_delay_ms), "the delay is a guess"
-    return replace(made, delay_ms=min(story.delay_ms, INT32_MAX)), note
+    return replace(made, delay_ms=min(story.delay_ms, INT32_MAX) if made.defers else 0), note

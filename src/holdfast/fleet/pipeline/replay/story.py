@@ -36,11 +36,10 @@ record.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import median, mode
 from typing import Any, Final
-
-import numpy as np
 
 from holdfast.core.kinds.kind import GroupKind, GroupType
 from holdfast.core.machine.policies import policy_of_protocol
@@ -49,12 +48,13 @@ from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS, wo
 from holdfast.fleet.pipeline.ingest.generations import STABLE
 from holdfast.fleet.pipeline.replay.costs import ReplayCosts
 from holdfast.fleet.pipeline.replay.happenings import Do, Happening, RecordedSession, Story
-from holdfast.fleet.pipeline.replay.resources import as_kinds, workers_of
 from holdfast.fleet.pipeline.replay.rows import (
     GroupRows,
     RecordedGeneration,
     RecordedMember,
+    as_kinds,
     group_rows,
+    workers_of,
 )
 from holdfast.fleet.tables.reading import Tables
 
@@ -109,7 +109,9 @@ def story_of(rows: GroupRows, topics: Mapping[str, int], costs: ReplayCosts) -> 
     if not any(row.state == STABLE and row.members for row in rows.generations):
         return None
     workers = workers_of(rows)
-    return _StoryBuilder(as_kinds(rows), {} if workers else topics, costs, workers).story()
+    if workers:
+        as_kinds(rows)
+    return _StoryBuilder(rows, {} if workers else topics, costs, workers).story()
 
 
 def _refused(rows: Sequence[RecordedGeneration]) -> str:
@@ -135,7 +137,7 @@ class _StoryBuilder:
             self.note = f"the newest {MAX_GENERATIONS} of {n_rows} generations"
             del rows.generations[:-MAX_GENERATIONS]
         members = [m for row in rows.generations for m in row.members]
-        self.static = all(m.instance_id for m in members)
+        self.static = all(m.group_instance_id for m in members)
         names = sorted({self._name(m) for m in members})
         self.slot_of = {name: slot for slot, name in enumerate(names)}
         self.place = list(range(len(names))) if self.static else [-1] * len(names)
@@ -144,7 +146,7 @@ class _StoryBuilder:
         self.kip848 = rows.generations[-1].group_type == GroupType.CONSUMER
         self.lead_ms = 0 if self.kip848 else ROUND_MS
         restarts = _restarts(rows)
-        self.restart_ms = int(np.median(restarts)) if restarts else -1
+        self.restart_ms = int(median(restarts)) if restarts else -1
         self.n_places = len(self.place) if self.static else 0
         self.gone: dict[tuple[str, str], list[tuple[int, int]]] = {}
         self.places_by_instance: dict[str, int] = {}
@@ -164,7 +166,7 @@ class _StoryBuilder:
             left = f"{self.n_configured} rounds of other configurations, which every policy has"
             self.note = "; ".join(filter(None, (self.note, f"without {left}")))
         members = [m for row in rows for m in row.members]
-        protocol = _most([row.protocol for row in rows if row.protocol])
+        protocol = _most(row.protocol for row in rows)
         imitated_by = "" if self.workers is None else self.workers.imitated_by
         cooperative = bool(imitated_by) or any(works_on(row.kind, protocol) for row in rows)
         return Story(
@@ -174,8 +176,8 @@ class _StoryBuilder:
             static=self.static,
             places=tuple(self.place),
             asked=self.asked,
-            session_ms=_most([m.session_ms for m in members if m.session_ms]) or -1,
-            rebalance_ms=_most([m.rebalance_ms for m in members if m.rebalance_ms]) or -1,
+            session_ms=_most(m.session_timeout_ms for m in members) or -1,
+            rebalance_ms=_most(m.rebalance_timeout_ms for m in members) or -1,
             delay_ms=_delay_told(self.rows),
             n_partitions=max(row.n_owned for row in rows),
             moved=self.moved,
@@ -238,7 +240,7 @@ class _StoryBuilder:
         return found
 
     def _name(self, member: RecordedMember) -> str:
-        return str(member.instance_id) if self.static else member.member_id
+        return str(member.group_instance_id) if self.static else member.member_id
 
     def _slot(self, member: RecordedMember) -> int:
         return self.slot_of[self._name(member)]
@@ -247,7 +249,7 @@ class _StoryBuilder:
         return self.place[self._slot(member)]
 
     def _ask(self, member: RecordedMember) -> None:
-        self.asked.setdefault(self._slot(member), member.topics)
+        self.asked.setdefault(self._slot(member), member.subscribed_topics)
 
     def _place(self, member: RecordedMember, time_ms: int) -> None:
         """Find the place of a member that came."""
@@ -255,25 +257,25 @@ class _StoryBuilder:
         if self.place[slot] >= 0:
             return
         waiting = self.gone.get((member.client_id, member.client_host), [])
-        place = self.places_by_instance.get(member.instance_id or "", -1)
-        if place < 0 and waiting and not member.instance_id:
+        place = self.places_by_instance.get(member.group_instance_id or "", -1)
+        if place < 0 and waiting and not member.group_instance_id:
             since_ms, gone = waiting.pop()
             if time_ms - since_ms <= RESTART_WINDOW_SECONDS * 1_000:
                 place = gone
         if place < 0:
             place, self.n_places = self.n_places, self.n_places + 1
         self.place[slot] = place
-        if member.instance_id:
-            self.places_by_instance[member.instance_id] = place
+        if member.group_instance_id:
+            self.places_by_instance[member.group_instance_id] = place
 
     def _between(self, before: int, after: int, begin_ms: int) -> list[Happening]:
         """What happened between two successive generations."""
         old, new = self.rows.generations[before], self.rows.generations[after]
         floor_ms = old.time_ms + 1
         at_ms = max(floor_ms, new.time_ms - self.lead_ms)
-        stays = {(m.member_id, self._slot(m)) for m in new.members}
+        were, are = self._by_name(old), self._by_name(new)
         found = []
-        for member in [m for m in old.members if (m.member_id, self._slot(m)) not in stays]:
+        for member in [m for name, m in were.items() if name not in are]:
             do, when = self._departure(member, before, after)
             slot = self._slot(member)
             key = (member.client_id, member.client_host)
@@ -281,12 +283,13 @@ class _StoryBuilder:
             again = self.static and new.number == old.number
             found.append(Happening(at_ms=max(floor_ms, when), do=do, slot=slot, returns=again))
         left = {self.place[h.slot]: h for h in found}
-        was = {(m.member_id, self._slot(m)) for m in old.members}
-        came = [m for m in new.members if (m.member_id, self._slot(m)) not in was]
-        expired = self.static and new.number != old.number
-        found += [self._arrival(m, old, new, left, expired=expired) for m in came]
-        found += self._changes(old, new, at_ms)
+        came = [m for name, m in are.items() if name not in were]
+        found += [self._arrival(m, old, new, left) for m in came]
+        found += self._changes(were, are, new.counts, at_ms)
         return [replace(h, at_ms=h.at_ms - begin_ms) for h in found]
+
+    def _by_name(self, row: RecordedGeneration) -> dict[tuple[str, int], RecordedMember]:
+        return {(m.member_id, self._slot(m)): m for m in row.members}
 
     def _arrival(
         self,
@@ -294,14 +297,13 @@ class _StoryBuilder:
         old: RecordedGeneration,
         new: RecordedGeneration,
         left: Mapping[int, Happening],
-        *,
-        expired: bool,
     ) -> Happening:
         """When a member came; ``left``: places that were left since the record before, and how."""
         self._place(member, new.time_ms)
         self._ask(member)
         slot = self._slot(member)
         gone = left.get(self.place[slot])
+        expired = self.static and new.number != old.number
         self.away |= self.static and gone is not None
         at_ms = max(old.time_ms + 1, new.time_ms - self.lead_ms)
         if gone is not None and gone.do is Do.CRASH and not expired:
@@ -312,7 +314,7 @@ class _StoryBuilder:
             at_ms=at_ms,
             do=Do.START,
             slot=slot,
-            topics=member.topics,
+            topics=member.subscribed_topics,
             expired=expired and gone is not None,
         )
 
@@ -332,9 +334,13 @@ class _StoryBuilder:
         old, new = self.rows.generations[before], self.rows.generations[after]
         at_ms = new.time_ms - self.lead_ms
         name = "broker-session" if old.group_type == GroupType.CONSUMER else "session"
-        session_ms = member.session_ms or self.costs.of(name).ms
+        session_ms = member.session_timeout_ms or self.costs.of(name).ms
         returns = self.static and new.number == old.number
-        if self.static and not returns and _has(new, member.instance_id):
+        if (
+            self.static
+            and not returns
+            and member.group_instance_id in {m.group_instance_id for m in new.members}
+        ):
             return Do.CRASH, new.time_ms - session_ms
         seen_ms = self.rows.last_sign_ms(new, member.owned)
         told_ms = self._joined(member, before) + JOINED_MS if self.kip848 else old.time_ms
@@ -355,16 +361,19 @@ class _StoryBuilder:
         return at_ms
 
     def _changes(
-        self, old: RecordedGeneration, new: RecordedGeneration, at_ms: int
+        self,
+        were: Mapping[tuple[str, int], RecordedMember],
+        are: Mapping[tuple[str, int], RecordedMember],
+        counts: Mapping[str, int],
+        at_ms: int,
     ) -> list[Happening]:
         """Subscriptions and partition counts that changed."""
-        asked = {(m.member_id, self._slot(m)): m.topics for m in old.members}
         found = [
-            Happening(at_ms=at_ms, do=Do.SUBSCRIBE, slot=slot, topics=m.topics)
-            for m, slot in ((m, self._slot(m)) for m in new.members)
-            if asked.get((m.member_id, slot), m.topics) != m.topics
+            Happening(at_ms=at_ms, do=Do.SUBSCRIBE, slot=name[1], topics=m.subscribed_topics)
+            for name, m in are.items()
+            if were.get(name, m).subscribed_topics != m.subscribed_topics
         ]
-        for topic, seen in sorted(new.counts.items()):
+        for topic, seen in sorted(counts.items()):
             count = min(seen, self.sizes[topic])
             if count > self.partitions.get(topic, 0):
                 self.partitions[topic] = count
@@ -372,21 +381,12 @@ class _StoryBuilder:
         return found
 
 
-def _has(row: RecordedGeneration, instance_id: str | None) -> bool:
-    return any(m.instance_id == instance_id for m in row.members)
-
-
 def _runs(rows: Sequence[RecordedGeneration]) -> Iterator[list[int]]:
     """Indices of successive generations with members."""
-    run: list[int] = []
-    for index, row in enumerate(rows):
-        if row.state == STABLE and row.members:
-            run.append(index)
-        elif run:
-            yield run
-            run = []
-    if run:
-        yield run
+    has_members = [row.state == STABLE and bool(row.members) for row in rows]
+    for has, run in itertools.groupby(range(len(rows)), has_members.__getitem__):
+        if has:
+            yield [*run]
 
 
 def _sizes(rows: GroupRows, topics: Mapping[str, int]) -> dict[str, int]:
@@ -401,7 +401,7 @@ def _sizes(rows: GroupRows, topics: Mapping[str, int]) -> dict[str, int]:
             for topic, partition in member.owned:
                 seen.setdefault(topic, set()).add(partition)
     highest = {topic: max(numbers) + 1 for topic, numbers in seen.items()}
-    asked = {t for row in rows.generations for m in row.members for t in m.topics}
+    asked = {t for row in rows.generations for m in row.members for t in m.subscribed_topics}
     found = {topic: topics.get(topic, 0) for topic in sorted(asked | set(seen))}
     for topic, numbers in seen.items():
         found[topic] = max(found[topic], believed_size(highest[topic], len(numbers)))
@@ -493,9 +493,7 @@ def client_of(rows: GroupRows) -> str:
     return "java" if all(m.client_id.startswith("consumer-") for m in last) else ""
 
 
-def _most(values: Sequence[Any]) -> Any:
-    """The most frequent value, the smallest of several; None if there is no value."""
-    if not values:
-        return None
-    found, counts = np.unique(np.array(values), return_counts=True)
-    return found[int(counts.argmax())].item()
+def _most(values: Iterable[Any]) -> Any:
+    """The most frequent value that is no 0, the smallest of several; None if there is none."""
+    found = sorted(filter(None, values))
+    return mode(found) if found else None
