@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from holdfast.cli.output import printable
-from holdfast.core.names import visible
+from holdfast.core.names import harmless, visible
 from holdfast.fleet.tables.storage.private import open_private
 
 if TYPE_CHECKING:
@@ -85,9 +84,7 @@ def _print_finding(console: Console, finding: Finding, rule: Rule) -> None:
     _indented(console, finding.text, 8)
     _indented(console, _evidence(finding.evidence), 8, style="dim")
     if finding.command:
-        console.print(
-            Text(f"        $ {printable(finding.command)}", style="green"), soft_wrap=True
-        )
+        console.print(Text(f"        $ {harmless(finding.command)}", style="green"), soft_wrap=True)
 
 
 def _print_following(console: Console, finding: Finding, rule: Rule) -> None:
@@ -98,7 +95,7 @@ def _print_following(console: Console, finding: Finding, rule: Rule) -> None:
 
 def _indented(console: Console, text: str, by: int, *, style: str = "") -> None:
     if text:
-        console.print(Padding(Text(printable(text), style=style), (0, 0, 0, by), expand=False))
+        console.print(Padding(Text(harmless(text), style=style), (0, 0, 0, by), expand=False))
 
 
 def _cost(lower: float, upper: float) -> str:
