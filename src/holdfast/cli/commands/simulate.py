@@ -51,50 +51,61 @@ A scenario file: {"steps": [{"at": "10s", "do": "crash", "slot": 2},
 split, resize, jump-clock or restart-coordinator; slot -1 is whoever leads.
 """
 
+ScenarioName = Annotated[
+    str, Option("--scenario", metavar="NAME", help=f"{', '.join(SCENARIOS)}, or a file.")
+]
+PolicyName = Annotated[
+    str, Option("--policy", metavar="POLICY", help=f"{', '.join(SIMULATED)}, or an assignor.")
+]
+AssignorName = Annotated[
+    str | None,
+    Option(
+        "--assignor",
+        metavar="NAME",
+        help="What the policy offers, or computes a design's targets: a name, or module:function.",
+    ),
+]
+Members = Annotated[int, Option("--members", min=1, help="Processes in the group.")]
+Partitions = Annotated[int, Option("--partitions", min=1, help="Of one topic.")]
+Delay = Annotated[
+    str,
+    Option("--delay", metavar="DURATION", help="How long lost partitions wait (Designs II, III)."),
+]
+Static = Annotated[bool, Option("--static", help="Members have instance ids.")]
+Crash = Annotated[bool, Option("--crash", help="Members crash in place of leaving.")]
+CostChanges = Annotated[
+    list[str] | None,
+    Option("--cost", metavar="NAME=DURATION", help="Of the cost model; repeatable. See -v."),
+]
+Seed = Annotated[int, Option("--seed", min=0, help="All chance comes from it.")]
+Traced = Annotated[bool, Option("--trace", help="Print what happened.")]
+DumpFolder = Annotated[
+    Path | None,
+    Option("--dump", metavar="FOLDER", help="Write the coordinator's records as a dump."),
+]
+Verbose = Annotated[bool, Option("--verbose", "-v", help="Print costs and sizes.")]
+
 
 def run(
     *,
-    scenario: Annotated[
-        str, Option("--scenario", metavar="NAME", help=f"{', '.join(SCENARIOS)}, or a file.")
-    ] = "rolling-bounce",
-    policy: Annotated[
-        str, Option("--policy", metavar="POLICY", help=f"{', '.join(SIMULATED)}, or an assignor.")
-    ] = "deferred",
-    assignor: Annotated[
-        str | None,
-        Option(
-            "--assignor",
-            metavar="NAME",
-            help="What the policy offers, or computes a design's targets: a name, or "
-            "module:function.",
-        ),
-    ] = None,
-    members: Annotated[int, Option("--members", min=1, help="Processes in the group.")] = 6,
-    partitions: Annotated[int, Option("--partitions", min=1, help="Of one topic.")] = 24,
-    delay: Annotated[
-        str,
-        Option(
-            "--delay", metavar="DURATION", help="How long lost partitions wait (Designs II, III)."
-        ),
-    ] = DELAY,
+    scenario: ScenarioName = "rolling-bounce",
+    policy: PolicyName = "deferred",
+    assignor: AssignorName = None,
+    members: Members = 6,
+    partitions: Partitions = 24,
+    delay: Delay = DELAY,
     batch: Batch = DEFAULTS.batch,
     interval: Interval = INTERVAL,
-    static: Annotated[bool, Option("--static", help="Members have instance ids.")] = False,
-    crash: Annotated[bool, Option("--crash", help="Members crash in place of leaving.")] = False,
-    cost: Annotated[
-        list[str] | None,
-        Option("--cost", metavar="NAME=DURATION", help="Of the cost model; repeatable. See -v."),
-    ] = None,
-    seed: Annotated[int, Option("--seed", min=0, help="All chance comes from it.")] = 0,
-    trace: Annotated[bool, Option("--trace", help="Print what happened.")] = False,
-    dump: Annotated[
-        Path | None,
-        Option("--dump", metavar="FOLDER", help="Write the coordinator's records as a dump."),
-    ] = None,
+    static: Static = False,
+    crash: Crash = False,
+    cost: CostChanges = None,
+    seed: Seed = 0,
+    trace: Traced = False,
+    dump: DumpFolder = None,
     fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,
     quiet: Quiet = False,
-    verbose: Annotated[bool, Option("--verbose", "-v", help="Print costs and sizes.")] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Simulate a group under a rebalance policy and measure what stops.
 
@@ -122,8 +133,7 @@ def run(
         trace=trace,
     )
     if verbose and not quiet:
-        for name, value, text in setup.costs.lines():
-            print_note(f"{name.replace('_', '-')} = {value}: {text}")
+        _print_costs(setup.costs)
     report = _simulate(setup, dump, quiet=quiet)
     _write(report, fmt, output, sizes=verbose)
     if report.violations:
@@ -141,6 +151,11 @@ def _simulate(setup: Setup, dump: Path | None, *, quiet: bool) -> Report:
         for line in report.trace:
             print_note(line)
     return report
+
+
+def _print_costs(costs: Costs) -> None:
+    for name, value, text in costs.lines():
+        print_note(f"{name.replace('_', '-')} = {value}: {text}")
 
 
 def _known_policy(name: str) -> str:
