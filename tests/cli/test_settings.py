@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import re
 from pathlib import Path
 from typing import NoReturn
@@ -127,7 +128,14 @@ def test_no_home_and_folders_closed_to_us_hold_no_settings(
         raise error
 
     denied = PermissionError(13, "Permission denied", "/root/.config/holdfast/holdfast.toml")
-    monkeypatch.setattr(Path, "is_file", lambda _: refuse(denied))
+    stat = os.stat
+    monkeypatch.setattr(
+        os,
+        "stat",
+        lambda path, **more: (
+            refuse(denied) if str(path).endswith("holdfast.toml") else stat(path, **more)
+        ),
+    )
     monkeypatch.setattr(Path, "home", lambda: refuse(RuntimeError("no home directory")))
     monkeypatch.delenv("XDG_CONFIG_HOME")
     (folder / "holdfast.toml").write_text("[nonsense]\n")

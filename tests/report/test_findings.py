@@ -13,7 +13,7 @@ from tests.report.fleet import START_MS, Script, deal, examine_all, rolling_boun
 
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
 from holdfast.fleet.report.columns import rebuilding
-from holdfast.fleet.report.findings.doctor import examine_fleet
+from holdfast.fleet.report.findings.doctor import examinations, worst_of
 from holdfast.fleet.report.findings.examination import all_rules
 from holdfast.fleet.report.findings.facts import Facts
 from holdfast.fleet.report.findings.finding import Basis, Finding, Severity, rule
@@ -531,7 +531,7 @@ def test_the_worst_group_comes_first() -> None:
                 row["group"] = script.group
     held = read_tables(tables(calm, bad, worse))
     for most, names in ((None, ["worse", "bad", "calm"]), (2, ["worse", "bad"])):
-        found = examine_fleet(held, last_ms=START_MS + MINUTES, most=most)
+        found = worst_of(examinations(held, last_ms=START_MS + MINUTES), most)
         assert [verdict.heading["group"] for verdict in found] == names
 
 
@@ -544,7 +544,7 @@ def test_of_a_fleet_one_group_is_in_memory_at_a_time() -> None:
             yield name
 
     gc.collect()
-    assert len(examine_fleet(held, track=track)) == 5
+    assert len(worst_of(examinations(held, track=track))) == 5
     assert max(at_once) - at_once[0] <= 1
 
 
@@ -622,7 +622,7 @@ def test_a_deploy_leads_and_what_follows_from_it_stands_under_it() -> None:
         (code, "HF102") for code in ("HF101", "HF103", "HF111")
     ]
     pauses = sum(f.cost_upper_s for f in found.findings if not f.follows)
-    assert found.badness[1] == pauses  # the same time is not counted again
+    assert found.verdict.badness[1] == pauses  # the same time is not counted again
 
 
 def test_a_storm_that_a_deploy_did_not_make_stands_for_itself() -> None:

@@ -30,7 +30,7 @@ def test_figures_show_both_bounds_and_codes_explain_themselves() -> None:
     assert low > 0
     for text in (str(group_figures(found[0].facts)), str(_fleet_figures(held, found))):
         assert re.search(r"[\d.]+ to [\d.,]+ s<", text), text
-    links = [code_link(*code) for code in found[0].codes]
+    links = [code_link(*code) for code in found[0].verdict.codes]
     assert 'title="deploy churn: A rolling restart' in "".join(links)
 
 

@@ -22,8 +22,7 @@ SHOW = """
 import json, sys
 from pathlib import Path
 
-from holdfast.cli.output import Format, write_rows
-from holdfast.cli.people import for_people
+from holdfast.cli.output import Format, write_rows, write_table
 from holdfast.fleet.tables.columns.schemas import ddl_of
 from holdfast.fleet.report.columns.history import read_rebalances
 from holdfast.fleet.report.drawing.sections import rebalance_section
@@ -41,7 +40,7 @@ write_rows(rows, columns, Format.JSON, out / "rebalances.json")
 shown = (read_rebalances(tables, group) for group in tables.groups)
 (out / "report.html").write_text("".join(map(rebalance_section, shown)))
 short = [{**row, "timestamp": str(row["timestamp"])} for row in rows]
-write_rows(*for_people(TABLES["rebalances"], short), Format.TABLE, out / "rebalances.txt")
+write_table(TABLES["rebalances"], short, Format.TABLE, out / "rebalances.txt")
 (out / "columns.md").write_text(columns_part())
 (out / "spark.ddl").write_text(ddl_of(arrow_schema("rebalances")))
 """

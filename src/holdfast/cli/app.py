@@ -251,16 +251,6 @@ def _invoke(arguments: Sequence[str], name: str, path: Path | None) -> None:
         app.invoke(context)
 
 
-def _tell_wrong_use(error: click.ClickException, path: Path | None) -> None:
-    """One line; the whole help where nothing was said."""
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        error.show()
-        return
-    print_error(error.format_message())
-    if told := where_from(error, path):
-        print_note(told)
-
-
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     open_streams()
@@ -277,8 +267,13 @@ def main(argv: list[str] | None = None) -> None:
         code = stop.exit_code
     except click.Abort:
         code = EXIT_INTERRUPT
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        code = EXIT_USAGE
     except click.ClickException as error:
-        _tell_wrong_use(error, path)
+        print_error(error.format_message())
+        if told := where_from(error, path):
+            print_note(told)
         code = EXIT_USAGE
     except BrokenPipeError:
         sys.stderr.close()

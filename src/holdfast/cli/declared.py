@@ -82,23 +82,13 @@ class Argument(Declared):
     """A word that is given by its place."""
 
 
-class _LocalPath(click.ParamType[Path]):
-    """A path on this machine; a URL of a store is refused."""
-
-    name = "file"
-    envvar_list_splitter = os.path.pathsep
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Path:
-        return local_path(value)
-
-
 class _Parsed(click.ParamType[Any]):
     """What a function makes of a text."""
 
-    name = "text"
+    envvar_list_splitter = os.path.pathsep  # only paths may stand there several times
 
-    def __init__(self, parser: Callable[[str], Any]):
-        self._parser = parser
+    def __init__(self, parser: Callable[[str], Any], name: str = "text"):
+        self.name, self._parser = name, parser
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         return self._parser(str(value))
@@ -210,7 +200,9 @@ def _parameter(hint: Any, parameter: inspect.Parameter) -> click.Parameter:
     many = get_origin(kind) is list
     if many:
         (kind,) = get_args(kind)
-    more: dict[str, Any] = {"type": _type(kind, declared), "metavar": _metavar(kind, declared)}
+    more: dict[str, Any] = {"type": _type(kind, declared), "metavar": declared.metavar}
+    if declared.metavar is None and kind in (int, float):
+        more["metavar"] = "N"  # a set of words is listed
     if parameter.default is inspect.Parameter.empty:
         more["required"] = True
     else:
@@ -223,11 +215,6 @@ def _parameter(hint: Any, parameter: inspect.Parameter) -> click.Parameter:
     return click.Option(declared.flags, help=declared.help, multiple=many, **more)
 
 
-def _metavar(kind: Any, declared: Declared) -> str | None:
-    """What stands for a value in the help: a number is N; a set of words is listed."""
-    return "N" if declared.metavar is None and kind in (int, float) else declared.metavar
-
-
 def _type(kind: Any, declared: Declared) -> Any:
     """What reads the text of a value."""
     if declared.parser is not None:
@@ -236,4 +223,5 @@ def _type(kind: Any, declared: Declared) -> Any:
         return _AtLeast(min=declared.min)
     if issubclass(kind, StrEnum):
         return _ChoiceOf(kind)
-    return _LocalPath() if issubclass(kind, Path) else kind
+    # A URL of a store is no path of this machine, and is refused.
+    return _Parsed(local_path, "file") if issubclass(kind, Path) else kind

@@ -88,11 +88,12 @@ def make_history(
 
     note, groups = notes(asked.quiet), asked.group or []
     check_target(out_dir, overwrite=overwrite)
-    where = (
-        live_cluster(str(asked.bootstrap), asked.command_config, asked.timeout)
-        if asked.source is None
-        else Dump.open(asked.source)
-    )
+    where: LiveCluster | Dump
+    if asked.source is None:
+        where = live_cluster(str(asked.bootstrap), asked.command_config, asked.timeout)
+        where.check()
+    else:
+        where = Dump.open(asked.source)
     check_logs(broker_logs)
     if isinstance(where, Dump):
         where.check_read()
@@ -145,23 +146,14 @@ def check_groups(
             note(f"no record of a group {wanted!r}{hint}")
 
 
-def live_cluster(
-    bootstrap: str, command_config: Path | None, timeout: str = options.TIMEOUT
-) -> LiveCluster:
-    """A cluster that answers, with the client properties of ``--command-config``.
+def live_cluster(bootstrap: str, command_config: Path | None, timeout: str) -> LiveCluster:
+    """A cluster with the client properties of ``--command-config``; it is not asked anything yet.
 
     Raises
     ------
-    SourceError
-        It cannot be reached, or the file cannot be read.
+    ConfigError, SourceError
+        The timeout is no duration; the file cannot be read.
     """
-    cluster = unchecked_cluster(bootstrap, command_config, timeout)
-    cluster.check()
-    return cluster
-
-
-def unchecked_cluster(bootstrap: str, command_config: Path | None, timeout: str) -> LiveCluster:
-    """As :func:`live_cluster`, for questions that say themselves that nobody answers."""
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.cluster.properties import read_properties
 
@@ -173,12 +165,7 @@ def unchecked_cluster(bootstrap: str, command_config: Path | None, timeout: str)
 
 
 def check_logs(logs: Sequence[Path]) -> None:
-    """Refuse ``--broker-log`` files that are not there, before anything slow is started.
-
-    Raises
-    ------
-    SourceError
-    """
+    """Raise a SourceError if a ``--broker-log`` is not there, before anything slow is started."""
     for log in logs:
         if not log.is_file():
             raise SourceError(f"{log}: no such file; --broker-log takes a broker's server.log")

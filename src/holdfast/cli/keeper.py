@@ -44,21 +44,9 @@ COMMAND: Final = (sys.executable, "-P", "-c", "from holdfast.cli.keeper import m
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class News:
-    """What a keeper sends.
+class News(Keeping):
+    """What a keeper sends of itself, and whether it has just read the cluster."""
 
-    Parameters
-    ----------
-    doing : str
-        How far it is; empty once all was read.
-    trouble : str
-        Why it cannot go on; empty where it can, or does not know yet.
-    has_read : bool
-        It has just read the cluster.
-    """
-
-    doing: str = ""
-    trouble: str = ""
     has_read: bool = False
 
 

@@ -48,13 +48,7 @@ OutputFile = Annotated[
 
 
 def folder_of(text: str) -> Place:
-    """The folder or store that ``-o`` names.
-
-    Raises
-    ------
-    ConfigError
-        The name is that of a file.
-    """
+    """The folder or store that ``-o`` names; ConfigError if the name is that of a file."""
     if (ending := PurePath(text).suffix.lower()) in _FILES and not Path(text).is_dir():
         raise ConfigError(
             f"-o {text}: a folder of tables goes here; `> {text}` keeps {ending[1:]} in a file"
@@ -101,13 +95,7 @@ OffsetReset = Annotated[
 
 
 def servers_of(text: str) -> str:
-    """``HOST:PORT,...`` with Kafka's port where none is given.
-
-    Raises
-    ------
-    ConfigError
-        A port is too large.
-    """
+    """``HOST:PORT,...`` with Kafka's port where none is given; ConfigError if a port is none."""
     return ",".join(_server_of(one.strip()) for one in text.split(","))
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from holdfast.fleet.tables.columns.definition import Table as Definition
+
 T = TypeVar("T")
 BAR_AFTER_S = 2.0
 REDRAW_S = 0.1
@@ -60,11 +62,6 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-def printable(text: object) -> str:
-    """Text of ours that is safe on a terminal; a name alone goes through ``visible``."""
-    return harmless(text)
-
-
 def csv_cell(value: object) -> object:
     """A cell that no spreadsheet takes for a formula (a leading quote marks it as text).
 
@@ -75,18 +72,15 @@ def csv_cell(value: object) -> object:
 
 def print_error(message: str) -> None:
     """Print one clear line on stderr."""
-    head = click.style("error: ", fg="red", bold=True) if _in_colour() else "error: "
-    print(head + printable(message), file=sys.stderr)
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    in_colour = sys.stderr.isatty() and not plain
+    head = click.style("error: ", fg="red", bold=True) if in_colour else "error: "
+    print(head + harmless(message), file=sys.stderr)
 
 
 def print_note(message: str) -> None:
     """Print one line of progress or advice on stderr."""
-    print(printable(message), file=sys.stderr)
-
-
-def _in_colour() -> bool:
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return sys.stderr.isatty() and not plain
+    print(harmless(message), file=sys.stderr)
 
 
 def notes(quiet: bool) -> Callable[[str], None]:
@@ -119,23 +113,19 @@ def track(items: Iterable[T], total: int | None, what: str, *, quiet: bool = Fal
     if quiet or not sys.stderr.isatty():
         yield from items
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress
 
     columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(f"{printable(what)}  {{task.fields[speed]}}"),
-        TimeRemainingColumn(),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn(f"{harmless(what)}  {{task.fields[speed]}}"),
+        progress.TimeRemainingColumn(),
     )
     began = time.monotonic()
     draw_at = began + BAR_AFTER_S
-    with Progress(*columns, console=stderr_console(), transient=True, auto_refresh=False) as bar:
+    with progress.Progress(
+        *columns, console=stderr_console(), transient=True, auto_refresh=False
+    ) as bar:
         task = bar.add_task("", total=total, speed="", visible=False)
         for done, item in enumerate(items, 1):
             yield item
@@ -148,12 +138,13 @@ def track(items: Iterable[T], total: int | None, what: str, *, quiet: bool = Fal
 
 def write_json(value: Any, target: Path | None = None) -> None:
     """Write one JSON document to ``target`` or stdout."""
-    _write(_json(value, indent=2) + "\n", target)
+    write_text(_json(value, indent=2) + "\n", target)
 
 
 def write_text(text: str, target: Path | None = None) -> None:
-    """Write text that is ours (a schema, a script) to ``target`` or stdout."""
-    _write(text if text.endswith("\n") else text + "\n", target)
+    """Write text that is ours to ``target`` or stdout."""
+    with _opened(target) as out:
+        out.write(text)
 
 
 def write_rows(
@@ -180,7 +171,7 @@ def write_rows(
         Heading of a table for people.
     """
     if fmt is Format.TABLE:
-        _write_table(rows, columns, target, title)
+        _write_for_people(rows, columns, target, title)
     elif fmt is Format.JSON:
         write_json({"schema_version": 1, "rows": [dict(row) for row in rows]}, target)
     elif fmt is Format.JSONL:
@@ -193,7 +184,33 @@ def write_rows(
             writer.writerows([csv_cell(row[c]) for c in columns] for row in rows)
 
 
-def _write_table(
+def write_table(
+    table: Definition,
+    rows: Iterable[Mapping[str, Any]],
+    fmt: Format,
+    target: Path | None = None,
+    *,
+    title: str = "",
+) -> None:
+    """Write rows of a table in its flat view, times as ISO 8601 text.
+
+    People get the columns first that its definition puts first, and times to the second; programs
+    get every column in the order of :mod:`holdfast.fleet.tables.columns.stored`.
+    """
+    columns: Sequence[str] = table.flat_names
+    if fmt is Format.TABLE:
+        columns = (*table.first, *(name for name in columns if name not in table.first))
+        times = [c.name for c in table.columns if c.dtype == "timestamp"]
+        rows = ({**row, **{t: _short(row[t]) for t in times}} for row in rows)
+    write_rows(rows, columns, fmt, target, title=title)
+
+
+def _short(time: str | None) -> str | None:
+    """To the second: ``2026-01-31 12:00:00``."""
+    return time and time[:19].replace("T", " ")
+
+
+def _write_for_people(
     rows: Iterable[Mapping[str, Any]], columns: Sequence[str], target: Path | None, title: str
 ) -> None:
     from rich.console import Console
@@ -253,7 +270,7 @@ def _plain_lines(
         return "  ".join(padded).rstrip() + "\n"
 
     if title:
-        yield printable(title) + "\n"
+        yield harmless(title) + "\n"
     yield line(columns)
     yield from map(line, first)
     yield from map(line, others)
@@ -305,7 +322,7 @@ def _people_table(columns: Sequence[str], cells: Sequence[Sequence[str]], title:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=printable(title) or None, title_justify="left", header_style="bold")
+    table = Table(title=harmless(title) or None, title_justify="left", header_style="bold")
     for i, name in enumerate(columns):
         numeric = _is_numeric([row[i] for row in cells])
         table.add_column(name, overflow="fold", justify="right" if numeric else "left")
@@ -321,11 +338,6 @@ def _json(value: Any, indent: int | None = None) -> str:
     """
     escape = "utf" not in (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
     return visible_json(json.dumps(value, ensure_ascii=escape, indent=indent, default=str))
-
-
-def _write(text: str, target: Path | None) -> None:
-    with _opened(target) as out:
-        out.write(text)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ copied. Names are data from strangers and go through :func:`holdfast.core.names.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,12 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from holdfast.cli.output import printable
-from holdfast.core.names import visible
+from holdfast.core.names import harmless, visible
 from holdfast.fleet.tables.storage.private import open_private
 
 if TYPE_CHECKING:
     from holdfast.fleet.report.findings.doctor import Verdict
-    from holdfast.fleet.report.findings.finding import Evidence, Finding, Rule
+    from holdfast.fleet.report.findings.finding import Evidence, Finding
 
 FILE_WIDTH = 110
 _STYLE = {"error": "bold red", "warn": "bold yellow", "info": "bold cyan"}
@@ -28,24 +28,20 @@ _STYLE = {"error": "bold red", "warn": "bold yellow", "info": "bold cyan"}
 
 def print_screens(found: Sequence[Verdict], target: Path | None) -> None:
     """Print the screens of ``found`` to a file or stdout."""
-    if target is None:
-        _all(Console(highlight=False), found)
-        return
-    with open_private(target) as file:
-        _all(Console(file=file, highlight=False, width=FILE_WIDTH), found)
+    width = None if target is None else FILE_WIDTH
+    with nullcontext() if target is None else open_private(target) as file:
+        _print_all(Console(file=file, highlight=False, width=width), found)
 
 
-def _all(console: Console, found: Sequence[Verdict]) -> None:
-    from holdfast.fleet.report.findings.examination import all_rules
-
-    rules = {rule.code: rule for rule in all_rules()}
+def _print_all(console: Console, found: Sequence[Verdict]) -> None:
     for verdict in found:
         _print_heading(console, verdict.heading)
         for finding in verdict.findings:
-            if finding.follows:
-                _print_following(console, finding, rules[finding.code])
+            if finding.follows:  # below its cause: what it adds, in a line or two
+                head = f"so {finding.code} {finding.rule.name}: {finding.text}"
+                _indented(console, head, 8, style="dim")
             else:
-                _print_finding(console, finding, rules[finding.code])
+                _print_finding(console, finding)
         if not verdict.findings:
             console.print(Text("  nothing found", style="green"))
         console.print()
@@ -73,32 +69,24 @@ def _print_heading(console: Console, head: dict[str, Any]) -> None:
         _indented(console, heading, 2, style="dim")
 
 
-def _print_finding(console: Console, finding: Finding, rule: Rule) -> None:
+def _print_finding(console: Console, finding: Finding) -> None:
     cost = _cost(finding.cost_lower_s, finding.cost_upper_s)
     head = (
         Text(f"{finding.severity:<5}", style=_STYLE[finding.severity])
         + Text(f" {finding.code} ", style="bold")
-        + Text(f"{rule.name} ")
+        + Text(f"{finding.rule.name} ")
         + Text(f"({finding.basis}, {cost})", style="dim")
     )
     console.print(Padding(head, (0, 0, 0, 2), expand=False))
     _indented(console, finding.text, 8)
     _indented(console, _evidence(finding.evidence), 8, style="dim")
     if finding.command:
-        console.print(
-            Text(f"        $ {printable(finding.command)}", style="green"), soft_wrap=True
-        )
-
-
-def _print_following(console: Console, finding: Finding, rule: Rule) -> None:
-    """One that its cause stands above: what it adds, in a line or two."""
-    head = f"so {finding.code} {rule.name}: {finding.text}"
-    _indented(console, head, 8, style="dim")
+        console.print(Text(f"        $ {harmless(finding.command)}", style="green"), soft_wrap=True)
 
 
 def _indented(console: Console, text: str, by: int, *, style: str = "") -> None:
     if text:
-        console.print(Padding(Text(printable(text), style=style), (0, 0, 0, by), expand=False))
+        console.print(Padding(Text(harmless(text), style=style), (0, 0, 0, by), expand=False))
 
 
 def _cost(lower: float, upper: float) -> str:
@@ -121,10 +109,7 @@ def _evidence(evidence: Evidence) -> str:
     parts = [generations_of(evidence)]
     if evidence.from_ms >= 0:
         first, last = moment(evidence.from_ms), moment(evidence.to_ms)
-        parts.append(_window(first, last) if first[:19] != last[:19] else _day(first))
+        is_span = first[:19] != last[:19]
+        parts.append(_window(first, last) if is_span else first[:19].replace("T", " "))
     parts += [names.text(" ", 5) for names in (evidence.members, evidence.partitions)]
     return "; ".join(filter(None, parts))
-
-
-def _day(text: str) -> str:
-    return text[:19].replace("T", " ")

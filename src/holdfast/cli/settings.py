@@ -24,7 +24,6 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,50 +48,20 @@ OTHERS: Final = frozenset(
 _SERVICE = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptionValue:
-    """One option of one command, its value and where that comes from."""
-
-    command: str
-    option: str
-    value: Any
-    source: str
-    environment: str
-
-
 def find_file() -> Path | None:
-    """Find the file that counts; None where there is none.
-
-    Raises
-    ------
-    ConfigError
-        If ``HOLDFAST_CONFIG`` names no file.
-    """
+    """Find the file that counts, or None; ConfigError where ``HOLDFAST_CONFIG`` names none."""
     named = os.environ.get(NAMED_BY)
     if named:
         if not Path(named).is_file():
             raise ConfigError(f"{NAMED_BY}: {named} is not a file")
         return Path(named)
     places = (Path(FILE_NAME), Path(click.get_app_dir("holdfast"), FILE_NAME))
-    return next(filter(_is_file, places), None)
-
-
-def _is_file(path: Path) -> bool:
-    """Whether it is a file for us: one behind a folder that is closed to us is none."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
+    # A file behind a folder that is closed to us is none.
+    return next(filter(os.path.isfile, places), None)
 
 
 def read_file(path: Path) -> dict[str, dict[str, Any]]:
-    """Sections of a settings file.
-
-    Raises
-    ------
-    ConfigError
-        If it is not TOML, or holds a word outside of a section.
-    """
+    """Sections of a settings file; ConfigError if it is no TOML, or a word is outside of one."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -163,7 +132,7 @@ def check_environment(
     environment: Mapping[str, str],
     all_variables: Callable[[], Sequence[str]],
 ) -> None:
-    """Refuse variables that name nothing.
+    """Refuse variables that name nothing, with a ConfigError.
 
     Parameters
     ----------
@@ -171,28 +140,19 @@ def check_environment(
         Name of the command that runs; empty for none.
     all_variables : callable
         The variables of every command's options; asked where a name has to be suggested.
-
-    Raises
-    ------
-    ConfigError
     """
     own = set(variables_of(name, command))
     longest_first = sorted(names, key=len, reverse=True)
     for variable, value in sorted(environment.items()):
         if not variable.startswith(f"{PREFIX}_") or variable in OTHERS or variable in own:
             continue
-        if _is_of_a_service(variable, value):
-            continue
+        if _SERVICE.search(variable) or (variable.endswith("_PORT") and "://" in value):
+            continue  # of a service of Kubernetes
         owner = next((n for n in longest_first if variable.startswith(_variable(n, ""))), name)
         if owner != name:
             continue  # of a command that does not run
         hint = nearest(variable, [*all_variables(), *sorted(OTHERS)])
         raise ConfigError(f"the environment: {variable} is no option of any command{hint}")
-
-
-def _is_of_a_service(variable: str, value: str) -> bool:
-    is_port = variable.endswith("_PORT") and "://" in value
-    return is_port or _SERVICE.search(variable) is not None
 
 
 def variables_of(name: str, command: click.Command) -> Iterator[str]:
@@ -203,8 +163,8 @@ def variables_of(name: str, command: click.Command) -> Iterator[str]:
 
 def effective(
     name: str, command: click.Command, values: Mapping[str, Any], path: Path | None
-) -> Iterator[OptionValue]:
-    """Every option of a command as it would be used without flags."""
+) -> Iterator[dict[str, Any]]:
+    """Every option of a command as it would be used without flags, and where that comes from."""
     root = click.Context(
         click.Group("holdfast"), auto_envvar_prefix=PREFIX, default_map=dict(values)
     )
@@ -219,13 +179,13 @@ def effective(
                 ParameterSource.ENVIRONMENT: variable,
                 ParameterSource.DEFAULT_MAP: str(path),
             }
-            yield OptionValue(
-                command=own,
-                option=_word(option),
-                value=value,
-                source=sources.get(source, "default"),
-                environment=variable,
-            )
+            yield {
+                "command": own,
+                "option": _word(option),
+                "value": value,
+                "source": sources.get(source, "default"),
+                "environment": variable,
+            }
 
 
 def where_from(error: click.ClickException, path: Path | None) -> str:

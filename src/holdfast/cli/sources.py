@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.cli import options
 from holdfast.cli.arrow import load_arrow
+from holdfast.cli.durations import read_window
 from holdfast.cli.histories import make_history
-from holdfast.cli.kept_tables import is_dump, refuse_logs
-from holdfast.cli.moments import read_window
-from holdfast.core.command_lines import GivenSource
+from holdfast.core.command_lines import FOLDER, SERVERS, GivenSource, holdfast_line
 from holdfast.errors import ConfigError
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 
@@ -58,6 +57,11 @@ class OpenedTables:
         """The chosen groups, and what pages and findings show of them, read now."""
         chosen = self.tables.choose(groups)
         return chosen, self.tables.hold(chosen, without=NOT_SHOWN)
+
+
+def is_dump(source: Place) -> bool:
+    """Whether a folder is a finished dump."""
+    return (source / "dump.json").is_file()
 
 
 @contextmanager
@@ -103,14 +107,19 @@ def open_source(
     source, groups = asked.source, asked.group
     if (source is None) == (asked.bootstrap is None):
         raise ConfigError("give either --input PATH or --bootstrap-server HOST:PORT")
-    moments = read_window(window)
+    moments = read_window(window.since, window.until)
     given = GivenSource(
         path=str(source or ""),
         servers=asked.bootstrap or "",
         command_config=str(asked.command_config or ""),
     )
     if source is not None and not is_dump(source):
-        refuse_logs(source, broker_logs or ())
+        if broker_logs:
+            logs = [word for log in broker_logs for word in ("--broker-log", str(log))]
+            line = holdfast_line("history", "-b", SERVERS, *logs, "-o", FOLDER)
+            raise ConfigError(
+                f"{source} holds tables, whose causes are settled: make others (`{line}`)"
+            )
         kept = open_tables(source).pinned()
         if output is not None:
             raise ConfigError(f"{source} holds tables: -o writes those of a dump or of a cluster")

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from holdfast.cli.output import BAR_AFTER_S, printable, stderr_console
+from holdfast.cli.output import BAR_AFTER_S, stderr_console
+from holdfast.core.names import harmless
 from holdfast.fleet.pipeline.command_session import open_session
 
 if TYPE_CHECKING:
@@ -36,19 +37,9 @@ class Stage:
     n_tasks: int
     n_done: int
 
-    def records(self, n_records: int) -> int:
-        """Records worked off, of ``n_records`` in all."""
-        return n_records * self.n_done // max(self.n_tasks, 1)
-
 
 def newest_stage(spark: Any) -> Stage | None:
-    """The newest running stage of a classic session, None where nothing runs.
-
-    Parameters
-    ----------
-    spark : SparkSession
-        Not one of Spark Connect: it has no tracker.
-    """
+    """The newest running stage of a classic session, None where nothing runs."""
     tracker = spark.sparkContext.statusTracker()
     running = [tracker.getStageInfo(i) for i in tracker.getActiveStageIds()]
     stages = [
@@ -105,7 +96,8 @@ class StageBar:
         lasted = now - self._stage_began
         speed = ""
         if self._n_records is not None and lasted > 0 and stage.n_done:
-            speed = f"{stage.records(self._n_records) / lasted:,.0f} {self._unit}/s"
+            n_records = self._n_records * stage.n_done // max(stage.n_tasks, 1)
+            speed = f"{n_records / lasted:,.0f} {self._unit}/s"
         self._progress.update(
             self._task,
             total=stage.n_tasks,
@@ -175,23 +167,17 @@ def spark_bar(
     if quiet or not stderr_console().is_terminal:
         yield
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress
 
     columns = (
-        TextColumn(f"{printable(what)}, {{task.fields[stage]}}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("tasks  {task.fields[speed]}"),
-        TimeRemainingColumn(),
+        progress.TextColumn(f"{harmless(what)}, {{task.fields[stage]}}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("tasks  {task.fields[speed]}"),
+        progress.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=stderr_console(), transient=True) as progress:
-        bar = StageBar(progress, n_records, time.monotonic(), unit)
+    with progress.Progress(*columns, console=stderr_console(), transient=True) as drawn:
+        bar = StageBar(drawn, n_records, time.monotonic(), unit)
         with followed(spark, bar):
             yield
 
@@ -207,14 +193,9 @@ def followed(spark: Any, bar: StageWatcher) -> Iterator[None]:
             known = [s for s in stages or () if s.num_tasks]
             if known:
                 newest = max(known, key=lambda s: s.stage_id)
-                bar.show(
-                    Stage(
-                        number=newest.stage_id,
-                        n_tasks=newest.num_tasks,
-                        n_done=newest.num_completed_tasks,
-                    ),
-                    time.monotonic(),
-                )
+                n_tasks, n_done = newest.num_tasks, newest.num_completed_tasks
+                stage = Stage(number=newest.stage_id, n_tasks=n_tasks, n_done=n_done)
+                bar.show(stage, time.monotonic())
 
         spark.registerProgressHandler(handler)
         try:

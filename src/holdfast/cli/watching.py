@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.cli import options
 from holdfast.cli.durations import parse_duration_ms
-from holdfast.cli.histories import SMALL_RECORDS, check_logs, tell_notes, unchecked_cluster
+from holdfast.cli.histories import SMALL_RECORDS, check_logs, live_cluster, tell_notes
 from holdfast.core.command_lines import option
 from holdfast.errors import ConfigError
 
@@ -51,12 +51,7 @@ class Watching:
         check_watched(Tables(self.output.absolute()))
 
     def check_words(self) -> None:
-        """The part of :meth:`check` that asks nothing of the folder, and is quick.
-
-        Raises
-        ------
-        ConfigError, SourceError
-        """
+        """The part of :meth:`check` that asks nothing of the folder, and is quick."""
         kept_days(self.kept.keep)
         check_logs(self.kept.broker_log or ())
 
@@ -75,7 +70,7 @@ class Watching:
 
     def cluster(self) -> LiveCluster:
         """The cluster, which is not asked anything yet."""
-        return unchecked_cluster(self.bootstrap, self.kept.command_config, self.kept.timeout)
+        return live_cluster(self.bootstrap, self.kept.command_config, self.kept.timeout)
 
 
 class Watcher(Protocol):
@@ -152,13 +147,7 @@ def _session(cluster: LiveCluster) -> Any:
 
 
 def kept_days(text: str) -> float | None:
-    """Days of ``--keep``; None for ``all``.
-
-    Raises
-    ------
-    ConfigError
-        It is neither a duration above 0 nor ``all``.
-    """
+    """Days of ``--keep``; None for ``all``, ConfigError for what is no duration above 0."""
     if text == "all":
         return None
     millis = parse_duration_ms(text, "--keep")

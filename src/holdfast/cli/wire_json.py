@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
+from functools import partial
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -56,27 +57,24 @@ class MessageKind:
 def _unversioned(write: Callable[[T], bytes], only: int) -> Callable[[T, int | None], bytes]:
     def encode(value: T, version: int | None) -> bytes:
         if version not in (None, only):
-            raise _bad_version(value, version, str(only))
+            detail, schema = f"{version} is not {only}", type(value).__name__
+            raise WireError(
+                "bad-version", schema=schema, version=version, field="version", detail=detail
+            )
         return write(value)
 
     return encode
-
-
-def _bad_version(value: object, version: int | None, known: str) -> WireError:
-    return WireError(
-        "bad-version",
-        schema=type(value).__name__,
-        version=version,
-        field="version",
-        detail=f"{version} is not {known}",
-    )
 
 
 def _design(write: Callable[[T], bytes]) -> Callable[[T, int | None], bytes]:
     def encode(value: T, version: int | None) -> bytes:
         if version is None:
             return write(value)
-        design = _design_in(version, type(value).__name__, "version")
+        try:
+            design = Design(version)
+        except ValueError as error:
+            detail = f"{version} is not 1 to 3"
+            raise _bad_json(type(value).__name__, "version", detail) from error
         return write(replace(value, design=design))  # type: ignore[type-var] # a dataclass
 
     return encode
@@ -203,7 +201,8 @@ def error_json(error: WireError) -> dict[str, Any]:
 
 def to_json(value: Any) -> dict[str, Any]:
     """A message as JSON's types."""
-    return {name: shape.write(getattr(value, name)) for name, shape in _FIELDS[type(value)].items()}
+    shapes = _FIELDS[type(value)]
+    return {name: write(getattr(value, name)) for name, (write, _) in shapes.items()}
 
 
 def from_json(kind: type[T], document: Mapping[str, Any], schema: str) -> T:
@@ -221,9 +220,13 @@ def from_json(kind: type[T], document: Mapping[str, Any], schema: str) -> T:
     for name, f in known.items():
         if name not in document and f.default is MISSING:
             raise _bad_json(schema, name, "this key is missing")
-    return kind(
-        **{name: _read(_FIELDS[kind][name], document[name], schema, name) for name in document}
-    )
+    read = {}
+    for name, value in document.items():
+        try:
+            read[name] = _FIELDS[kind][name][1](value)
+        except (TypeError, ValueError) as error:
+            raise _bad_json(schema, name, str(error)) from error
+    return kind(**read)
 
 
 def _encode_record(document: Mapping[str, Any], version: int | None) -> str:
@@ -234,11 +237,11 @@ def _encode_record(document: Mapping[str, Any], version: int | None) -> str:
     value = document.get("value")
     try:
         record = Record(
-            record_type=_as_int(document["record_type"]),
+            record_type=_as(int, document["record_type"]),
             name=str(document.get("name", "")),
-            key=_as_dict(document["key"]),
+            key=_as(dict, document["key"]),
             value_version=version if version is not None else document.get("value_version"),
-            value=None if value is None else _as_dict(value),
+            value=None if value is None else _as(dict, value),
         )
         blobs = encode_record(record)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -260,127 +263,76 @@ def _bad_json(schema: str, field: str, detail: str) -> WireError:
 # How the type of a field looks in JSON
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shape:
-    """To JSON and back; ``read`` raises TypeError or ValueError."""
+_Shape = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+"""To JSON and back; the second one raises TypeError or ValueError."""
 
-    write: Callable[[Any], Any]
-    read: Callable[[Any], Any]
-
-
-def _read(shape: _Shape, value: Any, schema: str, name: str) -> Any:
-    try:
-        return shape.read(value)
-    except (TypeError, ValueError) as error:
-        raise _bad_json(schema, name, str(error)) from error
+_EXPECTED: Mapping[type, str] = {
+    int: "no whole number",
+    bool: "not true or false",
+    str: "no string",
+    dict: "no object",
+    list: "no list",
+}
 
 
-def _same(value: T) -> T:
-    return value
-
-
-def _as_int(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is no whole number")
-    return value
-
-
-def _as_bool(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"{value!r} is not true or false")
-    return value
-
-
-def _as_str(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no string")
-    return value
-
-
-def _as_dict(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError(f"{value!r} is no object")
-    return value
-
-
-def _as_strings(value: Any) -> tuple[str, ...]:
-    return tuple(_as_str(item) for item in _as_list(value))
-
-
-def _as_list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError(f"{value!r} is no list")
-    return value
-
-
-def _as_bytes(value: Any) -> bytes:
-    return bytes.fromhex(_as_str(value))
-
-
-def _pairs(value: TopicPartitions) -> list[list[str | int]]:
-    return [[topic, partition] for topic, numbers in value for partition in numbers]
+def _as(kind: type[T], value: Any) -> T:
+    """A value of JSON that is of this type; TypeError for any other."""
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is {_EXPECTED[kind]}")
+    found: T = value
+    return found
 
 
 def _as_partitions(value: Any) -> TopicPartitions:
     pairs = []
-    for item in _as_list(value):
-        topic, partition = _as_list(item)
-        pairs.append((_as_str(topic), _as_int(partition)))
+    for item in _as(list, value):
+        topic, partition = _as(list, item)
+        pairs.append((_as(str, topic), _as(int, partition)))
     return grouped(pairs)  # neighbours only: a topic that is twice on the wire comes back twice
 
 
-def _design_in(number: int, schema: str, field: str) -> Design:
-    try:
-        return Design(number)
-    except ValueError as error:
-        raise _bad_json(schema, field, f"{number} is not 1 to 3") from error
-
-
-def _members(value: tuple[memory.RememberedMember, ...]) -> list[dict[str, Any]]:
-    return [to_json(member) for member in value]
-
-
 def _as_members(value: Any) -> tuple[memory.RememberedMember, ...]:
-    return tuple(
-        from_json(memory.RememberedMember, _as_dict(item), "memory") for item in _as_list(value)
-    )
+    rows = (_as(dict, item) for item in _as(list, value))
+    return tuple(from_json(memory.RememberedMember, row, "memory") for row in rows)
 
 
 def _for_reading_only(value: Any) -> Any:
     raise TypeError("this field is for reading only")
 
 
-def _nullable(shape: _Shape) -> _Shape:
-    return _Shape(
-        write=lambda value: None if value is None else shape.write(value),
-        read=lambda value: None if value is None else shape.read(value),
-    )
-
-
 _SHAPES: Mapping[object, _Shape] = {
-    int: _Shape(write=_same, read=_as_int),
-    bool: _Shape(write=_same, read=_as_bool),
-    str: _Shape(write=_same, read=_as_str),
-    bytes: _Shape(write=bytes.hex, read=_as_bytes),
-    tuple[str, ...]: _Shape(write=list, read=_as_strings),
-    TopicPartitions: _Shape(write=_pairs, read=_as_partitions),
-    Design: _Shape(write=int, read=lambda value: Design(_as_int(value))),
-    Leaving: _Shape(write=int, read=lambda value: Leaving(_as_int(value))),
-    tuple[memory.RememberedMember, ...]: _Shape(write=_members, read=_as_members),
-    tuple[streams_user_data.Task, ...]: _Shape(
-        write=lambda value: [list(task) for task in value], read=_for_reading_only
+    **{kind: (kind, partial(_as, kind)) for kind in (int, bool, str)},
+    bytes: (bytes.hex, lambda value: bytes.fromhex(_as(str, value))),
+    tuple[str, ...]: (list, lambda value: tuple(_as(str, item) for item in _as(list, value))),
+    TopicPartitions: (
+        lambda value: [[topic, number] for topic, numbers in value for number in numbers],
+        _as_partitions,
     ),
-    tuple[tuple[streams_user_data.Task, int], ...]: _Shape(
-        write=lambda value: [[*task, offset] for task, offset in value], read=_for_reading_only
+    Design: (int, lambda value: Design(_as(int, value))),
+    Leaving: (int, lambda value: Leaving(_as(int, value))),
+    tuple[memory.RememberedMember, ...]: (
+        lambda value: [to_json(member) for member in value],
+        _as_members,
+    ),
+    tuple[streams_user_data.Task, ...]: (
+        lambda value: [list(task) for task in value],
+        _for_reading_only,
+    ),
+    tuple[tuple[streams_user_data.Task, int], ...]: (
+        lambda value: [[*task, offset] for task, offset in value],
+        _for_reading_only,
     ),
 }
 
 
 def _shape(hint: Any) -> _Shape:
-    if isinstance(hint, UnionType):
-        only, _none = get_args(hint)
-        return _nullable(_SHAPES[only])
-    return _SHAPES[hint]
+    if not isinstance(hint, UnionType):
+        return _SHAPES[hint]
+    write, read = _SHAPES[get_args(hint)[0]]  # the other one is None
+    return (
+        lambda value: None if value is None else write(value),
+        lambda value: None if value is None else read(value),
+    )
 
 
 _FIELDS: Mapping[object, Mapping[str, _Shape]] = {

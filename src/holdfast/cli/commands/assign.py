@@ -97,7 +97,10 @@ def run(
     group = read_group(snapshot)
     if compare is None:
         answer = answer_of(group, rows[0], options, all_rounds=all_rounds)
-        _warn(answer, quiet)
+        dropped = answer["quality"]["dropped_claims"]
+        if dropped and not quiet:
+            text = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
+            print_note(f"claims that did not count: {text}")
         _write_one(answer, fmt, output)
     else:
         _write_several(_compare(group, rows, options, all_rounds), fmt, output)
@@ -116,7 +119,8 @@ def read_group(path: str) -> Group:
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"{path}: {_why(error)}; expected a JSON snapshot of a group") from error
+        why = getattr(error, "strerror", None) or error
+        raise SourceError(f"{path}: {why}; expected a JSON snapshot of a group") from error
     if not text.strip():
         where = "stdin" if path == "-" else path
         raise SourceError(f"{where} is empty: a JSON snapshot of a group is expected")
@@ -173,17 +177,6 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key in keys if keys.count(key) > 1)
         raise ModelError(f"the key {twice!r} stands twice in one object", column="snapshot")
     return result
-
-
-def _why(error: Exception) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
-
-
-def _warn(answer: dict[str, Any], quiet: bool) -> None:
-    dropped = answer["quality"]["dropped_claims"]
-    if dropped and not quiet:
-        text = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
-        print_note(f"claims that did not count: {text}")
 
 
 def _compare(

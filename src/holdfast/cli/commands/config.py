@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import click
@@ -54,7 +53,7 @@ def show(
         check_environment(name, one, [*commands], os.environ, lambda: variables)
         values = default_map(name, one, [*commands], path)
         rows += [
-            {**asdict(setting), "value": _plain(setting.value)}
+            {**setting, "value": _plain(setting["value"])}
             for setting in effective(name, one, values, path)
             if command in {None, name}
         ]

@@ -62,7 +62,7 @@ def _documents(
 ) -> Iterator[dict[str, Any]]:
     of_record = key is not None or value is not None
     if data == "-" and not of_record:
-        return (_error_or(partial(decode_line, schema, line)) for line in stdin_lines())
+        return (_answer(partial(decode_line, schema, line)) for line in stdin_lines())
     if (
         (schema in READ_RECORD) != of_record
         or (data is None) != of_record
@@ -72,23 +72,17 @@ def _documents(
             f"decode wants --key HEX [--value HEX] for {' and '.join(READ_RECORD)}, HEX for any "
             "other schema; - reads stdin"
         )
+    read = partial(decode_line, schema, str(data))
     if of_record:
-        return iter((_argument(partial(decode_record_hex, schema, str(key), value or "null")),))
-    return iter((_argument(partial(decode_line, schema, str(data))),))
+        read = partial(decode_record_hex, schema, str(key), value or "null")
+    return iter((_answer(read, is_argument=True),))
 
 
-def _error_or(answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _answer(read: Callable[[], dict[str, Any]], *, is_argument: bool = False) -> dict[str, Any]:
+    """A message, or its error; of an argument that is no hex at all, a mistake in the command."""
     try:
-        return answer()
+        return read()
     except WireError as error:
-        return error_json(error)
-
-
-def _argument(answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """As :func:`_error_or`, but what is no hex at all is a mistake in the command."""
-    try:
-        return answer()
-    except WireError as error:
-        if error.reason == BAD_HEX:
+        if is_argument and error.reason == BAD_HEX:
             raise ConfigError(f"{error.field}: pairs of hex digits are expected") from error
         return error_json(error)

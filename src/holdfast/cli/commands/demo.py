@@ -6,19 +6,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from holdfast.cli.declared import Option
 from holdfast.cli.options import Quiet, SummaryFormat
-from holdfast.cli.output import print_note, stderr_console, write_json
+from holdfast.cli.output import write_json
 
 if TYPE_CHECKING:
     from holdfast.cli.demo.run import DemoResult
@@ -32,38 +30,6 @@ Examples:
   holdfast doctor --input bounce/tables
   holdfast demo --format json -q
 """
-
-
-class _Shown:
-    """Names each stage on stderr: a spinner while it runs, a line with its time when it is done."""
-
-    def __init__(self, n_stages: int, *, quiet: bool):
-        self._n_stages, self._quiet = n_stages, quiet
-        self._began = time.monotonic()
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        began = time.monotonic()
-        words = f"{name} ... ({len(self.seconds) + 1} of {self._n_stages}{self._left()})"
-        with nullcontext() if self._quiet else stderr_console().status(words):
-            yield
-        self.seconds[name] = time.monotonic() - began
-        if not self._quiet:
-            told = Text(f"{self.seconds[name]:5.1f} s  {name}")
-            stderr_console().print(Text("done ", style="green") + told)
-
-    def _left(self) -> str:
-        """Estimate the time left from the mean of the stages done; "" before the third is done."""
-        n_done = len(self.seconds)
-        if n_done < 3:
-            return ""
-        a_stage = (time.monotonic() - self._began) / n_done
-        return f", about {a_stage * (self._n_stages - n_done):.0f} s left"
-
-    def note(self, text: str) -> None:
-        if not self._quiet:
-            print_note(text)
 
 
 def run(  # noqa: PLR0917 - every option is passed by name
@@ -97,18 +63,18 @@ def run(  # noqa: PLR0917 - every option is passed by name
     group with the policy simple and one with deferred, turns the broker's offsets topic into tables
     with Spark and writes report.html. Every record is accounted for.
     """
-    from holdfast.cli.demo.run import DemoOptions
+    from holdfast.cli.demo.run import DemoOptions, Stages
     from holdfast.cli.demo.run import run as run_demo
 
     began = time.monotonic()
     options = DemoOptions(
         members=members, partitions=partitions, seconds=seconds, rate=rate, out=out, keep=keep
     )
-    shown = _Shown(options.n_stages, quiet=quiet)
+    shown = Stages(options.n_stages, quiet=quiet)
     interrupted = hear_interrupts()
     with run_demo(options, shown) as (result, broker):
         if fmt is SummaryFormat.JSON:
-            write_json(_document(result, broker.bootstrap if keep else None))
+            write_json(_document(result, broker.bootstrap if keep else None, shown.seconds))
         else:
             _print_summary(result, time.monotonic() - began)
             if keep:
@@ -139,7 +105,9 @@ def hear_interrupts() -> Callable[[], bool]:
     return heard.is_set
 
 
-def _document(result: DemoResult, bootstrap: str | None) -> dict[str, Any]:
+def _document(
+    result: DemoResult, bootstrap: str | None, stage_seconds: dict[str, float]
+) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "policies": {policy: _policy(result, policy) for policy in result.costs},
@@ -147,7 +115,7 @@ def _document(result: DemoResult, bootstrap: str | None) -> dict[str, Any]:
         "report": str(result.report),
         "folder": None if result.folder is None else str(result.folder),
         "bootstrap_server": bootstrap,
-        "stage_seconds": {name: round(s, 2) for name, s in result.stage_seconds.items()},
+        "stage_seconds": {name: round(s, 2) for name, s in stage_seconds.items()},
     }
 
 

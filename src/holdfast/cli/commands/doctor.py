@@ -66,20 +66,22 @@ def run(
     The ten worst are printed; --group '*' prints all. JSON has all, by the schema in the docs.
     Every finding has a stable code; `holdfast explain HF104` tells more about one.
     """
+    from holdfast.fleet.report.columns.rebuilding import CommitTimes
     from holdfast.fleet.report.findings import doctor
 
     with open_source(asked, window, spark_groups=True, broker_logs=broker_log) as opened:
         groups, tables = opened.shown(asked.group)
         n_groups = len(tables.groups if groups is None else groups)
         shown = SHOWN if fmt is Format.TABLE and not asked.group else n_groups
-        found = doctor.examine_fleet(
+        examined = doctor.examinations(
             tables,
             groups,
             track=lambda names: track(names, len(names), "groups", quiet=asked.quiet),
             source=opened.given,
             now_ms=time.time_ns() // 1_000_000,
-            most=shown,
+            commits=CommitTimes(tables, groups),
         )
+        found = doctor.worst_of(examined, shown)
     _print(found, fmt, output)
     if n_groups > shown and not asked.quiet:
         print_note(f"{n_groups - shown} more groups: --group '*' shows all")
@@ -105,14 +107,11 @@ def _print(found: list[Verdict], fmt: Format, output: Path | None) -> None:
 
 
 def _rows(found: list[Verdict]) -> list[dict[str, object]]:
-    from holdfast.fleet.report.findings.examination import all_rules
-
-    names = {rule.code: rule.name for rule in all_rules()}
     return [
         {
             "group": v.heading["group"],
             "code": f.code,
-            "name": names[f.code],
+            "name": f.rule.name,
             "severity": str(f.severity),
             "basis": str(f.basis),
             "cost_lower_partition_seconds": round(f.cost_lower_s, 3),

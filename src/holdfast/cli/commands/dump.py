@@ -42,6 +42,7 @@ def run(  # noqa: PLR0917 (every option is passed by name)
 
     note = notes(quiet)
     cluster = live_cluster(bootstrap, command_config, timeout)
+    cluster.check()
     groups = group or []
     held = count_records(cluster, Selection(groups=groups, all_groups=True))
     note(f"reading the offsets topic of {bootstrap}")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from holdfast.cli import options
 from holdfast.cli.declared import Option
+from holdfast.cli.durations import read_window
 from holdfast.cli.histories import happened, rows_of
-from holdfast.cli.moments import read_window
-from holdfast.cli.output import Format, notes, write_rows
-from holdfast.cli.people import for_people
+from holdfast.cli.output import Format, notes, write_table
 from holdfast.cli.sources import ALL_TIME, open_source
 from holdfast.errors import ConfigError, suggest
+from holdfast.fleet.tables.columns.stored import TABLES
 
 EXAMPLES = """\b
 Examples:
@@ -42,8 +41,10 @@ def run(
     watch` keeps is refused, unless --overwrite says that all of it shall be replaced. Of a folder
     of tables, --table prints one as it is.
     """
-    definition = known_table(table)
-    moments = read_window(window)
+    if table not in TABLES:
+        raise ConfigError(f"no table {table!r}; {suggest(table, TABLES)}")
+    definition = TABLES[table]
+    moments = read_window(window.since, window.until)
     if window != ALL_TIME and output is not None:
         raise ConfigError("--since and --until choose what is printed; -o keeps whole tables")
     if window != ALL_TIME and "timestamp" not in definition.names:
@@ -58,32 +59,10 @@ def run(
         if output is not None:
             notes(asked.quiet)(f"tables are in {output}")
         rows = happened(opened.tables.table(table, groups=opened.groups), moments)
-        _print_table(rows_of(rows), definition, fmt)
-
-
-def _print_table(rows: Iterable[dict[str, Any]], definition: Any, fmt: Format) -> None:
-    columns: Sequence[str] = definition.flat_names
-    if fmt is Format.TABLE:
-        rows, columns = for_people(definition, rows)
-    write_rows(rows, columns, fmt, title=_title(definition))
+        write_table(definition, rows_of(rows), fmt, title=_title(definition))
 
 
 def _title(definition: Any) -> str:
     """A table's name; where it has pauses, that the broker saw them so."""
     has_pauses = any(name.startswith("pause_") for name in definition.flat_names)
     return f"{definition.name}; pauses as the broker saw them" if has_pauses else definition.name
-
-
-def known_table(name: str) -> Any:
-    """The table called ``name``.
-
-    Raises
-    ------
-    ConfigError
-        There is none; the text names the nearest.
-    """
-    from holdfast.fleet.tables.columns.stored import TABLES
-
-    if name in TABLES:
-        return TABLES[name]
-    raise ConfigError(f"no table {name!r}; {suggest(name, TABLES)}")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 from holdfast.cli import options
 from holdfast.cli.declared import Option
-from holdfast.cli.histories import rows_of, unchecked_cluster
-from holdfast.cli.kept_tables import tell_age
-from holdfast.cli.output import Format, notes, write_rows
-from holdfast.cli.people import for_people
+from holdfast.cli.histories import live_cluster, rows_of
+from holdfast.cli.output import Format, notes, write_rows, write_table
 from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError, nearest
+from holdfast.fleet.tables.columns.stored import LAG
+
+if TYPE_CHECKING:
+    from holdfast.fleet.tables.reading import Tables
 
 EXAMPLES = """\b
 Examples:
@@ -24,18 +26,6 @@ Examples:
 """
 
 _TOTALS = ("group", "lag", "lag_seconds", "n_partitions")
-
-
-def check_topics(wanted: Sequence[str], there: Collection[str]) -> None:
-    """Refuse a topic that no group reads, with the nearest names.
-
-    Raises
-    ------
-    ConfigError
-    """
-    for name in wanted:
-        if name not in there:
-            raise ConfigError(f"no group reads a topic {name!r}{nearest(name, sorted(there), 3)}")
 
 
 def run(
@@ -60,75 +50,71 @@ def run(
     of tables has the lag as of the moment when they were made.
     """
     note = notes(asked.quiet)
-    wanted = _Wanted(topic or (), total, min_lag, fmt)
+    rows = None
     if asked.bootstrap is not None and asked.source is None and output is None:
         from holdfast.cli.asked_lag import asked_lag
 
-        cluster = unchecked_cluster(asked.bootstrap, asked.command_config, asked.timeout)
+        cluster = live_cluster(asked.bootstrap, asked.command_config, asked.timeout)
         rows = asked_lag(
             cluster, asked.group or (), all_groups=all_groups, reset=str(reset), note=note
         )
-        if rows is not None:
-            _print_lag(rows, wanted, note)
-            return
-    with open_source(
-        asked, spark_groups=all_groups, auto_offset_reset=str(reset), output=output
-    ) as opened:
-        if opened.are_kept and reset is not options.Reset.LATEST:
-            raise ConfigError(
-                f"{asked.source} holds tables, whose lag is settled: leave --auto-offset-reset out"
-            )
-        tell_age(opened.tables, note)
-        _print_lag([*rows_of(opened.tables.table("lag", groups=opened.groups))], wanted, note)
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What of the rows is printed, and how."""
-
-    topics: Sequence[str]
-    total: bool
-    min_lag: int
-    fmt: Format
-
-
-def _print_lag(rows: list[dict[str, Any]], wanted: _Wanted, note: Callable[[str], None]) -> None:
-    from holdfast.fleet.tables.columns.stored import LAG
-
-    if wanted.topics:
-        check_topics(wanted.topics, {row["topic"] for row in rows})
-        rows = [row for row in rows if row["topic"] in wanted.topics]
+    if rows is None:
+        with open_source(
+            asked, spark_groups=all_groups, auto_offset_reset=str(reset), output=output
+        ) as opened:
+            if opened.are_kept and reset is not options.Reset.LATEST:
+                raise ConfigError(
+                    f"{asked.source} holds tables, whose lag is settled: leave --auto-offset-reset "
+                    "out"
+                )
+            _tell_age(opened.tables, note)
+            rows = [*rows_of(opened.tables.table("lag", groups=opened.groups))]
+    rows = of_topics(rows, topic or ())
     clamped = sum(row["clamped"] != "none" for row in rows)
     if clamped:
         note(f"{clamped} commits lie beyond the end or before the beginning and are clamped")
-    columns: Sequence[str] = _TOTALS if wanted.total else LAG.flat_names
-    rows = sorted(_totals(rows) if wanted.total else rows, key=_most_first)
-    shown: Iterable[dict[str, Any]] = rows
-    if wanted.min_lag:
-        shown = (row for row in rows if (row["lag"] or 0) >= wanted.min_lag)
-    if wanted.fmt is Format.TABLE and not wanted.total:
-        shown, columns = for_people(LAG, shown)
-    write_rows(shown, columns, wanted.fmt, title="lag")
+    rows = sorted(_totals(rows) if total else rows, key=_most_first)
+    if min_lag:
+        rows = [row for row in rows if (row["lag"] or 0) >= min_lag]
+    if total:
+        write_rows(rows, _TOTALS, fmt, title="lag")
+    else:
+        write_table(LAG, rows, fmt, title="lag")
+
+
+def _tell_age(tables: Tables, note: Callable[[str], None]) -> None:
+    """Say how old the lags of tables are that ``watch`` should keep and does not."""
+    from holdfast.fleet.report.findings.facts import read_age
+    from holdfast.fleet.report.findings.finding import Limits
+
+    age = read_age(tables, time.time_ns() // 1_000_000)
+    if Limits().are_stale(age):
+        note(
+            f"log ends were read {age.seconds / 60:,.0f} minutes ago, and lags are as of then: "
+            "does `watch` still run?"
+        )
+
+
+def of_topics(rows: list[dict[str, Any]], topics: Sequence[str]) -> list[dict[str, Any]]:
+    """Rows of these topics, or all; a topic that no group reads is refused."""
+    there = {row["topic"] for row in rows}
+    for name in topics:
+        if name not in there:
+            raise ConfigError(f"no group reads a topic {name!r}{nearest(name, sorted(there), 3)}")
+    return [row for row in rows if row["topic"] in topics] if topics else rows
 
 
 def _totals(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """A row a group: the sum of the lags that are known, and the longest time; null for neither."""
-    groups: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for row in rows:
-        groups.setdefault(row["group"], []).append(row)
-    found = []
-    for group, partitions in groups.items():
-        lags = [row["lag"] for row in partitions if row["lag"] is not None]
-        times = [row["lag_seconds"] for row in partitions if row["lag_seconds"] is not None]
-        found.append(
-            {
-                "group": group,
-                "lag": sum(lags) if lags else None,
-                "lag_seconds": max(times, default=None),
-                "n_partitions": len(partitions),
-            }
-        )
-    return found
+        nothing = {"group": row["group"], "lag": None, "lag_seconds": None, "n_partitions": 0}
+        total = found.setdefault(row["group"], nothing)
+        total["n_partitions"] += 1
+        for name, joined in (("lag", sum), ("lag_seconds", max)):
+            known = [value for value in (total[name], row[name]) if value is not None]
+            total[name] = joined(known) if known else None
+    return [*found.values()]
 
 
 def _most_first(row: dict[str, Any]) -> tuple[int, str, str, int]:

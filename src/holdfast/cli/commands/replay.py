@@ -83,35 +83,30 @@ SHORT = (
 """Columns of the table for people."""
 
 
-Policies = Annotated[
-    list[str] | None,
-    Option(
-        "--policy",
-        metavar="POLICY",
-        help=f"Of {', '.join((*POLICIES, *BASELINES))}; repeatable; "
-        f"default: {', '.join(COMPARED)}.",
-    ),
-]
-Assignors = Annotated[
-    list[str] | None,
-    Option("--assignor", metavar="NAME", help="Repeatable; default: the policy's own."),
-]
-Delays = Annotated[
-    list[str] | None,
-    Option(
-        "--delay",
-        metavar="DURATION",
-        help=f"Of deferred and incremental; repeatable; default {DELAY}.",
-    ),
-]
-
-
 def run(
     *,
     asked: options.SourceOptions,
-    policy: Policies = None,
-    assignor: Assignors = None,
-    delay: Delays = None,
+    policy: Annotated[
+        list[str] | None,
+        Option(
+            "--policy",
+            metavar="POLICY",
+            help=f"Of {', '.join((*POLICIES, *BASELINES))}; repeatable; "
+            f"default: {', '.join(COMPARED)}.",
+        ),
+    ] = None,
+    assignor: Annotated[
+        list[str] | None,
+        Option("--assignor", metavar="NAME", help="Repeatable; default: the policy's own."),
+    ] = None,
+    delay: Annotated[
+        list[str] | None,
+        Option(
+            "--delay",
+            metavar="DURATION",
+            help=f"Of deferred and incremental; repeatable; default {DELAY}.",
+        ),
+    ] = None,
     batch: Batch = DEFAULTS.batch,
     interval: Interval = INTERVAL,
     cost: Annotated[
@@ -128,6 +123,7 @@ def run(
     Nothing is changed on the cluster: the code that runs in members runs on the records.
     """
     from holdfast.fleet.pipeline.replay.run import Request
+    from holdfast.fleet.pipeline.replay.settings import offered
 
     note = notes(asked.quiet)
     delays = [parse_duration_ms(text, "--delay") for text in delay or (DELAY,)]
@@ -139,11 +135,13 @@ def run(
         costs=ReplayCosts(given=named_durations_ms(cost or (), COSTS, "--cost")),
         seed=seed,
     )
-    _check(request)
+    for setting in request.settings:  # a wrong number is found before anything is read
+        offered(setting)
     with open_source(asked, window, auto_offset_reset="earliest") as opened:
         found = _stories(opened, request, note, quiet=asked.quiet)
-        rows = _replayed(found, request, quiet=asked.quiet)
-    _write(rows, fmt, output)
+        made = _replayed(found, request, quiet=asked.quiet)
+    rows = made.to_pylist()
+    _write(rows, made.column_names, fmt, output)
     _tell(rows, note)
 
 
@@ -158,16 +156,15 @@ def differs(row: Mapping[str, Any]) -> str:
     return f"fidelity {row['fidelity']:.2f} is low: {MEANINGS[worst]}"
 
 
-def _tell(rows: Any, note: Any) -> None:
+def _tell(rows: Sequence[dict[str, Any]], note: Any) -> None:
     """Say what numbers are missing, and whose fidelity is low."""
-    listed = rows.to_pylist()
     reasons: dict[tuple[str, str], dict[str, None]] = {}
-    for row in listed:
+    for row in rows:
         if row["reason"]:
             reasons.setdefault((row["group"], row["reason"]), {})[row["policy"]] = None
     for (group, reason), policies in reasons.items():
         note(f"{visible(group)} under {', '.join(policies)}: {reason}")
-    for row in listed:
+    for row in rows:
         if row["actual"] and _is_low(row):
             note(f"{visible(row['group'])}: {differs(row)}")
 
@@ -219,29 +216,17 @@ def _form(row: PolicyInfo, assignor: str) -> str | None:
     return assignor if row.design is not None else in_mode(assignor, cooperative=row.cooperative)
 
 
-def _check(request: Request) -> None:
-    """Build every setting's assignors once, so that a wrong number is found before Spark starts."""
-    from holdfast.fleet.pipeline.replay.settings import offered
-
-    for setting in request.settings:
-        offered(setting)
-
-
-def _wants_lags(request: Request) -> bool:
-    machines = [one for one in request.settings if one.policy not in BASELINES]
-    return any(find(one.assignor).uses_lags for one in machines)
-
-
 def _stories(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -> list[Story]:
     """What happened to every group, from the tables, with a bar."""
     from holdfast.fleet.pipeline.replay.story import stories
 
+    machines = [one for one in request.settings if one.policy not in BASELINES]
     read = stories(
         opened.tables,
         opened.topics,
         groups=opened.groups,
         costs=request.costs,
-        lags=_wants_lags(request),
+        lags=any(find(one.assignor).uses_lags for one in machines),
     )
     found = list(track(read, None, "groups read", quiet=quiet))
     note(f"replaying {len(found)} groups under {len(request.settings)} settings and their own")
@@ -259,20 +244,17 @@ def _replayed(stories: Sequence[Story], request: Request, *, quiet: bool) -> Any
         )
 
 
-def _write(rows: Any, fmt: Format, output: Path | None) -> None:
-    columns = SHORT if fmt is Format.TABLE else rows.column_names
-    listed = [{name: _cell(row, name) for name in columns} for row in rows.to_pylist()]
-    if fmt is Format.TABLE:
-        listed = [with_dashes(row) for row in listed]
-    write_rows(listed, columns, fmt, output, title="replay")
-    costs = _costs(rows.to_pylist())
-    if fmt is Format.TABLE and output is None and costs:
-        write_rows(costs, tuple(costs[0]), Format.TABLE, None, title="costs")
-
-
-def _cell(row: dict[str, Any], name: str) -> Any:
-    """A cell; ``low`` marks rows that are not to be trusted."""
-    return ("low" if _is_low(row) else "") if name == "low" else row[name]
+def _write(
+    rows: list[dict[str, Any]], columns: Sequence[str], fmt: Format, out: Path | None
+) -> None:
+    if fmt is not Format.TABLE:
+        write_rows(rows, columns, fmt, out)
+        return
+    marked = ({**row, "low": "low" if _is_low(row) else ""} for row in rows)
+    write_rows([with_dashes(row) for row in marked], SHORT, fmt, out, title="replay")
+    costs = _costs(rows)
+    if out is None and costs:
+        write_rows(costs, tuple(costs[0]), fmt, title="costs")
 
 
 def with_dashes(row: dict[str, Any]) -> dict[str, Any]:

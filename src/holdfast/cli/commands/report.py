@@ -10,6 +10,7 @@ from holdfast.cli.declared import Option
 from holdfast.cli.output import notes, track
 from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError
+from holdfast.fleet.tables.storage.private import write_private
 
 EXAMPLES = """\b
 Examples:
@@ -37,21 +38,21 @@ def run(
     The file is complete: it asks for nothing from the network.
     """
     from holdfast.fleet.report.drawing.policies import read_policies
-    from holdfast.fleet.report.drawing.writing import write
+    from holdfast.fleet.report.drawing.writing import render
 
     if not output.parent.is_dir():
         raise ConfigError(f"{output}: its folder {output.parent} does not exist")
     policies = read_policies(replay) if replay is not None else []
     with open_source(asked, window, spark_groups=True, broker_logs=broker_log) as opened:
         groups, tables = opened.shown(asked.group)
-        write(
+        page = render(
             tables,
-            output,
-            title=f"Consumer groups of {asked.bootstrap or asked.source}",
-            groups=groups,
+            f"Consumer groups of {asked.bootstrap or asked.source}",
+            groups,
             policies=policies,
             track=lambda names: track(names, len(names), "groups", quiet=asked.quiet),
             given=opened.given,
         )
+    write_private(output, page)
     size = output.stat().st_size
     notes(asked.quiet)(f"wrote {output} ({size / 1000:,.0f} kB); open it in any browser")

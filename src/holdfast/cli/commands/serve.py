@@ -11,17 +11,16 @@ import sys
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from holdfast.cli import options
 from holdfast.cli.arrow import load_arrow
 from holdfast.cli.declared import Option
 from holdfast.cli.durations import above_zero_s
-from holdfast.cli.kept_tables import is_dump
 from holdfast.cli.output import print_error, print_note
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError
-from holdfast.fleet.report.serving.hosts import listen_address
+from holdfast.fleet.report.serving.hosts import LISTEN, listen_address
 
 if TYPE_CHECKING:
     from holdfast.cli.keeper import Keeper
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from holdfast.fleet.report.serving.served_fleet import ServedFleet
     from holdfast.fleet.tables.storage.places import Place
 
-LISTEN = "127.0.0.1:9318"
 EVERY = "10s"
 BATCH_RECORDS = 2_000_000
 """Of the first read, so many are shown at a time."""
@@ -74,7 +72,7 @@ def run(
     follows tables that another process keeps. No group is joined. Other computers may ask only
     with a token.
     """
-    host, port = listen_address(listen, LISTEN)
+    host, port = listen_address(listen)
     token = read_token(token_file)
     if bootstrap is None:
         fleet, keeper = tables_of_others(source), None
@@ -104,6 +102,7 @@ def tables_of_others(source: Place | None) -> ServedFleet:
     SourceError
         They cannot be read.
     """
+    from holdfast.cli.sources import is_dump
     from holdfast.fleet.report.serving.served_fleet import ServedFleet
 
     if source is None:
@@ -143,34 +142,24 @@ def own_tables(told: Watching, *, has_answered: bool, quiet: bool) -> tuple[Serv
     keeper.start()  # what its process imports, and what pages need, is read side by side
     try:
         load_arrow()
+        from holdfast.cli.asked_lag import asked_lag
         from holdfast.fleet.report.serving.served_fleet import ServedFleet
 
-        ask = partial(lags_now, told)
+        kept = told.kept
+        ask = partial(
+            asked_lag,
+            told.cluster(),
+            kept.group or (),
+            all_groups=kept.all_groups,
+            reset=str(kept.reset),
+            note=lambda _: None,
+        )
         return ServedFleet(
             told.output, print_error, lambda: keeper.keeping, ask, told.bootstrap
         ), keeper
     except BaseException:
         keeper.close()
         raise
-
-
-def lags_now(told: Watching) -> list[dict[str, Any]] | None:
-    """Rows of the table ``lag`` as coordinators answer; None where there are too many groups.
-
-    Raises
-    ------
-    SourceError
-        The cluster does not answer, or refuses.
-    """
-    from holdfast.cli.asked_lag import asked_lag
-
-    return asked_lag(
-        told.cluster(),
-        told.kept.group or (),
-        all_groups=told.kept.all_groups,
-        reset=str(told.kept.reset),
-        note=lambda _: None,
-    )
 
 
 def state_folder(bootstrap: str, kept: options.Kept) -> Path:
@@ -185,17 +174,14 @@ def state_folder(bootstrap: str, kept: options.Kept) -> Path:
     """
     from holdfast.cli.histories import live_cluster
 
-    cluster_id = live_cluster(bootstrap, kept.command_config, kept.timeout).cluster_id()
+    cluster = live_cluster(bootstrap, kept.command_config, kept.timeout)
+    cluster.check()
+    cluster_id = cluster.cluster_id()
     if not _CLUSTER_ID.match(cluster_id):
         raise ConfigError(f"the cluster's id {cluster_id!r} is no name of a folder: give one (-o)")
-    return state_directory() / cluster_id
-
-
-def state_directory() -> Path:
-    """Where the tables of clusters are kept that were given no folder (XDG base directories)."""
-    named = os.environ.get("XDG_STATE_HOME", "")
+    named = os.environ.get("XDG_STATE_HOME", "")  # as XDG base directories have it
     base = Path(named) if Path(named).is_absolute() else Path.home() / ".local" / "state"
-    return base / "holdfast"
+    return base / "holdfast" / cluster_id
 
 
 def serve(

@@ -223,40 +223,28 @@ def _read(name: str, goal: tuple[str, ...] | None) -> list[Bounce]:
 def _bounces(rows: list[dict[str, Any]], goal: tuple[str, ...] | None) -> list[Bounce]:
     if not rows:
         raise ValueError("it is empty")
-    return [_bounce_at(i, row, goal) for i, row in enumerate(rows)]
-
-
-def _bounce_at(index: int, row: dict[str, Any], goal: tuple[str, ...] | None) -> Bounce:
-    """One member; what is wrong in it is told with its place."""
-    try:
-        return _bounce(row, index + 1, goal)
-    except ValueError as error:
-        raise ValueError(f"members[{index}]: {error}") from None
+    return [_bounce(row, number, goal) for number, row in enumerate(rows, 1)]
 
 
 def _bounce(row: dict[str, Any], number: int, goal: tuple[str, ...] | None) -> Bounce:
     """One member; a word that is not known might be the one that matters."""
-    _check_words(row, _WORDS)
-    before = {word: value for word, value in row.items() if word not in ("id", "next")}
-    after = row.get("next", {} if goal is None else list(goal))
-    if not isinstance(after, dict):
-        after = {"assignors": after}
-    _check_words(after, _SIDE)
-    return Bounce(
-        member=str(row.get("id", number)), before=_config(before), after=_config(before | after)
-    )
+    try:
+        _check_words(row, _WORDS)
+        before = {word: value for word, value in row.items() if word not in ("id", "next")}
+        after = row.get("next", {} if goal is None else list(goal))
+        if not isinstance(after, dict):
+            after = {"assignors": after}
+        _check_words(after, _SIDE)
+        ways = _config(before), _config(before | after)
+    except ValueError as error:
+        raise ValueError(f"members[{number - 1}]: {error}") from None
+    return Bounce(member=str(row.get("id", number)), before=ways[0], after=ways[1])
 
 
 def _check_words(row: dict[str, Any], known: tuple[str, ...]) -> None:
     unknown = sorted(set(row).difference(known))
     if unknown:
         raise ValueError(f"unknown key {unknown[0]!r}, expected some of {', '.join(known)}")
-
-
-def _client(name: str) -> Client:
-    if name not in list(Client):
-        raise ValueError(f"client {name!r}; {suggest(name, list(Client))}")
-    return Client(name)
 
 
 def _config(row: dict[str, Any]) -> Config:
@@ -266,13 +254,15 @@ def _config(row: dict[str, Any]) -> Config:
     if version and numbers is None:
         raise ValueError(f"version {version!r}, expected one such as 2.3")
     parts = tuple(map(int, numbers[0].split("."))) if numbers else ()
-    client = _client(str(row.get("client", "holdfast")))
-    assignors = row.get("assignors", list(default_assignors(client, parts)))
+    client = str(row.get("client", "holdfast"))
+    if client not in list(Client):
+        raise ValueError(f"client {client!r}; {suggest(client, list(Client))}")
+    assignors = row.get("assignors", list(default_assignors(Client(client), parts)))
     if not isinstance(assignors, list) or not all(isinstance(a, str) for a in assignors):
         raise ValueError(f"assignors {assignors!r}, expected a list of names")
     return Config(
         assignors=tuple(canonical(a) for a in assignors),
-        client=client,
+        client=Client(client),
         version=parts,
         protocol_type=str(row.get("protocol_type", "consumer")),
     )

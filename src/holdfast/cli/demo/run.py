@@ -15,17 +15,17 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from holdfast.cli.demo.accounting import Account, settle
 from holdfast.cli.demo.group import Bounced, MemberProcesses
 from holdfast.cli.demo.ownership import count_moves, intervals, overlaps, unowned_seconds
-from holdfast.cli.demo.tables import read_witnessed
+from holdfast.cli.output import print_note, stderr_console
 from holdfast.cluster.broker.broker import Broker
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import AdapterError, ConfigError
@@ -33,6 +33,7 @@ from holdfast.fleet.pipeline.batches.history import run as run_history
 from holdfast.fleet.pipeline.command_session import open_session
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.report.drawing.writing import write as write_report
+from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.private import make_private_folder
 
 TOPIC = "orders"
@@ -40,6 +41,8 @@ POLICIES = ("simple", "deferred")
 """Of the two groups. The first one shares the partitions of a member out as soon as it is away."""
 PARTS = ("journals", "tables")
 """Folders that the demo makes."""
+WITNESSED = ("generation", "cause", "n_members", "n_moved", "n_kept", "n_gained", "n_lost")
+"""Columns of ``rebalances`` that the demo's JSON has."""
 MARK = ".holdfast-demo"
 """File in each of them; a folder without it is somebody else's, and is not deleted."""
 
@@ -96,19 +99,42 @@ class DemoResult:
     bounce_seconds: float
     report: Path
     folder: Path | None
-    stage_seconds: dict[str, float] = field(default_factory=dict)
 
 
-class Stages(Protocol):
-    """Shows which stage runs; ``seconds`` says how long each took."""
+class Stages:
+    """Names each stage on stderr: a spinner while it runs, a line with its time when it is done."""
 
-    seconds: dict[str, float]
+    def __init__(self, n_stages: int, *, quiet: bool):
+        self._n_stages, self._quiet = n_stages, quiet
+        self._began = time.monotonic()
+        self.seconds: dict[str, float] = {}
 
-    def stage(self, name: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
         """Show ``name`` until the block ends."""
+        from rich.text import Text
+
+        began = time.monotonic()
+        words = f"{name} ... ({len(self.seconds) + 1} of {self._n_stages}{self._left()})"
+        with nullcontext() if self._quiet else stderr_console().status(words):
+            yield
+        self.seconds[name] = time.monotonic() - began
+        if not self._quiet:
+            told = Text(f"{self.seconds[name]:5.1f} s  {name}")
+            stderr_console().print(Text("done ", style="green") + told)
+
+    def _left(self) -> str:
+        """Estimate the time left from the mean of the stages done; "" before the third is done."""
+        n_done = len(self.seconds)
+        if n_done < 3:
+            return ""
+        a_stage = (time.monotonic() - self._began) / n_done
+        return f", about {a_stage * (self._n_stages - n_done):.0f} s left"
 
     def note(self, text: str) -> None:
         """Say one line."""
+        if not self._quiet:
+            print_note(text)
 
 
 @contextmanager
@@ -141,7 +167,7 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
                 cluster = LiveCluster(bootstrap=broker.bootstrap)
                 run_history(lambda: spark, cluster, tables, selection=Selection(groups=names))
             with staged("write the report"):
-                witnessed = {group.policy: read_witnessed(tables, group.name) for group in groups}
+                witnessed = {g.policy: read_witnessed(Tables(tables), g.name) for g in groups}
                 report = (folder if options.out else Path.cwd()) / "report.html"
                 write_report(tables, report, title="A rolling bounce", groups=names)
             result = DemoResult(
@@ -150,12 +176,25 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
                 bounce_seconds=bounce_seconds,
                 report=report,
                 folder=None if is_ours and not options.keep else folder,
-                stage_seconds=stages.seconds,
             )
             yield result, broker
     finally:
         if is_ours and not options.keep:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def read_witnessed(tables: Tables, group: str) -> dict[str, Any]:
+    """What the tables say of a group, for JSON; no number is computed here."""
+    rows = tables.table("rebalances", groups=[group]).to_pylist()
+    for row in rows:
+        row["n_moved"] += row["n_moved_through_gap"]
+    return {
+        "generations": [{name: row[name] for name in WITNESSED} for row in rows],
+        "pause_lower_seconds": round(sum(row["pause_lower_seconds"] for row in rows), 3),
+        "pause_upper_seconds": round(sum(row["pause_upper_seconds"] for row in rows), 3),
+        "commits": tables.table("offset_commits", groups=[group]).num_rows,
+        "bad_records": tables.rows("bad_records"),
+    }
 
 
 def _folder(options: DemoOptions) -> tuple[Path, bool]:

@@ -11,6 +11,7 @@ References: Prometheus text exposition format 0.0.4; kafka_exporter (danielqsj) 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -27,109 +28,109 @@ Sample = tuple[Labels, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One metric: its name, type (gauge or counter), help text and labels."""
+    """One metric: its name, help text and labels."""
 
     name: str
-    kind: str
     text: str
     labels: tuple[str, ...]
 
+    @property
+    def kind(self) -> str:
+        """Type: what adds up ends in ``_total``."""
+        return "counter" if self.name.endswith("_total") else "gauge"
 
-def _gauge(name: str, text: str, *labels: str) -> Metric:
-    return Metric(name=name, kind="gauge", text=text, labels=labels)
 
-
-def _counter(name: str, text: str, *labels: str) -> Metric:
-    return Metric(name=name, kind="counter", text=text, labels=labels)
+def _metric(name: str, text: str, *labels: str) -> Metric:
+    return Metric(name=name, text=text, labels=labels)
 
 
 _TP = ("consumergroup", "topic", "partition")
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        _gauge(
+        _metric(
             "kafka_consumergroup_current_offset",
             "Current Offset of a ConsumerGroup at Topic/Partition",
             *_TP,
         ),
-        _gauge(
+        _metric(
             "kafka_consumergroup_lag",
             "Current Approximate Lag of a ConsumerGroup at Topic/Partition",
             *_TP,
         ),
-        _gauge(
+        _metric(
             "kafka_consumergroup_current_offset_sum",
             "Current Offset of a ConsumerGroup at Topic for all partitions",
             "consumergroup",
             "topic",
         ),
-        _gauge(
+        _metric(
             "kafka_consumergroup_lag_sum",
             "Current Approximate Lag of a ConsumerGroup at Topic for all partitions",
             "consumergroup",
             "topic",
         ),
-        _gauge(
+        _metric(
             "kafka_consumergroup_members", "Amount of members in a consumer group", "consumergroup"
         ),
-        _gauge("holdfast_group_generation", "Last generation, or epoch, of the group.", "group"),
-        _gauge("holdfast_group_kind", "1 for the kind of the group's members.", "group", "kind"),
-        _gauge(
+        _metric("holdfast_group_generation", "Last generation, or epoch, of the group.", "group"),
+        _metric("holdfast_group_kind", "1 for the kind of the group's members.", "group", "kind"),
+        _metric(
             "holdfast_group_assigned",
             "Partitions or tasks of the members, by role; a shared one counts for each reader.",
             "group",
             "role",
         ),
-        _gauge(
+        _metric(
             "holdfast_share_group_delivered",
             "Records of a share group behind its start offset that are done; its lag is the rest.",
             "group",
             "topic",
             "partition",
         ),
-        _gauge("holdfast_group_state", "1 for the state the group is in.", "group", "state"),
-        _counter("holdfast_group_rebalances_total", "Rebalances seen.", "group", "cause"),
-        _counter(
+        _metric("holdfast_group_state", "1 for the state the group is in.", "group", "state"),
+        _metric("holdfast_group_rebalances_total", "Rebalances seen.", "group", "cause"),
+        _metric(
             "holdfast_group_partitions_moved_total",
             "Partitions that went from one member to another.",
             "group",
         ),
-        _counter(
+        _metric(
             "holdfast_group_avoidable_moves_total",
             "Moves beyond the least that the same balance needs.",
             "group",
         ),
-        _counter(
+        _metric(
             "holdfast_group_pause_lower_seconds_total",
             "Partition-seconds that stood still, at least, as the broker saw it.",
             "group",
         ),
-        _counter(
+        _metric(
             "holdfast_group_pause_upper_seconds_total",
             "Partition-seconds that stood still, at most, as the broker saw it.",
             "group",
         ),
-        _gauge(
+        _metric(
             "holdfast_group_unowned_partitions",
             "Partitions that had an owner and have none now.",
             "group",
         ),
-        _gauge(
+        _metric(
             "holdfast_group_lag_seconds",
             "Age of the group's oldest unread record by its own time; where no broker was asked, "
             "the longest time that a partition with lag has stood at its position.",
             "group",
         ),
-        _gauge(
+        _metric(
             "holdfast_group_last_rebalance_timestamp_seconds",
             "Time of the last rebalance, seconds since 1970.",
             "group",
         ),
-        _gauge(
+        _metric(
             "holdfast_tables_timestamp_seconds",
             "When log ends were read for the tables, seconds since 1970: alert on its age.",
         ),
-        _gauge("holdfast_group_findings", "Findings of the doctor.", "group", "code", "severity"),
+        _metric("holdfast_group_findings", "Findings of the doctor.", "group", "code", "severity"),
     )
 }
 
@@ -219,14 +220,6 @@ def _ours(examination: Examination) -> Iterator[tuple[str, Sample]]:
         if not np.isnan(column).all():
             total = round(float(np.nansum(column)), 3)
             yield f"holdfast_group_pause_{bound}_seconds_total", (group, total)
-    yield from _findings(examination)
-
-
-def _findings(examination: Examination) -> Iterator[tuple[str, Sample]]:
-    counts: dict[tuple[str, str], int] = {}
-    for finding in examination.findings:
-        key = (finding.code, str(finding.severity))
-        counts[key] = counts.get(key, 0) + 1
+    counts = Counter((finding.code, str(finding.severity)) for finding in examination.findings)
     for (code, severity), count in sorted(counts.items()):
-        labels = {"group": examination.facts.group, "code": code, "severity": severity}
-        yield "holdfast_group_findings", (labels, count)
+        yield "holdfast_group_findings", ({**group, "code": code, "severity": severity}, count)

@@ -246,16 +246,20 @@ def watch(
     out_dir: Place | str,
     *,
     selection: Selection | None = None,
+    auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] = (),
     keep_days: float | None = KEEP_DAYS,
-    **more: Any,
+    every_seconds: float | None = None,
+    started_with: Sequence[str] = (),
+    max_records: int | None = None,
+    before_batch: Callable[[int, int], None] | None = None,
+    after_batch: Callable[[Tables, int], None] | None = None,
+    after_look: Callable[[Tables, SourceError | None], None] | None = None,
 ) -> Tables:
     """Follow the offsets topic of a live cluster into a folder of tables.
 
-    Parameters
-    ----------
-    selection, broker_logs, keep_days, **more
-        As in :class:`Stream`. Without ``every_seconds`` the records so far are read, and it ends.
+    What is asked is as in :class:`Stream`. Without ``every_seconds`` the records so far are read,
+    and it ends.
 
     Raises
     ------
@@ -270,10 +274,16 @@ def watch(
         tables=tables,
         snapshot=cluster.snapshot,
         selection=selection or Selection(),
+        auto_offset_reset=auto_offset_reset,
         broker_logs=[log.absolute() for log in broker_logs],
         keep_days=keep_days,
+        every_seconds=every_seconds,
         times=cluster.times_at,
-        **more,
+        started_with=started_with,
+        max_records=max_records,
+        before_batch=before_batch,
+        after_batch=after_batch,
+        after_look=after_look,
     )
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
         follow(KafkaFeed(spark=spark, cluster=cluster), into)

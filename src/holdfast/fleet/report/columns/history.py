@@ -69,6 +69,16 @@ class Rebalances:
         return int(column[known].sum()) if known.any() else None
 
     @property
+    def stood_s(self) -> tuple[float, float]:
+        """Partition-seconds that stood still in all of them, at least and at most."""
+        return float(np.nansum(self.pause_lower_s)), float(np.nansum(self.pause_upper_s))
+
+    @property
+    def idle_s(self) -> tuple[float, float]:
+        """Partition-seconds without an owner in which no record waited, at least and at most."""
+        return float(self.idle_lower_s.sum()), float(self.idle_upper_s.sum())
+
+    @property
     def n_moved(self) -> int | None:
         """Partitions that moved, also through a gap; None where no rebalance has the count."""
         moved = self.total("n_moved")

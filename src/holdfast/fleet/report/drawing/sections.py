@@ -25,9 +25,8 @@ from holdfast.fleet.report.drawing.words import (
     span,
 )
 from holdfast.fleet.report.findings.doctor import moment
-from holdfast.fleet.report.findings.examination import all_rules
 from holdfast.fleet.report.findings.facts import Facts
-from holdfast.fleet.report.findings.finding import Finding, Rule, generations_of
+from holdfast.fleet.report.findings.finding import RULES, Finding, Rule, generations_of
 from holdfast.fleet.report.findings.finding import count as counted
 from holdfast.fleet.tables.columns.stored import REBALANCES
 
@@ -122,13 +121,9 @@ def _cells(heads: Sequence[tuple[str, bool]], row: Sequence[object], tail: int) 
 def group_figures(facts: Facts) -> Markup:
     """Figures of one group."""
     timeline, rebalances, generations = facts.timeline, facts.rebalances, facts.generations
-    pause = rebalances.pause_upper_s
-    known = ~np.isnan(pause)
-    total = float(pause[known].sum()) if known.any() else math.nan
-    low = float(np.nansum(rebalances.pause_lower_s)) if known.any() else 0.0
-    idle = idle_words(rebalances)
+    known = not np.isnan(rebalances.pause_upper_s).all()
     avoidable = rebalances.total("n_avoidable_moves")
-    still, remark = headline(low, total)
+    still, remark = headline(*(rebalances.stood_s if known else (0.0, math.nan)))
     members = int(generations.n_members[-1]) if len(generations.n_members) else 0
     words = facts.kind.words
     rows = words.things
@@ -150,17 +145,14 @@ def group_figures(facts: Facts) -> Markup:
                 number(rebalances.n_moved),
                 "" if avoidable is None else f"{number(avoidable)} of them avoidable",
             ),
-            ("Stood still", still, f"{remark}{idle}"),
+            ("Stood still", still, f"{remark}{idle_words(rebalances)}"),
         ]
     )
 
 
 def idle_words(*told: Rebalances) -> str:
     """What the partitions had no owner beside, while nothing of them waited; "" for nothing."""
-    low, high = (
-        sum(float(bound.sum()) for bound in bounds_of)
-        for bounds_of in ([r.idle_lower_s for r in told], [r.idle_upper_s for r in told])
-    )
+    low, high = (sum(r.idle_s[i] for r in told) for i in (0, 1))
     return f"; {bounds(low, high)} more in which no record waited" if high > 0 else ""
 
 
@@ -233,31 +225,21 @@ def _stood_still(r: Rebalances, i: int) -> str:
 
 def code_link(code: str, severity: str) -> Markup:
     """A code as a lozenge that says what it means, and leads to the rest."""
-    rule = _rules()[code]
+    rule = RULES[code]
     told = f"{rule.name}: {rule.what} ({severity})"
     return tag("a", code, class_=f"lozenge s-{severity}", title=told, href=f"#{code}")
 
 
-def rule_name(code: str) -> str:
-    """A finding's name."""
-    return _rules()[code].name
-
-
 @cache
-def _rules() -> dict[str, Rule]:
-    return {rule.code: rule for rule in all_rules()}
+def _explained(code: str) -> Markup:
+    rule = RULES[code]
+    summary = tag("summary", f"{code} {rule.name}")
+    return tag("details", summary, tag("div", _meaning(rule), id=code))  # a link inside opens it
 
 
 def codes_section(codes: Iterable[str]) -> Markup | None:
     """What some codes mean, why that matters and what helps; None for no codes."""
-    shown = [
-        tag(
-            "details",
-            tag("summary", f"{code} {_rules()[code].name}"),
-            tag("div", _meaning(_rules()[code]), id=code),  # a link to what is inside opens it
-        )
-        for code in sorted(set(codes))
-    ]
+    shown = [*map(_explained, sorted(set(codes)))]
     title = tag("h2", "What the codes mean")
     return tag("section", title, *shown, class_="card", id="codes") if shown else None
 
@@ -292,12 +274,11 @@ def _finding(finding: Finding) -> Markup:
     where += [names.text(", ", 5) for names in (e.members, e.partitions) if names.total]
     middle, wide = (e.from_ms + e.to_ms) // 2, max((e.to_ms - e.from_ms) // 5, 500)
     jump = tag("button", "show", type="button", class_="jump", data_moment=middle, data_wide=wide)
-    rule = _rules()[finding.code]
     head = tag(
         "p",
         tag("span", finding.code, class_=f"lozenge s-{finding.severity}"),
         " ",
-        tag("strong", rule.name),
+        tag("strong", finding.rule.name),
         f" ({finding.severity}; {', '.join(filter(None, notes))}) ",
         jump if e.from_ms >= 0 else None,
     )
@@ -307,6 +288,6 @@ def _finding(finding: Finding) -> Markup:
         tag("p", finding.text),
         tag("p", harmless("; ".join(where)), class_="lead") if where else None,
         tag("p", tag("code", finding.command)) if finding.command else None,
-        tag("details", tag("summary", "Why it matters, what helps"), _meaning(rule)),
+        tag("details", tag("summary", "Why it matters, what helps"), _meaning(finding.rule)),
         class_="finding",
     )

@@ -43,7 +43,6 @@ from holdfast.fleet.report.drawing.sections import (
     group_figures,
     idle_words,
     rebalance_section,
-    rule_name,
     table,
     when,
 )
@@ -66,7 +65,13 @@ MAX_GROUPS = 40
 
 
 def write(
-    source: Source | Tables, out: str | Path, *, title: str = "Consumer group report", **asked: Any
+    source: Source | Tables,
+    out: str | Path,
+    *,
+    title: str = "Consumer group report",
+    groups: Sequence[str] | None = None,
+    policies: Sequence[Mapping[str, Any]] = (),
+    last_ms: int | None = None,
 ) -> Path:
     """Write the report of some tables as one HTML file; returns ``out``.
 
@@ -76,7 +81,7 @@ def write(
         Folder of tables, or columns in memory (:func:`holdfast.fleet.tables.reading.read_tables`).
     out : path
         File to write; its folder must exist.
-    **asked
+    groups, policies, last_ms
         As in :func:`render`.
 
     Raises
@@ -86,7 +91,7 @@ def write(
     """
     tables = source if isinstance(source, Tables) else read_tables(source)
     out = Path(out)
-    write_private(out, render(tables, title, **asked))
+    write_private(out, render(tables, title, groups, policies=policies, last_ms=last_ms))
     return out
 
 
@@ -123,7 +128,7 @@ def render(
         examinations(tables, groups, last_ms, track=track, source=given, commits=commits)
     )
     if groups is None:
-        examined.sort(key=lambda e: (e.badness[0], *e.facts.cost), reverse=True)
+        examined.sort(key=lambda e: (e.verdict.badness[0], *e.facts.cost), reverse=True)
     shown = examined[:MAX_GROUPS]
     loader, script = script_of("loader.js"), script_of(*SCRIPTS)
     blobs = {
@@ -141,7 +146,7 @@ def render(
     main = tag(
         "main",
         tag("div", _fleet_figures(tables, examined), id="figures"),
-        _timeline_frame()
+        Markup(lean(asset("timeline.html")).replace("\n", ""))  # where the script draws
         if is_drawn
         else tag("p", "No partition has had an owner: nothing to draw."),
         _fleet_table(shown, examined) if several else None,
@@ -188,11 +193,8 @@ def _first_words(groups: Sequence[Examination]) -> Markup | None:
     """What is wrong, in a sentence, of the group that stood still longest."""
     if not groups:
         return None
-    worst = max(
-        groups, key=lambda g: (float(np.nansum(g.facts.rebalances.pause_lower_s)), g.facts.cost)
-    )
+    worst = max(groups, key=lambda g: (g.facts.rebalances.stood_s[0], g.facts.cost))
     told, timeline = worst.facts.rebalances, worst.facts.timeline
-    low, high = float(np.nansum(told.pause_lower_s)), float(np.nansum(told.pause_upper_s))
     by_cause = {
         cause: float(np.nansum(told.pause_lower_s[told.caused_by(cause)]))
         for cause in dict.fromkeys(told.cause)
@@ -200,20 +202,20 @@ def _first_words(groups: Sequence[Examination]) -> Markup | None:
     covered_s = (timeline.last_ms - timeline.first_ms) / 1000
     return stood_still(
         timeline.group,
-        low,
-        high,
+        *told.stood_s,
         by_cause,
         covered_s,
         n_rebalances=worst.facts.n_rebalances,
-        found=rule_name(worst.findings[0].code) if worst.findings else "",
+        found=worst.findings[0].rule.name if worst.findings else "",
     )
 
 
 def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
+    odd = _oddities(tables, groups)
     if len(groups) == 1:
-        return _one_group(tables, groups[0])
-    low = sum(float(np.nansum(g.facts.rebalances.pause_lower_s)) for g in groups)
-    pause = sum(group.facts.cost[0] for group in groups)
+        inner = group_figures(groups[0].facts)
+        return join([inner, figures(odd)]) if odd else inner
+    low, pause = (sum(g.facts.rebalances.stood_s[i] for g in groups) for i in (0, 1))
     rebalances = sum(group.facts.n_rebalances for group in groups)
     moved = [g.facts.rebalances.total("n_moved") for g in groups]
     still, remark = headline(low, pause)
@@ -230,25 +232,15 @@ def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
         ),
         ("Lag", number(int(lag[lag >= 0].sum())) if len(lag) else NONE, "records behind"),
     ]
-    return figures([*items, *_oddities(tables, groups)])
-
-
-def _one_group(tables: Tables, group: Examination) -> Markup:
-    inner = group_figures(group.facts)
-    odd = _oddities(tables, [group])
-    return join([inner, figures(odd)]) if odd else inner
+    return figures([*items, *odd])
 
 
 def _oddities(tables: Tables, groups: Sequence[Examination]) -> list[tuple[str, str, str]]:
-    found = []
     counts = (
         ("anomalies", "Anomalies", sum(g.facts.anomalies.num_rows for g in groups)),
         ("bad_records", "Bad records", tables.stored("bad_records").num_rows),
     )
-    for name, what, count in counts:
-        if count:
-            found.append((what, number(count), f"see the table {name}"))
-    return found
+    return [(what, number(n), f"see the table {name}") for name, what, n in counts if n]
 
 
 def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) -> Markup:
@@ -263,19 +255,19 @@ def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) ->
     ]
     rows = []
     for i, group in enumerate(groups[:500]):
-        t = group.facts.timeline
-        low = float(np.nansum(group.facts.rebalances.pause_lower_s))
+        t, name = group.facts.timeline, name_of(group.facts.group)
         members = int(t.generations.n_members[-1]) if len(t.generations.n_members) else 0
         pause, moved = group.facts.cost
-        codes = [part for code in group.codes for part in (code_link(*code), " ")]
+        codes = [part for code in group.verdict.codes for part in (code_link(*code), " ")]
         rows.append(
             [
-                tag("td", _group_link(t.group) if i < len(shown) else name_of(t.group)),
+                # The script reads the same words as the address of a section.
+                tag("td", tag("a", name, href=f"#{_address(t.group)}") if i < len(shown) else name),
                 amount(group.facts.n_partitions),
                 amount(members),
                 amount(group.facts.n_rebalances),
                 amount(moved),
-                (bounds(low, pause), pause),
+                (bounds(*group.facts.rebalances.stood_s), pause),
                 tag("td", *codes, class_="t"),
             ]
         )
@@ -286,18 +278,8 @@ def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) ->
     return tag("section", tag("h2", "Groups"), lead, body, class_="card")
 
 
-def _group_link(group: str) -> Markup:
-    """The name of a group, leading to its section: the script reads the same words."""
-    return tag("a", name_of(group), href=f"#{_address(group)}")
-
-
 def _address(group: str) -> str:
     return f"g={quote(group, safe='')}"
-
-
-def _timeline_frame() -> Markup:
-    """Where the script draws the timeline: ``page/timeline.html``."""
-    return Markup(lean(asset("timeline.html")).replace("\n", ""))
 
 
 def _group_section(tables: Tables, group: Examination, index: int, *, several: bool) -> Markup:

@@ -14,14 +14,12 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.fleet.report.columns.rebuilding import CommitTimes
 from holdfast.fleet.report.columns.timeline import last_time
-from holdfast.fleet.report.findings.examination import Examination, all_rules, examine
+from holdfast.fleet.report.findings.examination import Examination, examine
 from holdfast.fleet.report.findings.facts import NOT_KEPT, Facts, read_age, read_facts
-from holdfast.fleet.report.findings.finding import Finding, Rule
+from holdfast.fleet.report.findings.finding import Finding
 from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
 from holdfast.fleet.tables.reading import Tables
 
@@ -38,27 +36,13 @@ class Verdict:
     findings: tuple[Finding, ...]
 
 
-def examine_fleet(
-    tables: Tables,
-    groups: Sequence[str] | None = None,
-    *,
-    most: int | None = None,
-    **asked: Any,
-) -> list[Verdict]:
-    """Examine groups, the worst first.
-
-    Parameters
-    ----------
-    most : int, optional
-        Keep so many of the worst; all by default.
-    **asked
-        As in :func:`examinations`.
+def worst_of(found: Iterable[Examination], most: int | None = None) -> list[Verdict]:
+    """What is said of groups, the worst first; ``most`` of them, or all.
 
     Notes
     -----
-    Cost: O(g log g) of g groups beside their histories; memory of a history and of what is kept.
+    Cost: O(g log g) of g groups; memory of one examination and of what is kept.
     """
-    found = examinations(tables, groups, commits=CommitTimes(tables, groups), **asked)
     rows = ((worst_first(e), Verdict(heading=summary(e.facts), findings=e.findings)) for e in found)
     first = itemgetter(0)
     kept = sorted(rows, key=first) if most is None else heapq.nsmallest(most, rows, key=first)
@@ -67,7 +51,7 @@ def examine_fleet(
 
 def worst_first(examination: Examination) -> tuple[Any, ...]:
     """What groups are sorted by."""
-    return (*(-b for b in examination.badness), examination.facts.group)
+    return (*(-b for b in examination.verdict.badness), examination.facts.group)
 
 
 def examinations(
@@ -104,13 +88,9 @@ def examinations(
 
 def to_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """Document that follows ``doctor.schema.json``."""
-    names = {rule.code: rule for rule in all_rules()}
     return {
         "schema_version": SCHEMA_VERSION,
-        "groups": [
-            {**v.heading, "findings": [_finding(f, names[f.code]) for f in v.findings]}
-            for v in verdicts
-        ],
+        "groups": [{**v.heading, "findings": [*map(_finding, v.findings)]} for v in verdicts],
     }
 
 
@@ -130,30 +110,21 @@ def summary(facts: Facts) -> dict[str, Any]:
             "to": moment(facts.end_ms) if last >= 0 else None,
         },
         "rebalances": facts.n_rebalances,
-        "cost_partition_seconds": {
-            "lower": _rounded(float(np.nansum(r.pause_lower_s))),
-            "upper": _rounded(float(np.nansum(r.pause_upper_s))),
-        },
-        "idle_partition_seconds": {
-            "lower": _rounded(float(r.idle_lower_s.sum())),
-            "upper": _rounded(float(r.idle_upper_s.sum())),
-        },
+        "cost_partition_seconds": _bounds(*r.stood_s),
+        "idle_partition_seconds": _bounds(*r.idle_s),
     }
 
 
-def _finding(finding: Finding, rule: Rule) -> dict[str, Any]:
+def _finding(finding: Finding) -> dict[str, Any]:
     e = finding.evidence
     return {
         "code": finding.code,
-        "name": rule.name,
+        "name": finding.rule.name,
         "severity": str(finding.severity),
         "follows": finding.follows or None,
         "basis": str(finding.basis),
         "text": finding.text,
-        "cost_partition_seconds": {
-            "lower": _rounded(finding.cost_lower_s),
-            "upper": _rounded(finding.cost_upper_s),
-        },
+        "cost_partition_seconds": _bounds(finding.cost_lower_s, finding.cost_upper_s),
         "evidence": {
             "generations": list(e.generations.shown),
             "from": moment(e.from_ms) if e.from_ms >= 0 else None,
@@ -176,6 +147,10 @@ def moment(ms: int, timespec: str = "milliseconds") -> str:
     held = min(max(ms, FIRST_US // 1000), LAST_US // 1000)
     stamp = datetime.fromtimestamp(held / 1000, UTC).isoformat(timespec=timespec)
     return stamp.replace("+00:00", "Z")
+
+
+def _bounds(lower: float, upper: float) -> dict[str, float]:
+    return {"lower": _rounded(lower), "upper": _rounded(upper)}
 
 
 def _rounded(value: float) -> float:

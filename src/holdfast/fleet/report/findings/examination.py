@@ -33,6 +33,14 @@ return may lie after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupVerdict:
+    """What was found in one group, in short."""
+
+    badness: tuple[int, float, int]  # worst severity, partition-seconds at most, findings
+    codes: tuple[tuple[str, str], ...]  # code and severity, worst first, each code once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
     """One group: its facts and its findings, worst first."""
 
@@ -40,19 +48,15 @@ class Examination:
     findings: tuple[Finding, ...]
 
     @property
-    def badness(self) -> tuple[int, float, int]:
-        """Worst severity, partition-seconds at most, number of findings."""
+    def verdict(self) -> GroupVerdict:
+        """The short form of it."""
         worst = max((f.severity.rank for f in self.findings), default=-1)
         cost = sum(f.cost_upper_s for f in self.findings if not f.follows)
-        return worst, cost, len(self.findings)
-
-    @property
-    def codes(self) -> tuple[tuple[str, str], ...]:
-        """Code and severity of each finding, worst first, each code once."""
         severity: dict[str, str] = {}
         for finding in self.findings:
             severity.setdefault(finding.code, str(finding.severity))
-        return tuple(severity.items())
+        badness = (worst, cost, len(self.findings))
+        return GroupVerdict(badness=badness, codes=tuple(severity.items()))
 
 
 def all_rules() -> tuple[Rule, ...]:

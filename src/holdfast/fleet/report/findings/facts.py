@@ -114,17 +114,6 @@ class LagRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Anomaly:
-    """One row of the table ``anomalies``."""
-
-    generation: int
-    at_ms: int
-    topic: str | None
-    partition: int
-    members: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Absence:
     """A process that went and came back: generations by index.
 
@@ -251,7 +240,7 @@ class Facts:
     def cost(self) -> tuple[float, int]:
         """Partition-seconds that stood still, at most, and partitions moved."""
         moved = self.rebalances.total("n_moved") or 0
-        return float(np.nansum(self.rebalances.pause_upper_s)), moved
+        return self.rebalances.stood_s[1], moved
 
     @property
     def members_now(self) -> BOOL:
@@ -259,20 +248,9 @@ class Facts:
         now: BOOL = self.presence.generation == self.last
         return now
 
-    def anomalies_of(self, kind: str) -> list[Anomaly]:
+    def anomalies_of(self, kind: str) -> ArrowTable:
         """The anomalies whose kind begins so, in the order of their table."""
-        rows = self.anomalies.filter(pc.starts_with(self.anomalies["kind"], kind))
-        times = times_ms(rows, "timestamp").tolist()
-        return [
-            Anomaly(
-                generation=row["generation"],
-                at_ms=at_ms,
-                topic=row["topic"],
-                partition=-1 if row["partition"] is None else row["partition"],
-                members=tuple(row["member_ids"] or ()),
-            )
-            for row, at_ms in zip(rows.to_pylist(), times, strict=True)
-        ]
+        return self.anomalies.filter(pc.starts_with(self.anomalies["kind"], kind))
 
     def partition_name(self, row: int) -> str:
         """``topic-partition`` of a timeline row; a task or a connector as its own tools name it."""

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from glob import escape
-from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from holdfast.core.assignors.registry import ASSIGNORS
@@ -87,11 +86,8 @@ def more(number: int) -> str:
 
 def few(values: Iterable[Item]) -> Few[Item]:
     """The first ``MAX_EVIDENCE`` of some values, and how many there are."""
-    if isinstance(values, list):
-        return Few(tuple(values[:MAX_EVIDENCE]), len(values))
-    rest = iter(values)
-    shown = tuple(islice(rest, MAX_EVIDENCE))
-    return Few(shown, len(shown) + sum(1 for _ in rest))
+    found = list(values)
+    return Few(tuple(found[:MAX_EVIDENCE]), len(found))
 
 
 def few_names(names: Iterable[str]) -> Few[str]:
@@ -168,16 +164,21 @@ class Symptom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding(Symptom):
-    """A symptom with the code of its rule (``HF1xx``) and its final severity.
+    """A symptom with its rule and its final severity.
 
     ``follows`` is the code of the finding of the group that it comes of; empty where it stands for
     itself. Its text and command are :class:`~holdfast.core.names.Visible`: no writer escapes them
     again.
     """
 
-    code: str
+    rule: Rule
     severity: Severity
     follows: str = ""
+
+    @property
+    def code(self) -> str:
+        """Code of its rule: ``HF1xx``."""
+        return self.rule.code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +256,7 @@ class Rule:
             told = {one.name: getattr(symptom, one.name) for one in fields(Symptom)}
             told["severity"] = symptom.severity or self.severity
             told |= {name: harmless(told[name]) for name in ("text", "command")}
-            yield Finding(code=self.code, **told)
+            yield Finding(rule=self, **told)
 
 
 RULES: dict[str, Rule] = {}

@@ -39,8 +39,7 @@ from holdfast.fleet.report.findings.finding import (
     "the finding says then, the keys are skewed and no assignor helps: choose other keys, or make "
     "the work per record cheaper.",
 )
-def skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """One member carries most of the lag."""
+def _skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     lag = facts.lag
     if facts.kind.is_shared:
         return  # many members read one partition
@@ -88,8 +87,7 @@ def skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     mend="Add members, up to one a partition, or make the work per record cheaper. If lag shrinks, "
     "wait.",
 )
-def too_slow(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """All members are behind, and all of them work."""
+def _too_slow(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     lag = facts.lag
     if facts.kind.is_shared or facts.state != "Stable":
         return
@@ -133,8 +131,7 @@ def too_slow(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "records may have come a moment ago.",
     mend="Look at the record at the committed offset; skip it, or send it to a dead letter topic.",
 )
-def no_progress(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Commits go on, the offset stands."""
+def _no_progress(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     lag = facts.lag
     repeated = (lag.position_ms >= 0) & (
         lag.commit_ms - lag.position_ms >= limits.hesitant_s * 1000
@@ -170,9 +167,7 @@ def no_progress(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     mend="With a delay this ends when the delay does; otherwise restart the leader, or change "
     "its assignor.",
 )
-def unowned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """A stable group leaves partitions without an owner."""
-    del limits
+def _unowned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     if facts.state != "Stable" or facts.last < 0:
         return
     t = facts.timeline
@@ -213,8 +208,7 @@ def unowned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     how="Stated by the group's last record.",
     mend="Start the consumers, or delete the group if it is not needed any more.",
 )
-def nobody(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """An empty group with unread records."""
+def _nobody(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     lag = facts.lag
     behind = int(lag.lag[lag.lag > 0].sum())
     if facts.state not in ("Empty", "Dead") or behind < limits.lag_records:
@@ -242,9 +236,7 @@ def nobody(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     how="Stated: commit and log start offset.",
     mend="Raise retention.ms of the topic, or add consumers before the lag reaches it.",
 )
-def lost(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """The committed offset lies before the first record that the broker still has."""
-    del limits
+def _lost(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     rows = _clamped(facts, "before_begin")
     if not len(rows):
         return
@@ -274,9 +266,7 @@ def lost(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     how="Stated: commit and log end offset.",
     mend="Reset the group's offsets for that topic.",
 )
-def beyond(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """The committed offset points beyond the end of the log."""
-    del limits
+def _beyond(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     rows = _clamped(facts, "beyond_end")
     if not len(rows):
         return
@@ -302,8 +292,7 @@ def beyond(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     mend="Look whether watch still runs, and start it again: it goes on where it ended. An alert "
     "on holdfast_tables_timestamp_seconds tells it earlier.",
 )
-def stale(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """The stream that keeps the tables has stopped."""
+def _stale(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     if not limits.are_stale(facts.age):
         return
     folder = facts.source.path or FOLDER

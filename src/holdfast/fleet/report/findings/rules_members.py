@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
+import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I64
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
-from holdfast.fleet.report.findings.facts import BOOL, NEVER, Anomaly, Facts
+from holdfast.fleet.report.findings.facts import BOOL, NEVER, Facts
 from holdfast.fleet.report.findings.finding import (
     NONE,
     Basis,
@@ -33,6 +34,7 @@ from holdfast.fleet.report.findings.finding import (
     rule,
     to_cooperative,
 )
+from holdfast.fleet.tables.columns.values import ArrowTable, ints, times_ms
 
 ALMOST = 0.9  # of the limit: the next member that joins may be the one too many
 
@@ -53,25 +55,6 @@ def _standing(facts: Facts, limits: Limits) -> tuple[BOOL, I64]:
     return standing & (lag.commit_ms != NEVER), since
 
 
-def _stuck_members(facts: Facts, limits: Limits, *, static: bool) -> tuple[list[str], I64, float]:
-    """Members that make no progress on any partition with work; their lag rows; partition-seconds.
-
-    ``static``: members with a static name, by that name; otherwise the other members, by member id.
-    """
-    standing, since = _standing(facts, limits)
-    lag, names = facts.lag, _static_names(facts)
-    moving = {m for i, m in enumerate(lag.member) if m and lag.lag[i] > 0 and not standing[i]}
-    rows = [
-        i
-        for i, m in enumerate(lag.member)
-        if m and standing[i] and m not in moving and (m in names) is static
-    ]
-    members = [str(lag.member[i]) for i in rows]
-    found = np.asarray(rows, dtype=np.int64)
-    cost = float((facts.end_ms - since[found]).sum()) / 1000
-    return list(dict.fromkeys(names.get(m, m) for m in members)), found, cost
-
-
 def _static_names(facts: Facts) -> dict[str, str]:
     """Static name of each member of the last generation that has one."""
     p = facts.presence
@@ -80,17 +63,30 @@ def _static_names(facts: Facts) -> dict[str, str]:
     return {names[p.member[i]]: name for i in rows if (name := p.static_name(int(i))) is not None}
 
 
-def _silent(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]:
-    members, rows, cost = _stuck_members(facts, limits, static=static)
-    if not members:
+def _silence(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]:
+    """Members that make no progress on any partition with work.
+
+    ``static``: members with a static name, by that name; otherwise the other members, by member id.
+    """
+    standing, since = _standing(facts, limits)
+    lag, names = facts.lag, _static_names(facts)
+    moving = {m for i, m in enumerate(lag.member) if m and lag.lag[i] > 0 and not standing[i]}
+    silent = {
+        i: m
+        for i, m in enumerate(lag.member)
+        if m and standing[i] and m not in moving and (m in names) is static
+    }
+    if not silent:
         return
+    rows: I64 = np.asarray([*silent], dtype=np.int64)
+    members = dict.fromkeys(names.get(m, m) for m in silent.values())
     who = count(len(members), "static member" if static else "member")
-    silence_s = float((facts.end_ms - facts.lag.commit_ms[rows]).min()) / 1000
+    silence_s = float((facts.end_ms - lag.commit_ms[rows]).min()) / 1000
     yield Symptom(
         text=f"{who} with {count(len(rows), 'partition')} that hold work, and no commit for "
         f"{silence_s / 60:.0f} minutes or more{': gone?' if static else ''}",
         evidence=last_evidence(facts, members, rows),
-        cost_upper_s=cost,
+        cost_upper_s=float((facts.end_ms - since[rows]).sum()) / 1000,
         command=describe(facts, *(("--members", "--verbose") if static else ())),
     )
 
@@ -108,9 +104,8 @@ def _silent(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]:
     mend="Take a thread dump of it, also after the group has thrown it out: the process often "
     "hangs on. Lower max.poll.interval.ms so that the group notices.",
 )
-def stuck(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Members without a static name whose partitions with work stand still, or stood."""
-    yield from _silent(facts, limits, static=False)
+def _stuck(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    yield from _silence(facts, limits, static=False)
     yield from _thrown_out(facts, limits)
 
 
@@ -169,9 +164,8 @@ def _read_on(facts: Facts, rows: I64, at_ms: int) -> bool:
     mend="Start that member again, or remove its id with an admin client "
     "(removeMembersFromConsumerGroup in Java's).",
 )
-def stale_static(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Members with a static name whose partitions with work stand still."""
-    return _silent(facts, limits, static=True)
+def _stale_static(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    return _silence(facts, limits, static=True)
 
 
 @rule(
@@ -184,8 +178,7 @@ def stale_static(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     how="The last generation's assignment.",
     mend="Run fewer members, or give the topics more partitions.",
 )
-def idle(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Members of a stable group that have no partition."""
+def _idle(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     p = facts.presence
     empty = (p.n_partitions == 0) & (p.n_copies == 0)
     rows = np.flatnonzero(facts.members_now & empty & ~_unread(facts))
@@ -214,8 +207,7 @@ def idle(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     how="Owners of the last generation, against the offset commits of the whole window.",
     mend="Turn enable.auto.commit on, or commit. Ignore this where offsets are kept elsewhere.",
 )
-def silent(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Members that never commit."""
+def _silent(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     lag = facts.lag
     by_member: dict[str, list[int]] = {}
     for i, member in enumerate(lag.member):
@@ -250,26 +242,20 @@ def silent(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     mend="The leader's assignor is wrong: find the leader in the table generations and change "
     "its assignor.",
 )
-def double_owner(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Partitions that one generation gave to two members."""
-    del limits
+def _double_owner(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     rows = facts.anomalies_of("double_owner")
-    if not rows:
+    if not rows.num_rows:
         return
-    g = facts.generations
-    index = g.index_of(
-        np.asarray([a.generation for a in rows]), np.asarray([a.at_ms for a in rows])
-    )
-    until = np.append(g.at_ms[1:], facts.end_ms)
-    seconds = sum(
-        float(until[i] - a.at_ms) / 1000 for i, a in zip(index, rows, strict=True) if i >= 0
-    )
+    g, at_ms = facts.generations, times_ms(rows, "timestamp")
+    index = g.index_of(ints(rows, "generation"), at_ms)
+    until = np.append(g.at_ms[1:], facts.end_ms)[index]
+    places = zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True)
     yield _stated(
         facts,
         rows,
-        f"{count(len(rows), 'partition')} given to two members in one generation",
-        partitions=few_names(f"{a.topic}-{a.partition}" for a in rows),
-        cost_s=seconds,
+        f"{count(rows.num_rows, 'partition')} given to two members in one generation",
+        partitions=few_names(f"{topic}-{partition}" for topic, partition in places),
+        cost_s=float((until - at_ms)[index >= 0].sum()) / 1000,
     )
 
 
@@ -282,13 +268,11 @@ def double_owner(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     how="Stated by the group's record.",
     mend="Find the client of that member in the table members.",
 )
-def unreadable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Members whose subscription or assignment could not be read."""
-    del limits
+def _unreadable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     rows = facts.anomalies_of("unreadable")
-    if not rows:
+    if not rows.num_rows:
         return
-    times = count(len(rows), "time")
+    times = count(rows.num_rows, "time")
     yield _stated(facts, rows, f"{times} a member's subscription or assignment could not be read")
 
 
@@ -296,28 +280,30 @@ def _unread(facts: Facts) -> BOOL:
     """Members whose assignment could not be read: nobody knows how many partitions they hold."""
     p, g, known = facts.presence, facts.generations, facts.timeline.members
     found = np.zeros(len(p.generation), dtype=bool)
-    for anomaly in facts.anomalies_of("unreadable_assignment"):
-        members = np.asarray([name in anomaly.members for name in known], dtype=bool)
-        found |= (g.number[p.generation] == anomaly.generation) & members[p.member]
+    rows = facts.anomalies_of("unreadable_assignment").select(["generation", "member_ids"])
+    for row in rows.to_pylist():
+        members = np.asarray([name in (row["member_ids"] or ()) for name in known], dtype=bool)
+        found |= (g.number[p.generation] == row["generation"]) & members[p.member]
     return found
 
 
 def _stated(
     facts: Facts,
-    rows: list[Anomaly],
+    rows: ArrowTable,
     text: str,
     *,
     partitions: Few[str] = NONE,
     cost_s: float = 0.0,
 ) -> Symptom:
     """What some rows of the table ``anomalies`` state."""
+    at_ms = times_ms(rows, "timestamp")
     return Symptom(
         text=text,
         evidence=Evidence(
-            generations=few(dict.fromkeys(a.generation for a in rows)),
-            from_ms=min(a.at_ms for a in rows),
-            to_ms=max(a.at_ms for a in rows),
-            members=few_names(dict.fromkeys(m for a in rows for m in a.members)),
+            generations=few(rows["generation"].unique().to_pylist()),
+            from_ms=int(at_ms.min()),
+            to_ms=int(at_ms.max()),
+            members=few_names(pc.list_flatten(rows["member_ids"]).unique().to_pylist()),
             partitions=partitions,
         ),
         cost_lower_s=cost_s,
@@ -339,9 +325,7 @@ def _stated(
     mend="Finish the upgrade: KIP-726 needs two rolling restarts. `upgrade-check` says how for "
     "holdfast's consumers; `--client` names other ones.",
 )
-def protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """The assignor or the protocol of the group changed and changed back."""
-    del limits
+def _protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     g = facts.generations
     named = [i for i in range(len(g.number)) if g.protocol[i]]
     changed = [b for a, b in pairwise(named) if g.protocol[a] != g.protocol[b]]
@@ -375,8 +359,7 @@ def protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     mend="Use an assignor that balances over all topics (sticky, cooperative-sticky); range "
     "does so per topic.",
 )
-def uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Equal subscriptions, unequal loads."""
+def _uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     p = facts.presence
     rows = np.flatnonzero(facts.members_now & ~_unread(facts))
     if not facts.kind.takes_assignors:
@@ -409,8 +392,7 @@ def uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     mend="Subscribe members to fewer topics, split the group, or raise message.max.bytes on the "
     "brokers and max.message.bytes of __consumer_offsets. KIP-848 groups have a record a member.",
 )
-def large_record(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """A record of the group is near the largest that a broker writes."""
+def _large_record(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     sizes, g = facts.record_bytes, facts.generations
     rows = np.flatnonzero(sizes > limits.record_share * MESSAGE_MAX_BYTES)
     if not len(rows):

@@ -159,8 +159,7 @@ def _crash_loops(facts: Facts, limits: Limits) -> dict[int, list[Absence]]:
     "larger max.poll.interval.ms or smaller batches; members that restart in a loop need "
     "their logs read; deploys need a delay (HF102).",
 )
-def storm(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Many rebalances within a few minutes."""
+def _storm(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     counted = np.flatnonzero(_real(facts) & ~_during(facts, _costless(facts, limits)))
     at = facts.rebalances.at_ms[counted]
     end = np.searchsorted(at, at + round(limits.storm_window_s * 1000), side="right")
@@ -200,8 +199,7 @@ def storm(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "longest restart, use the policy deferred, with a delay above that restart. The finding says "
     "what a move costs, where enough commits are on record.",
 )
-def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Rebalances per restarted member, deploy by deploy."""
+def _deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     g = facts.generations
     looping = _crash_loops(facts, limits)
     harmless = set(_costless(facts, limits))
@@ -271,8 +269,7 @@ def _by_what_moves_cost(facts: Facts, restart_s: float) -> tuple[str, str, float
     "had to go.",
     mend="Use an assignor that keeps what is owned: cooperative-sticky or sticky.",
 )
-def avoidable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Partitions that moved though the same balance did not need it."""
+def _avoidable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     r = facts.rebalances
     moves = np.maximum(r.counts["n_avoidable_moves"], 0) * ~_announced(facts, limits)
     moved = sum(np.maximum(r.counts[n], 0) for n in ("n_moved", "n_moved_through_gap"))
@@ -305,8 +302,7 @@ def avoidable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     mend="Set the delay (scheduled.rebalance.max.delay.ms), or the session timeout of static "
     "members, above the longest restart that was measured.",
 )
-def delay_short(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Partitions visited a third member because the restart outlasted the wait."""
+def _delay_short(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     trips = []
     for absence in facts.absences:
         if 0 < absence.away_s <= limits.round_trip_s:
@@ -346,8 +342,7 @@ def delay_short(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     how="Time without an owner, between two owners, while the group had members.",
     mend="Lower the delay to one and a half times the longest restart.",
 )
-def delay_long(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Partitions waited without an owner far longer than restarts take."""
+def _delay_long(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     t, g = facts.timeline, facts.generations
     if not len(t.owner):
         return
@@ -393,8 +388,7 @@ def delay_long(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "within ten seconds is not counted: it may have announced that.",
     mend="Look at the members' logs at these times for max.poll.interval.ms and session timeouts.",
 )
-def spurious(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Rebalances after which nothing differs."""
+def _spurious(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     chosen = facts.rebalances.caused_by("spurious") & ~_before_a_leave(facts, limits)
     if chosen.sum() < limits.spurious:
         return
@@ -412,8 +406,7 @@ def spurious(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     how="A generation leaves a record when its leader's assignment arrives; gaps are counted.",
     mend="Raise the initial rebalance delay of the broker, or start members together.",
 )
-def interrupted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Generation numbers that left no record."""
+def _interrupted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     missed = np.maximum(facts.rebalances.counts["n_missed_generations"], 0)
     if missed.sum() < limits.missed:
         return
@@ -443,14 +436,14 @@ def interrupted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     mend="Move to cooperative-sticky in two rolling restarts (KIP-726). `upgrade-check` says how "
     "for holdfast's consumers; `--client` names other ones.",
 )
-def eager(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """All members stop at every rebalance, and the pauses add up."""
+def _eager(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     chosen = (facts.rebalances.counts["eager"] == 1) & _real(facts)
     if chosen.sum() < 2 or _pause_s(facts, chosen) < limits.eager_pause_s:
         return
     rebalances = count(int(chosen.sum()), "rebalance")
     text = f"all members stopped at each of {rebalances}: the assignor is eager"
-    yield _symptom(facts, chosen, text, _away_from_eager(facts))
+    last = next((name for name in reversed(facts.generations.protocol) if name), "range")
+    yield _symptom(facts, chosen, text, to_cooperative(facts, [last]))
 
 
 @rule(
@@ -464,8 +457,7 @@ def eager(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     mend="Read the log of that process. A delay (Design II) or a static id keeps the others from "
     "being disturbed meanwhile.",
 )
-def crash_loop(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """One process restarts again and again."""
+def _crash_loop(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     loops = _crash_loops(facts, limits)
     if not loops:
         return
@@ -487,16 +479,6 @@ def _before_a_leave(facts: Facts, limits: Limits) -> BOOL:
     following = left[np.searchsorted(left, r.at_ms, side="right")]
     soon: BOOL = following - r.at_ms <= limits.drained_s * 1000
     return soon
-
-
-def _away_from_eager(facts: Facts) -> str:
-    """A command that plans the way to a cooperative assignor.
-
-    Where the group has one already, it shows the members that give up all partitions nevertheless.
-    """
-    # The assignor of the last generation that had one.
-    name = next((p for p in reversed(facts.generations.protocol) if p), "range")
-    return to_cooperative(facts, [name])
 
 
 def _show_rebalances(facts: Facts) -> str:

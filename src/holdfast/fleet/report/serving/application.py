@@ -38,9 +38,9 @@ from werkzeug.wrappers import Request, Response
 from holdfast.core.names import visible
 from holdfast.fleet.report.drawing.document import HtmlPage
 from holdfast.fleet.report.drawing.writing import render
-from holdfast.fleet.report.serving.group_index import SEVERITIES, SORTS, IndexView
+from holdfast.fleet.report.serving.group_index import SEVERITIES, IndexView
 from holdfast.fleet.report.serving.hosts import is_host, names_this_computer
-from holdfast.fleet.report.serving.index_page import bar_of, index_page, keeper_words
+from holdfast.fleet.report.serving.index_page import SORTS, bar_of, index_page, keeper_words
 from holdfast.fleet.report.serving.served_fleet import ServedFleet
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import numpy as np
 from holdfast.core.model.columns import F64, I64, Mask
 from holdfast.fleet.report.columns.history import stood_still_s
 from holdfast.fleet.report.columns.timeline import last_time, settled
-from holdfast.fleet.report.findings.examination import Examination
+from holdfast.fleet.report.findings.examination import GroupVerdict
 from holdfast.fleet.report.findings.finding import Severity
 from holdfast.fleet.tables.columns.values import ArrowTable, codes, ints, times_ms, words
 from holdfast.fleet.tables.reading import Tables
@@ -30,27 +30,6 @@ SLICES = 24
 """Parts of the covered time that a small picture shows."""
 NOT_EXAMINED = (-2, 0.0, 0)
 SEVERITIES: tuple[str, ...] = tuple(Severity)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupVerdict:
-    """What the doctor found in one group.
-
-    Parameters
-    ----------
-    badness : (int, float, int)
-        Worst severity, partition-seconds at most, number of findings.
-    codes : tuple of (str, str)
-        Code and severity of each finding, worst first, each code once.
-    """
-
-    badness: tuple[int, float, int]
-    codes: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def of(cls, examination: Examination) -> GroupVerdict:
-        """The short form of an examination."""
-        return cls(badness=examination.badness, codes=examination.codes)
 
 
 Verdicts = Mapping[str, GroupVerdict]
@@ -213,7 +192,7 @@ class IndexView:
     least : str
         Only groups with a finding this bad or worse; empty for any.
     sort : str
-        One of :data:`SORTS`.
+        A column of the index.
     falls : bool
         The greatest first.
     page : int
@@ -228,21 +207,10 @@ class IndexView:
     page: int = 1
 
 
-SORTS: tuple[str, ...] = (
-    "group",
-    "state",
-    "members",
-    "rebalances",
-    "cost",
-    "lag",
-    "findings",
-)
-"""Columns of the index, in order."""
-
-
 def select(index: GroupIndex, verdicts: Verdicts, view: IndexView) -> I64:
     """Rows of the index that a view asks for, in its order, on all of its pages."""
-    badness = _badness(index.names, verdicts)
+    known = [verdicts[n].badness if n in verdicts else NOT_EXAMINED for n in index.names]
+    badness = np.asarray(known, np.float64).reshape(-1, 3)
     hit = np.ones(len(index.names), bool)
     if view.state:
         hit &= np.asarray([state == view.state for state in index.state], bool)
@@ -262,11 +230,6 @@ def cut(rows: I64, page: int) -> tuple[I64, int, int]:
     n_pages = max(1, -(-len(rows) // PAGE_ROWS))
     page = min(max(page, 1), n_pages)
     return rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS], page, n_pages
-
-
-def _badness(names: Sequence[str], verdicts: Verdicts) -> F64:
-    found = [verdicts[n].badness if n in verdicts else NOT_EXAMINED for n in names]
-    return np.asarray(found, np.float64).reshape(len(names), 3)
 
 
 def _found(names: Sequence[str], verdicts: Verdicts, text: str) -> list[bool]:

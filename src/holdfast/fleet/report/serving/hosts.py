@@ -10,55 +10,27 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import socket
-from typing import Any, Final
+from typing import Final
 
-from holdfast.errors import AdapterError, ConfigError
+from holdfast.errors import ConfigError
 
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{0,5})?")
 _LOCAL_NAMES: Final = frozenset({"localhost", "localhost."})
+LISTEN: Final = "127.0.0.1:9318"
+"""Where ``holdfast serve`` listens by default."""
 
 
-def listen_address(text: str, default: str) -> tuple[str, int]:
-    """Host and port of ``--listen HOST:PORT``; an IPv6 host stands in brackets.
-
-    Parameters
-    ----------
-    default : str
-        An address that would do, for the error.
-
-    Raises
-    ------
-    ConfigError
-    """
+def listen_address(text: str) -> tuple[str, int]:
+    """Host and port of ``--listen HOST:PORT``, an IPv6 host in brackets; else ConfigError."""
     host, _, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     good = bare and (":" not in bare or bare != host) and port.isdecimal() and port.isascii()
     if not good or int(port) > 65535:
         raise ConfigError(
-            f"--listen {text}: expected HOST:PORT, such as {default} or "
-            f"[::1]:{default.rpartition(':')[2]}"
+            f"--listen {text}: expected HOST:PORT, such as {LISTEN} or "
+            f"[::1]:{LISTEN.rpartition(':')[2]}"
         )
     return bare, int(port)
-
-
-def socket_address(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    """Family and socket address of a host; of a name with both kinds, the IPv4 one."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, _, _, _, address = min(found, key=lambda row: row[0] != socket.AF_INET)
-    return family, address
-
-
-def take_both_kinds(listening: socket.socket) -> None:
-    """Let a socket on ``::`` take clients of IPv4 as well."""
-    if listening.family == socket.AF_INET6:
-        listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-
-
-def cannot_listen(host: str, port: int, error: OSError) -> AdapterError:
-    """The error of an address that cannot be had."""
-    reason = error.strerror or error
-    return AdapterError(f"cannot listen on {shown_address(host, port)}: {reason}")
 
 
 def shown_address(host: str, port: int) -> str:

@@ -26,15 +26,13 @@ from holdfast.fleet.report.drawing.sections import (
     codes_section,
     figures,
     narrow_classes,
-    rule_name,
     when,
 )
 from holdfast.fleet.report.drawing.words import NONE, bounds, headline, number, spark, stood_still
 from holdfast.fleet.report.drawing.writing import page_footer
-from holdfast.fleet.report.findings.examination import all_rules
+from holdfast.fleet.report.findings.finding import RULES
 from holdfast.fleet.report.serving.group_index import (
     SEVERITIES,
-    SORTS,
     GroupIndex,
     IndexView,
     Verdicts,
@@ -51,7 +49,7 @@ EVERY_MS = 1000
 
 NO_BATCH = tag("p", "Groups stand here once the first batch of records was read.")
 
-_HEADS = {
+SORTS = {
     "group": "Group",
     "state": "State",
     "members": "Members",
@@ -60,6 +58,7 @@ _HEADS = {
     "lag": "Lag",
     "findings": "Findings",
 }
+"""Columns, in order, and their heads."""
 _NARROW = ("group", "cost", "findings")
 _NUMBERS = frozenset({"members", "rebalances", "cost", "lag"})
 
@@ -154,7 +153,7 @@ def index_page(
             ),
             class_="card",
         ),
-        _all_codes(),
+        codes_section(RULES),
     )
     header = tag("header", tag("h1", title))
     bar = bar_of(served, state, group=False)
@@ -183,7 +182,7 @@ def _fleet_words(index: GroupIndex, verdicts: Verdicts) -> Markup | None:
         {index.cause[i]: float(index.cause_s[i])},
         (last - first) / 1000,
         n_rebalances=int(index.n_rebalances[i]),
-        found=rule_name(codes[0][0]) if codes else "",
+        found=RULES[codes[0][0]].name if codes else "",
     )
     return join([*(tag("p", text, class_="lead") for text in _covered(index)), words])
 
@@ -207,7 +206,7 @@ def _wrongs(index: GroupIndex, verdicts: Verdicts) -> Markup | None:
             tag(
                 "summary",
                 tag("span", code, class_=f"lozenge s-{SEVERITIES[worst[code]]}"),
-                f" {rule_name(code)}: {number(n_groups[code])} "
+                f" {RULES[code].name}: {number(n_groups[code])} "
                 f"group{'' if n_groups[code] == 1 else 's'}",
             ),
             tag(
@@ -240,11 +239,6 @@ def _costliest(
                 found[code].append(name)
                 wanted -= 1
     return found
-
-
-@cache
-def _all_codes() -> Markup | None:
-    return codes_section(rule.code for rule in all_rules())
 
 
 def _fleet_figures(index: GroupIndex) -> Markup:
@@ -292,7 +286,7 @@ def _rows(index: GroupIndex, verdicts: Verdicts, view: IndexView, rows: I64) -> 
     view = replace(view, page=page)
     head = tag("tr", *(_head(view, column) for column in SORTS))
     body = join(_row(index, verdicts, int(i)) for i in shown)
-    shown_narrow = narrow_classes([SORTS.index(name) for name in _NARROW])
+    shown_narrow = narrow_classes([[*SORTS].index(name) for name in _NARROW])
     classes = " ".join(["full", *shown_narrow])
     table = tag("table", tag("thead", head), tag("tbody", body), class_=classes)
     wide = tag("div", table, class_="wide", tabindex="0", role="region", aria_label="groups")
@@ -322,7 +316,7 @@ def _head(view: IndexView, column: str) -> Markup:
     sort = ("descending" if view.falls else "ascending") if here else None
     return tag(
         "th",
-        tag("a", _HEADS[column], href=address, class_="sort"),
+        tag("a", SORTS[column], href=address, class_="sort"),
         scope="col",
         class_="n" if column in _NUMBERS else None,
         aria_sort=sort,
@@ -384,4 +378,4 @@ def _lozenges(verdicts: Verdicts, name: str) -> Markup:
 
 @cache
 def _lozenge(code: str, severity: str) -> Markup:
-    return tag("span", code_link(code, severity), f" {rule_name(code)}", class_="found")
+    return tag("span", code_link(code, severity), f" {RULES[code].name}", class_="found")

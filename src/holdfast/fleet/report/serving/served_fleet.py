@@ -27,13 +27,12 @@ from holdfast.core.command_lines import GivenSource
 from holdfast.errors import HoldfastError
 from holdfast.fleet.report.columns.timeline import last_time
 from holdfast.fleet.report.findings.doctor import examinations
-from holdfast.fleet.report.findings.examination import Examination
+from holdfast.fleet.report.findings.examination import Examination, GroupVerdict
 from holdfast.fleet.report.findings.facts import Age, read_age
 from holdfast.fleet.report.findings.finding import Limits
 from holdfast.fleet.report.metrics import exposition
 from holdfast.fleet.report.serving.group_index import (
     GroupIndex,
-    GroupVerdict,
     Verdicts,
     followed,
     read_index,
@@ -347,7 +346,7 @@ class ServedFleet:
         )
         for examination in found:
             with self._changed:
-                self._now.verdicts[examination.facts.group] = GroupVerdict.of(examination)
+                self._now.verdicts[examination.facts.group] = examination.verdict
                 self._now.examined += 1
                 self._changed.notify_all()
             yield examination

@@ -32,13 +32,8 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from wsgiref.handlers import SimpleHandler
 from wsgiref.simple_server import WSGIRequestHandler
 
-from holdfast.fleet.report.serving.hosts import (
-    cannot_listen,
-    is_loopback,
-    shown_address,
-    socket_address,
-    take_both_kinds,
-)
+from holdfast.errors import AdapterError
+from holdfast.fleet.report.serving.hosts import is_loopback, shown_address
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -108,15 +103,20 @@ class PageServer(ThreadingHTTPServer):
         self._is_short = False
         self._most = most_clients()
         try:
-            self.address_family, address = socket_address(host, port)
-            super().__init__(address, _PageHandler)
+            kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
+            found = socket.getaddrinfo(host, port, type=kind, flags=flags)
+            # Of a name with both kinds of addresses, the IPv4 one.
+            self.address_family, *_, address = min(found, key=lambda row: row[0] != socket.AF_INET)
+            super().__init__(address, _PageHandler)  # type: ignore[arg-type] # of either kind
         except OSError as error:
-            raise cannot_listen(host, port, error) from error
+            reason = error.strerror or error
+            raise AdapterError(f"cannot listen on {shown_address(host, port)}: {reason}") from error
         self.is_local = is_loopback(str(self.server_address[0]))
 
     def server_bind(self) -> None:
         """Bind, without the base's question to the name server; ``::`` takes IPv4 as well."""
-        take_both_kinds(self.socket)
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
         self.base_environ = {
