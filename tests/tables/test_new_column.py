@@ -15,7 +15,7 @@ NEW_ROW = """        Column("n_swaps", _L, "partitions counted anew", "swaps", h
 """
 AFTER_ROW = """        Column("leader_changed", """
 LINE = """        "leader_changed": """
-NEW_LINE = """        "n_swaps": 7 * did.moved[keep],
+NEW_LINE = """        "n_swaps": 7 * moved,
 """
 
 SHOW = """
