@@ -22,15 +22,16 @@ References: Kafka protocol guide, "Error codes"; KIP-144 (exponential back-off).
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import InvalidStateError
 from typing import Any, TypeVar
 
 from holdfast.cluster import render
+from holdfast.cluster.answers import Flag, SignalSafeFuture
 from holdfast.cluster.client_versions import check
 from holdfast.cluster.diagnosis import why_no_answer
 from holdfast.cluster.settings import Settings
@@ -44,6 +45,7 @@ LARGEST_ANSWER_BYTES = 100_000_000
 """Of an answer. A leader's JoinGroup answer holds the subscriptions of the whole group, and each of
 them may have as much as a request (``socket.request.max.bytes``); the library allows 1 MB."""
 _CLOSED = "the connections are closed"
+_END_MS = 5_000  # for the IO thread to end
 _T = TypeVar("_T")
 
 # A host that dies silently is noticed within 25 s, also while it holds a JoinGroup, which may wait
@@ -113,7 +115,7 @@ class Connections:
         self._client = make_client(**options)
         self._manager = self._client._manager
         self._net = self._manager._net
-        self._open_questions: set[concurrent.futures.Future[Any]] = set()
+        self._open_questions: set[SignalSafeFuture[Any]] = set()
         self._is_closed = False
         self._starting = threading.Lock()  # an IO thread is not begun after the end
         self._closing = threading.Lock()  # kafka-python's loop ends on one thread at a time
@@ -172,15 +174,31 @@ class Connections:
             self._is_closed = True
         with self._closing:
             with contextlib.suppress(Exception):  # the loop may be gone already
-                self._net.run(self._close_all)
-            self._net.stop(5_000)
+                self._end_manager()
+            self._net.stop(_END_MS)
             with contextlib.suppress(Exception):
                 self._net.close()
         for question in list(self._open_questions):
             _fail(question, AdapterError(_CLOSED))
 
-    async def _close_all(self) -> None:
-        self._manager.close()
+    def _end_manager(self) -> None:
+        """Close the library's manager, on its IO thread if there is one.
+
+        The library's own ``run`` waits without an end, and as no signal's handler may interrupt.
+        """
+        over = Flag()
+
+        async def end() -> None:
+            try:
+                self._manager.close()
+            finally:
+                over.set()
+
+        if self._net._io_thread is None:
+            self._net.run(end)
+        else:
+            self._net.call_soon_threadsafe(end)
+            over.wait(_END_MS / 1000)
 
     def refusal(self) -> Exception | None:
         """Return why a broker refused the login, None where none did."""
@@ -245,17 +263,23 @@ class Connections:
         if self._is_closed:
             failed(AdapterError(_CLOSED))
             return
+
+        async def run() -> None:
+            try:
+                value = await work()
+            except BaseException as error:
+                failed(error)
+            else:
+                done(value)
+
         try:
-            future = self._net.call_soon_with_future(work)
+            self._net.call_soon_threadsafe(run)
         except RuntimeError as error:
             failed(error)
-            return
-        future.add_callback(done)
-        future.add_errback(failed)
 
-    def future(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> concurrent.futures.Future[_T]:
+    def future(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> SignalSafeFuture[_T]:
         """Run a coroutine on the IO thread; errors come out as holdfast's own."""
-        result: concurrent.futures.Future[_T] = concurrent.futures.Future()
+        result: SignalSafeFuture[_T] = SignalSafeFuture()
         self._open_questions.add(result)  # before the look whether we are closed
         result.add_done_callback(self._open_questions.discard)
         self.submit(
@@ -263,7 +287,7 @@ class Connections:
         )
         return result
 
-    def pause(self, seconds: float) -> concurrent.futures.Future[None]:
+    def pause(self, seconds: float) -> SignalSafeFuture[None]:
         """Wait on the IO thread; closing ends it with an error."""
 
         async def work() -> None:
@@ -287,13 +311,13 @@ class Connections:
             pause_s = min(2 * pause_s, self.settings["retry.backoff.max.ms"] / 1000)
 
 
-def _answer(question: concurrent.futures.Future[_T], value: _T) -> None:
-    with contextlib.suppress(concurrent.futures.InvalidStateError):  # closing was first
+def _answer(question: SignalSafeFuture[_T], value: _T) -> None:
+    with contextlib.suppress(InvalidStateError):  # closing was first
         question.set_result(value)
 
 
-def _fail(question: concurrent.futures.Future[Any], error: BaseException) -> None:
-    with contextlib.suppress(concurrent.futures.InvalidStateError):
+def _fail(question: SignalSafeFuture[Any], error: BaseException) -> None:
+    with contextlib.suppress(InvalidStateError):
         question.set_exception(error)
 
 

@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
+from holdfast.cluster.answers import Flag
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.leader.designs import led_round
@@ -33,7 +34,7 @@ from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
 from holdfast.members.member.link import GroupLink
-from holdfast.members.member.mailbox import Flag, Mailbox
+from holdfast.members.member.mailbox import Mailbox
 from holdfast.members.member.member_log import NAME, Log, MemberLog
 from holdfast.members.member.metrics import RoundTimes
 from holdfast.members.member.readiness import ReadyFile

@@ -1,4 +1,4 @@
-"""A queue with one reader, and a flag to wait for, both safe against signals.
+"""A queue with one reader, safe against signals as :mod:`holdfast.cluster.answers` is.
 
 **Rules.** Any thread puts, also a signal handler or a finaliser in the middle of another put or
 get. One thread gets; it never waits longer than its time-out.
@@ -7,8 +7,7 @@ get. One thread gets; it never waits longer than its time-out.
 ``SimpleQueue.get`` waits for ever if a signal's handler lasts beyond its time-out (seen with 3.11:
 a member did not end at SIGTERM). ``Queue.put`` in a signal handler waits for the lock that the
 interrupted thread holds. Here a deque takes the items, and ``put`` releases one lock, which wakes
-the reader: ``Lock.acquire`` keeps to its time-out. ``threading.Event`` has the fault of ``put``:
-``set`` and ``wait`` take a lock that the interrupted thread may hold. :class:`Flag` does not.
+the reader: ``Lock.acquire`` keeps to its time-out.
 """
 
 from __future__ import annotations
@@ -71,37 +70,3 @@ class Mailbox(Generic[_T]):
                 if self.items:
                     continue
                 raise queue.Empty
-
-
-class Flag:
-    """Set once, by any thread or signal handler; any number of threads wait for it."""
-
-    def __init__(self) -> None:
-        self._is_set = False
-        self._gate = threading.Lock()
-        self._gate.acquire()
-
-    def set(self) -> None:
-        """Set the flag, and wake every waiting thread."""
-        self._is_set = True
-        self._open()
-
-    def is_set(self) -> bool:
-        """Whether it is set."""
-        return self._is_set
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, at most ``timeout`` seconds; return whether it is."""
-        left = -1 if timeout is None else min(timeout, threading.TIMEOUT_MAX)
-        if not self._is_set:
-            try:
-                self._gate.acquire(timeout=left)
-            finally:  # also if a handler raises: it may have been acquired
-                if self.is_set():
-                    self._open()  # for the next one that waits
-        return self._is_set
-
-    def _open(self) -> None:
-        """Leave the gate open, also if a second ``set`` or another waiter opened it meanwhile."""
-        with suppress(RuntimeError):  # open already
-            self._gate.release()

@@ -8,15 +8,19 @@ References: KIP-429; Kafka's ConsumerCoordinator ("metadata snapshot").
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
+from holdfast.cluster.answers import Flag
 from holdfast.cluster.connections import ends_member
 from holdfast.cluster.lookup import FoundTopics, Lookup
 from holdfast.cluster.settings import Settings
 from holdfast.core.machine import events
 from holdfast.core.machine.codes import FATAL, ErrorCode, describe
 from holdfast.errors import HoldfastError, RemoteProtocolError, nearest
+from holdfast.members.member.mailbox import Mailbox
 from holdfast.members.member.member_log import MemberLog
 
 Matches = Callable[[str], bool]
@@ -58,8 +62,8 @@ class MetadataWatch:
         self._pattern: Matches | None = None
         self._subscribed: tuple[str, ...] | None = None
         self.missing: tuple[str, ...] = ()  # topics of the subscription that do not exist
-        self._wake = threading.Event()
-        self._ended = threading.Event()
+        self._wake: Mailbox[None] = Mailbox()
+        self._ended = Flag()
         self._thread = threading.Thread(target=self._run, name="holdfast-metadata", daemon=True)
 
     def subscribe(self, topics: tuple[str, ...], pattern: Matches | None) -> None:
@@ -70,7 +74,7 @@ class MetadataWatch:
                 self._tell(topics)
         if self._thread.ident is None:
             self._thread.start()
-        self._wake.set()
+        self._wake.put(None)
 
     @property
     def subscribed(self) -> tuple[str, ...]:
@@ -79,7 +83,7 @@ class MetadataWatch:
 
     def look_soon(self) -> None:
         """Look once more, before the interval is over."""
-        self._wake.set()
+        self._wake.put(None)
 
     def look(self, topics: frozenset[str]) -> FoundTopics:
         """Count partitions of a leader's ``topics`` now, and go on watching them."""
@@ -89,7 +93,7 @@ class MetadataWatch:
             found = self._report()
         except HoldfastError:
             self._post_counts(self._counts)  # the leader plans without the rest: see it come
-            self._wake.set()
+            self._wake.put(None)
             raise
         unknown = dict.fromkeys(topics - found.counts.keys(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return FoundTopics(counts=found.counts, refused={**unknown, **found.refused})
@@ -121,8 +125,10 @@ class MetadataWatch:
         self._subscribed = topics  # last: after an exception the machine gets it again
 
     def _run(self) -> None:
-        while not self._ended.is_set():
-            self._wake.clear()
+        while True:
+            self._wake.items.clear()
+            if self._ended.is_set():
+                return
             wait_s = self._every_s
             try:
                 if not self._refresh():
@@ -135,7 +141,8 @@ class MetadataWatch:
                 else:
                     self._log.warning("the topics are not known yet: %s", error)
                     wait_s = self._again_s
-            self._wake.wait(wait_s)
+            with suppress(queue.Empty):
+                self._wake.first(wait_s)
 
     def _refresh(self) -> bool:
         """Look once; False if a subscribed topic does not exist yet."""
@@ -161,7 +168,7 @@ class MetadataWatch:
     def end(self) -> None:
         """Look no more."""
         self._ended.set()
-        self._wake.set()
+        self._wake.put(None)
 
     def join(self) -> None:
         """Wait for the last look, which the closed connections end."""

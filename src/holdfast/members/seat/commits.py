@@ -22,7 +22,6 @@ References: KIP-429; Kafka's ConsumerCoordinator, ``commitOffsetsSync``.
 
 from __future__ import annotations
 
-import concurrent.futures
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -31,6 +30,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from holdfast.cluster.answers import SignalSafeFuture, wait_for_all
 from holdfast.core.machine.codes import MEMBER_OVER, ErrorCode, commits_again, describe
 from holdfast.core.machine.member.identity import Identity
 from holdfast.core.machine.states import MemberState
@@ -67,7 +67,7 @@ class _SentCommit:
     terms: Mapping[Resource, int]  # in which the records were handed out
     asked: CommitAsker
     deadline: float
-    done: Future[None] = field(default_factory=Future)
+    done: SignalSafeFuture[None] = field(default_factory=SignalSafeFuture)
 
     def __post_init__(self) -> None:
         self.done.set_running_or_notify_cancel()  # a waiter that gives up does not end it
@@ -102,7 +102,7 @@ class Commits:
         self._heard_of_last = heard_of_last
         self.order = threading.RLock()
         self._newest: dict[Resource, _SentCommit | None] = {}  # last commit of the partition
-        self._open: set[Future[None]] = set()
+        self._open: set[SignalSafeFuture[None]] = set()
 
     @property
     def _parts(self) -> MemberParts:
@@ -110,7 +110,9 @@ class Commits:
         assert parts is not None
         return parts
 
-    def begin(self, offsets: Offsets, asked: CommitAsker, *, timeout_s: float) -> Future[None]:
+    def begin(
+        self, offsets: Offsets, asked: CommitAsker, *, timeout_s: float
+    ) -> SignalSafeFuture[None]:
         """Commit without waiting.
 
         Parameters
@@ -277,7 +279,7 @@ class Commits:
 
     def wait_for_open(self, timeout_s: float) -> None:
         """Wait for the commits that are under way."""
-        concurrent.futures.wait(list(self._open), timeout_s)
+        wait_for_all(list(self._open), timeout_s)
 
 
 def _check_owned(standing: Standing, offsets: Iterable[Resource]) -> None:

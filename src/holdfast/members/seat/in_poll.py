@@ -18,7 +18,6 @@ References: KIP-429 (callbacks), KIP-62.
 
 from __future__ import annotations
 
-import concurrent.futures
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -110,7 +109,7 @@ class InPoll(Seat):
         self.progress.come_back()
         left_s = min(LAST_COMMIT_S, max(0.0, deadline - time.monotonic()))
         if (sent := self.commit_before_leaving(left_s)) is not None:
-            concurrent.futures.wait([sent], left_s)
+            sent.wait(left_s)
         self.membership.leave(returns=returns)
         return self.finish(deadline)
 

@@ -19,6 +19,7 @@ import weakref
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from holdfast.cluster.answers import Flag
 from holdfast.cluster.connections import Connections, load_client
 from holdfast.errors import SourceError
 from holdfast.members.member.member_log import NAME
@@ -59,8 +60,7 @@ class Opening(Generic[_P]):
         self._make = weakref.WeakMethod(make)
         self._group = group
         self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._done = threading.Event()
+        self._ended, self._done = Flag(), Flag()
         self.connections: Connections | None = None
         self._parts: _P | None = None
         self.failure: BaseException | None = None

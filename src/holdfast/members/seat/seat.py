@@ -29,6 +29,7 @@ import time
 from collections.abc import Collection
 from concurrent.futures import Future
 
+from holdfast.cluster.answers import SignalSafeFuture
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.modes import RebalanceMode, choose_mode
 from holdfast.core.model.partitions import Resource
@@ -181,7 +182,7 @@ class Seat:
         except HoldfastError:  # the member has failed just now, of which the next call tells
             return None
 
-    def commit_before_leaving(self, timeout_s: float) -> Future[None] | None:
+    def commit_before_leaving(self, timeout_s: float) -> SignalSafeFuture[None] | None:
         """Commit before leaving, which gives up the round that is going on.
 
         The coordinator may have ended that round, with its answer on the way. The commit of the

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple, Protocol
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Message, TopicPartition
 
+from holdfast.cluster.answers import SignalSafeFuture
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
@@ -264,7 +265,7 @@ class LibrdkafkaHands:
     def ask(self, partitions: Collection[Resource]) -> Future[dict[Resource, StartPlace]] | None:
         if self.seat.membership.parts is None:
             return None
-        places: Future[dict[Resource, StartPlace]] = Future()
+        places: SignalSafeFuture[dict[Resource, StartPlace]] = SignalSafeFuture()
 
         def answered(found: Future[dict[Resource, int]]) -> None:
             if found.cancelled() or found.exception() is not None:

@@ -1,0 +1,106 @@
+"""A flag to wait for, and a future, both safe against signals.
+
+**The fault.** A signal's handler runs on the application's thread, between two steps of the
+interpreter, and may raise. ``threading.Event``, ``concurrent.futures.Future`` and kafka-python's
+``Future`` take their lock in a step of its own, or in a function written in Python. An exception
+that comes between that step and the block that releases the lock leaves it held for ever, and the
+thread that answers waits for it (seen with 3.11: Ctrl-C in a callback, and the member's IO thread
+and ``close`` never ended). A handler that asks such an object itself waits for its own thread.
+
+**Strategy.** ``with`` on a lock written in C enters and leaves it in one step each. Nothing here
+waits while it holds one.
+
+References: Python, ``signal``, "Note on Signal Handlers and Exceptions".
+"""
+
+from __future__ import annotations
+
+import _thread
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+class Flag:
+    """Set once, by any thread or signal handler; any number of threads wait for it."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def set(self) -> None:
+        """Set the flag, and wake every waiting thread."""
+        self._is_set = True
+        self._open()
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        return self._is_set
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, at most ``timeout`` seconds; return whether it is."""
+        left = -1 if timeout is None else min(timeout, threading.TIMEOUT_MAX)
+        if not self._is_set:
+            try:
+                self._gate.acquire(timeout=left)
+            finally:  # also if a handler raises: it may have been acquired
+                if self.is_set():
+                    self._open()  # for the next one that waits
+        return self._is_set
+
+    def _open(self) -> None:
+        """Leave the gate open, also if a second ``set`` or another waiter opened it meanwhile."""
+        with suppress(RuntimeError):  # open already
+            self._gate.release()
+
+
+class _Condition(_thread.RLock):  # type: ignore[misc] # final for mypy, and not for Python
+    """What a future needs of a ``threading.Condition``; nobody waits in it."""
+
+    def __init__(self) -> None:
+        self.over = Flag()
+
+    def notify_all(self) -> None:
+        """The future is done."""
+        self.over.set()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Give up at once: who waits does so before, and without the lock."""
+        return self.over.is_set()
+
+
+class SignalSafeFuture(Future[_T]):
+    """A future for whose answer the application's thread may wait."""
+
+    _condition: _Condition  # type: ignore[assignment] # has all that the base asks of it
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._condition = _Condition()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is done, at most ``timeout`` seconds; return whether it is."""
+        return self._condition.over.wait(timeout)
+
+    def result(self, timeout: float | None = None) -> _T:
+        """As the standard library's; ``timeout`` in seconds, TimeoutError where it is over."""
+        self.wait(timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """As the standard library's; ``timeout`` in seconds, TimeoutError where it is over."""
+        self.wait(timeout)
+        return super().exception(0)
+
+
+def wait_for_all(answers: Iterable[SignalSafeFuture[_T]], timeout_s: float) -> None:
+    """Wait until all are done, at most ``timeout_s`` seconds."""
+    deadline = time.monotonic() + timeout_s
+    for answer in answers:
+        answer.wait(max(0.0, deadline - time.monotonic()))
