@@ -13,7 +13,7 @@ import pytest
 from tests.adapters.interrupts import in_time
 from tests.live.waiting import until
 
-from holdfast.cluster.answers import Flag, SignalSafeFuture, wait_for_all
+from holdfast.cluster.answers import Flag, SignalSafeFuture, and_then, wait_for_all
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.settings import Settings
 
@@ -149,6 +149,23 @@ def test_a_future_answers_as_the_librarys():
         return await asyncio.wrap_future(asked)
 
     assert asyncio.run(on_a_loop()) == 4
+
+
+def test_a_future_goes_on_with_a_value_or_with_a_question():
+    first, second = SignalSafeFuture(), SignalSafeFuture()
+    seen = and_then(first, lambda n: n + 1)
+    asked = and_then(first, lambda _: second)
+    failed = and_then(first, lambda n: n / 0)
+    first.set_result(1)
+    assert seen.result(0) == 2
+    with pytest.raises(ZeroDivisionError):
+        failed.result(0)
+    assert not asked.done()
+    second.set_exception(ValueError("nobody answers"))
+    with pytest.raises(ValueError, match="nobody"):
+        asked.result(0)
+    with pytest.raises(ValueError, match="nobody"):
+        and_then(asked, lambda n: n).result(0)
 
 
 def test_all_are_waited_for_no_longer_than_asked():

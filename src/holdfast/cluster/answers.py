@@ -18,12 +18,13 @@ from __future__ import annotations
 import _thread
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TypeVar
 
 _T = TypeVar("_T")
+_U = TypeVar("_U")
 
 
 class Flag:
@@ -104,3 +105,28 @@ def wait_for_all(answers: Iterable[SignalSafeFuture[_T]], timeout_s: float) -> N
     deadline = time.monotonic() + timeout_s
     for answer in answers:
         answer.wait(max(0.0, deadline - time.monotonic()))
+
+
+def and_then(first: Future[_T], go_on: Callable[[_T], _U | Future[_U]]) -> SignalSafeFuture[_U]:
+    """What ``go_on`` makes of the answer of ``first``, or asks for by it; errors pass on."""
+    second: SignalSafeFuture[_U] = SignalSafeFuture()
+
+    def pass_on(done: Future[_U]) -> None:
+        try:
+            second.set_result(done.result())
+        except Exception as error:
+            second.set_exception(error)
+
+    def answered(done: Future[_T]) -> None:
+        try:
+            found = go_on(done.result())
+        except Exception as error:
+            second.set_exception(error)
+            return
+        if isinstance(found, Future):
+            found.add_done_callback(pass_on)
+        else:
+            second.set_result(found)
+
+    first.add_done_callback(answered)
+    return second

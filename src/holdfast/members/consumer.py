@@ -450,7 +450,7 @@ class Consumer(ConsumerQuestions):
         tp = partition[0], partition[1]
         at = self._hands.position(tp)
         if at is None and tp in self._owned(seat):
-            return self._hands.places([tp])[tp].offset
+            return self._hands.places([tp]).result()[tp].offset
         return at
 
     @_inside

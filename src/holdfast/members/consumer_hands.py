@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Collection
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import confluent_kafka
 from confluent_kafka import Message, TopicPartition
 
 from holdfast.cluster import render
+from holdfast.cluster.answers import and_then
 from holdfast.cluster.connections import ends_member
 from holdfast.cluster.lookup import EARLIEST, LATEST
 from holdfast.cluster.settings import Settings
@@ -43,6 +44,7 @@ from holdfast.members.seat.hands import Callback
 
 _log = logging.getLogger(NAME)
 _library_log = logging.getLogger("holdfast.librdkafka")
+Begins = dict[Resource, StartPlace] | Future[dict[Resource, StartPlace]]
 _FAILURES = 3  # polls in a row that fail inside librdkafka until the application hears of it
 
 
@@ -73,7 +75,6 @@ class ConsumerHands(LibrdkafkaHands):
         self.client: Any = _FetchingConsumer(config)
         super().__init__(self.client, owner, config, reset=None, stores=True)
         self._reset_to: str = settings["auto.offset.reset"]
-        self._asker = ThreadPoolExecutor(1, thread_name_prefix="holdfast-places")
         self._reached: dict[Resource, int] = {}  # after what was handed out; where it began
         self._sought: dict[Resource, int] = {}  # before it began
         self._parked = Parked()
@@ -190,39 +191,45 @@ class ConsumerHands(LibrdkafkaHands):
     def ask(self, partitions: Collection[Resource]) -> Future[dict[Resource, StartPlace]] | None:
         if self.seat.membership.parts is None:
             return None
-        places = self._asker.submit(self.places, frozenset(partitions))
+        places = self.places(partitions)
         places.add_done_callback(_log_failure)
         return places
 
-    def places(self, partitions: Collection[Resource]) -> dict[Resource, StartPlace]:
-        """Where these begin: at the committed offset, or by ``auto.offset.reset``.
+    def places(self, partitions: Collection[Resource]) -> Future[dict[Resource, StartPlace]]:
+        """Ask where these begin: at the committed offset, or by ``auto.offset.reset``.
 
-        Raises
-        ------
-        RemoteProtocolError
-            If there is no committed offset and ``auto.offset.reset`` is ``none``.
-        AdapterError
-            If no broker answered in time.
+        Returns
+        -------
+        Future of dict of partition to StartPlace
+            Its error is a RemoteProtocolError if there is no committed offset and
+            ``auto.offset.reset`` is ``none``, and an AdapterError if no broker answered in time.
         """
         parts = self.seat.membership.parts
         assert parts is not None
-        found = self.seat.ask_places(partitions).result()
-        places = {tp: StartPlace(at, at) for tp, at in found.items() if at >= 0}
-        unknown = [tp for tp in partitions if tp not in places]
-        if not unknown:
-            return places
-        if self._reset_to == "none":
-            name = f"{unknown[0][0]}-{unknown[0][1]}"
-            raise RemoteProtocolError(
-                f"no committed offset for {name}, and auto.offset.reset is none: "
-                "commit one, or choose earliest or latest"
-            )
-        at = EARLIEST if self._reset_to == "earliest" else LATEST
-        ends = parts.lookup.list_offsets(unknown, at).result()
-        for topic, partition in set(unknown) - ends.keys():
-            # A topic that was created just now, or moves: its leader is there in a moment.
-            _log.info("%s-%s has no leader that answers yet: it starts later", topic, partition)
-        return places | {tp: StartPlace(at) for tp, at in ends.items()}
+        lookup, wanted = parts.lookup, frozenset(partitions)
+
+        def by_reset(found: Mapping[Resource, int]) -> Begins:
+            places = {tp: StartPlace(at, at) for tp, at in found.items() if at >= 0}
+            unknown = sorted(wanted - places.keys())
+            if not unknown:
+                return places
+            if self._reset_to == "none":
+                name = f"{unknown[0][0]}-{unknown[0][1]}"
+                raise RemoteProtocolError(
+                    f"no committed offset for {name}, and auto.offset.reset is none: "
+                    "commit one, or choose earliest or latest"
+                )
+            at = EARLIEST if self._reset_to == "earliest" else LATEST
+
+            def at_ends(ends: Mapping[Resource, int]) -> dict[Resource, StartPlace]:
+                for tp in set(unknown) - ends.keys():
+                    # A topic that was created just now, or moves: its leader is there in a moment.
+                    _log.info("%s-%s has no leader that answers yet: it starts later", *tp)
+                return places | {tp: StartPlace(at) for tp, at in ends.items()}
+
+            return and_then(lookup.list_offsets(unknown, at), at_ends)
+
+        return and_then(self.seat.ask_places(wanted), by_reset)
 
     def refused(self, error: BaseException, partitions: Collection[Resource]) -> Places:
         """No broker will ever say where these begin: the member ends."""
@@ -280,7 +287,6 @@ class ConsumerHands(LibrdkafkaHands):
 
     def close(self) -> None:
         """Close librdkafka; a second call goes on where the first was interrupted."""
-        self._asker.shutdown(wait=False, cancel_futures=True)
         if self.client is not None:
             _Original.close(self.client)
             self.client = None  # librdkafka's threads end with the last reference

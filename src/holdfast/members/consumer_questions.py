@@ -150,7 +150,7 @@ class ConsumerQuestions:
     def seek_to_committed(self, *partitions: tuple[str, int]) -> None:
         """Continue these where the group has committed, or by ``auto.offset.reset``."""
         self._running()
-        found = self._hands.places(self._named(partitions))
+        found = self._hands.places(self._named(partitions)).result()
         self._seek_to({tp: place.offset for tp, place in found.items()})
 
     def _named(self, partitions: Collection[tuple[str, int]]) -> Collection[tuple[str, int]]:

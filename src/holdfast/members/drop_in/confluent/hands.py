@@ -25,13 +25,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Message, TopicPartition
 
-from holdfast.cluster.answers import SignalSafeFuture
+from holdfast.cluster.answers import and_then
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
@@ -265,21 +265,12 @@ class LibrdkafkaHands:
     def ask(self, partitions: Collection[Resource]) -> Future[dict[Resource, StartPlace]] | None:
         if self.seat.membership.parts is None:
             return None
-        places: SignalSafeFuture[dict[Resource, StartPlace]] = SignalSafeFuture()
-
-        def answered(found: Future[dict[Resource, int]]) -> None:
-            if found.cancelled() or found.exception() is not None:
-                places.set_exception(found.exception() or CancelledError())
-                return
-            places.set_result(
-                {
-                    tp: StartPlace(at if at >= 0 else self._reset, at)
-                    for tp, at in found.result().items()
-                }
-            )
-
-        self.seat.ask_places(partitions).add_done_callback(answered)
-        return places
+        return and_then(
+            self.seat.ask_places(partitions),
+            lambda found: {
+                tp: StartPlace(at if at >= 0 else self._reset, at) for tp, at in found.items()
+            },
+        )
 
     def refused(self, error: BaseException, partitions: Collection[Resource]) -> Places:
         return {tp: StartPlace(OFFSET_INVALID) for tp in partitions}
