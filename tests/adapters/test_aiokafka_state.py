@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 
@@ -145,3 +146,29 @@ def test_a_fetcher_goes_on_with_what_is_left():
         assert client.fetched[-1] == {B.partition}
 
     play(scene, A, B)
+
+
+def test_a_fetcher_waits_on_where_an_assignment_is_gone_before_it_wakes():
+    """A new topic of a pattern begins a subscription without one; aiokafka's fetcher ended."""
+
+    async def run() -> None:
+        client = Client()
+        subscriptions = KeepingSubscriptions(client._loop, cooperative=False)
+        subscriptions.subscribe_pattern(re.compile("t|u"))
+        subscriptions.subscribe_from_pattern({"t"})
+        subscriptions.fetcher = ListFetcher(client, subscriptions, auto_offset_reset="latest")
+        await turns()
+        subscriptions.take([A], PartitionProgress())
+        subscriptions.subscribe_from_pattern({"t", "u"})
+        await turns()
+        assert not subscriptions.fetcher._fetch_task.done()
+        assert client.fetched == []
+        subscriptions.take([A, B], PartitionProgress())
+        await turns()
+        committed(subscriptions.subscription.assignment, A, 3)
+        committed(subscriptions.subscription.assignment, B, 4)
+        await turns()
+        assert client.fetched[-1] == {A.partition, B.partition}
+        await subscriptions.fetcher.close()
+
+    asyncio.run(run())

@@ -313,6 +313,18 @@ class KeepingSubscriptions(SubscriptionState):  # type: ignore[misc]
             for tp in partitions:
                 self.fetcher._records.pop(tp, None)
 
+    async def wait_for_assignment(self) -> None:
+        """Wait for the next assignment that is still there when the one who waits wakes up.
+
+        A new topic of a pattern may take it away in between, and aiokafka's fetcher, which asserts
+        that it has one, would end for good.
+        """
+        while True:
+            await super().wait_for_assignment()
+            found = getattr(self.subscription, "assignment", None)
+            if found is not None and found.active:
+                return
+
     def _look_again(self) -> None:
         """Wake the fetcher, which goes through the assignment at every turn."""
         if self.fetcher is not None:
