@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -443,6 +444,19 @@ def test_bad_use_is_one_line(
     assert done.code == code
     assert words in done.err
     assert len(done.err.strip().splitlines()) == 1
+
+
+def test_a_fleet_that_is_closed_computes_nothing_more(tmp_path: Path) -> None:
+    """A thread that is inside Arrow when the interpreter ends aborts the process."""
+    folder = write_tables(tables(*(bounced(f"g{i}") for i in range(50))), tmp_path)
+    fleet = ServedFleet(folder, [].append)
+    before = set(threading.enumerate())
+    fleet.start()
+    began = set(threading.enumerate()) - before
+    assert {thread.name for thread in began} >= {"serve_follow", "serve_examine"}
+    assert fleet.wait(lambda state: state.n_examined > 0, PATIENCE_S)
+    fleet.close()
+    assert not [thread.name for thread in began if thread.is_alive()]
 
 
 @pytest.mark.parametrize(("listen", "needs"), [("127.0.0.1:0", False), ("0.0.0.0:0", True)])

@@ -49,6 +49,8 @@ STORE_LOOK_S: Final = 5.0
 """Between two looks at tables on a store, where each look is two requests."""
 IDLE_S: Final = 600.0
 """Without a request for so long, the folder is left alone."""
+END_S: Final = 5.0
+"""How long the end waits for the threads that read and examine."""
 PATIENCE_S: Final = 2.0
 """The first request after a rest waits at most so long for a look at the folder."""
 
@@ -181,6 +183,7 @@ class ServedFleet:
         self._boot = secrets.token_hex(4)
         self._closed, self._wake = threading.Event(), threading.Event()
         self._changed = threading.Condition()
+        self._threads: list[threading.Thread] = []
         seen: object = None
         served = ServedTables.of(read_tables({}), 0, _now_ms())
         if self._has_begun():
@@ -195,14 +198,23 @@ class ServedFleet:
     def start(self) -> None:
         """Begin to follow the folder."""
         for work in (self._follow, self._examine, self._ask_first):
-            threading.Thread(target=work, daemon=True, name=f"serve{work.__name__}").start()
+            thread = threading.Thread(target=work, daemon=True, name=f"serve{work.__name__}")
+            if work != self._ask_first:  # it may wait for a cluster, and computes nothing
+                self._threads.append(thread)
+            thread.start()
 
     def close(self) -> None:
-        """End the threads that follow and examine the fleet."""
+        """End the threads that follow and examine the fleet, and wait for that for a moment.
+
+        A thread that is inside Arrow when the interpreter ends would abort the process.
+        """
         self._closed.set()
         self._wake.set()
         with self._changed:
             self._changed.notify_all()
+        deadline = time.monotonic() + END_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     @property
     def served(self) -> ServedTables:
