@@ -6,6 +6,9 @@ import signal
 
 import pytest
 
+from holdfast.cluster.connections import Connections
+from holdfast.cluster.settings import Settings
+
 
 @pytest.fixture
 def on_alarm():
@@ -19,3 +22,12 @@ def on_alarm():
     yield set_alarm
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def connections():
+    """As after ``open()``, with nobody at the other end."""
+    made = Connections(Settings.parse({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}))
+    made._net.start()
+    yield made
+    made.close()

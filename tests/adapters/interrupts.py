@@ -26,32 +26,49 @@ TOPIC = "orders"
 _WAITS = {"acquire", "sleep"}  # a handler runs in the middle of these, too
 
 
-class Interrupt:
-    """Raise ``KeyboardInterrupt`` on this thread at one place, once; without a place, note all.
+class AtOneStep:
+    """Raise ``KeyboardInterrupt`` at one step of this thread, once.
 
     Attributes
     ----------
-    places : list of tuple
-        Where it might have raised, in the order in which they were reached first.
     has_raised : bool
-        Whether the place was reached.
+        Whether the step was reached.
     """
 
-    def __init__(self, at=None):
-        self.at = at
-        self.places = {}
-        self.has_raised = False
+    has_raised = False
 
     def __enter__(self):
         gc.disable()  # in a callback or finaliser of the collector an exception is ignored
-        sys.setprofile(self._note)
+        sys.setprofile(self._step)
         return self
 
     def __exit__(self, *_):
         sys.setprofile(None)
         gc.enable()
 
-    def _note(self, frame, event, arg):
+    def _step(self, frame, event, arg):
+        raise NotImplementedError
+
+    def _raise(self, *where):
+        sys.setprofile(None)
+        self.has_raised = True
+        raise KeyboardInterrupt(*where)
+
+
+class Interrupt(AtOneStep):
+    """Raise ``KeyboardInterrupt`` on this thread at one place, once; without a place, note all.
+
+    Attributes
+    ----------
+    places : list of tuple
+        Where it might have raised, in the order in which they were reached first.
+    """
+
+    def __init__(self, at=None):
+        self.at = at
+        self.places = {}
+
+    def _step(self, frame, event, arg):
         if event in ("c_call", "c_exception"):
             if event == "c_exception" or arg.__name__ not in _WAITS:
                 return
@@ -66,9 +83,7 @@ class Interrupt:
         place = (file, frame.f_code.co_qualname, frame.f_lineno, event, what)
         self.places[place] = None
         if place == self.at:
-            sys.setprofile(None)
-            self.has_raised = True
-            raise KeyboardInterrupt(str(place))
+            self._raise(str(place))
 
 
 def _is_ours(frame):

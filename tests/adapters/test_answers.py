@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import sys
 import threading
 import time
 from concurrent.futures import Future
 from contextlib import suppress
 
 import pytest
-from tests.adapters.interrupts import in_time
+from tests.adapters.interrupts import AtOneStep, in_time
 from tests.live.waiting import until
 
 from holdfast.cluster.answers import Flag, SignalSafeFuture, and_then, wait_for_all
-from holdfast.cluster.connections import Connections
-from holdfast.cluster.settings import Settings
 
 SOON_S = 1.0
 _NOT_RAISED = ("weakref.py", "_weakrefset.py", "contextlib.py")  # of callbacks, or of the test
 
 
-class Handler:
-    """Raise ``KeyboardInterrupt`` at the n-th step of this thread at which a handler may run.
+class Handler(AtOneStep):
+    """Raise at the n-th step of this thread at which a signal's handler may run.
 
     That is the begin of a function, and the moment after a call of one that is written in C. There
     is no such step inside ``with`` on a lock that is written in C.
@@ -31,15 +27,6 @@ class Handler:
 
     def __init__(self, n):
         self._left = n
-        self.has_raised = False
-
-    def __enter__(self):
-        gc.disable()  # in a callback or finaliser of the collector an exception is ignored
-        sys.setprofile(self._step)
-
-    def __exit__(self, *_):
-        sys.setprofile(None)
-        gc.enable()
 
     def _step(self, frame, event, arg):
         file = frame.f_code.co_filename
@@ -47,9 +34,7 @@ class Handler:
             return
         self._left -= 1
         if self._left < 0:
-            sys.setprofile(None)
-            self.has_raised = True
-            raise KeyboardInterrupt
+            self._raise()
 
 
 def stuck_after(make, use, finish):
@@ -91,15 +76,6 @@ def test_the_librarys_future_has_that_fault():
 
     stuck, _ = stuck_after(Future, ask_and_leave, lambda future: future.set_result(1))
     assert stuck
-
-
-@pytest.fixture
-def connections():
-    """Connections whose IO thread runs, without a broker."""
-    one = Connections(Settings.parse({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}))
-    one._net.start()
-    yield one
-    one.close()
 
 
 async def seven():

@@ -16,15 +16,6 @@ from holdfast.errors import AdapterError
 from holdfast.kafka import KafkaConsumer
 
 
-@pytest.fixture
-def connections():
-    """As after ``open()``, with nobody at the other end."""
-    made = Connections(Settings.parse({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}))
-    made._net.start()
-    yield made
-    made.close()
-
-
 async def answer():
     return 7
 

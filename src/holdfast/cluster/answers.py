@@ -111,22 +111,15 @@ def and_then(first: Future[_T], go_on: Callable[[_T], _U | Future[_U]]) -> Signa
     """What ``go_on`` makes of the answer of ``first``, or asks for by it; errors pass on."""
     second: SignalSafeFuture[_U] = SignalSafeFuture()
 
-    def pass_on(done: Future[_U]) -> None:
+    def settle(ask: Callable[[], _U | Future[_U]]) -> None:
         try:
-            second.set_result(done.result())
+            found = ask()
+            if isinstance(found, Future):
+                found.add_done_callback(lambda done: settle(done.result))
+            else:
+                second.set_result(found)
         except Exception as error:
             second.set_exception(error)
 
-    def answered(done: Future[_T]) -> None:
-        try:
-            found = go_on(done.result())
-        except Exception as error:
-            second.set_exception(error)
-            return
-        if isinstance(found, Future):
-            found.add_done_callback(pass_on)
-        else:
-            second.set_result(found)
-
-    first.add_done_callback(answered)
+    first.add_done_callback(lambda done: settle(lambda: go_on(done.result())))
     return second

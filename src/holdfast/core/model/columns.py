@@ -59,7 +59,7 @@ def places_in(start: I64, rows: npt.NDArray[Any]) -> tuple[I64, I64]:
     return sizes, np.arange(begin[-1]) + (first - begin[:-1]).repeat(sizes)
 
 
-def place_of(wanted: I64, known: I64, order: I64 | None = None) -> I64:
+def index_in(wanted: I64, known: I64, order: I64 | None = None) -> I64:
     """Where each wanted value stands in ``known``; of several the first place, -1 for none.
 
     Parameters

@@ -9,10 +9,11 @@ function may hang for ever.
 
 from __future__ import annotations
 
-import concurrent.futures
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from holdfast.cluster.answers import SignalSafeFuture
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ class InTime(Generic[T]):
     def __init__(self, thread_name: str, timeout_ms: int):
         self.timeout_ms = timeout_ms
         self._thread_name = thread_name
-        self._asked: concurrent.futures.Future[T] | None = None
+        self._asked: SignalSafeFuture[T] | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -50,7 +51,7 @@ class InTime(Generic[T]):
         LateError
             It takes longer than the deadline.
         """
-        self._asked = future = concurrent.futures.Future[T]()
+        self._asked = future = SignalSafeFuture[T]()
 
         def run() -> None:
             try:
@@ -59,7 +60,6 @@ class InTime(Generic[T]):
                 future.set_exception(error)
 
         threading.Thread(target=run, name=self._thread_name, daemon=True).start()
-        done, _ = concurrent.futures.wait([future], self.timeout_ms / 1000)
-        if not done:
+        if not future.wait(self.timeout_ms / 1000):
             raise LateError(f"no answer within {self.timeout_ms} ms")
         return future.result()

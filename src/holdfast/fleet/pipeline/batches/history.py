@@ -23,7 +23,6 @@ from holdfast.fleet.pipeline.batches.jobs import Job, remove_staged, remove_stat
 from holdfast.fleet.pipeline.history.lag import Ends, Times
 from holdfast.fleet.pipeline.ingest.dump import write_dump
 from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.share_positions import share_positions
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.steps import Session
 from holdfast.fleet.tables.columns.values import to_us
@@ -138,14 +137,8 @@ def check_target(root: Place, *, overwrite: bool = False) -> None:
 
 def ends_of(dump: Dump, selection: Selection, reset: str) -> Ends:
     """Where the partitions of a dump begin and end, and where its share groups are."""
-    share, n_bad = share_positions(dump.share_state(), topic_names(dump), selection)
-    return Ends(
-        offsets=dump.offsets(),
-        taken_at_us=taken_at_us(dump),
-        reset=reset,
-        share=share,
-        n_bad_share=n_bad,
-    )
+    said = dump.offsets(), dump.share_state()
+    return Ends.of(*said, topic_names(dump), selection, taken_at_us=taken_at_us(dump), reset=reset)
 
 
 def _remove_dumps(root: Place, own: Place) -> None:

@@ -46,7 +46,6 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
     next_span,
 )
 from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.share_positions import share_positions
 from holdfast.fleet.pipeline.ingest.source import RECORDS
 from holdfast.fleet.pipeline.ingest.split import LATEST
 from holdfast.fleet.pipeline.spark_errors import reading
@@ -203,14 +202,13 @@ class Stream:
         }
 
     def _ends(self, cluster: ClusterSnapshot) -> Ends:
-        state = part_of(SHARE_STATE, cluster.share_state)
-        share, n_bad = share_positions(state, _names(cluster), self.selection)
-        return Ends(
-            offsets=part_of("offsets", cluster.offsets),
+        return Ends.of(
+            part_of("offsets", cluster.offsets),
+            part_of(SHARE_STATE, cluster.share_state),
+            _names(cluster),
+            self.selection,
             taken_at_us=to_us(cluster.taken_at) or 0,
             reset=self.auto_offset_reset,
-            share=share,
-            n_bad_share=n_bad,
         )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.model.columns import I32, I64, NO_OWNER, place_of
+from holdfast.core.model.columns import I32, I64, NO_OWNER, index_in
 from holdfast.fleet.pipeline.ingest.generations import Generations, list_parts, new_runs
 from holdfast.fleet.tables.columns.values import codes, ints, numbered
 
@@ -66,7 +66,7 @@ class Dense:
     def member(self, row: I64, identity: I64) -> I64:
         """Member row of an identity in a row; -1 for none, or if either is -1."""
         wanted = np.where((row >= 0) & (identity >= 0), row * self.width + identity, -1)
-        return place_of(wanted, self.member_key, self.member_order)
+        return index_in(wanted, self.member_key, self.member_order)
 
 
 def group_codes(gens: Generations) -> tuple[I64, I64]:

@@ -36,10 +36,12 @@ import pyarrow.compute as pc
 
 from holdfast.cluster.record_times import MOST_ASKED, age_seconds
 from holdfast.core.kinds.kind import ACTIVE, SHARED, SOURCE
-from holdfast.core.model.columns import I32, I64, Mask, place_of
+from holdfast.core.model.columns import I32, I64, Mask, index_in
 from holdfast.fleet.pipeline.arrow_types import Arrays
 from holdfast.fleet.pipeline.history.movements import take
 from holdfast.fleet.pipeline.ingest.generations import Generations, list_parts, marked, new_runs
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.share_positions import share_positions
 from holdfast.fleet.pipeline.ingest.split import LATEST, POSITION, reduced
 from holdfast.fleet.tables.columns.schemas import (
     TIMESTAMP,
@@ -72,9 +74,8 @@ class Ends:
     ----------
     reset : str
         ``latest``, or anything else for the whole log.
-    share, n_bad_share : Table of POSITION and int, optional
-        What :func:`holdfast.fleet.pipeline.ingest.share_positions.share_positions` makes of the
-        records of share groups.
+    share : Table of POSITION, optional
+        Where share groups are (:mod:`holdfast.fleet.pipeline.ingest.share_positions`).
     """
 
     offsets: pa.Table
@@ -82,6 +83,27 @@ class Ends:
     reset: str
     share: pa.Table = field(default_factory=POSITION.empty_table)
     n_bad_share: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        offsets: pa.Table,
+        share_state: pa.Table,
+        names: Mapping[str, str],
+        selection: Selection,
+        *,
+        taken_at_us: int,
+        reset: str,
+    ) -> Ends:
+        """The ends by ``offsets``, and share groups by the records of their topic."""
+        share, n_bad = share_positions(share_state, names, selection)
+        return cls(
+            offsets=offsets,
+            taken_at_us=taken_at_us,
+            reset=reset,
+            share=share,
+            n_bad_share=n_bad,
+        )
 
 
 def lag_of_groups(rows: pa.Table, ends: Ends, times: Times | None = None) -> dict[str, pa.Table]:
@@ -187,7 +209,7 @@ def _places(rows: pa.Table, ends: Ends, at: I64, partition: I32 | I64) -> I64:
     chunks = [wanted] if isinstance(wanted, pa.Array) else wanted.chunks
     topic = numbered(pa.chunked_array([*chunks, *ends.offsets["topic"].chunks], pa.string()))
     key = topic << 32 | np.concatenate([partition, ints(ends.offsets, "partition")])
-    return place_of(key[:n], key[n:])
+    return index_in(key[:n], key[n:])
 
 
 def _shared(rows: pa.Table, commit: I64, owner: I64) -> tuple[Mask, I64]:

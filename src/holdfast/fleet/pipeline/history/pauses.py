@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.model.columns import I64, Mask, place_of
+from holdfast.core.model.columns import I64, Mask, index_in
 from holdfast.fleet.pipeline.arrow_types import Arrays, ArrowColumn
 from holdfast.fleet.pipeline.history.dense import Dense
 from holdfast.fleet.pipeline.history.movements import (
@@ -320,7 +320,7 @@ def _is_idle(pauses: pa.Table, row: I64, partition: I64, last_seen: I64, idle: p
         return np.zeros(n, np.bool_)
     own = ReadBy(row, pauses["topic"].take(pa.array(row)).combine_chunks(), partition)
     key, _ = keys_of(pauses, own, idle)
-    where = place_of(key[:n], key[n:])
+    where = index_in(key[:n], key[n:])
     since, until = ints(idle, "last_seen")[where], ints(idle, "timestamp")[where]
     again = ints(pauses, "timestamp")[row]
     found: Mask = (where >= 0) & (since <= last_seen) & (again <= until)

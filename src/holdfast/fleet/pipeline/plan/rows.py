@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.kinds.rows import kind_of
-from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, place_of, row_of, starts, within
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, index_in, row_of, starts, within
 from holdfast.core.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
 from holdfast.fleet.pipeline.arrow_types import ArrowColumn
 from holdfast.fleet.pipeline.ingest.generations import list_parts, new_runs
@@ -111,7 +111,7 @@ class _Asked:
     def tps(self, group: I64, topic: I64, partition: I64) -> tuple[Mask, I64]:
         """Which of the partitions the cluster has, and their flat indices."""
         key = group * len(self.names) + topic
-        at = place_of(key, self.key)
+        at = index_in(key, self.key)
         good = (group >= 0) & (topic >= 0) & (partition >= 0) & (at >= 0)
         good[good] = partition[good] < self.n_partitions[at[good]]
         return good, self.start[at[good]] + partition[good]
@@ -268,7 +268,7 @@ def _owners(
             lag[tp] = to_read.to_numpy()[good]
             who = _places(batch["member_id"], ids)[good]
             key = of[good] * max(len(ids), 1) + who
-            at = place_of(key, member_key)
+            at = index_in(key, member_key)
             owned = (who >= 0) & (at >= 0)
             owner[tp[owned]] = (at - first[of[good]])[owned]
     return owner, lag

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.model.columns import I32, I64, NO_OWNER
+from holdfast.core.model.columns import I32, I64, NO_OWNER, index_in
 from holdfast.fleet.report.columns.identity import Identities, read_identities
 from holdfast.fleet.tables.columns.values import ArrowTable, codes, ints, lists, times_ms, words
 from holdfast.fleet.tables.reading import Tables
@@ -56,10 +56,7 @@ class Settlements:
         first = np.searchsorted(self.era, np.arange(int(self.era[-1]) + 1))
         era = np.maximum(np.searchsorted(self.at_ms[first], at_ms, side="right") - 1, 0)
         keys = self.era << np.int64(32) | (self.number + 1)
-        order = np.argsort(keys, kind="stable")
-        wanted = era.astype(np.int64) << np.int64(32) | (generation + 1)
-        place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
-        return np.where(keys[order][place] == wanted, order[place], -1)
+        return index_in(era.astype(np.int64) << np.int64(32) | (generation + 1), keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,11 +126,9 @@ def rows_of(within: Timeline | _Flat, topics: Sequence[str], topic: I32 | I64, n
     known = {name: i for i, name in enumerate(within.topics)}
     translate = np.asarray([known.get(name, -1) for name in topics], dtype=np.int64)
     rows = within.row_topic.astype(np.int64) << np.int64(32) | (within.row_partition + 1)
-    if not len(rows) or not len(topic):
-        return np.full(len(topic), -1, dtype=np.int64)
-    keys = translate[topic] << np.int64(32) | (number + 1)
-    row = np.minimum(np.searchsorted(rows, keys), len(rows) - 1)
-    return np.where(rows[row] == keys, row, -1)
+    if not len(topic):
+        return np.zeros(0, dtype=np.int64)
+    return index_in(translate[topic] << np.int64(32) | (number + 1), rows)
 
 
 def read_generations(table: ArrowTable) -> Settlements:
