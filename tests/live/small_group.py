@@ -6,6 +6,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
+from tests.live.waiting import until
+
 N_READ = 3
 
 
@@ -33,8 +35,14 @@ def small_group(bootstrap: str, group: str) -> Iterator[tuple[str, Callable[[int
             enable_auto_commit=False,
         )
         with closing(consumer):  # left by the end: or it is thrown out while a test looks at it
-            seen = 0
-            while seen < N_READ:
-                seen += sum(len(batch) for batch in consumer.poll(500).values())
+            # A client that leads before it knows the topic joins again (tests/live/stock.py).
+            until(lambda: consumer.partitions_for_topic(topic), "the topic's metadata")
+            read: list[object] = []
+
+            def has_read() -> bool:
+                read.extend(record for batch in consumer.poll(500).values() for record in batch)
+                return len(read) >= N_READ
+
+            until(has_read, lambda: f"{N_READ} records of {topic}; {len(read)} read")
             consumer.commit()
         yield topic, produce
