@@ -184,7 +184,7 @@ class Member:
         self.logged = []
         self.wishes = []
         self.is_closed = False
-        self.answered = []  # what callbacks and last commits gave
+        self.answered = []  # what hand-overs, callbacks and last commits gave, in order
         self._terms = {}
         self._n_terms = 0
         self.stand(-1, state=MemberState.UNJOINED)
@@ -230,32 +230,38 @@ class Member:
         self._terms |= dict.fromkeys(partitions, self._n_terms)
         self.stand(max(self.generation, 0) + 1)
         self.seat.take_over(partitions, self._n_terms)
-        self.call(ListenerCall.ASSIGNED, partitions)
+        self.call(ListenerCall.ASSIGNED, *partitions)
 
     def lose(self, *partitions):
         """The coordinator has removed the member, which owned these."""
         self.seat.drop(partitions, partitions)
         self.stand(-1, self._terms.keys() - set(partitions))
-        self.call(ListenerCall.LOST, partitions)
+        self.call(ListenerCall.LOST, *partitions)
 
     def give_up(self, *partitions):
         """The deadline of a hand-over is there: these are given up without its commit."""
         self.seat.drop(partitions, ())
         self.stand(self.generation + 1, self._terms.keys() - set(partitions))
 
-    def call(self, call, partitions):
-        self.seat.call(call, partitions, self.answered.append)
+    def hold_back(self, *partitions):
+        self.seat.hold_back(partitions, lambda: self.answered.append("drained"))
+
+    def call(self, call, *partitions):
+        self.seat.call(call, partitions, lambda error: self.answered.append((call.value, error)))
 
     def hand_over(self, *partitions):
         """Send the last commit of these."""
-        action = actions.Commit(
+        action = self.last_commit(*partitions)
+        self.seat.commit(action, lambda code: self.answered.append(("committed", code)))
+
+    def last_commit(self, *partitions):
+        return actions.Commit(
             token=1,
             resources=partitions,
             generation=self.generation,
             member_id="m",
             instance_id=None,
         )
-        self.seat.commit(action, self.answered.append)
 
 
 class Hands:

@@ -77,10 +77,10 @@ def test_a_commit_waits_until_it_is_done(made, offsets):
 
 def test_a_commit_raises_why_it_was_refused(made):
     consumer, member = made
-    member.link.answers = [ErrorCode.UNKNOWN_MEMBER_ID]
+    member.link.answers = [ErrorCode.UNKNOWN_MEMBER_ID, 0]
     with pytest.raises(RemoteProtocolError, match="UNKNOWN_MEMBER_ID"):
         consumer.commit()
-    with pytest.raises(LocalProtocolError, match="t-1 is not this member's"):
+    with pytest.raises(LocalProtocolError, match="t-1 is not this member's in generation 1"):
         consumer.commit({B: 6})
 
 
@@ -129,7 +129,7 @@ def test_an_error_of_a_callback_is_the_pollers(make):
     listener = Listener(revoked=lambda _: 1 / 0)
     consumer, member = make(listener)
     for _ in range(2):
-        member.call(ListenerCall.REVOKED, (A,))
+        member.call(ListenerCall.REVOKED, A)
     member.seat.hands.batches = [records(4)]
     with pytest.raises(ZeroDivisionError):
         consumer.poll(0)
@@ -142,11 +142,11 @@ def test_what_interrupts_a_callback_is_raised_by_the_poll(make):
         raise KeyboardInterrupt
 
     consumer, member = make(Listener(revoked=interrupt))
-    member.call(ListenerCall.REVOKED, (A,))
+    member.call(ListenerCall.REVOKED, A)
     member.seat.hands.batches = [records(4)]
     with pytest.raises(KeyboardInterrupt):
         consumer.poll(0)
-    assert member.answered[-1] == "KeyboardInterrupt: "
+    assert member.answered[-1] == ("revoked", "KeyboardInterrupt: ")
     assert consumer.poll(0) == records(4)
 
 
@@ -350,7 +350,7 @@ def test_closing_after_a_failure_that_was_raised_raises_nothing_more(made):
 
 def test_an_error_of_a_callback_of_the_close_is_raised_when_all_is_closed(make):
     consumer, member = make(Listener(revoked=lambda _: 1 / 0))
-    member.call(ListenerCall.REVOKED, (A,))
+    member.call(ListenerCall.REVOKED, A)
     with pytest.raises(ZeroDivisionError):
         consumer.close()
     assert member.is_closed
@@ -377,7 +377,7 @@ def test_a_callback_of_the_close_may_not_poll(make):
 
 def leave(member):
     """The member gives everything up, and is out."""
-    member.call(ListenerCall.REVOKED, (A,))
+    member.call(ListenerCall.REVOKED, A)
     member.host.over.set()
 
 

@@ -6,13 +6,14 @@ import threading
 import time
 
 import pytest
-from tests.adapters.fake_member import Listener, Record, answer, sit
+from tests.adapters.fake_member import Listener, answer, sit
+from tests.adapters.interrupts import in_time
 from tests.live.waiting import until
 
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import CommitRefused
 from holdfast.core.machine.states import MemberState
-from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
+from holdfast.errors import AdapterError, RemoteProtocolError
 from holdfast.members.member.offsets import OffsetToCommit
 from holdfast.members.seat.commits import CommitAsker
 
@@ -59,30 +60,6 @@ def error_of(future):
 
 
 # What may go out
-
-
-def test_a_commit_takes_what_is_processed_and_not_committed(made):
-    member, seat = made
-    member.link.answers = [0, 0]
-    assert error_of(commit(seat)) is None
-    assert error_of(commit(seat)) is None
-    assert member.link.commits == [({A: 4}, 1)]
-
-
-def test_what_the_application_will_never_come_back_from_is_not_processed(made):
-    _, seat = made
-    seat.hands.batches = [[Record(A, 4), Record(A, 5)]]
-    seat.in_hand.last = seat.hands.fetch(10, 0.0)
-    assert seat.to_commit() == {A: OffsetToCommit(6)}
-    seat.unprocessed = seat.hands.firsts(seat.in_hand.last)
-    assert seat.to_commit() == {A: OffsetToCommit(4)}
-
-
-def test_an_offset_of_what_is_not_owned_is_refused(made):
-    member, seat = made
-    with pytest.raises(LocalProtocolError, match="t-1 is not this member's in generation 1"):
-        commit(seat, {A: 4, B: 6})
-    assert member.link.commits == []
 
 
 def test_a_commit_ends_with_its_member(made):
@@ -241,7 +218,7 @@ def test_no_attempt_comes_after_the_commit_of_a_hand_over(two):
     first = commit(seat, {A: 10, B: 5})
     answer(member.link.sent[0], REBALANCE_IN_PROGRESS)
     hand_out(seat, 20, 5)
-    seat.hold_back((A,), lambda: None)
+    member.hold_back(A)
     seat.come_in()
     member.hand_over(A)
     answer(member.link.sent[1], 0)
@@ -249,18 +226,7 @@ def test_no_attempt_comes_after_the_commit_of_a_hand_over(two):
     answer(member.link.sent[2], 0)
     assert error_of(first) is None
     assert [offsets for offsets, _ in member.link.commits] == [{A: 10, B: 5}, {A: 20}, {B: 5}]
-    assert member.answered[-1:] == [0]
-
-
-def test_a_hand_over_that_finds_nothing_processed_sends_nothing(made):
-    member, seat = made
-    member.link.answers = [0]
-    commit(seat)
-    seat.hold_back((A,), lambda: None)
-    seat.come_in()
-    member.hand_over(A)
-    assert member.answered[-1:] == [0]
-    assert len(member.link.sent) == 1
+    assert member.answered[-1:] == [("committed", 0)]
 
 
 @pytest.mark.parametrize("asked", [CommitAsker.ALL, CommitAsker.CLOCK])
@@ -334,14 +300,6 @@ def test_who_hears_of_an_answer_keeps_nobody_from_committing(two, attempt):
     assert found == [True]
 
 
-def in_time(work):
-    """Whether another thread does this while this one waits."""
-    other = threading.Thread(target=work, daemon=True)
-    other.start()
-    other.join(10)
-    return not other.is_alive()
-
-
 # What the application holds and cannot commit any more
 
 
@@ -353,17 +311,6 @@ def come_back(member, seat):
     member.link.stands = {A: 9}
     member.gain(A)
     seat.come_in()
-
-
-@EACH
-def test_a_commit_after_a_loss_is_refused(made, named):
-    member, seat = made
-    seat.note()
-    member.lose(A)
-    with pytest.raises(RemoteProtocolError, match=LOST) as caught:
-        commit(seat, {A: 4} if named else None)
-    assert caught.value.error_code == UNKNOWN_MEMBER_ID
-    assert member.link.commits == []
 
 
 def test_a_commit_after_a_loss_is_refused_although_the_partition_is_back(made):
@@ -453,11 +400,11 @@ def test_who_was_told_by_the_coordinator_is_not_told_again(made, asks_again):
 def test_a_refused_commit_of_a_hand_over_leaves_its_records_untold(made):
     member, seat = made
     seat.is_automatic = True
-    seat.hold_back((A,), lambda: None)
+    member.hold_back(A)
     seat.come_in()
     member.link.answers = [ILLEGAL_GENERATION]
     member.hand_over(A)
-    assert member.answered[-1:] == [ILLEGAL_GENERATION]
+    assert member.answered[-1:] == [("committed", ILLEGAL_GENERATION)]
     with pytest.raises(RemoteProtocolError, match="t-0 had been lost"):
         commit(seat)
 
