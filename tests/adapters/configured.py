@@ -17,6 +17,15 @@ NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 STRATEGY = "partition.assignment.strategy"
 
 
+def keys(**words: Any) -> dict[str, Any]:
+    """Keys of Kafka's from words that have ``_`` for a point."""
+    return {word.replace("_", "."): value for word, value in words.items()}
+
+
+def settings_of(**words: Any) -> Settings:
+    return Settings.parse({**NEEDED, **keys(**words)})
+
+
 def keywords(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration as a client of keywords spells it; a strategy is a list there."""
     spelled = {key.replace(".", "_"): value for key, value in config.items()}

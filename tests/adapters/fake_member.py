@@ -15,7 +15,8 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from holdfast.cluster.settings import Settings
+from tests.adapters.configured import settings_of
+
 from holdfast.core.machine import actions
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.events import CommitRefused, LeaveRequested, Polled, RejoinRequested
@@ -31,8 +32,6 @@ from holdfast.members.seat.hands import Wishes, before
 from holdfast.members.seat.in_hand import InHand
 from holdfast.members.seat.in_poll import InPoll
 from holdfast.members.seat.membership import Membership
-
-CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 
 
 class Record(NamedTuple):
@@ -365,11 +364,6 @@ class Hands:
 
     def close(self):
         self.is_closed = True
-
-
-def settings_of(**keys):
-    """A word of ``keys`` has ``_`` for a point."""
-    return Settings.parse({**CONFIG, **{w.replace("_", "."): v for w, v in keys.items()}})
 
 
 def take_seat(settings, hands, wishes):

@@ -8,7 +8,8 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from tests.adapters.fake_member import CONFIG, Hands, Listener, Member, Record
+from tests.adapters.configured import NEEDED, keys
+from tests.adapters.fake_member import Hands, Listener, Member, Record
 
 from holdfast import Consumer
 from holdfast.core.machine.callbacks import ListenerCall
@@ -33,9 +34,8 @@ def make(monkeypatch):
         lambda _settings, _assignors, seat, _connections: Member(seat),
     )
 
-    def make(listener=None, **keys):
-        given = {word.replace("_", "."): value for word, value in keys.items()}
-        consumer = Consumer({**CONFIG, "enable.auto.commit": False, **given})
+    def make(listener=None, **words):
+        consumer = Consumer({**NEEDED, "enable.auto.commit": False, **keys(**words)})
         return consumer, begin(consumer, listener)
 
     return make
@@ -411,7 +411,7 @@ def test_a_signal_in_a_block_that_does_not_poll_again_is_not_forgotten(made, def
 
 
 def test_signals_may_be_left_to_the_program(default_signals):
-    consumer = Consumer({**CONFIG, "holdfast.handle.signals": False})
+    consumer = Consumer({**NEEDED, "holdfast.handle.signals": False})
     with consumer:
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
@@ -461,7 +461,7 @@ def test_what_is_no_list_of_partitions_is_refused(made, given):
 )
 def test_what_can_never_be_read_or_called_is_refused(topics, listener, words):
     with pytest.raises(LocalProtocolError, match=words):
-        Consumer(CONFIG).subscribe(topics, listener)  # nothing is connected
+        Consumer(NEEDED).subscribe(topics, listener)  # nothing is connected
 
 
 @pytest.mark.parametrize("given", [None, "1", True, float("nan")])

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
-from tests.adapters.fake_member import done, settings_of, take_seat
+from tests.adapters.configured import settings_of
+from tests.adapters.fake_member import done, take_seat
 from tests.live.waiting import until
 
 from holdfast.cluster.lookup import EARLIEST

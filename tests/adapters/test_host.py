@@ -239,6 +239,7 @@ def test_a_refusal_is_kept_for_the_application(run):
     host = run(script)
     host.post(events.Polled())
     assert host.over.wait(30)
+    host.fail(ValueError("a later one"))
     assert isinstance(host.failure, RemoteProtocolError)
     assert host.failure.error_code == 82
 

@@ -16,7 +16,8 @@ from kafka.errors import (
     OffsetMetadataTooLargeError,
 )
 from kafka.structs import OffsetAndMetadata, TopicPartition
-from tests.adapters.fake_member import settings_of, take_seat
+from tests.adapters.configured import settings_of
+from tests.adapters.fake_member import take_seat
 
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode

@@ -10,7 +10,8 @@ from functools import wraps
 from types import SimpleNamespace
 
 import pytest
-from tests.adapters.fake_member import Hands, Member, done, settings_of
+from tests.adapters.configured import settings_of
+from tests.adapters.fake_member import Hands, Member, done
 
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.errors import RemoteProtocolError
