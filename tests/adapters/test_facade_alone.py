@@ -47,12 +47,6 @@ def of_both(call, **config):
     return answers
 
 
-def test_every_public_name_of_the_original_is_there_and_no_other():
-    names = {name for name in dir(ORIGINAL) if not name.startswith("_")}
-    assert {name for name in dir(Consumer) if not name.startswith("_")} == names
-    assert issubclass(Consumer, ORIGINAL)
-
-
 @KINDS
 def test_a_message_without_an_offset_may_be_stored(kind):
     """confluent-kafka's own ``test_store_offsets_params``."""

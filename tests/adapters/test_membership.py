@@ -98,10 +98,6 @@ def test_without_an_answer_the_round_is_planned_without_racks(caplog):
     assert "no broker answered" in caplog.text
 
 
-def test_topics_of_others_are_counted_not_guessed():
-    assert plan(leadership(), [("m1", None)], ()) == {"m1": [0, 1, 2, 3]}
-
-
 def test_a_plan_says_with_which_counts_it_was_made():
     """The watch may have found more by the time the plan is ready."""
     request = asking("deferred", ("m1", ("t", "gone"), ()), ("m2", ("u",), ()))

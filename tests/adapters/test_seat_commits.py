@@ -313,18 +313,6 @@ def come_back(member, seat):
     seat.come_in()
 
 
-def test_a_commit_after_a_loss_is_refused_although_the_partition_is_back(made):
-    member, seat = made
-    seat.note()
-    member.lose(A)
-    come_back(member, seat)
-    with pytest.raises(RemoteProtocolError, match=LOST):
-        commit(seat)
-    with pytest.raises(RemoteProtocolError, match=LOST):
-        commit(seat, {A: 4})
-    assert member.link.commits == []
-
-
 @EACH
 def test_a_commit_of_what_was_given_up_at_a_deadline_names_the_generation(made, named):
     member, seat = made

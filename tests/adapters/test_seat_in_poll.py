@@ -99,12 +99,6 @@ def test_a_hand_over_waits_for_nobody_who_has_nothing_of_it(held):
     assert scene.hands.calls == [("hold back", [A])], "before it hands out anything"
 
 
-def test_a_hand_over_waits_for_a_call_that_is_going_on(owning):
-    owning.in_hand.last = None
-    owning.hold_back(A)
-    assert "drained" not in owning.answers
-
-
 def test_one_call_does_the_whole_hand_over_in_order():
     """Hold back, drained, callback, drop, commit: what the callback commits is committed before."""
     scene = Scene()
@@ -192,13 +186,6 @@ def test_a_round_without_news_is_told_to_whom_it_matters(keys, wish, is_told):
     scene.call(ListenerCall.ASSIGNED)
     scene.poll()
     assert scene.hands.calls == ([("assigned", [])] if is_told else [])
-
-
-def test_the_first_assignment_is_told_even_of_nothing():
-    scene = Scene()
-    scene.call(ListenerCall.ASSIGNED)
-    scene.poll()
-    assert scene.hands.calls == [("assigned", [])]
 
 
 def test_nobody_waits_for_a_callback_that_the_application_does_not_have():

@@ -159,12 +159,6 @@ def test_a_callback_that_ends_its_thread_is_told_as_well():
     duties.close(wait=True)
 
 
-def test_no_listener_at_all():
-    duties = _WorkerDuties(None)
-    assert call(duties, ListenerCall.ASSIGNED) == [None]
-    duties.close(wait=True)
-
-
 def test_closing_need_not_wait_for_a_callback_that_hangs():
     desk = Desk()
     desk.may_return.clear()
