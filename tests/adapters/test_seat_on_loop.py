@@ -6,12 +6,12 @@ import asyncio
 import threading
 import time
 from concurrent.futures import Future
-from functools import wraps
 from types import SimpleNamespace
 
 import pytest
 from tests.adapters.configured import settings_of
 from tests.adapters.fake_member import Hands, Member, done
+from tests.adapters.running import PATIENCE_S, on_a_loop
 
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.errors import RemoteProtocolError
@@ -24,7 +24,6 @@ from holdfast.members.seat.on_loop import OnLoop
 
 A, B = ("t", 0), ("t", 1)
 GENERATION = 3
-PATIENCE_S = 30
 ASSIGNED, REVOKED, LOST = ListenerCall.ASSIGNED, ListenerCall.REVOKED, ListenerCall.LOST
 WISHES = {"hears_nothing_new": False, "error_stops_commit": False}
 
@@ -115,19 +114,6 @@ class Scene:
 async def turns():
     for _ in range(20):
         await asyncio.sleep(0)
-
-
-def on_a_loop(test):
-    """Play a test on a loop of its own."""
-
-    @wraps(test)
-    def run(**arguments):
-        async def limited():
-            await asyncio.wait_for(test(**arguments), PATIENCE_S)
-
-        asyncio.run(limited())
-
-    return run
 
 
 # Hand-overs
