@@ -161,6 +161,12 @@ def done(value):
     return future
 
 
+def failed(error):
+    future = Future()
+    future.set_exception(error)
+    return future
+
+
 def answer(sent, said):
     """Answer a commit: with a code, an error, or by work that is done before that gives one."""
     said = said() if callable(said) else said

@@ -17,7 +17,7 @@ from kafka.errors import (
 )
 from kafka.structs import OffsetAndMetadata, TopicPartition
 from tests.adapters.configured import settings_of
-from tests.adapters.fake_member import take_seat
+from tests.adapters.fake_member import done, failed, take_seat
 
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
@@ -187,14 +187,13 @@ def test_start_positions_that_nobody_tells_are_asked_for_again(error, passes):
     """A broker that restarts is no error of the application's poll."""
     scene = Scene()
     scene.assign(1, A)
-    scene.places.set_exception(error)
+    scene.places = failed(error)
     if passes:
         assert scene.hands.find_starts(0) is False
     else:
         with pytest.raises(GroupAuthorizationFailedError):
             scene.hands.find_starts(0)
-    scene.places = Future()
-    scene.places.set_result({A: 7})
+    scene.places = done({A: 7})
     assert scene.hands.find_starts(60_000) is True, "after a pause"
     assert scene.positions() == {A: 7}
 
@@ -208,8 +207,7 @@ def test_start_positions_that_were_asked_for_under_an_earlier_assignment_are_ask
     scene.revoke(A)
     scene.assign(3, A)
     early.set_result({A: 7})
-    scene.places = Future()
-    scene.places.set_result({A: 9})
+    scene.places = done({A: 9})
     assert scene.hands.find_starts(0) is True
     assert scene.positions() == {A: 9}
 
@@ -217,7 +215,7 @@ def test_start_positions_that_were_asked_for_under_an_earlier_assignment_are_ask
 def test_nobody_commits_again_where_a_partition_began():
     scene = Scene()
     scene.assign(1, A)
-    scene.places.set_result({A: 7})
+    scene.places = done({A: 7})
     assert scene.hands.find_starts(0)
     assert scene.seat.to_commit() == {}
     scene.reads_to(8, A)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import queue
-from concurrent.futures import Future
 from types import SimpleNamespace
 
 import kafka.errors
 import pytest
 from tests.adapters.fake_connections import FakeConnections
-from tests.adapters.fake_member import done
+from tests.adapters.fake_member import done, failed
 
 from holdfast.cluster.connections import as_ours, ends_member, raise_code
 from holdfast.cluster.lookup import FoundTopics, Lookup
@@ -31,9 +30,7 @@ class Topics:
 
     def partitions(self, topics):
         if self.error is not None:
-            failed = Future()
-            failed.set_exception(self.error)
-            return failed
+            return failed(self.error)
         counts = {t: n for t, n in self.counts.items() if topics is None or t in topics}
         refused = {} if topics is None else {t: c for t, c in self.refused.items() if t in topics}
         return done(FoundTopics(counts=counts, refused=refused))
