@@ -376,13 +376,6 @@ def test_what_the_member_cannot_honour_is_refused_with_the_reason(config, said):
     assert raised.value.args[0].code() == KafkaError._INVALID_ARG
 
 
-@pytest.mark.parametrize("name", ["fair", "lag-sticky", "cooperative-sticky", "deferred"])
-def test_every_assignor_of_the_registry_is_a_strategy(name):
-    key = "holdfast.policy" if name == "deferred" else "partition.assignment.strategy"
-    with closing(Consumer({**QUICK, key: name})) as consumer:
-        consumer.subscribe(["a"])
-
-
 def test_every_key_has_one_way():
     assert not settings.TAKEN.keys() & {*settings.SHARED, *settings.REFUSED, *settings.RENAMED}
     assert not {*settings.SHARED, *settings.RENAMED.values()} - KEYS.keys()

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 
 import confluent_kafka
 import pytest
-from tests.adapters.configured import NEEDED
+from tests.adapters.configured import NEEDED, of_aiokafka
 from tests.adapters.fake_machine import COMMIT, Notes, Script
 from tests.live.waiting import until
 
 from holdfast import Consumer
-from holdfast.aiokafka import AIOKafkaConsumer
 from holdfast.cluster.settings import Settings
 from holdfast.confluent import Consumer as ConfluentConsumer
 from holdfast.core.machine import events
@@ -132,24 +130,11 @@ def test_a_file_that_cannot_be_written_is_told_once_and_ends_nobody(path, script
     assert told.startswith(f"holdfast.ready.file: {path} cannot be kept")
 
 
-def our_consumer(config):
-    Consumer(config).close()
+def closed(kind):
+    return lambda config: kind(config).close()
 
 
-def their_consumer(config):
-    ConfluentConsumer(config).close()
-
-
-async def _aiokafka(config):
-    words = {key.replace(".", "_"): value for key, value in config.items()}
-    await AIOKafkaConsumer("t", **words).stop()
-
-
-def aiokafka_consumer(config):
-    asyncio.run(_aiokafka(config))
-
-
-@pytest.mark.parametrize("make", [our_consumer, their_consumer, aiokafka_consumer])
+@pytest.mark.parametrize("make", [closed(Consumer), closed(ConfluentConsumer), of_aiokafka])
 def test_a_client_that_joins_later_removes_it_when_it_is_made(path, make):
     path.write_text("generation 9\n")
     make({**NEEDED, "holdfast.ready.file": str(path)})

@@ -32,6 +32,16 @@ def made():
     return at_four()
 
 
+@pytest.fixture
+def member(made):
+    return made[0]
+
+
+@pytest.fixture
+def seat(made):
+    return made[1]
+
+
 def at_four(listener=None, **keys):
     member, seat = sit(listener, **{"enable_auto_commit": False, **keys})
     member.gain(A)
@@ -62,8 +72,7 @@ def error_of(future):
 # What may go out
 
 
-def test_a_commit_ends_with_its_member(made):
-    member, seat = made
+def test_a_commit_ends_with_its_member(member, seat):
     fenced = RemoteProtocolError("fenced", error_code=82)
 
     def fail():
@@ -86,8 +95,7 @@ def test_a_commit_ends_with_its_member(made):
         *(ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
     ],
 )
-def test_a_commit_is_tried_again_while_the_coordinator_is_away(made, said):
-    member, seat = made
+def test_a_commit_is_tried_again_while_the_coordinator_is_away(member, seat, said):
     member.link.answers = [said, said, 0]
     assert error_of(commit(seat)) is None
     assert member.link.commits == [({A: 4}, 1)] * 3
@@ -104,9 +112,8 @@ def test_a_commit_runs_no_callback():
 
 
 @pytest.mark.parametrize("code", [REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION])
-def test_a_commit_that_a_round_overtook_goes_with_the_new_generation(made, code):
+def test_a_commit_that_a_round_overtook_goes_with_the_new_generation(member, seat, code):
     """Whether the answer of the round is still on the way, or has just come."""
-    member, seat = made
 
     def join():
         member.stand(1, state=JOINING)
@@ -124,8 +131,7 @@ def test_a_commit_that_a_round_overtook_goes_with_the_new_generation(made, code)
 
 
 @pytest.mark.parametrize("code", [UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION])
-def test_a_commit_of_a_membership_that_is_over_is_refused(made, code):
-    member, seat = made
+def test_a_commit_of_a_membership_that_is_over_is_refused(member, seat, code):
     member.link.answers = [code]
     refused = error_of(commit(seat))
     assert isinstance(refused, RemoteProtocolError)
@@ -138,15 +144,13 @@ def test_a_commit_of_a_membership_that_is_over_is_refused(made, code):
     "said",
     [RemoteProtocolError("not authorised", error_code=30), ErrorCode.OFFSET_METADATA_TOO_LARGE],
 )
-def test_what_no_other_attempt_can_mend_is_the_callers(made, said):
-    member, seat = made
+def test_what_no_other_attempt_can_mend_is_the_callers(member, seat, said):
     member.link.answers = [said]
     assert error_of(commit(seat)).error_code == getattr(said, "error_code", said)
     assert len(member.link.sent) == 1
 
 
-def test_a_commit_ends_with_its_time(made):
-    member, seat = made
+def test_a_commit_ends_with_its_time(member, seat):
     member.link.answers = [NO_ANSWER]
     late = error_of(commit(seat, timeout_s=0.0))
     assert isinstance(late, AdapterError)
@@ -154,8 +158,7 @@ def test_a_commit_ends_with_its_time(made):
     assert len(member.link.sent) == 1
 
 
-def test_a_commit_ends_with_its_connections(made):
-    member, seat = made
+def test_a_commit_ends_with_its_connections(member, seat):
     member.link.answers, member.link.pauses = [NO_ANSWER], []
     sent = commit(seat)
     closed = AdapterError("closed")
@@ -192,24 +195,6 @@ def test_a_commit_that_is_tried_again_never_comes_after_a_later_one(two):
     answer(member.link.sent[2], 0)
     assert error_of(first) is None
     assert [offsets for offsets, _ in member.link.commits] == [{A: 10, B: 5}, {A: 20}, {B: 5}]
-
-
-def test_an_attempt_leaves_out_what_was_overtaken_since_the_one_before(two):
-    member, seat = two
-    first = commit(seat, {A: 10, B: 5})
-    answer(member.link.sent[0], REBALANCE_IN_PROGRESS)
-    try_again(member)
-    commit(seat, {B: 6})
-    answer(member.link.sent[1], REBALANCE_IN_PROGRESS)
-    try_again(member)
-    answer(member.link.sent[3], 0)
-    assert error_of(first) is None
-    assert [offsets for offsets, _ in member.link.commits] == [
-        {A: 10, B: 5},
-        {A: 10, B: 5},
-        {B: 6},
-        {A: 10},
-    ]
 
 
 def test_no_attempt_comes_after_the_commit_of_a_hand_over(two):
@@ -270,9 +255,7 @@ def test_a_hand_over_does_not_wait_for_ever(two, monkeypatch):
     assert drained.is_set()
 
 
-def test_an_interrupted_commit_is_not_waited_for(made, monkeypatch):
-    member, seat = made
-
+def test_an_interrupted_commit_is_not_waited_for(member, seat, monkeypatch):
     def interrupt(offsets, who):
         raise KeyboardInterrupt
 
@@ -314,8 +297,7 @@ def come_back(member, seat):
 
 
 @EACH
-def test_a_commit_of_what_was_given_up_at_a_deadline_names_the_generation(made, named):
-    member, seat = made
+def test_a_commit_of_what_was_given_up_at_a_deadline_names_the_generation(member, seat, named):
     seat.note()
     member.give_up(A)
     with pytest.raises(RemoteProtocolError, match="t-0 had been given up since") as caught:
@@ -338,9 +320,8 @@ def test_of_a_loss_and_a_deadline_the_error_names_the_end_of_the_membership():
 
 @EACH
 def test_where_no_callback_tells_a_commit_is_refused_until_the_application_polls_after_the_error(
-    made, named
+    member, seat, named
 ):
-    member, seat = made
     seat.note()
     member.lose(A)
     come_back(member, seat)
@@ -368,9 +349,8 @@ def test_where_a_callback_tells_a_commit_is_refused_until_it_has_run():
 
 
 @pytest.mark.parametrize("asks_again", [False, True])
-def test_who_was_told_by_the_coordinator_is_not_told_again(made, asks_again):
+def test_who_was_told_by_the_coordinator_is_not_told_again(member, seat, asks_again):
     """Right after it wakes, a member does not know yet that it was removed."""
-    member, seat = made
     member.link.answers = [UNKNOWN_MEMBER_ID, 0]
     member.host.due.append(lambda: member.lose(A))
     refused = error_of(commit(seat))
@@ -385,8 +365,7 @@ def test_who_was_told_by_the_coordinator_is_not_told_again(made, asks_again):
     assert [offsets for offsets, _ in member.link.commits] == [{A: 4}, {A: 12}]
 
 
-def test_a_refused_commit_of_a_hand_over_leaves_its_records_untold(made):
-    member, seat = made
+def test_a_refused_commit_of_a_hand_over_leaves_its_records_untold(member, seat):
     seat.is_automatic = True
     member.hold_back(A)
     seat.come_in()
@@ -410,8 +389,7 @@ def test_the_loop_writes_to_the_log_what_it_can_commit_no_more(told):
     assert [LOST in line for line in member.logged] == ([] if told else [True])
 
 
-def test_with_manual_commits_the_loop_writes_nothing(made):
-    member, seat = made
+def test_with_manual_commits_the_loop_writes_nothing(member, seat):
     seat.note()
     member.lose(A)
     seat.come_in()
