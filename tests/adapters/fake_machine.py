@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from dataclasses import fields
 
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.callbacks import ListenerCall
@@ -12,6 +13,11 @@ from holdfast.core.machine.states import MemberState
 
 A = (("a", 0),)
 COMMIT = actions.Commit(token=4, resources=A, generation=3, member_id="m", instance_id=None)
+
+
+def bare(kind, **given):
+    """An action or event of which only these fields matter."""
+    return kind(**dict.fromkeys(field.name for field in fields(kind)) | given)
 
 
 class Script:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from tests.adapters.fake_machine import COMMIT, A, Link, Notes, Script
+from tests.adapters.fake_machine import COMMIT, A, Link, Notes, Script, bare
 
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.callbacks import ListenerCall
@@ -124,15 +124,7 @@ def test_time_comes_as_ticks(run):
 
 
 def test_a_plan_is_made_elsewhere_and_one_that_fails_is_told(run):
-    plan = actions.ComputeAssignment(
-        token=8,
-        generation=1,
-        protocol_name="p",
-        members=(),
-        partitions=(),
-        member_id="m",
-        waited_ms=0,
-    )
+    plan = bare(actions.ComputeAssignment, token=8, generation=1)
     threads = []
 
     def compute(action):

@@ -101,7 +101,7 @@ def test_without_an_answer_the_round_is_planned_without_racks(caplog):
 def test_a_plan_says_with_which_counts_it_was_made():
     """The watch may have found more by the time the plan is ready."""
     request = asking("deferred", ("m1", ("t", "gone"), ()), ("m2", ("u",), ()))
-    led = leading("deferred", lambda topics: FoundTopics(counts={"t": 4, "u": 1, "other": 7}))
+    led = leading("deferred", FoundTopics(counts={"t": 4, "u": 1, "other": 7}))
     assert led.compute(request).partitions == (("gone", 0), ("t", 4), ("u", 1))
 
 
@@ -173,7 +173,9 @@ def given(computed):
 
 
 def leading(policy, count):
-    return Leadership(settings(holdfast_policy=policy), SPOKEN[policy], count)
+    """A leader that learns of topics by a function, or always the same."""
+    look = count if callable(count) else lambda _: count
+    return Leadership(settings(holdfast_policy=policy), SPOKEN[policy], look)
 
 
 HONEST = (("a", ("t",), (0, 1)), ("b", ("t",), (2, 3)))
@@ -187,10 +189,7 @@ def of_ours(caplog):
 @pytest.mark.parametrize("policy", SPOKEN)
 @pytest.mark.parametrize("code", [3, 17, 29])
 def test_a_topic_that_cannot_be_described_costs_nobody_else_anything(policy, code, caplog):
-    def count(topics):
-        return FoundTopics(counts={"t": 4}, refused={"payroll": code})
-
-    leadership = leading(policy, count)
+    leadership = leading(policy, FoundTopics(counts={"t": 4}, refused={"payroll": code}))
     request = asking(policy, *HONEST, ("z", ("payroll",), ()))
     computed = leadership.compute(request)
     assert computed.failure is None
@@ -209,14 +208,12 @@ def test_a_topic_that_cannot_be_described_costs_nobody_else_anything(policy, cod
 
 
 def test_a_topic_of_the_leaders_own_that_does_not_exist_is_told_by_its_own_look(caplog):
-    def count(topics):
-        return FoundTopics(counts={"t": 4}, refused={"oders": 3, "payroll": 29})
-
+    found = FoundTopics(counts={"t": 4}, refused={"oders": 3, "payroll": 29})
     mine, other = ("a", ("oders", "payroll", "t"), ()), ("z", ("oders",), ())
-    leading("simple", count).compute(asking("simple", mine, other))
+    leading("simple", found).compute(asking("simple", mine, other))
     (told,) = of_ours(caplog)
     assert "'payroll'" in told
-    leading("simple", count).compute(asking("simple", ("a", ("t", "payroll"), ()), other))
+    leading("simple", found).compute(asking("simple", ("a", ("t", "payroll"), ()), other))
     assert any("'oders' gets no owner" in line for line in of_ours(caplog)[1:])
 
 
