@@ -13,6 +13,7 @@ from uuid import UUID
 import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from tests.adapters.configured import QUICK
 
 from holdfast.cluster.settings import KEYS
 from holdfast.confluent import Consumer
@@ -20,8 +21,6 @@ from holdfast.members.drop_in.confluent import settings
 from holdfast.members.drop_in.confluent.errors import told_as
 
 ORIGINAL = confluent_kafka.Consumer
-# Without brokers the original waits for its session when it is closed.
-QUICK = {"group.id": "alone", "session.timeout.ms": 100, "socket.timeout.ms": 100, "log_level": 0}
 KINDS = pytest.mark.parametrize("kind", [ORIGINAL, Consumer], ids=["original", "ours"])
 
 

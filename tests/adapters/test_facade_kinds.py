@@ -5,6 +5,7 @@ from unittest.mock import patch
 import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, aio
+from tests.adapters.configured import QUICK
 from tests.adapters.running import on_a_loop
 
 from holdfast.confluent import (
@@ -14,7 +15,6 @@ from holdfast.confluent import (
     DeserializingConsumer,
 )
 
-QUICK = {"group.id": "alone", "session.timeout.ms": 100, "socket.timeout.ms": 100, "log_level": 0}
 ORIGINALS = (
     confluent_kafka.Consumer,
     confluent_kafka.DeserializingConsumer,

@@ -15,6 +15,7 @@ from confluent_kafka import (
     OFFSET_STORED,
     TopicPartition,
 )
+from tests.adapters.configured import QUICK
 
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.errors import AdapterError, RemoteProtocolError
@@ -62,9 +63,7 @@ class Fetches(confluent_kafka.Consumer):
 
 @pytest.fixture
 def consumer():
-    made = Fetches(
-        {"group.id": "g", "session.timeout.ms": 100, "socket.timeout.ms": 100, "log_level": 0}
-    )
+    made = Fetches(QUICK)
     yield made
     made.close()
 

@@ -14,13 +14,12 @@ import kafka
 import kafka.consumer.group
 import pytest
 from confluent_kafka import KafkaException, aio
+from tests.adapters.configured import QUICK
 from tests.adapters.running import on_a_loop, python
 
 import holdfast.aiokafka
 import holdfast.confluent
 import holdfast.kafka
-
-QUICK = {"group.id": "alone", "session.timeout.ms": 100, "socket.timeout.ms": 100, "log_level": 0}
 
 CLIENTS = {
     "confluent": (
