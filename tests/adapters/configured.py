@@ -14,7 +14,18 @@ from holdfast.members.drop_in.confluent.settings import route
 from holdfast.members.drop_in.kafka import settings as of_kafka
 
 NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
+QUICK = {"group.id": "alone", "session.timeout.ms": 100, "socket.timeout.ms": 100, "log_level": 0}
+"""Of confluent-kafka: without brokers the original waits for its session when it is closed."""
 STRATEGY = "partition.assignment.strategy"
+
+
+def keys(**words: Any) -> dict[str, Any]:
+    """Keys of Kafka's from words that have ``_`` for a point."""
+    return {word.replace("_", "."): value for word, value in words.items()}
+
+
+def settings_of(**words: Any) -> Settings:
+    return Settings.parse({**NEEDED, **keys(**words)})
 
 
 def keywords(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 
 import pytest
+from tests.adapters.configured import settings_of
+from tests.adapters.fake_machine import Link, Notes
 
 from holdfast.cluster.connections import Connections
-from holdfast.cluster.settings import Settings
+from holdfast.members.member.host import MemberHost
 
 
 @pytest.fixture
@@ -27,7 +29,24 @@ def on_alarm():
 @pytest.fixture
 def connections():
     """As after ``open()``, with nobody at the other end."""
-    made = Connections(Settings.parse({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}))
+    made = Connections(settings_of())
     made._net.start()
     yield made
     made.close()
+
+
+@pytest.fixture
+def run():
+    """Start a host on a script; stopped afterwards."""
+    hosts = []
+
+    def start(script, duties=None, compute=lambda _: None, link=None, ready=None):
+        host = MemberHost(script, duties or Notes(), compute, name="t", ready=ready)
+        hosts.append(host)
+        host.start(link or Link())
+        return host
+
+    yield start
+    for host in hosts:
+        host.stop()
+        host.stop()

@@ -15,7 +15,8 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from holdfast.cluster.settings import Settings
+from tests.adapters.configured import settings_of
+
 from holdfast.core.machine import actions
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.events import CommitRefused, LeaveRequested, Polled, RejoinRequested
@@ -31,8 +32,6 @@ from holdfast.members.seat.hands import Wishes, before
 from holdfast.members.seat.in_hand import InHand
 from holdfast.members.seat.in_poll import InPoll
 from holdfast.members.seat.membership import Membership
-
-CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 
 
 class Record(NamedTuple):
@@ -162,6 +161,12 @@ def done(value):
     return future
 
 
+def failed(error):
+    future = Future()
+    future.set_exception(error)
+    return future
+
+
 def answer(sent, said):
     """Answer a commit: with a code, an error, or by work that is done before that gives one."""
     said = said() if callable(said) else said
@@ -184,7 +189,7 @@ class Member:
         self.logged = []
         self.wishes = []
         self.is_closed = False
-        self.answered = []  # what callbacks and last commits gave
+        self.answered = []  # what hand-overs, callbacks and last commits gave, in order
         self._terms = {}
         self._n_terms = 0
         self.stand(-1, state=MemberState.UNJOINED)
@@ -230,32 +235,38 @@ class Member:
         self._terms |= dict.fromkeys(partitions, self._n_terms)
         self.stand(max(self.generation, 0) + 1)
         self.seat.take_over(partitions, self._n_terms)
-        self.call(ListenerCall.ASSIGNED, partitions)
+        self.call(ListenerCall.ASSIGNED, *partitions)
 
     def lose(self, *partitions):
         """The coordinator has removed the member, which owned these."""
         self.seat.drop(partitions, partitions)
         self.stand(-1, self._terms.keys() - set(partitions))
-        self.call(ListenerCall.LOST, partitions)
+        self.call(ListenerCall.LOST, *partitions)
 
     def give_up(self, *partitions):
         """The deadline of a hand-over is there: these are given up without its commit."""
         self.seat.drop(partitions, ())
         self.stand(self.generation + 1, self._terms.keys() - set(partitions))
 
-    def call(self, call, partitions):
-        self.seat.call(call, partitions, self.answered.append)
+    def hold_back(self, *partitions):
+        self.seat.hold_back(partitions, lambda: self.answered.append("drained"))
+
+    def call(self, call, *partitions):
+        self.seat.call(call, partitions, lambda error: self.answered.append((call.value, error)))
 
     def hand_over(self, *partitions):
         """Send the last commit of these."""
-        action = actions.Commit(
+        action = self.last_commit(*partitions)
+        self.seat.commit(action, lambda code: self.answered.append(("committed", code)))
+
+    def last_commit(self, *partitions):
+        return actions.Commit(
             token=1,
             resources=partitions,
             generation=self.generation,
             member_id="m",
             instance_id=None,
         )
-        self.seat.commit(action, self.answered.append)
 
 
 class Hands:
@@ -359,11 +370,6 @@ class Hands:
 
     def close(self):
         self.is_closed = True
-
-
-def settings_of(**keys):
-    """A word of ``keys`` has ``_`` for a point."""
-    return Settings.parse({**CONFIG, **{w.replace("_", "."): v for w, v in keys.items()}})
 
 
 def take_seat(settings, hands, wishes):

@@ -12,8 +12,9 @@ import gc
 import sys
 import threading
 import weakref
-from concurrent.futures import Future
 from pathlib import Path
+
+from tests.adapters.fake_member import done
 
 import holdfast.members
 from holdfast.cluster.lookup import FoundTopics
@@ -88,12 +89,6 @@ class Interrupt(AtOneStep):
 
 def _is_ours(frame):
     return frame.f_code.co_filename.startswith(OURS)
-
-
-def done(value):
-    future = Future()
-    future.set_result(value)
-    return future
 
 
 class Group:

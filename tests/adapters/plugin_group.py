@@ -70,6 +70,13 @@ class Group:
         self.members[name] = member = Member(name, assignor)
         return member
 
+    def come(self, name: str, assignor: KafkaPythonAssignor) -> Member:
+        """One more member joins, and the group settles."""
+        member = self.join(name, assignor)
+        self.call()
+        self.settle()
+        return member
+
     def call(self) -> None:
         """Heartbeats tell everybody that a round is due."""
         for member in self.members.values():

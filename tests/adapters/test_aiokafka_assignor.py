@@ -112,12 +112,6 @@ def grown(partitions: int) -> tuple[Group, dict[str, list[int]]]:
     return group, owned
 
 
-def test_nothing_moves_from_round_to_round():
-    group, owned = grown(7)
-    for _ in range(3):
-        assert group.round() == owned
-
-
 def test_two_consumers_of_one_process_do_not_mix():
     first, second = Group(2), Group(2)
     mine, other = Sticky(), Sticky()
@@ -279,7 +273,3 @@ def test_live_bounce_of_a_sticky_group(broker):
                 await consumer.stop()
 
     asyncio.run(scenario())
-
-
-def test_lag_takes_the_group_for_its_last_tie_break():
-    assert assignor("lag", group_id="etl").metadata({"t"})

@@ -19,26 +19,20 @@ from holdfast.members.drop_in.aiokafka.errors import commit_failed, no_places
 from holdfast.members.seat.commits import not_committed
 
 
-@pytest.mark.parametrize("code", [22, 25, 27, 82])
-def test_a_commit_that_the_group_refuses_has_failed(code):
-    error = commit_failed(not_committed(code))
-    assert type(error) is CommitFailedError
-
-
-def test_a_commit_of_what_is_not_owned_has_failed():
-    assert type(commit_failed(LocalProtocolError("t-0 is not this member's"))) is CommitFailedError
-
-
-def test_a_commit_without_an_answer_may_be_tried_again():
-    """A broken connection is no reason to give up."""
-    error = commit_failed(not_committed(-1))
-    assert type(error) is RequestTimedOutError and error.retriable
-
-
-def test_any_other_refusal_has_aiokafkas_class_and_says_what_to_do():
-    error = commit_failed(not_committed(30))
-    assert type(error) is GroupAuthorizationFailedError
-    assert "grant READ" in str(error)
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        *((not_committed(code), CommitFailedError) for code in (22, 25, 27, 82)),
+        (LocalProtocolError("t-0 is not this member's"), CommitFailedError),
+        (not_committed(-1), RequestTimedOutError),
+        (not_committed(30), GroupAuthorizationFailedError),
+    ],
+)
+def test_a_commit_that_failed_raises_what_aiokafka_raises(error, kind):
+    raised = commit_failed(error)
+    assert type(raised) is kind
+    assert raised.retriable == (kind is RequestTimedOutError), "a broken connection"
+    assert str(error) in str(raised), "what to do"
 
 
 def test_committed_offsets_that_nobody_tells_are_asked_for_again():

@@ -42,14 +42,21 @@ class Client:
 Scene = Callable[[Client, KeepingSubscriptions, KeepingAssignment], Awaitable[None]]
 
 
-def play(scene: Scene, *first: TopicPartition) -> None:
-    """Play a scene beside a fetcher whose member begins with these partitions."""
+def play(scene: Scene, *first: TopicPartition, pattern: str = "") -> None:
+    """Play a scene beside a fetcher whose member begins with these partitions.
+
+    One with a pattern is eager, has found one topic, and begins with nothing.
+    """
 
     async def run() -> None:
         client = Client()
-        subscriptions = KeepingSubscriptions(client._loop, cooperative=True)
-        subscriptions.subscribe(topics={"t"})
-        subscriptions.take(first, PartitionProgress())
+        subscriptions = KeepingSubscriptions(client._loop, cooperative=not pattern)
+        if pattern:
+            subscriptions.subscribe_pattern(re.compile(pattern))
+            subscriptions.subscribe_from_pattern({"t"})
+        else:
+            subscriptions.subscribe(topics={"t"})
+            subscriptions.take(first, PartitionProgress())
         subscriptions.fetcher = ListFetcher(client, subscriptions, auto_offset_reset="latest")
         await turns()
         try:
@@ -151,13 +158,7 @@ def test_a_fetcher_goes_on_with_what_is_left():
 def test_a_fetcher_waits_on_where_an_assignment_is_gone_before_it_wakes():
     """A new topic of a pattern begins a subscription without one; aiokafka's fetcher ended."""
 
-    async def run() -> None:
-        client = Client()
-        subscriptions = KeepingSubscriptions(client._loop, cooperative=False)
-        subscriptions.subscribe_pattern(re.compile("t|u"))
-        subscriptions.subscribe_from_pattern({"t"})
-        subscriptions.fetcher = ListFetcher(client, subscriptions, auto_offset_reset="latest")
-        await turns()
+    async def scene(client, subscriptions, _):
         subscriptions.take([A], PartitionProgress())
         subscriptions.subscribe_from_pattern({"t", "u"})
         await turns()
@@ -169,6 +170,5 @@ def test_a_fetcher_waits_on_where_an_assignment_is_gone_before_it_wakes():
         committed(subscriptions.subscription.assignment, B, 4)
         await turns()
         assert client.fetched[-1] == {A.partition, B.partition}
-        await subscriptions.fetcher.close()
 
-    asyncio.run(run())
+    play(scene, pattern="t|u")

@@ -119,11 +119,6 @@ def test_librdkafkas_names_mean_the_same(given, ours, value):
         Settings.parse({**MINIMAL, given: value, ours: value + 1})
 
 
-def test_librdkafkas_resets_mean_the_same():
-    for word, ours in client_keys.RESETS.items():
-        assert Settings.parse({**MINIMAL, "auto.offset.reset": word})["auto.offset.reset"] == ours
-
-
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
@@ -145,11 +140,6 @@ def test_what_cannot_be_honoured_says_why(key, value, words):
         Settings.parse({**MINIMAL, key: value})
     for word in (key, *words):
         assert word in str(caught.value)
-
-
-def test_there_is_no_choice_of_a_data_plane():
-    with pytest.raises(ConfigError, match=r"unknown configuration key 'holdfast\.data\.plane'"):
-        Settings.parse({**MINIMAL, "holdfast.data.plane": "aiokafka"})
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from tests.adapters.running import python
 
 from holdfast.cluster import client_versions
 from holdfast.cluster.client_versions import RANGES, check
@@ -93,12 +92,7 @@ client_versions.version = lambda name: "0.1.2" if name == {client!r} else found(
     ],
 )
 def test_the_import_says_it(client, statement):
-    done = subprocess.run(
-        [sys.executable, "-c", OLD.format(client=client) + statement],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(OLD.format(client=client) + statement)
     assert done.returncode == 1
     hint = "pip install 'kafka-holdfast["
     said = f"ImportError: {client} {RANGES[client]} is needed, found 0.1.2: {hint}"
@@ -113,10 +107,5 @@ for name in ("kafka", "kafka.coordinator", "kafka.coordinator.assignors",
     sys.modules[name] = types.ModuleType(name)
 """
     statement = "from holdfast.members.kafka_python import CooperativeSticky"
-    done = subprocess.run(
-        [sys.executable, "-c", OLD.format(client="kafka-python") + without + statement],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(OLD.format(client="kafka-python") + without + statement)
     assert "ImportError: kafka-python 3.0.12 or newer" in done.stderr

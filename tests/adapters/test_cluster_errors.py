@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-
 import pytest
+from tests.adapters.fake_member import failed
 
 from holdfast.cluster import cluster as module
 from holdfast.cluster.connections import Connections
@@ -30,13 +29,7 @@ def cluster(monkeypatch):
 
 def failed_by(error):
     """A question that fails so."""
-
-    def ask(self, *arguments):
-        question = Future()
-        question.set_exception(error)
-        return question
-
-    return ask
+    return lambda *_: failed(error)
 
 
 @pytest.mark.parametrize("asked", CALLS)

@@ -8,10 +8,10 @@ from contextlib import closing
 
 import kafka
 import pytest
+from tests.adapters.configured import settings_of
 
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.refused import mend_connects
-from holdfast.cluster.settings import Settings
 from holdfast.errors import AdapterError
 from holdfast.kafka import KafkaConsumer
 
@@ -71,7 +71,7 @@ def test_what_is_asked_after_the_end_fails_at_once(connections):
 
 def test_two_closes_at_once_leave_no_socket_open(monkeypatch):
     """An application closes while the thread that connects finds out that it has to end."""
-    made = Connections(Settings.parse({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}))
+    made = Connections(settings_of())
     first, run, order = threading.Event(), made._net.run, []
 
     def slow(work):

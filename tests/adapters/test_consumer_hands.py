@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
-from tests.adapters.fake_member import done, settings_of, take_seat
+from tests.adapters.configured import settings_of
+from tests.adapters.fake_member import done, take_seat
 from tests.live.waiting import until
 
 from holdfast.cluster.lookup import EARLIEST
@@ -118,11 +119,11 @@ def _librdkafka(monkeypatch):
 class Scene:
     """A member whose client is librdkafka; the group has committed :attr:`places`."""
 
-    def __init__(self, **keys):
+    def __init__(self, strategy="cooperative-sticky", reset="earliest"):
         self.ends = {}
         self.failures = []
         self.in_callback = lambda: None
-        settings = settings_of(**keys)
+        settings = settings_of(partition_assignment_strategy=strategy, auto_offset_reset=reset)
         self.hands = ConsumerHands(settings, weakref.ref(self))
         self.client = self.hands.client
         self.member, self.seat = take_seat(settings, self.hands, WISHES)
@@ -157,6 +158,10 @@ class Scene:
         self.member.stand(1, self.member.host.standing.owned - set(tps))
         self.seat.come_in()
 
+    def look_until(self, condition):
+        """Look where partitions begin, as the calls of the application do."""
+        until(lambda: self.hands.starts.look_again(self.client) or condition(), "where it begins")
+
     def fetch(self, limit=100):
         return [(r.topic(), r.partition(), r.offset()) for r in self.hands.fetch(limit, 0.0)]
 
@@ -164,31 +169,32 @@ class Scene:
 @pytest.fixture
 def eager():
     """An eager member that reads t-0 from 7."""
-    scene = Scene(**{"partition.assignment.strategy": "sticky", "auto.offset.reset": "earliest"})
-    scene.places = {A: 7}
-    scene.assign(A)
-    return scene
-
-
-def cooperative(**keys):
-    config = {
-        "partition.assignment.strategy": "cooperative-sticky",
-        "auto.offset.reset": "earliest",
-    }
-    return Scene(**{**config, **keys})
+    return reads_from_seven(Scene(strategy="sticky"))
 
 
 @pytest.fixture
 def reading():
     """A cooperative member that reads t-0 from 7."""
-    scene = cooperative()
+    return reads_from_seven(Scene())
+
+
+def reads_from_seven(scene):
     scene.places = {A: 7}
     scene.assign(A)
     return scene
 
 
+@pytest.fixture
+def two():
+    """A cooperative member that reads t-0 from 7 and t-1 from 0."""
+    scene = Scene()
+    scene.places = {A: 7, B: 0}
+    scene.assign(A, B)
+    return scene
+
+
 def test_a_partition_begins_where_the_group_has_committed_else_at_the_reset():
-    scene = cooperative()
+    scene = Scene()
     scene.places, scene.ends = {A: 7}, {B: 3}
     scene.assign(A, B)
     assert scene.client.log == [("t", 0, 7), ("t", 1, 3)]
@@ -197,34 +203,28 @@ def test_a_partition_begins_where_the_group_has_committed_else_at_the_reset():
 
 
 def test_a_partition_without_a_leader_keeps_no_other_one_waiting():
-    scene = cooperative()
+    scene = Scene()
     scene.places = {A: 7}
     scene.assign(A, B)
     assert scene.client.log == [("t", 0, 7)]
     scene.ends = {B: 3}
-    until(
-        lambda: scene.hands.starts.look_again(scene.client) or B in scene.client.begun,
-        "where it begins",
-    )
+    scene.look_until(lambda: B in scene.client.begun)
     assert scene.client.log == [("t", 0, 7), ("t", 1, 3)]
 
 
 def test_a_partition_whose_leader_is_away_is_asked_for_until_it_is_back():
-    scene = cooperative()
+    scene = Scene()
     scene.assign(A)
     assert scene.client.log == []
     scene.ends = {A: 3}
-    until(
-        lambda: scene.hands.starts.look_again(scene.client) or A in scene.client.begun,
-        "where it begins",
-    )
+    scene.look_until(lambda: A in scene.client.begun)
     assert scene.client.log == [("t", 0, 3)]
 
 
 def test_where_nothing_is_committed_and_no_reset_is_wanted_the_member_ends():
-    scene = cooperative(**{"auto.offset.reset": "none"})
+    scene = Scene(reset="none")
     scene.assign(A)
-    until(lambda: scene.hands.starts.look_again(scene.client) or scene.failures, "where it begins")
+    scene.look_until(lambda: scene.failures)
     (failure,) = scene.failures
     assert isinstance(failure, RemoteProtocolError)
     assert "no committed offset for t-0" in str(failure)
@@ -232,7 +232,7 @@ def test_where_nothing_is_committed_and_no_reset_is_wanted_the_member_ends():
 
 
 def test_a_seek_in_the_callback_wins_over_what_is_committed():
-    scene = cooperative()
+    scene = Scene()
     scene.places = {A: 7}
     scene.in_callback = lambda: scene.hands.seek(A, 40)
     scene.assign(A)
@@ -242,7 +242,7 @@ def test_a_seek_in_the_callback_wins_over_what_is_committed():
 
 
 def test_a_seek_is_forgotten_with_its_partition():
-    scene = cooperative()
+    scene = Scene()
     scene.places = {A: 7}
     scene.in_callback = lambda: scene.hands.seek(A, 40)
     scene.assign(A)
@@ -253,7 +253,7 @@ def test_a_seek_is_forgotten_with_its_partition():
 
 
 def test_what_is_paused_before_its_start_begins_paused():
-    scene = cooperative()
+    scene = Scene()
     scene.places = {A: 7, B: 0}
     scene.in_callback = lambda: scene.hands.pause([A])
     scene.assign(A, B)
@@ -262,24 +262,18 @@ def test_what_is_paused_before_its_start_begins_paused():
     assert scene.fetch() == [("t", 0, 7), ("t", 1, 1)]
 
 
-def test_what_is_held_back_is_fetched_again_when_it_comes_back():
-    scene = cooperative()
-    scene.places = {A: 7, B: 0}
-    scene.assign(A, B)
-    scene.seat.hold_back((A,), lambda: None)
-    scene.seat.come_in()
-    assert scene.fetch() == [("t", 1, 0)]
-    scene.hand_over(A)
-    scene.assign(A)
-    assert scene.fetch() == [("t", 0, 7), ("t", 1, 1)]
+def test_what_is_held_back_is_fetched_again_when_it_comes_back(two):
+    two.seat.hold_back((A,), lambda: None)
+    two.seat.come_in()
+    assert two.fetch() == [("t", 1, 0)]
+    two.hand_over(A)
+    two.assign(A)
+    assert two.fetch() == [("t", 0, 7), ("t", 1, 1)]
 
 
-def test_what_is_lost_is_not_handed_out_from_that_moment_on():
-    scene = cooperative()
-    scene.places = {A: 7, B: 0}
-    scene.assign(A, B)
-    scene.seat.drop((A,), (A,))
-    assert scene.fetch() == [("t", 1, 0)]
+def test_what_is_lost_is_not_handed_out_from_that_moment_on(two):
+    two.seat.drop((A,), (A,))
+    assert two.fetch() == [("t", 1, 0)]
 
 
 def test_what_an_eager_member_gets_back_at_the_same_place_is_not_fetched_again(eager):
@@ -388,7 +382,7 @@ def retriable():
 
 
 def test_a_new_topic_is_asked_for_before_it_is_fetched():
-    scene = cooperative()
+    scene = Scene()
     scene.places = {A: 1, B: 2, C: 3}
     scene.assign(A)
     scene.assign(B, C)
@@ -396,7 +390,7 @@ def test_a_new_topic_is_asked_for_before_it_is_fetched():
 
 
 def test_many_topics_are_not_asked_for_one_by_one():
-    scene = cooperative()
+    scene = Scene()
     many = [(f"t{i:02}", 0) for i in range(40)]
     scene.places = dict.fromkeys(many, 0)
     scene.assign(*many)
@@ -405,7 +399,7 @@ def test_many_topics_are_not_asked_for_one_by_one():
 
 
 def test_a_topic_without_an_answer_is_left_to_the_library():
-    scene = cooperative()
+    scene = Scene()
     scene.places = {A: 1, C: 3}
     scene.client.fails = confluent_kafka.KafkaException("no answer")
     scene.assign(A, C)

@@ -36,68 +36,67 @@ def files(tmp_path_factory):
     return folder
 
 
-def spellings(files):
-    """The same credentials as three clients have them, and as text."""
-    ca, key, chain, both = (files / f"{n}.pem" for n in ("ca", "key", "chain", "both"))
+def filled(config, files):
+    """A configuration: the path of each ``{file}``, and the text of each ``<file>``."""
     return {
-        "librdkafka": {
-            "ssl.ca.location": str(ca),
-            "ssl.certificate.location": str(chain),
-            "ssl.key.location": str(key),
-        },
-        "Java, files": {
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(ca),
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(both),
-        },
-        "Java, files without a type": {
-            "ssl.truststore.location": str(ca),
-            "ssl.keystore.location": str(both),
-        },
-        "Java, text": {
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.certificates": ca.read_text(),
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": chain.read_text(),
-            "ssl.keystore.key": key.read_text(),
-        },
-        "librdkafka, text": {
-            "ssl.ca.pem": ca.read_text(),
-            "ssl.certificate.pem": chain.read_text(),
-            "ssl.key.pem": key.read_text(),
-        },
-        "both": {
-            "ssl.ca.location": str(ca),
-            "ssl.truststore.location": str(ca),
-            "ssl.certificate.location": str(chain),
-            "ssl.key.location": str(key),
-            "enable.ssl.certificate.verification": "true",
-        },
+        key: str(files / text[1:-1])
+        if str(text).startswith("{")
+        else (files / text[1:-1]).read_text()
+        if str(text).startswith("<")
+        else text
+        for key, text in config.items()
     }
+
+
+LIBRDKAFKAS = {
+    "ssl.ca.location": "{ca.pem}",
+    "ssl.certificate.location": "{chain.pem}",
+    "ssl.key.location": "{key.pem}",
+}
+JAVAS = {"ssl.truststore.location": "{ca.pem}", "ssl.keystore.location": "{both.pem}"}
+PEM = {"ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM"}
+TEXTS = {
+    **PEM,
+    "ssl.truststore.certificates": "<ca.pem>",
+    "ssl.keystore.certificate.chain": "<chain.pem>",
+    "ssl.keystore.key": "<key.pem>",
+}
 
 
 @pytest.mark.parametrize(
     "spelling",
     [
-        *("librdkafka", "Java, files", "Java, files without a type", "Java, text"),
-        *("librdkafka, text", "both"),
+        pytest.param(LIBRDKAFKAS, id="librdkafka"),
+        pytest.param({**JAVAS, **PEM}, id="Java, files"),
+        pytest.param(JAVAS, id="Java, files without a type"),
+        pytest.param(TEXTS, id="Java, text"),
+        pytest.param(
+            {
+                "ssl.ca.pem": "<ca.pem>",
+                "ssl.certificate.pem": "<chain.pem>",
+                "ssl.key.pem": "<key.pem>",
+            },
+            id="librdkafka, text",
+        ),
+        pytest.param(
+            {
+                **LIBRDKAFKAS,
+                "ssl.truststore.location": "{ca.pem}",
+                "enable.ssl.certificate.verification": "true",
+            },
+            id="both",
+        ),
     ],
 )
 def test_every_spelling_is_the_same_to_every_client(files, spelling):
-    settings = Settings.parse({**TLS, **spellings(files)[spelling]})
+    settings = Settings.parse({**TLS, **filled(spelling, files)})
     context = render.ssl_context(settings)
     assert isinstance(context, ssl.SSLContext)
     assert context.cert_store_stats()["x509_ca"] == 1
-    ours = credentials.java(settings.values)
-    assert ours == {
+    assert credentials.java(settings.values) == {
         "security.protocol": "SSL",
         "ssl.endpoint.identification.algorithm": "https",
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.certificates": (files / "ca.pem").read_text(),
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.certificate.chain": (files / "chain.pem").read_text(),
-        "ssl.keystore.key": (files / "key.pem").read_text(),
+        **filled(TEXTS, files),
     }
     theirs = render.librdkafka_fetch(settings)
     assert any(key in theirs for key in ("ssl.ca.location", "ssl.ca.pem"))
@@ -142,12 +141,8 @@ def test_only_a_trust_store_is_enough(files):
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(files, config, words):
-    config = {
-        key: str(files / text[1:-1]) if str(text).startswith("{") else text
-        for key, text in config.items()
-    }
     with pytest.raises(ConfigError, match=words):
-        Settings.parse({**TLS, **config})
+        Settings.parse({**TLS, **filled(config, files)})
 
 
 def test_a_protocol_may_be_in_small_letters():
@@ -185,24 +180,19 @@ def test_a_line_of_jaas(line, login):
     assert (found["sasl.username"], found["sasl.password"]) == login
 
 
-def test_a_line_of_jaas_with_a_wrong_word_names_the_words_and_no_secret():
-    line = f'{PLAIN} required username="u" passwrd="hunter2";'
-    with pytest.raises(ConfigError) as caught:
-        Settings.parse({**LOGIN, "sasl.jaas.config": line})
-    assert "there is no password among username, passwrd" in str(caught.value)
-    assert "hunter2" not in str(caught.value)
-
-
-def test_two_spellings_of_a_secret_that_differ_are_not_shown():
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('username="u" passwrd="hunter2"', "there is no password among username, passwrd"),
+        ('username="u" password="hunter2"', "another spelling of sasl.password"),
+    ],
+)
+def test_a_line_of_jaas_that_is_refused_shows_no_secret(line, said):
     with pytest.raises(ConfigError) as caught:
         Settings.parse(
-            {
-                **LOGIN,
-                "sasl.password": "hunter3",
-                "sasl.jaas.config": f'{PLAIN} required username="u" password="hunter2";',
-            }
+            {**LOGIN, "sasl.password": "hunter3", "sasl.jaas.config": f"{PLAIN} required {line};"}
         )
-    assert "another spelling of sasl.password" in str(caught.value)
+    assert said in str(caught.value)
     assert "hunter" not in str(caught.value)
 
 

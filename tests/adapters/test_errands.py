@@ -6,7 +6,7 @@ import queue
 
 import pytest
 
-from holdfast.members.member.errands import Errand, Errands, Once, to_the_end
+from holdfast.members.member.errands import Errand, Errands, to_the_end
 
 
 def failing(times, notes):
@@ -48,14 +48,6 @@ def test_an_interruption_in_the_answer_does_it_again():
         errands.do_next(0)
     errands.do_next(0)
     assert notes == ["done", "work", "done", "work"]
-
-
-def test_a_callback_is_called_once_and_its_error_is_kept():
-    calls = []
-    once = Once(lambda: calls.append(1) or 1 / 0)
-    assert isinstance(once(), ZeroDivisionError)
-    assert isinstance(once(), ZeroDivisionError)
-    assert calls == [1]
 
 
 def test_an_errand_may_do_the_next_one():

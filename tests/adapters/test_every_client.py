@@ -4,14 +4,12 @@ from types import SimpleNamespace
 
 import kafka
 import pytest
-from tests.adapters.configured import CLIENTS, NEEDED, STRATEGY
+from tests.adapters.configured import CLIENTS, NEEDED, STRATEGY, keys
 from tests.adapters.fake_member import done
+from tests.adapters.worker_group import WorkerGroup
 
 from holdfast import Consumer, Worker
 from holdfast.cluster.lookup import LATEST
-from holdfast.core.machine.actions import ComputeAssignment
-from holdfast.core.machine.events import JoinedMember
-from holdfast.core.machine.leader.embedded import MemberView
 from holdfast.members import aiokafka_assignor, kafka_python
 from holdfast.members.drop_in.kafka import settings as of_kafka
 from holdfast.members.member.broker_lags import BrokerLags, lag_source_of
@@ -25,8 +23,7 @@ every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 
 
 def offered(client, **more):
-    given = {key.replace("_", "."): value for key, value in more.items()}
-    return assignors_of(client({**NEEDED, **given}))
+    return assignors_of(client({**NEEDED, **keys(**more)}))
 
 
 @every_client
@@ -66,8 +63,7 @@ def test_topics_are_treated_by_themselves_under_a_design_alone(client):
 
 def test_a_worker_offers_no_design_that_cannot_run_its_assignor():
     def names(**more):
-        given = {key.replace("_", "."): value for key, value in more.items()}
-        return [a.name for a in Worker({**NEEDED, **given}, {"shard": 2}).assignors]
+        return [a.name for a in Worker({**NEEDED, **keys(**more)}, {"shard": 2}).assignors]
 
     assert names(partition_assignment_strategy="range") == ["holdfast-simple"]
     assert len(names(partition_assignment_strategy="sticky")) == 3
@@ -131,27 +127,6 @@ def test_two_sources_in_one_list_are_refused():
         of_kafka.settings_of(whole, {}, strategies=both)
 
 
-def led_by(worker, *names):
-    """Shares of the first member, which leads a new group."""
-    (assignor, *_) = worker.assignors
-    view = MemberView(topics=("shard",), owned=(), previous=(), generation=-1)
-    answer = worker._leadership.compute(
-        ComputeAssignment(
-            token=1,
-            generation=1,
-            protocol_name=assignor.name,
-            members=tuple(
-                JoinedMember(member_id=name, metadata=assignor.subscribe(view)) for name in names
-            ),
-            partitions=(("shard", 4),),
-            member_id=names[0],
-            waited_ms=0,
-        )
-    )
-    assert answer.failure is None
-    return [sorted(n for _, n in assignor.read(data).assigned) for _, data in answer.assignments]
-
-
 def test_a_worker_takes_loads_from_its_source():
     """One shard of four weighs as much as the three others."""
     config = {**NEEDED, "holdfast.target.assignor": "lag-sticky"}
@@ -163,7 +138,9 @@ def test_a_worker_takes_loads_from_its_source():
 
     options = {"holdfast.assignor.options": {"max_skew": 4}}
     worker = Worker({**config, **options, "holdfast.lag.source": loads}, {"shard": 4})
-    assert sorted(led_by(worker, "A", "B")) == [[0], [1, 2, 3]]
+    group = WorkerGroup({"A": worker, "B": worker})
+    group.play("A", "B")
+    assert {group.owned("A"), group.owned("B")} == {(0,), (1, 2, 3)}
     assert asked == [{"shard": 4}]
     for refused in ({}, {"holdfast.lag.source": "none"}):
         with pytest.raises(Exception, match="a worker takes a function"):

@@ -1,11 +1,12 @@
 """The deserializing class and the asyncio class; without a broker."""
 
-import asyncio
 from unittest.mock import patch
 
 import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, aio
+from tests.adapters.configured import QUICK
+from tests.adapters.running import on_a_loop
 
 from holdfast.confluent import (
     AIOConsumer,
@@ -14,7 +15,6 @@ from holdfast.confluent import (
     DeserializingConsumer,
 )
 
-QUICK = {"group.id": "alone", "session.timeout.ms": 100, "socket.timeout.ms": 100, "log_level": 0}
 ORIGINALS = (
     confluent_kafka.Consumer,
     confluent_kafka.DeserializingConsumer,
@@ -54,27 +54,23 @@ def test_types_of_keys_and_values_may_be_named(kind):
 
 
 @pytest.mark.parametrize("kind", [aio.AsyncDeserializingConsumer, AsyncDeserializingConsumer])
-def test_types_of_keys_and_values_may_be_named_for_asyncio(kind):
-    async def program():
-        consumer = await kind[str, dict](dict(QUICK))
-        assert isinstance(consumer, kind)
-        await consumer.close()
-
-    asyncio.run(program())
+@on_a_loop
+async def test_types_of_keys_and_values_may_be_named_for_asyncio(kind):
+    consumer = await kind[str, dict](dict(QUICK))
+    assert isinstance(consumer, kind)
+    await consumer.close()
 
 
 @pytest.mark.parametrize("kind", [aio.AIOConsumer, AIOConsumer])
-def test_a_mock_of_confluent_kafkas_class_stays_below_an_asyncio_consumer(kind):
-    async def program():
-        with patch("confluent_kafka.Consumer") as mock:
-            consumer = kind(dict(QUICK), max_workers=2)
-            mock.assert_called_once_with(QUICK)
-            mock.return_value.poll.return_value = "a message"
-            assert await consumer.poll(timeout=1) == "a message"
-            await consumer.close()
-            mock.return_value.close.assert_called_once_with()
-
-    asyncio.run(program())
+@on_a_loop
+async def test_a_mock_of_confluent_kafkas_class_stays_below_an_asyncio_consumer(kind):
+    with patch("confluent_kafka.Consumer") as mock:
+        consumer = kind(dict(QUICK), max_workers=2)
+        mock.assert_called_once_with(QUICK)
+        mock.return_value.poll.return_value = "a message"
+        assert await consumer.poll(timeout=1) == "a message"
+        await consumer.close()
+        mock.return_value.close.assert_called_once_with()
 
 
 @pytest.mark.parametrize("kind", [confluent_kafka.DeserializingConsumer, DeserializingConsumer])
@@ -96,38 +92,37 @@ def test_a_deserializing_consumer_has_a_member():
 
 
 @pytest.mark.parametrize("kind", [aio.AIOConsumer, AIOConsumer])
-def test_an_asyncio_consumer_has_the_answers_of_the_original(kind):
+@on_a_loop
+async def test_an_asyncio_consumer_has_the_answers_of_the_original(kind):
     told = []
 
     async def error_cb(error):
         told.append(error)
 
-    async def program():
-        with pytest.raises(ValueError, match="max_workers"):
-            kind(dict(QUICK), max_workers=0)
-        with pytest.raises(KafkaException):
-            kind({**QUICK, "nonsense": 1})
-        config = {**QUICK, "bootstrap.servers": "127.0.0.1:1", "error_cb": error_cb}
-        async with kind(config, max_workers=2) as consumer:
-            await consumer.subscribe(["a"], on_assign=print)
-            assert await consumer.poll(0.01) is None
-            assert await consumer.consume(2, 0.01) == []
-            while not told:
-                await consumer.poll(0.1)
-            with pytest.raises(KafkaException) as raised:
-                await consumer.commit(asynchronous=False)
-            assert raised.value.args[0].code() == KafkaError._NO_OFFSET
-            await consumer.unsubscribe()
-            await consumer.assign([TopicPartition("a", 0)])
-            assert len(await consumer.assignment()) == 1
-        with pytest.raises(RuntimeError, match="Consumer closed"):
-            await consumer.poll()
-
-    asyncio.run(program())
+    with pytest.raises(ValueError, match="max_workers"):
+        kind(dict(QUICK), max_workers=0)
+    with pytest.raises(KafkaException):
+        kind({**QUICK, "nonsense": 1})
+    config = {**QUICK, "bootstrap.servers": "127.0.0.1:1", "error_cb": error_cb}
+    async with kind(config, max_workers=2) as consumer:
+        await consumer.subscribe(["a"], on_assign=print)
+        assert await consumer.poll(0.01) is None
+        assert await consumer.consume(2, 0.01) == []
+        while not told:
+            await consumer.poll(0.1)
+        with pytest.raises(KafkaException) as raised:
+            await consumer.commit(asynchronous=False)
+        assert raised.value.args[0].code() == KafkaError._NO_OFFSET
+        await consumer.unsubscribe()
+        await consumer.assign([TopicPartition("a", 0)])
+        assert len(await consumer.assignment()) == 1
+    with pytest.raises(RuntimeError, match="Consumer closed"):
+        await consumer.poll()
 
 
 @pytest.mark.parametrize("kind", [aio.AsyncDeserializingConsumer, AsyncDeserializingConsumer])
-def test_an_asyncio_deserializing_consumer_builds_and_closes_its_deserializers(kind):
+@on_a_loop
+async def test_an_asyncio_deserializing_consumer_builds_and_closes_its_deserializers(kind):
     steps = []
 
     class Serde:
@@ -143,29 +138,24 @@ def test_an_asyncio_deserializing_consumer_builds_and_closes_its_deserializers(k
             assert conf.pop("registry") == "there"
             return Serde(), conf
 
-    async def program():
-        config = {**QUICK, "registry": "there", "value.deserializer.builder": Builder()}
-        with pytest.raises(ValueError, match="both"):
-            await kind({**config, "value.deserializer": Serde()})
-        with pytest.raises(KafkaException, match="nonsense"):
-            await kind({**config, "nonsense": 1})
-        assert steps == ["built", "closed"]
-        consumer = await kind(config, max_workers=2)
-        await consumer.subscribe(["a"])
-        assert await consumer.poll(0.01) is None
-        assert await consumer.consume(1, 0.01) == []
-        await consumer.close()
-        await consumer.close()
-        assert steps == ["built", "closed"] * 2
-
-    asyncio.run(program())
+    config = {**QUICK, "registry": "there", "value.deserializer.builder": Builder()}
+    with pytest.raises(ValueError, match="both"):
+        await kind({**config, "value.deserializer": Serde()})
+    with pytest.raises(KafkaException, match="nonsense"):
+        await kind({**config, "nonsense": 1})
+    assert steps == ["built", "closed"]
+    consumer = await kind(config, max_workers=2)
+    await consumer.subscribe(["a"])
+    assert await consumer.poll(0.01) is None
+    assert await consumer.consume(1, 0.01) == []
+    await consumer.close()
+    await consumer.close()
+    assert steps == ["built", "closed"] * 2
 
 
-def test_an_asyncio_deserializing_consumer_has_a_member():
-    async def program():
-        config = {**QUICK, "holdfast.policy": "deferred"}
-        consumer = await AsyncDeserializingConsumer(config)
-        assert type(consumer._consumer) is Consumer
-        await consumer.close()
-
-    asyncio.run(program())
+@on_a_loop
+async def test_an_asyncio_deserializing_consumer_has_a_member():
+    config = {**QUICK, "holdfast.policy": "deferred"}
+    consumer = await AsyncDeserializingConsumer(config)
+    assert type(consumer._consumer) is Consumer
+    await consumer.close()

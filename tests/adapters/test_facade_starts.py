@@ -15,10 +15,10 @@ from confluent_kafka import (
     OFFSET_STORED,
     TopicPartition,
 )
+from tests.adapters.configured import QUICK
 
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.errors import AdapterError, RemoteProtocolError
-from holdfast.members.drop_in.confluent import hands as librdkafka_hands
 from holdfast.members.drop_in.confluent.hands import LibrdkafkaHands
 from holdfast.members.drop_in.confluent.settings import route
 
@@ -63,9 +63,7 @@ class Fetches(confluent_kafka.Consumer):
 
 @pytest.fixture
 def consumer():
-    made = Fetches(
-        {"group.id": "g", "session.timeout.ms": 100, "socket.timeout.ms": 100, "log_level": 0}
-    )
+    made = Fetches(QUICK)
     yield made
     made.close()
 
@@ -169,39 +167,9 @@ def test_an_answer_from_before_a_loss_counts_no_more(consumer):
     assert offsets(consumer.assignment()) == {A: 9}
 
 
-def test_what_the_application_pauses_begins_paused(asked, consumer, monkeypatch):
-    paused = []
-    monkeypatch.setattr(librdkafka_hands, "_Original", Watched(paused))
-    group, hands = asked
-    hands.paused = {A}
-    group.answer({A: 5, B: 6})
-    hands.starts.look_again(consumer)
-    assert paused == [A]
-
-
-class Watched:
-    """The original's calls; it does not tell what is paused."""
-
-    assignment = staticmethod(confluent_kafka.Consumer.assignment)
-    incremental_assign = staticmethod(confluent_kafka.Consumer.incremental_assign)
-
-    def __init__(self, paused):
-        self._paused = paused
-
-    def pause(self, consumer, partitions):
-        self._paused += [(p.topic, p.partition) for p in partitions]
-        consumer.pause(partitions)
-
-
 def test_an_offset_that_is_known_late_guards_commits_from_then_on(asked, consumer):
     group, hands = asked
     assert group.stands == {}
     group.answer({A: 5, B: -1})
     hands.starts.look_again(consumer)
     assert group.stands == {A: 5, B: -1}
-
-
-def test_the_assignment_tells_no_place_that_the_application_did_not_give(consumer):
-    hands = hands_of(consumer, Group({A: 5}))
-    hands.assign_new([TopicPartition(*A), TopicPartition(*B, 3)])
-    assert offsets(hands.starts.hide(consumer.assignment())) == {A: OFFSET_STORED, B: 3}

@@ -7,7 +7,7 @@ from types import SimpleNamespace as Answer
 import kafka.errors
 import pytest
 from kafka.protocol.broker_version_data import BrokerVersionData
-from tests.adapters.fake_future import answered
+from tests.adapters.fake_connections import FakeConnections
 
 from holdfast.cluster.groups import DESCRIBED_BY, GroupQuestions, GroupType, Position
 from holdfast.cluster.messages import request_class
@@ -18,8 +18,8 @@ from holdfast.errors import RemoteProtocolError
 NOT_COORDINATOR, GROUP_ID_NOT_FOUND, GROUP_AUTHORIZATION_FAILED = 16, 69, 30
 
 
-class Brokers:
-    """Stands for the connections of a lookup: two brokers, the groups of each, scripted answers."""
+class Brokers(FakeConnections):
+    """Two brokers, the groups of each, and scripted answers."""
 
     def __init__(self, groups, answers, *, fetch_version=9):
         self.connections = self
@@ -50,9 +50,6 @@ class Brokers:
                 if not error.retriable:
                     raise
         raise AssertionError("asked three times")
-
-    def future(self, work):
-        return answered(work)
 
 
 def questions(brokers):

@@ -2,105 +2,17 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 
 import pytest
+from tests.adapters.fake_machine import COMMIT, A, Link, Notes, Script, bare
 
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.member.identity import Identity
 from holdfast.core.machine.states import MemberState
 from holdfast.errors import AdapterError, RemoteProtocolError
-from holdfast.members.member.host import MemberHost
 
-A = (("a", 0),)
-
-
-class Script:
-    """Stands for a member machine: answers an event with what was written down for it."""
-
-    def __init__(self, answers):
-        self.answers = answers
-        self.seen = queue.SimpleQueue()
-        self.threads = set()
-        self.state = MemberState.UNJOINED
-        self.deadline_ms = None
-        self.identity = Identity(generation=3, member_id="m", instance_id=None)
-        self.is_leader = False
-        self.holdings = type("Holdings", (), {"owned": frozenset(A), "terms": {}})()
-
-    def step(self, now_ms, event):
-        self.threads.add(threading.current_thread())
-        answer = self.answers.get(type(event), ())
-        if isinstance(answer, MemberState):
-            self.state, answer = answer, ()
-        if isinstance(event, events.Tick):
-            self.deadline_ms = None
-        self.seen.put(event)
-        return answer
-
-    def next(self, kind):
-        """The next event of a kind, in time."""
-        while True:
-            event = self.seen.get(timeout=30)
-            if isinstance(event, kind):
-                return event
-
-
-class Notes:
-    """Duties that note their calls and are done at once."""
-
-    def __init__(self):
-        self.notes = []
-
-    def hold_back(self, resources, drained):
-        self.notes.append("stop")
-        drained()
-
-    def drop(self, resources, lost):
-        self.notes.append(f"drop, {len(lost)} told")
-
-    def take_over(self, resources, term):
-        self.notes.append(f"start term {term}")
-
-    def call(self, call, resources, done):
-        self.notes.append(call.value)
-        done("OSError: no" if call is ListenerCall.LOST else None)
-
-    def commit(self, action, done):
-        self.notes.append("commit")
-        done(27)
-
-
-class Link:
-    """Notes requests."""
-
-    def __init__(self):
-        self.sent = []
-
-    def perform(self, action):
-        self.sent.append(action)
-
-
-@pytest.fixture
-def run():
-    """Start a host on a script; stopped afterwards."""
-    hosts = []
-
-    def start(script, duties=None, compute=lambda _: None, link=None):
-        host = MemberHost(script, duties or Notes(), compute, name="t")
-        hosts.append(host)
-        host.start(link or Link())
-        return host
-
-    yield start
-    for host in hosts:
-        host.stop()
-        host.stop()
-
-
-COMMIT = actions.Commit(token=4, resources=A, generation=3, member_id="m", instance_id=None)
 DONE = actions.JoinCompleted(
     generation=3,
     member_id="m",
@@ -212,15 +124,7 @@ def test_time_comes_as_ticks(run):
 
 
 def test_a_plan_is_made_elsewhere_and_one_that_fails_is_told(run):
-    plan = actions.ComputeAssignment(
-        token=8,
-        generation=1,
-        protocol_name="p",
-        members=(),
-        partitions=(),
-        member_id="m",
-        waited_ms=0,
-    )
+    plan = bare(actions.ComputeAssignment, token=8, generation=1)
     threads = []
 
     def compute(action):
@@ -239,6 +143,7 @@ def test_a_refusal_is_kept_for_the_application(run):
     host = run(script)
     host.post(events.Polled())
     assert host.over.wait(30)
+    host.fail(ValueError("a later one"))
     assert isinstance(host.failure, RemoteProtocolError)
     assert host.failure.error_code == 82
 

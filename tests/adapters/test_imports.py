@@ -6,10 +6,10 @@ and ``tests/live/test_loading.py`` says on which thread the rest is loaded.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
+from tests.adapters.running import python
 
 DEAR = {
     "asyncio",
@@ -35,10 +35,8 @@ ITS_CLIENT = {
 
 def loaded(statement):
     """The names of all modules after a statement in a process of its own."""
-    program = f"{statement}\nimport sys\nprint(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    done = python(f"{statement}\nimport sys\nprint(*sys.modules)")
+    assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
 
 

@@ -1,7 +1,5 @@
 """``install()`` of the three clients: what it replaces, what it gives, what it puts back."""
 
-import asyncio
-import subprocess
 import sys
 import tomllib
 import types
@@ -16,12 +14,12 @@ import kafka
 import kafka.consumer.group
 import pytest
 from confluent_kafka import KafkaException, aio
+from tests.adapters.configured import QUICK
+from tests.adapters.running import on_a_loop, python
 
 import holdfast.aiokafka
 import holdfast.confluent
 import holdfast.kafka
-
-QUICK = {"group.id": "alone", "session.timeout.ms": 100, "socket.timeout.ms": 100, "log_level": 0}
 
 CLIENTS = {
     "confluent": (
@@ -134,33 +132,31 @@ def test_keys_go_over_those_of_a_framework_until_they_are_undone():
         assert [assignor.name for assignor in consumer._holdfast.assignors] == ["range"]
 
 
-def test_keywords_go_over_those_of_a_framework_of_aiokafka():
+@on_a_loop
+async def test_keywords_go_over_those_of_a_framework_of_aiokafka():
     def strategy_of(consumer):
         return [assignor.name for assignor in consumer._member_assignors]
 
-    async def program():
-        theirs = aiokafka.coordinator.assignors.range.RangePartitionAssignor
-        undo = holdfast.aiokafka.install(
-            holdfast_policy="deferred", scheduled_rebalance_max_delay_ms=7_000
-        )
-        try:
-            consumer = aiokafka.AIOKafkaConsumer(
-                "a", group_id="g", partition_assignment_strategy=[theirs]
-            )
-            assert strategy_of(consumer) == ["holdfast-deferred"]
-            assert consumer._member_settings["scheduled.rebalance.max.delay.ms"] == 7_000
-            alone = aiokafka.AIOKafkaConsumer("a")
-            assert alone._member_settings is None
-        finally:
-            undo()
-        after = holdfast.aiokafka.AIOKafkaConsumer(
+    theirs = aiokafka.coordinator.assignors.range.RangePartitionAssignor
+    undo = holdfast.aiokafka.install(
+        holdfast_policy="deferred", scheduled_rebalance_max_delay_ms=7_000
+    )
+    try:
+        consumer = aiokafka.AIOKafkaConsumer(
             "a", group_id="g", partition_assignment_strategy=[theirs]
         )
-        assert strategy_of(after) == ["range"]
-        for made in (consumer, alone, after):
-            await made.stop()
-
-    asyncio.run(program())
+        assert strategy_of(consumer) == ["holdfast-deferred"]
+        assert consumer._member_settings["scheduled.rebalance.max.delay.ms"] == 7_000
+        alone = aiokafka.AIOKafkaConsumer("a")
+        assert alone._member_settings is None
+    finally:
+        undo()
+    after = holdfast.aiokafka.AIOKafkaConsumer(
+        "a", group_id="g", partition_assignment_strategy=[theirs]
+    )
+    assert strategy_of(after) == ["range"]
+    for made in (consumer, alone, after):
+        await made.stop()
 
 
 @pytest.mark.broker  # without one, kafka-python leaves sockets behind
@@ -189,7 +185,6 @@ def test_keywords_go_over_those_of_a_framework_of_kafka_python(broker):
 
 OLD = """
 import sys
-import tomllib
 sys.modules["confluent_kafka.aio"] = None  # as before 2.13
 import confluent_kafka
 import holdfast.confluent
@@ -218,14 +213,12 @@ hands.close()
 
 
 def test_the_consumer_of_ours_fetches_with_the_clients_own_class_all_the_same():
-    done = subprocess.run(
-        [sys.executable, "-c", INSTALLED], capture_output=True, text=True, check=False
-    )
+    done = python(INSTALLED)
     assert done.returncode == 0, done.stderr
 
 
 def test_a_confluent_kafka_without_the_asyncio_consumer_has_the_others():
-    done = subprocess.run([sys.executable, "-c", OLD], capture_output=True, text=True, check=False)
+    done = python(OLD)
     assert done.returncode == 0, done.stderr
 
 

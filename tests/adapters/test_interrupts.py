@@ -7,22 +7,19 @@ import gc
 import logging
 import time
 from contextlib import suppress
+from typing import ClassVar
 
 import aiokafka.consumer.consumer
-import kafka
 import pytest
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.structs import PartitionMetadata
-from confluent_kafka import TopicPartition
 from kafka.errors import IllegalStateError
-from kafka.structs import OffsetAndMetadata
 from tests.adapters.interrupts import TOPIC, Group, Interrupt, in_time
+from tests.live import clients
+from tests.live.diary import Diary
 from tests.suites import further
 
 import holdfast
-import holdfast.aiokafka
-import holdfast.confluent
-import holdfast.kafka
 from holdfast.cluster.refused import mend_connects
 from holdfast.errors import AdapterError
 from holdfast.members import worker
@@ -41,157 +38,83 @@ CONFIG = {
     "heartbeat.interval.ms": 20,
     "holdfast.drain.timeout.ms": LONG_S * 1000,
     "max.poll.interval.ms": LONG_S * 1000,
+    "auto.commit.interval.ms": 5_000,
 }
+OF_CONSUMERS = ("max.poll.interval.ms", "auto.commit.interval.ms")
+COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}
 
 
-class Notes:
-    """What a listener hears."""
-
-    def __init__(self, calls):
-        self._calls = calls
-
-    def on_partitions_assigned(self, found):
-        self._calls.append(("assign", sorted(p.partition for p in found)))
-
-    def on_partitions_revoked(self, found):
-        self._calls.append(("revoke", sorted(p.partition for p in found)))
-
-
-class KafkaNotes(Notes, kafka.ConsumerRebalanceListener):
-    """The same for kafka-python."""
-
-
-class AiokafkaNotes(Notes, aiokafka.ConsumerRebalanceListener):
-    """The same for aiokafka."""
-
-
-class Confluent:
-    """``holdfast.confluent``."""
+class Alone:
+    """A client of the live sentences without a broker."""
 
     hears_the_end = True  # of what it closes with
+    keys: ClassVar = {}
 
     def __init__(self):
-        self.calls = []
-        self.consumer = holdfast.confluent.Consumer(
-            {**CONFIG, "partition.assignment.strategy": "cooperative-sticky", "log_level": 0}
-        )
-
-    def subscribe(self):
-        def note(word):
-            return lambda _, found: self.calls.append((word, sorted(p.partition for p in found)))
-
-        words = {f"on_{word}": note(word) for word in ("assign", "revoke", "lost")}
-        self.consumer.subscribe([TOPIC], **words)
-
-    def poll(self):
-        self.consumer.poll(0.01)
-        self.consumer.consume(1, 0.01)
-
-    def owned(self):
-        return {p.partition for p in self.consumer.assignment()}
-
-    def commit(self, partition):
-        at = TopicPartition(TOPIC, partition, 0)
-        self.consumer.commit(offsets=[at], asynchronous=False)
-
-    def close(self):
-        self.consumer.close()
+        self.diary = Diary(hears_losses=isinstance(self, Confluent))
+        super().__init__(TOPIC, {**CONFIG, **self.keys})
 
     def end(self):
         """Let go what an interrupted program would take with it."""
 
 
-class Kafka(Confluent):
+class Confluent(Alone, clients.Confluent):
+    """``holdfast.confluent``."""
+
+    keys: ClassVar = COOPERATIVE
+
+    def take(self, timeout_s, n):
+        self.consumer.poll(timeout_s)
+        return super().take(timeout_s, n)
+
+
+class Kafka(Alone, clients.KafkaPython):
     """``holdfast.kafka``."""
 
-    def __init__(self):
-        self.calls = []
-        self.consumer = holdfast.kafka.KafkaConsumer(
-            bootstrap_servers=NOWHERE,
-            api_version=(2, 6),
-            group_id="etl",
-            heartbeat_interval_ms=20,
-            max_poll_interval_ms=LONG_S * 1000,
-            holdfast_drain_timeout_ms=LONG_S * 1000,
-            partition_assignment_strategy=["cooperative-sticky"],
-        )
-
-    def subscribe(self):
-        self.consumer.subscribe([TOPIC], listener=KafkaNotes(self.calls))
-
-    def poll(self):
-        self.consumer.poll(10)
-
-    def commit(self, partition):
-        at = kafka.TopicPartition(TOPIC, partition)
-        self.consumer.commit({at: OffsetAndMetadata(0, "", -1)})
+    keys: ClassVar = {"api.version": (2, 6), **COOPERATIVE}
 
 
-class Own(Confluent):
+class Own(Alone, clients.Consumer):
     """``holdfast.Consumer``."""
 
-    def __init__(self):
-        self.calls = []
-        self.consumer = holdfast.Consumer(CONFIG)
 
-    def subscribe(self):
-        self.consumer.subscribe([TOPIC], Notes(self.calls))
-
-    def poll(self):
-        self.consumer.poll(0.01)
-
-    def commit(self, partition):
-        self.consumer.commit()
-
-
-class Aiokafka(Confluent):
-    """``holdfast.aiokafka``, on a loop of its own that an interruption leaves."""
+class Aiokafka(Alone, clients.Aiokafka):
+    """``holdfast.aiokafka``, on a loop of this thread that an interruption leaves."""
 
     hears_the_end = False
+    keys: ClassVar = {"rebalance.timeout.ms": LONG_S * 1000, **COOPERATIVE}
+    listener = clients.KafkaPython.listener
 
-    def __init__(self):
-        self.calls = []
-        self._loop = asyncio.new_event_loop()
-        self.consumer = self._run(self._made())
+    def made(self, config):
+        self.loop = asyncio.new_event_loop()
+        return self.done(self._made(clients.keywords(config, is_original=False)))
 
-    async def _made(self):
-        return holdfast.aiokafka.AIOKafkaConsumer(
-            bootstrap_servers=NOWHERE,
-            group_id="etl",
-            heartbeat_interval_ms=20,
-            rebalance_timeout_ms=LONG_S * 1000,
-            partition_assignment_strategy=["cooperative-sticky"],
-        )
+    async def _made(self, words):
+        return self.kind(**words)
 
-    def _run(self, work):
-        task = self._loop.create_task(work)
+    def done(self, work):
+        task = self.loop.create_task(work)
         while True:
             try:
-                return self._loop.run_until_complete(task)
+                return self.loop.run_until_complete(task)
             except RuntimeError:  # the end of what ran before the interruption stops this run
                 if task.done():
                     raise
 
-    def subscribe(self):
-        self.consumer.subscribe([TOPIC], listener=AiokafkaNotes(self.calls))
-        self._run(self.consumer.start())
-
-    def poll(self):
-        self._run(self.consumer.getmany(timeout_ms=10))
-
-    def commit(self, partition):
-        self._run(self.consumer.commit({aiokafka.TopicPartition(TOPIC, partition): 0}))
+    def subscribe(self, topics, diary):
+        super().subscribe(topics, diary)
+        self.does("start")
 
     def close(self):
-        if not self._loop.is_closed():
-            self._run(self.consumer.stop())
+        if not self.loop.is_closed():
+            self.does("stop")
 
     def end(self):
-        for task in asyncio.all_tasks(self._loop):
+        for task in asyncio.all_tasks(self.loop):
             task.cancel()
-        self._run(asyncio.sleep(0))
-        self._run(self._loop.shutdown_default_executor())
-        self._loop.close()
+        self.done(asyncio.sleep(0))
+        self.done(self.loop.shutdown_default_executor())
+        self.loop.close()
 
 
 class NoBroker:
@@ -226,34 +149,36 @@ class NoBroker:
         pass
 
 
-class OwnWorker(Confluent):
+class OwnWorker(Alone):
     """``holdfast.Worker``."""
 
     def __init__(self):
-        self.calls = []
-        outer = self
+        self.diary = diary = Diary()
 
         class Notes:
             def on_assigned(self, found):
-                outer.calls.append(("assign", sorted(r.number for r in found)))
+                diary.calls.append(("assigned", sorted(r.number for r in found)))
 
             def on_revoked(self, found):
-                outer.calls.append(("revoke", sorted(r.number for r in found)))
+                diary.calls.append(("revoked", sorted(r.number for r in found)))
 
-        config = {k: v for k, v in CONFIG.items() if k != "max.poll.interval.ms"}
+        config = {k: v for k, v in CONFIG.items() if k not in OF_CONSUMERS}
         self.consumer = holdfast.Worker(config, {TOPIC: 2}, Notes())
 
-    def subscribe(self):
+    def subscribe(self, topics, diary):
         self.consumer.start()
 
-    def poll(self):
-        self.consumer.run(0.01)
+    def poll(self, timeout_s):
+        self.consumer.run(timeout_s)
 
-    def owned(self):
+    def owns(self):
         return {r.number for r in self.consumer.owned}
 
-    def commit(self, partition):
+    def commit_at(self, offsets):
         pass
+
+    def close(self):
+        self.consumer.close()
 
 
 CLIENTS = [Confluent, Kafka, Own, OwnWorker]
@@ -275,20 +200,20 @@ def set_up(monkeypatch, made):
 
 def use(client, group):
     """What an application does, to the end; after an interruption it begins again."""
-    client.subscribe()
-    wait(client, lambda: client.owned() == ({0} if group.is_crowded else {0, 1}))
-    client.commit(0)
+    client.subscribe([TOPIC], client.diary)
+    wait(client, lambda: client.owns() == ({0} if group.is_crowded else {0, 1}))
+    client.commit_at({0: 0})
     if not group.is_crowded:
         group.crowd()
-    wait(client, lambda: client.owned() == {0})
+    wait(client, lambda: client.owns() == {0})
     client.close()
 
 
 def wait(client, condition):
     deadline = time.monotonic() + SOON_S
     while not condition():
-        assert time.monotonic() < deadline, f"waits in vain: {client.owned()} {client.calls}"
-        client.poll()
+        assert time.monotonic() < deadline, f"waits in vain: {client.owns()} {client.diary.calls}"
+        client.poll(0.01)
 
 
 def check_end(client, group):
@@ -298,11 +223,11 @@ def check_end(client, group):
     assert group.joined <= group.left, "the group was not told"
     assert in_time(client.close, SOON_S), "somebody holds a lock"
     held = set()
-    for word, partitions in client.calls:
-        if word == "assign":
-            assert held.isdisjoint(partitions), f"assigned twice: {client.calls}"
-        held = held | set(partitions) if word == "assign" else held - set(partitions)
-    assert not held or not client.hears_the_end, f"not revoked: {client.calls}"
+    for word, partitions in client.diary.calls:
+        if word == "assigned":
+            assert held.isdisjoint(partitions), f"assigned twice: {client.diary.calls}"
+        held = held | set(partitions) if word == "assigned" else held - set(partitions)
+    assert not held or not client.hears_the_end, f"not revoked: {client.diary.calls}"
 
 
 def places(kind, group):
@@ -380,7 +305,7 @@ def test_a_close_that_is_interrupted_while_kafka_pythons_loop_ends_may_be_called
     mend_connects()
     set_up(monkeypatch, Group({TOPIC: 2}))
     client = Kafka()
-    client.subscribe()
+    client.subscribe([TOPIC])
     loop = client.consumer._net
     stop, thread = loop.stop, loop._io_thread
 

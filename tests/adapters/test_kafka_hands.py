@@ -16,7 +16,8 @@ from kafka.errors import (
     OffsetMetadataTooLargeError,
 )
 from kafka.structs import OffsetAndMetadata, TopicPartition
-from tests.adapters.fake_member import settings_of, take_seat
+from tests.adapters.configured import settings_of
+from tests.adapters.fake_member import done, failed, take_seat
 
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
@@ -93,6 +94,14 @@ class Scene:
         return set(map(tuple, self.subscription.fetchable_partitions()))
 
 
+@pytest.fixture
+def scene():
+    """An eager member that owns t-0."""
+    made = Scene()
+    made.assign(1, A)
+    return made
+
+
 # What is assigned
 
 
@@ -136,10 +145,8 @@ def test_what_comes_back_to_an_eager_member_goes_on_where_it_was():
         commits.wait_for(scene.seat, offsets(6), 1_000)
 
 
-def test_in_a_later_generation_it_begins_where_the_group_has_committed():
+def test_in_a_later_generation_it_begins_where_the_group_has_committed(scene):
     """In the one between somebody else may have had it."""
-    scene = Scene()
-    scene.assign(1, A)
     scene.reads_to(5, A)
     scene.revoke(A)
     scene.assign(3, A)
@@ -148,9 +155,7 @@ def test_in_a_later_generation_it_begins_where_the_group_has_committed():
 
 
 @pytest.mark.parametrize("is_revoked_first", [False, True])
-def test_what_a_deadline_or_a_loss_took_does_not_go_on_where_it_was(is_revoked_first):
-    scene = Scene()
-    scene.assign(1, A)
+def test_what_a_deadline_or_a_loss_took_does_not_go_on_where_it_was(scene, is_revoked_first):
     scene.reads_to(5, A)
     if is_revoked_first:
         scene.revoke(A)
@@ -182,18 +187,15 @@ def test_a_loss_is_told_as_a_revocation_to_a_listener_that_knows_no_losses():
         (RemoteProtocolError("no", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED), False),
     ],
 )
-def test_start_positions_that_nobody_tells_are_asked_for_again(error, passes):
+def test_start_positions_that_nobody_tells_are_asked_for_again(scene, error, passes):
     """A broker that restarts is no error of the application's poll."""
-    scene = Scene()
-    scene.assign(1, A)
-    scene.places.set_exception(error)
+    scene.places = failed(error)
     if passes:
         assert scene.hands.find_starts(0) is False
     else:
         with pytest.raises(GroupAuthorizationFailedError):
             scene.hands.find_starts(0)
-    scene.places = Future()
-    scene.places.set_result({A: 7})
+    scene.places = done({A: 7})
     assert scene.hands.find_starts(60_000) is True, "after a pause"
     assert scene.positions() == {A: 7}
 
@@ -207,16 +209,13 @@ def test_start_positions_that_were_asked_for_under_an_earlier_assignment_are_ask
     scene.revoke(A)
     scene.assign(3, A)
     early.set_result({A: 7})
-    scene.places = Future()
-    scene.places.set_result({A: 9})
+    scene.places = done({A: 9})
     assert scene.hands.find_starts(0) is True
     assert scene.positions() == {A: 9}
 
 
-def test_nobody_commits_again_where_a_partition_began():
-    scene = Scene()
-    scene.assign(1, A)
-    scene.places.set_result({A: 7})
+def test_nobody_commits_again_where_a_partition_began(scene):
+    scene.places = done({A: 7})
     assert scene.hands.find_starts(0)
     assert scene.seat.to_commit() == {}
     scene.reads_to(8, A)
@@ -296,9 +295,7 @@ def test_a_callback_of_a_commit_is_called_by_a_later_call():
     assert told == [(offsets(5), None)]
 
 
-def test_a_commit_that_nobody_answers_is_late():
-    scene = Scene()
-    scene.assign(1, A)
+def test_a_commit_that_nobody_answers_is_late(scene):
     with pytest.raises(KafkaTimeoutError):
         GroupCommits(CONFIG).wait_for(scene.seat, offsets(5), 0)
 

@@ -47,9 +47,7 @@ def test_every_assignor_of_the_registry_runs_a_group(name):
     """Members come one by one, one dies: never two owners, in the end everything is owned."""
     group = Group(7)
     for member in ("a", "b", "c"):
-        group.join(member, assignor(name, **OPTIONS.get(name, {})))
-        group.call()
-        group.settle()
+        group.come(member, assignor(name, **OPTIONS.get(name, {})))
     group.kill("b")
     group.settle()
     assert sorted(p for m in group.members.values() for p in m.partitions()) == list(range(7))
@@ -57,8 +55,7 @@ def test_every_assignor_of_the_registry_runs_a_group(name):
 
 def test_subscription_is_javas_for_javas_name():
     group = Group(4)
-    member = group.join("a", CooperativeSticky(rack="r1"))
-    group.settle()
+    member = group.come("a", CooperativeSticky(rack="r1"))
     group.call()
     group.settle()
     data = group.sent["a"]
@@ -73,8 +70,7 @@ def test_subscription_is_javas_for_javas_name():
 
 def test_sticky_carries_what_it_had_and_since_when():
     group = Group(3)
-    group.join("a", Sticky())
-    group.settle()
+    group.come("a", Sticky())
     group.call()
     group.settle()
     read = decode_subscription(group.sent["a"])
@@ -113,8 +109,7 @@ def test_an_upgrading_member_claims_nothing_and_a_cooperative_one_what_it_owns()
     """Or a cooperative leader withholds what nobody holds, and nobody asks again."""
     for upgrading, owned in ((True, ()), (False, (("t", (0, 1, 2, 3)),))):
         group = Group(4)
-        member = group.join("a", CooperativeSticky(upgrading=upgrading))
-        group.settle()
+        member = group.come("a", CooperativeSticky(upgrading=upgrading))
         assert member.partitions() == [0, 1, 2, 3]
         assert decode_subscription(member.assignor.metadata(["t"])).owned == owned
 
@@ -130,9 +125,7 @@ def test_members_of_the_second_bounce_and_of_the_first_share_a_group(leader):
         group.settle()
     group.kill("b")
     group.settle()
-    group.join("b", CooperativeSticky())
-    group.call()
-    group.settle()
+    group.come("b", CooperativeSticky())
     assert sorted(len(m.partitions()) for m in group.members.values()) == [1, 2, 2, 2]
 
 
@@ -147,8 +140,7 @@ def test_what_the_client_gives_up_before_it_joins_is_not_claimed():
 
 def test_a_lost_member_gets_back_what_nobody_has_had_since():
     group = Group(4)
-    member = group.join("a", CooperativeSticky())
-    group.settle()
+    member = group.come("a", CooperativeSticky())
     member.lose()
     group.settle()
     assert member.partitions() == [0, 1, 2, 3]
@@ -158,13 +150,10 @@ def test_what_a_lost_member_still_claims_may_wait_for_the_next_round():
     """As with kafka-python's own cooperative assignor: the client does not tell it of the loss."""
     group = Group(3)
     for name in ("a", "b"):
-        group.join(name, CooperativeSticky())
-        group.call()
-        group.settle()
+        group.come(name, CooperativeSticky())
     lost = next(m for m in group.members.values() if len(m.partitions()) == 2)
     lost.lose()
-    newcomer = group.join("c", CooperativeSticky())
-    group.settle()
+    newcomer = group.come("c", CooperativeSticky())
     assert newcomer.partitions() == []
     group.call()
     group.settle()
@@ -174,14 +163,11 @@ def test_what_a_lost_member_still_claims_may_wait_for_the_next_round():
 def test_a_stale_claim_never_beats_a_fresh_one():
     """A member that was away still claims what has a new owner since."""
     group = Group(4)
-    group.join("a", CooperativeSticky())
-    group.settle()
+    group.come("a", CooperativeSticky())
     away = group.kill("a")
-    group.join("b", CooperativeSticky())
-    group.settle()
+    group.come("b", CooperativeSticky())
     assert group.members["b"].partitions() == [0, 1, 2, 3]
-    group.join("c", away.assignor)
-    group.settle()
+    group.come("c", away.assignor)
     # What anybody claims is withheld from others, but the old claim gives c nothing at once.
     assert group.log[2]["c"] == []
     assert len(group.members["b"].partitions()) == len(group.members["c"].partitions()) == 2
@@ -192,8 +178,7 @@ def test_a_leader_that_cannot_plan_lets_members_keep_what_they_have(monkeypatch,
 
     group = Group(4)
     group.join("a", CooperativeSticky())
-    group.join("b", CooperativeSticky())
-    group.settle()
+    group.come("b", CooperativeSticky())
     before = dict(group.log[-1])
 
     def broken(*_: object, **__: object) -> None:
@@ -264,8 +249,7 @@ def test_members_get_partitions_of_their_rack():
     group = Group(4)
     group.cluster = Cluster({"t": 4}, {1: "x", 2: "y"})
     group.join("a", CooperativeSticky(rack="y"))
-    group.join("b", CooperativeSticky(rack="x"))
-    group.settle()
+    group.come("b", CooperativeSticky(rack="x"))
     assert group.log[-1] == {"a": [1, 3], "b": [0, 2]}
 
 
@@ -273,8 +257,7 @@ def test_lags_reach_the_leader():
     lag = [90, 1, 1, 80]
     group = Group(4)
     for name in ("a", "b"):
-        group.join(name, assignor("lag", lags=lambda _: {"t": lag}, group_id="g"))
-    group.settle()
+        group.come(name, assignor("lag", lags=lambda _: {"t": lag}, group_id="g"))
     assert sorted(sum(lag[p] for p in own) for own in group.log[-1].values()) == [81, 91]
 
 

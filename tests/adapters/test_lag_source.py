@@ -18,27 +18,26 @@ def test_what_the_source_knows_is_taken_and_the_rest_is_zero():
     }
 
 
+def away(counts):
+    raise ConnectionError("the broker is away")
+
+
 @pytest.mark.parametrize(
-    "answer",
-    [{"a": [1]}, {"a": [1, -1]}, {"a": ["many", 1]}, {"a": None}, None, 7],
-    ids=["too few", "negative", "not a number", "nothing for a topic", "nothing", "no mapping"],
+    ("source", "told"),
+    [
+        pytest.param(lambda _: {"a": [1]}, "planned by counts", id="too few"),
+        pytest.param(lambda _: {"a": [1, -1]}, "planned by counts", id="negative"),
+        pytest.param(lambda _: {"a": ["many", 1]}, "planned by counts", id="not a number"),
+        pytest.param(lambda _: {"a": None}, "planned by counts", id="nothing for a topic"),
+        pytest.param(lambda _: None, "planned by counts", id="nothing"),
+        pytest.param(lambda _: 7, "planned by counts", id="no mapping"),
+        pytest.param(away, "the broker is away", id="an error"),
+        pytest.param(None, "holdfast.lag.source", id="no source"),
+    ],
 )
-def test_an_answer_that_does_not_fit_costs_the_round_its_lags(answer, caplog):
-    assert AskedInTime(lambda _: answer)(COUNTS) == NOTHING
-    assert "planned by counts" in caplog.text
-
-
-def test_a_source_that_fails_is_named_and_the_round_goes_on(caplog):
-    def source(counts):
-        raise ConnectionError("the broker is away")
-
+def test_a_source_that_gives_nothing_that_fits_costs_the_round_its_lags(source, told, caplog):
     assert AskedInTime(source)(COUNTS) == NOTHING
-    assert "the broker is away" in caplog.text
-
-
-def test_no_source_means_counts(caplog):
-    assert AskedInTime(None)(COUNTS) == NOTHING
-    assert "holdfast.lag.source" in caplog.text
+    assert told in caplog.text
 
 
 def test_a_late_source_is_not_waited_for_and_not_asked_again_before_it_answers(caplog):

@@ -5,20 +5,17 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from tests.adapters.fake_future import answered
+from tests.adapters.fake_connections import FakeConnections
 
 from holdfast.core.machine.member.identity import Identity
 from holdfast.members.member.link import GroupLink
 from holdfast.members.member.offsets import OffsetToCommit
 
 
-class Answers:
-    """Stands for connections that answer a commit with error codes by topic."""
-
-    timeout_ms = 1000
+class Answers(FakeConnections):
+    """They answer a commit with error codes by topic."""
 
     def __init__(self, **codes):
-        self.settings = {"group.id": "g"}
         self.codes = codes
 
     async def send(self, request, node, timeout_ms=None):
@@ -30,9 +27,6 @@ class Answers:
                 for name, codes in self.codes.items()
             ]
         )
-
-    def future(self, work):
-        return answered(work)
 
 
 def commit(**codes):

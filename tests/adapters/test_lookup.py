@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 from types import SimpleNamespace
 
 import kafka.errors
 import pytest
-from tests.adapters.fake_future import answered
+from tests.adapters.fake_connections import FakeConnections
+from tests.adapters.fake_member import done
 
 from holdfast.cluster.lookup import EARLIEST, LATEST, Lookup
 from holdfast.members.member.broker_lags import BrokerLags
@@ -16,11 +16,8 @@ A, B, C = ("t", 0), ("t", 1), ("t", 2)
 NOT_LEADER = kafka.errors.NotLeaderForPartitionError.errno
 
 
-class Answers:
-    """Stands for Connections: partition 1 has no leader, partition 2 has one that knows nothing."""
-
-    settings = {"isolation.level": "read_uncommitted"}  # noqa: RUF012 - a stand-in
-    timeout_ms = 1000
+class Answers(FakeConnections):
+    """Partition 1 has no leader, partition 2 has one that knows nothing."""
 
     async def send(self, request, node=None):
         if node is None:
@@ -43,12 +40,6 @@ class Answers:
         ]
         return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=parts)])
 
-    async def again(self, attempt):
-        return await attempt()
-
-    def future(self, work):
-        return answered(work)
-
 
 def test_a_partition_without_a_leader_alone_is_missing() -> None:
     lookup = Lookup(Answers())
@@ -59,10 +50,6 @@ def test_a_partition_without_a_leader_alone_is_missing() -> None:
 
 
 def test_a_partition_without_a_leader_has_no_lag() -> None:
-    def committed(partitions, *, stable):
-        done = concurrent.futures.Future()
-        done.set_result({A: 4, B: 4})
-        return done
-
-    source = BrokerLags(SimpleNamespace(committed=committed), Lookup(Answers()), "earliest")
+    group = SimpleNamespace(committed=lambda partitions, stable: done({A: 4, B: 4}))
+    source = BrokerLags(group, Lookup(Answers()), "earliest")
     assert source({"t": 3}) == {"t": [5, 0, 0]}

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import queue
-from concurrent.futures import Future
 from types import SimpleNamespace
 
 import kafka.errors
 import pytest
-from tests.adapters.fake_future import answered
+from tests.adapters.fake_connections import FakeConnections
+from tests.adapters.fake_member import done, failed
 
 from holdfast.cluster.connections import as_ours, ends_member, raise_code
 from holdfast.cluster.lookup import FoundTopics, Lookup
-from holdfast.cluster.settings import Settings
 from holdfast.core.machine.codes import FATAL, ErrorCode
 from holdfast.core.machine.events import MetadataChanged, Started, SubscriptionChanged
 from holdfast.errors import AdapterError, RemoteProtocolError
 from holdfast.members.member.member_log import MemberLog
 from holdfast.members.member.metadata_watch import MetadataWatch
 
-SETTINGS = Settings.parse(
-    {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "retry.backoff.max.ms": 0}
-)
-
+SETTINGS = FakeConnections.settings
 UNKNOWN = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -33,14 +29,11 @@ class Topics:
         self.counts, self.refused, self.error = counts, refused or {}, error
 
     def partitions(self, topics):
-        done = Future()
         if self.error is not None:
-            done.set_exception(self.error)
-            return done
+            return failed(self.error)
         counts = {t: n for t, n in self.counts.items() if topics is None or t in topics}
         refused = {} if topics is None else {t: c for t, c in self.refused.items() if t in topics}
-        done.set_result(FoundTopics(counts=counts, refused=refused))
-        return done
+        return done(FoundTopics(counts=counts, refused=refused))
 
 
 @pytest.fixture
@@ -138,9 +131,7 @@ def test_what_could_not_be_asked_for_is_asked_for_again_and_counts_as_a_change(w
 
 
 def test_an_answer_says_of_every_topic_how_many_partitions_or_why_not():
-    class Answers:
-        settings = SETTINGS
-
+    class Answers(FakeConnections):
         async def send(self, request, node=None, timeout_ms=None):
             def topic(name, code, n, internal=False):
                 return SimpleNamespace(
@@ -155,9 +146,6 @@ def test_an_answer_says_of_every_topic_how_many_partitions_or_why_not():
                     topic("__in", 0, 1, internal=True),
                 ]
             )
-
-        def future(self, work):
-            return answered(work)
 
     lookup = Lookup(Answers())
     found = lookup.partitions(["a", "secret", "b c", "forgotten", "__in"]).result()

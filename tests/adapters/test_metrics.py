@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from tests.adapters.fake_machine import bare
 from tests.adapters.worker_group import WorkerGroup
 
 from holdfast import Worker
@@ -23,46 +24,18 @@ CONFIG = {
 
 
 def join(request):
-    return actions.SendJoin(
-        request=request,
-        timeout_ms=1,
-        member_id="m",
-        instance_id=None,
-        protocol_type="consumer",
-        protocols=(),
-        session_timeout_ms=1,
-        rebalance_timeout_ms=1,
-        reason="",
-    )
+    return bare(actions.SendJoin, request=request)
 
 
 def sync(request):
-    return actions.SendSync(
-        request=request,
-        timeout_ms=1,
-        generation=1,
-        member_id="m",
-        instance_id=None,
-        protocol_type="consumer",
-        protocol_name="range",
-        assignments=(),
-    )
+    return bare(actions.SendSync, request=request)
 
 
 def joined(request, error=0):
     return events.JoinAnswered(request=request, error=error)
 
 
-DONE = actions.JoinCompleted(
-    generation=1,
-    member_id="m",
-    is_leader=False,
-    protocol_name="range",
-    owned=(),
-    gained=(("t", 0), ("t", 1)),
-    revoked=(("t", 2),),
-    delay_ms=0,
-)
+DONE = bare(actions.JoinCompleted, gained=(("t", 0), ("t", 1)), revoked=(("t", 2),))
 
 
 def test_a_rebalance_lasts_from_its_first_join_to_the_assignment():

@@ -92,12 +92,10 @@ def test_an_answer_that_comes_with_the_end_is_read(kind):
         assert (data, str(error)) == (b"", "KafkaConnectionError: socket disconnected")
 
 
-def test_a_host_that_dies_without_a_word_is_noticed():
+def test_a_host_that_dies_without_a_word_is_noticed(connections):
     """The kernel looks after quiet connections: a JoinGroup may be pending for minutes."""
     with socket.socket() as one:
         for option in SOCKET_OPTIONS:
             one.setsockopt(*option)
         assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-    made = Connections(Settings.parse({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}))
-    assert made._manager.config["socket_options"] == SOCKET_OPTIONS
-    made.close()
+    assert connections._manager.config["socket_options"] == SOCKET_OPTIONS

@@ -39,12 +39,6 @@ def questions(world, ended, n, *, answers=True):
     return found
 
 
-def test_four_questions_in_vain_while_the_coordinator_answers(world):
-    ended = Silence()
-    assert not ended.is_due()
-    assert questions(world, ended, 4) == [False, False, False, True]
-
-
 def test_nobody_is_deaf_while_the_coordinator_is_silent(world):
     ended = Silence()
     assert questions(world, ended, 50, answers=False) == [False] * 50

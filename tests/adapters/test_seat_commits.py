@@ -6,13 +6,14 @@ import threading
 import time
 
 import pytest
-from tests.adapters.fake_member import Listener, Record, answer, sit
+from tests.adapters.fake_member import Listener, answer, sit
+from tests.adapters.interrupts import in_time
 from tests.live.waiting import until
 
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import CommitRefused
 from holdfast.core.machine.states import MemberState
-from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
+from holdfast.errors import AdapterError, RemoteProtocolError
 from holdfast.members.member.offsets import OffsetToCommit
 from holdfast.members.seat.commits import CommitAsker
 
@@ -29,6 +30,16 @@ EACH = pytest.mark.parametrize("named", [False, True], ids=["all", "named"])
 def made():
     """A member that owns t-0, at offset 4; commits are the application's."""
     return at_four()
+
+
+@pytest.fixture
+def member(made):
+    return made[0]
+
+
+@pytest.fixture
+def seat(made):
+    return made[1]
 
 
 def at_four(listener=None, **keys):
@@ -61,32 +72,7 @@ def error_of(future):
 # What may go out
 
 
-def test_a_commit_takes_what_is_processed_and_not_committed(made):
-    member, seat = made
-    member.link.answers = [0, 0]
-    assert error_of(commit(seat)) is None
-    assert error_of(commit(seat)) is None
-    assert member.link.commits == [({A: 4}, 1)]
-
-
-def test_what_the_application_will_never_come_back_from_is_not_processed(made):
-    _, seat = made
-    seat.hands.batches = [[Record(A, 4), Record(A, 5)]]
-    seat.in_hand.last = seat.hands.fetch(10, 0.0)
-    assert seat.to_commit() == {A: OffsetToCommit(6)}
-    seat.unprocessed = seat.hands.firsts(seat.in_hand.last)
-    assert seat.to_commit() == {A: OffsetToCommit(4)}
-
-
-def test_an_offset_of_what_is_not_owned_is_refused(made):
-    member, seat = made
-    with pytest.raises(LocalProtocolError, match="t-1 is not this member's in generation 1"):
-        commit(seat, {A: 4, B: 6})
-    assert member.link.commits == []
-
-
-def test_a_commit_ends_with_its_member(made):
-    member, seat = made
+def test_a_commit_ends_with_its_member(member, seat):
     fenced = RemoteProtocolError("fenced", error_code=82)
 
     def fail():
@@ -109,8 +95,7 @@ def test_a_commit_ends_with_its_member(made):
         *(ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
     ],
 )
-def test_a_commit_is_tried_again_while_the_coordinator_is_away(made, said):
-    member, seat = made
+def test_a_commit_is_tried_again_while_the_coordinator_is_away(member, seat, said):
     member.link.answers = [said, said, 0]
     assert error_of(commit(seat)) is None
     assert member.link.commits == [({A: 4}, 1)] * 3
@@ -127,9 +112,8 @@ def test_a_commit_runs_no_callback():
 
 
 @pytest.mark.parametrize("code", [REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION])
-def test_a_commit_that_a_round_overtook_goes_with_the_new_generation(made, code):
+def test_a_commit_that_a_round_overtook_goes_with_the_new_generation(member, seat, code):
     """Whether the answer of the round is still on the way, or has just come."""
-    member, seat = made
 
     def join():
         member.stand(1, state=JOINING)
@@ -147,8 +131,7 @@ def test_a_commit_that_a_round_overtook_goes_with_the_new_generation(made, code)
 
 
 @pytest.mark.parametrize("code", [UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION])
-def test_a_commit_of_a_membership_that_is_over_is_refused(made, code):
-    member, seat = made
+def test_a_commit_of_a_membership_that_is_over_is_refused(member, seat, code):
     member.link.answers = [code]
     refused = error_of(commit(seat))
     assert isinstance(refused, RemoteProtocolError)
@@ -161,15 +144,13 @@ def test_a_commit_of_a_membership_that_is_over_is_refused(made, code):
     "said",
     [RemoteProtocolError("not authorised", error_code=30), ErrorCode.OFFSET_METADATA_TOO_LARGE],
 )
-def test_what_no_other_attempt_can_mend_is_the_callers(made, said):
-    member, seat = made
+def test_what_no_other_attempt_can_mend_is_the_callers(member, seat, said):
     member.link.answers = [said]
     assert error_of(commit(seat)).error_code == getattr(said, "error_code", said)
     assert len(member.link.sent) == 1
 
 
-def test_a_commit_ends_with_its_time(made):
-    member, seat = made
+def test_a_commit_ends_with_its_time(member, seat):
     member.link.answers = [NO_ANSWER]
     late = error_of(commit(seat, timeout_s=0.0))
     assert isinstance(late, AdapterError)
@@ -177,8 +158,7 @@ def test_a_commit_ends_with_its_time(made):
     assert len(member.link.sent) == 1
 
 
-def test_a_commit_ends_with_its_connections(made):
-    member, seat = made
+def test_a_commit_ends_with_its_connections(member, seat):
     member.link.answers, member.link.pauses = [NO_ANSWER], []
     sent = commit(seat)
     closed = AdapterError("closed")
@@ -217,31 +197,13 @@ def test_a_commit_that_is_tried_again_never_comes_after_a_later_one(two):
     assert [offsets for offsets, _ in member.link.commits] == [{A: 10, B: 5}, {A: 20}, {B: 5}]
 
 
-def test_an_attempt_leaves_out_what_was_overtaken_since_the_one_before(two):
-    member, seat = two
-    first = commit(seat, {A: 10, B: 5})
-    answer(member.link.sent[0], REBALANCE_IN_PROGRESS)
-    try_again(member)
-    commit(seat, {B: 6})
-    answer(member.link.sent[1], REBALANCE_IN_PROGRESS)
-    try_again(member)
-    answer(member.link.sent[3], 0)
-    assert error_of(first) is None
-    assert [offsets for offsets, _ in member.link.commits] == [
-        {A: 10, B: 5},
-        {A: 10, B: 5},
-        {B: 6},
-        {A: 10},
-    ]
-
-
 def test_no_attempt_comes_after_the_commit_of_a_hand_over(two):
     member, seat = two
     seat.is_automatic = True
     first = commit(seat, {A: 10, B: 5})
     answer(member.link.sent[0], REBALANCE_IN_PROGRESS)
     hand_out(seat, 20, 5)
-    seat.hold_back((A,), lambda: None)
+    member.hold_back(A)
     seat.come_in()
     member.hand_over(A)
     answer(member.link.sent[1], 0)
@@ -249,18 +211,7 @@ def test_no_attempt_comes_after_the_commit_of_a_hand_over(two):
     answer(member.link.sent[2], 0)
     assert error_of(first) is None
     assert [offsets for offsets, _ in member.link.commits] == [{A: 10, B: 5}, {A: 20}, {B: 5}]
-    assert member.answered[-1:] == [0]
-
-
-def test_a_hand_over_that_finds_nothing_processed_sends_nothing(made):
-    member, seat = made
-    member.link.answers = [0]
-    commit(seat)
-    seat.hold_back((A,), lambda: None)
-    seat.come_in()
-    member.hand_over(A)
-    assert member.answered[-1:] == [0]
-    assert len(member.link.sent) == 1
+    assert member.answered[-1:] == [("committed", 0)]
 
 
 @pytest.mark.parametrize("asked", [CommitAsker.ALL, CommitAsker.CLOCK])
@@ -304,9 +255,7 @@ def test_a_hand_over_does_not_wait_for_ever(two, monkeypatch):
     assert drained.is_set()
 
 
-def test_an_interrupted_commit_is_not_waited_for(made, monkeypatch):
-    member, seat = made
-
+def test_an_interrupted_commit_is_not_waited_for(member, seat, monkeypatch):
     def interrupt(offsets, who):
         raise KeyboardInterrupt
 
@@ -334,14 +283,6 @@ def test_who_hears_of_an_answer_keeps_nobody_from_committing(two, attempt):
     assert found == [True]
 
 
-def in_time(work):
-    """Whether another thread does this while this one waits."""
-    other = threading.Thread(target=work, daemon=True)
-    other.start()
-    other.join(10)
-    return not other.is_alive()
-
-
 # What the application holds and cannot commit any more
 
 
@@ -356,31 +297,7 @@ def come_back(member, seat):
 
 
 @EACH
-def test_a_commit_after_a_loss_is_refused(made, named):
-    member, seat = made
-    seat.note()
-    member.lose(A)
-    with pytest.raises(RemoteProtocolError, match=LOST) as caught:
-        commit(seat, {A: 4} if named else None)
-    assert caught.value.error_code == UNKNOWN_MEMBER_ID
-    assert member.link.commits == []
-
-
-def test_a_commit_after_a_loss_is_refused_although_the_partition_is_back(made):
-    member, seat = made
-    seat.note()
-    member.lose(A)
-    come_back(member, seat)
-    with pytest.raises(RemoteProtocolError, match=LOST):
-        commit(seat)
-    with pytest.raises(RemoteProtocolError, match=LOST):
-        commit(seat, {A: 4})
-    assert member.link.commits == []
-
-
-@EACH
-def test_a_commit_of_what_was_given_up_at_a_deadline_names_the_generation(made, named):
-    member, seat = made
+def test_a_commit_of_what_was_given_up_at_a_deadline_names_the_generation(member, seat, named):
     seat.note()
     member.give_up(A)
     with pytest.raises(RemoteProtocolError, match="t-0 had been given up since") as caught:
@@ -403,9 +320,8 @@ def test_of_a_loss_and_a_deadline_the_error_names_the_end_of_the_membership():
 
 @EACH
 def test_where_no_callback_tells_a_commit_is_refused_until_the_application_polls_after_the_error(
-    made, named
+    member, seat, named
 ):
-    member, seat = made
     seat.note()
     member.lose(A)
     come_back(member, seat)
@@ -433,9 +349,8 @@ def test_where_a_callback_tells_a_commit_is_refused_until_it_has_run():
 
 
 @pytest.mark.parametrize("asks_again", [False, True])
-def test_who_was_told_by_the_coordinator_is_not_told_again(made, asks_again):
+def test_who_was_told_by_the_coordinator_is_not_told_again(member, seat, asks_again):
     """Right after it wakes, a member does not know yet that it was removed."""
-    member, seat = made
     member.link.answers = [UNKNOWN_MEMBER_ID, 0]
     member.host.due.append(lambda: member.lose(A))
     refused = error_of(commit(seat))
@@ -450,14 +365,13 @@ def test_who_was_told_by_the_coordinator_is_not_told_again(made, asks_again):
     assert [offsets for offsets, _ in member.link.commits] == [{A: 4}, {A: 12}]
 
 
-def test_a_refused_commit_of_a_hand_over_leaves_its_records_untold(made):
-    member, seat = made
+def test_a_refused_commit_of_a_hand_over_leaves_its_records_untold(member, seat):
     seat.is_automatic = True
-    seat.hold_back((A,), lambda: None)
+    member.hold_back(A)
     seat.come_in()
     member.link.answers = [ILLEGAL_GENERATION]
     member.hand_over(A)
-    assert member.answered[-1:] == [ILLEGAL_GENERATION]
+    assert member.answered[-1:] == [("committed", ILLEGAL_GENERATION)]
     with pytest.raises(RemoteProtocolError, match="t-0 had been lost"):
         commit(seat)
 
@@ -475,8 +389,7 @@ def test_the_loop_writes_to_the_log_what_it_can_commit_no_more(told):
     assert [LOST in line for line in member.logged] == ([] if told else [True])
 
 
-def test_with_manual_commits_the_loop_writes_nothing(made):
-    member, seat = made
+def test_with_manual_commits_the_loop_writes_nothing(member, seat):
     seat.note()
     member.lose(A)
     seat.come_in()

@@ -6,7 +6,6 @@ import pytest
 from tests.adapters.fake_member import Listener, Record, sit
 from tests.live.waiting import until
 
-from holdfast.core.machine import actions
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.errors import RemoteProtocolError
@@ -29,9 +28,9 @@ class Scene:
         self.member, self.seat = sit(self.listener, wishes=wishes, **{**COOPERATIVE, **keys})
         self.hands, self.in_hand = self.seat.hands, self.seat.in_hand
         self.link, self.host = self.member.link, self.member.host
-        self.answers = []  # what the machine hears, in order
-        self._terms = {}
-        self.member.owns({})
+        self.answers = self.member.answered
+        self.hold_back, self.call = self.member.hold_back, self.member.call
+        self.last_commit = self.member.hand_over
 
     def poll(self, *records):
         """One call of the application, which gets these records; returns what a callback raised."""
@@ -43,36 +42,9 @@ class Scene:
 
     def assign(self, *tps, began=-1):
         """The group gives these, in a new term; the group has committed ``began``."""
-        n_terms = len(self._terms)
-        self._terms = {**self._terms, **{tp: n_terms + 1 + i for i, tp in enumerate(tps)}}
-        self.owns(*(*self.host.standing.owned, *tps))
         self.link.stands = dict.fromkeys(tps, began)
-        self.call(ListenerCall.ASSIGNED, *tps)
+        self.member.gain(*tps)
         self.poll()
-
-    def owns(self, *tps, generation=1, **standing):
-        self.member.owns({tp: self._terms[tp] for tp in tps}, generation, **standing)
-
-    # What the machine wants
-
-    def hold_back(self, *tps):
-        self.seat.hold_back(tps, lambda: self.answers.append("drained"))
-
-    def call(self, call, *tps):
-        self.seat.call(call, tps, lambda error: self.answers.append((call.value, error)))
-
-    def last_commit(self, *tps):
-        action = actions.Commit(
-            token=1, resources=tps, generation=1, member_id="m", instance_id=None
-        )
-        self.seat.commit(action, lambda code: self.answers.append(("committed", code)))
-
-    def lose(self, *tps, told=True):
-        """Membership is lost, or (not ``told``) the deadline of a hand-over is over."""
-        self.seat.drop(tps, tps if told else ())
-        self.owns(*self.host.standing.owned - set(tps), generation=2)
-        if told:
-            self.call(ListenerCall.LOST, *tps)
 
     def commit(self, asked=CommitAsker.ALL, **offsets):
         """The application commits ``t0=5``, or what is processed; the answer is there at once."""
@@ -127,12 +99,6 @@ def test_a_hand_over_waits_for_nobody_who_has_nothing_of_it(held):
     assert scene.hands.calls == [("hold back", [A])], "before it hands out anything"
 
 
-def test_a_hand_over_waits_for_a_call_that_is_going_on(owning):
-    owning.in_hand.last = None
-    owning.hold_back(A)
-    assert "drained" not in owning.answers
-
-
 def test_one_call_does_the_whole_hand_over_in_order():
     """Hold back, drained, callback, drop, commit: what the callback commits is committed before."""
     scene = Scene()
@@ -149,18 +115,6 @@ def test_one_call_does_the_whole_hand_over_in_order():
     assert scene.hands.calls == [("hold back", [A]), ("revoked", [A]), ("drop", [A])]
     assert scene.answers == ["drained", ("revoked", None), ("committed", 0)]
     assert scene.link.commits == [({A: 8}, 1)], "and once"
-
-
-def test_what_was_polled_is_committed_by_the_hand_over():
-    scene = Scene()
-    scene.assign(A, B)
-    scene.poll((A, 7), (B, 3))
-    scene.hold_back(A)
-    scene.host.due.append(lambda: scene.call(ListenerCall.REVOKED, A))
-    scene.host.due.append(lambda: scene.last_commit(A))
-    scene.link.answers.append(0)
-    scene.poll()
-    assert scene.link.commits == [({A: 8}, 1)]
 
 
 def test_a_close_without_a_commit_commits_nothing(holding):
@@ -234,13 +188,6 @@ def test_a_round_without_news_is_told_to_whom_it_matters(keys, wish, is_told):
     assert scene.hands.calls == ([("assigned", [])] if is_told else [])
 
 
-def test_the_first_assignment_is_told_even_of_nothing():
-    scene = Scene()
-    scene.call(ListenerCall.ASSIGNED)
-    scene.poll()
-    assert scene.hands.calls == [("assigned", [])]
-
-
 def test_nobody_waits_for_a_callback_that_the_application_does_not_have():
     scene = Scene(listener=Listener())
     scene.call(ListenerCall.REVOKED, A)
@@ -252,7 +199,7 @@ def test_nobody_waits_for_a_callback_that_the_application_does_not_have():
 
 def test_a_loss_is_hidden_at_once_and_dropped_after_its_callback(holding):
     holding.hands.calls.clear()
-    holding.lose(A)
+    holding.member.lose(A)
     assert holding.hands.calls == [("hide", [A])]
     holding.poll()
     assert holding.hands.calls == [("hide", [A]), ("lost", [A]), ("drop", [A])]
@@ -260,7 +207,7 @@ def test_a_loss_is_hidden_at_once_and_dropped_after_its_callback(holding):
 
 def test_what_a_deadline_took_is_dropped_without_a_callback_of_its_own(holding):
     holding.hands.calls.clear()
-    holding.lose(A, told=False)
+    holding.member.give_up(A)
     holding.poll()
     assert holding.hands.calls == [("hide", [A]), ("drop", [A])]
 
@@ -269,7 +216,7 @@ def test_offsets_of_an_earlier_term_are_accepted_from_where_the_present_one_bega
     scene = Scene()
     scene.assign(A, began=0)
     scene.poll((A, 206))
-    scene.lose(A)
+    scene.member.lose(A)
     scene.poll()
     scene.assign(A, began=307)
     scene.hands.at[A] = 307
@@ -282,18 +229,10 @@ def test_offsets_of_an_earlier_term_are_accepted_from_where_the_present_one_bega
     assert scene.link.commits == [({A: 308}, 1)]
 
 
-def test_in_its_first_term_a_partition_is_committed_as_the_application_likes():
-    scene = Scene()
-    scene.assign(A, began=100)
-    scene.link.answers.append(0)
-    scene.commit(t0=7)
-    assert scene.link.commits == [({A: 7}, 1)]
-
-
 def test_a_seek_moves_what_may_be_named():
     scene = Scene()
     scene.assign(A, began=0)
-    scene.lose(A)
+    scene.member.lose(A)
     scene.poll()
     scene.assign(A, began=307)
     scene.seat.progress.seek(A, 200)
@@ -392,7 +331,7 @@ def test_nobody_commits_again_where_it_began():
 def test_only_another_process_fences_a_member(owning, member_id):
     """A commit of this process's last member id may come after its join with the next one."""
     sent = owning.seat.commits.begin({A: OffsetToCommit(5)}, CommitAsker.NAMED, timeout_s=HOUR_S)
-    owning.owns(A, generation=2, member_id=member_id)
+    owning.member.owns({A: 1}, 2, member_id=member_id)
     owning.link.sent[0].answer.set_result(ErrorCode.FENCED_INSTANCE_ID)
     is_fenced = sent.exception(0).error_code == ErrorCode.FENCED_INSTANCE_ID
     assert is_fenced is (member_id == "m")

@@ -6,65 +6,43 @@ import asyncio
 import threading
 import time
 from concurrent.futures import Future
-from functools import wraps
 from types import SimpleNamespace
 
 import pytest
-from tests.adapters.fake_member import Member, done, settings_of
+from tests.adapters.configured import settings_of
+from tests.adapters.fake_member import Hands, Member, done
+from tests.adapters.running import PATIENCE_S, on_a_loop
 
-from holdfast.core.machine import actions
 from holdfast.core.machine.callbacks import ListenerCall
-from holdfast.errors import LocalProtocolError, RemoteProtocolError
+from holdfast.errors import RemoteProtocolError
 from holdfast.members.member.membership import assignors_of
 from holdfast.members.member.offsets import OffsetToCommit
 from holdfast.members.seat.commits import CommitAsker
-from holdfast.members.seat.hands import Wishes, before
+from holdfast.members.seat.hands import Wishes
 from holdfast.members.seat.membership import Membership
 from holdfast.members.seat.on_loop import OnLoop
 
 A, B = ("t", 0), ("t", 1)
 GENERATION = 3
-PATIENCE_S = 30
 ASSIGNED, REVOKED, LOST = ListenerCall.ASSIGNED, ListenerCall.REVOKED, ListenerCall.LOST
 WISHES = {"hears_nothing_new": False, "error_stops_commit": False}
 
 
-class FakeHands:
-    """A client in memory."""
+class LoopHands(Hands):
+    """A client in memory, on a loop."""
 
     def __init__(self):
-        self.at = {}
-        self.log = []  # everything that the seat has asked for, in order
-        self.listener = None  # takes a word and partitions; a coroutine function
-
-    def hold_back(self, partitions):
-        self.log.append(("hold back", sorted(partitions)))
-
-    def hide(self, partitions):
-        self._forget("hide", partitions)
-
-    def drop(self, partitions):
-        self._forget("drop", partitions)
-
-    def _forget(self, word, partitions):
-        self.log.append((word, sorted(partitions)))
-        for tp in partitions:
-            self.at.pop(tp, None)
-
-    def positions(self, partitions):
-        return {tp: OffsetToCommit(self.at[tp]) for tp in partitions if tp in self.at}
-
-    def processed(self, positions, in_hand):
-        return before(positions, in_hand)
+        super().__init__(None, None)
+        self.listener = None  # takes a callback; a coroutine function
 
     def hears(self, call):
         return self.listener is not None
 
     def assigned(self, partitions):
-        self.log.append(("assign", sorted(partitions)))
+        self.calls.append(("assign", sorted(partitions)))
 
     async def tell(self, callback):
-        self.log.append((str(callback.call.value), sorted(callback.resources)))
+        self.calls.append((callback.call.value, callback.in_order()))
         if self.listener is not None:
             await self.listener(callback)
 
@@ -75,7 +53,7 @@ class Scene:
     def __init__(self, *, wishes=None, **keys):
         settings = settings_of(**keys)
         self.membership = Membership(settings, assignors_of(settings))
-        self.hands = FakeHands()
+        self.hands = LoopHands()
         self.answers = []
         self.seat = OnLoop(
             self.membership,
@@ -124,14 +102,7 @@ class Scene:
         await self.duty("call", LOST, partitions, self.answer("lost"))
 
     async def hand_over(self, *partitions):
-        action = actions.Commit(
-            token=1,
-            resources=partitions,
-            generation=GENERATION,
-            member_id="m",
-            instance_id=None,
-        )
-        await self.duty("commit", action, self.answers.append)
+        await self.duty("commit", self.member.last_commit(*partitions), self.answers.append)
 
     def commit(self, offsets, asked=CommitAsker.NAMED):
         sent = self.seat.commits.begin(
@@ -145,19 +116,6 @@ async def turns():
         await asyncio.sleep(0)
 
 
-def on_a_loop(test):
-    """Play a test on a loop of its own."""
-
-    @wraps(test)
-    def run(**arguments):
-        async def limited():
-            await asyncio.wait_for(test(**arguments), PATIENCE_S)
-
-        asyncio.run(limited())
-
-    return run
-
-
 # Hand-overs
 
 
@@ -169,7 +127,7 @@ async def test_a_hand_over_waits_for_what_is_in_flight_of_its_partitions_and_for
     assert s.answers == ["B"]
     await s.duty("hold_back", (A,), s.answer("A"))
     assert s.answers == ["B"]
-    assert s.hands.log == [("hold back", [B]), ("hold back", [A])]
+    assert s.hands.calls == [("hold back", [B]), ("hold back", [A])]
     s.seat.come_in([B])
     assert s.answers == ["B"]
     s.seat.come_in()
@@ -213,19 +171,10 @@ async def test_a_hand_over_commits_what_is_processed_and_not_what_is_in_flight()
     await s.assign({A: 1, B: 1}, at={A: 5, B: 7})
     s.seat.in_flight[A] = 3
     await s.duty("call", REVOKED, (A, B), s.answer("revoked"))
-    assert s.hands.log[-2:] == [("revoked", [A, B]), ("drop", [A, B])]
+    assert s.hands.calls[-2:] == [("revoked", [A, B]), ("drop", [A, B])]
     await s.hand_over(A, B)
     assert s.committed == [{A: 3, B: 7}]
     assert s.answers[-1] == 0
-
-
-@on_a_loop
-async def test_nobody_commits_again_where_it_began():
-    s = Scene()
-    await s.assign({A: 1}, places={A: 5}, at={A: 5})
-    assert s.seat.to_commit() == {}
-    s.hands.at[A] = 8
-    assert s.seat.to_commit() == {A: OffsetToCommit(8)}
 
 
 # Callbacks
@@ -262,11 +211,11 @@ async def test_a_callback_is_answered_once_it_is_over():
     s.hands.listener = listener
     await s.duty("call", REVOKED, (A,), s.answer("over"))
     assert s.answers == []
-    assert ("drop", [A]) not in s.hands.log
+    assert ("drop", [A]) not in s.hands.calls
     gate.set()
     await turns()
     assert s.answers == ["over"]
-    assert s.hands.log[-1] == ("drop", [A])
+    assert s.hands.calls[-1] == ("drop", [A])
 
 
 @pytest.mark.parametrize("begins_first", [True, False])
@@ -297,7 +246,7 @@ async def test_an_application_that_leaves_hears_nothing_more_if_its_client_wishe
     s.membership.leave(returns=True)
     await s.duty("call", REVOKED, (A,), s.answer("over"))
     assert s.answers == ["assigned", "over"]
-    assert [word for word, _ in s.hands.log] == ["assign", "assigned", "drop"]
+    assert [word for word, _ in s.hands.calls] == ["assign", "assigned", "drop"]
 
 
 @on_a_loop
@@ -305,7 +254,7 @@ async def test_a_cooperative_round_without_news_is_not_told_but_the_first():
     s = Scene()
     for _ in range(2):
         await s.duty("call", ASSIGNED, (), s.answer("assigned"))
-    assert s.hands.log == [("assign", []), ("assigned", []), ("assign", [])]
+    assert s.hands.calls == [("assign", []), ("assigned", []), ("assign", [])]
     assert s.answers == ["assigned", "assigned"]
 
 
@@ -314,12 +263,12 @@ async def test_a_listener_of_an_eager_program_hears_of_the_whole_assignment():
     s = Scene(wishes={"tells_whole": True})
     await s.assign({A: 1})
     await s.assign({B: 1})
-    told = [one for one in s.hands.log if one[0] in ("revoked", "assigned")]
+    told = [one for one in s.hands.calls if one[0] in ("revoked", "assigned")]
     assert told == [("revoked", []), ("assigned", [A]), ("revoked", []), ("assigned", [A, B])]
-    s.hands.log.clear()
+    s.hands.calls.clear()
     await s.duty("call", REVOKED, (B,), s.answer("revoked"))
     await s.duty("call", ASSIGNED, (), s.answer("assigned"))
-    told = [one for one in s.hands.log if one[0] in ("revoked", "assigned")]
+    told = [one for one in s.hands.calls if one[0] in ("revoked", "assigned")]
     assert told == [("revoked", [B]), ("assigned", [A])]
 
 
@@ -336,7 +285,7 @@ async def test_what_is_lost_is_hidden_before_its_callback_is_over():
 
     s.hands.listener = listener
     await s.lose(A)
-    assert s.hands.log[-2:] == [("hide", [A]), ("lost", [A])]
+    assert s.hands.calls[-2:] == [("hide", [A]), ("lost", [A])]
     assert "lost" not in s.answers
     s.seat.stop_callbacks()
     await turns()
@@ -366,19 +315,6 @@ async def test_what_was_handed_out_before_a_loss_is_never_committed():
 
 
 @on_a_loop
-async def test_a_callback_that_tells_of_a_loss_ends_it():
-    s = Scene()
-    await s.assign({A: 1}, at={A: 5})
-
-    async def listener(callback):
-        pass
-
-    s.hands.listener = listener
-    await s.lose(A)
-    s.commit({}, CommitAsker.ALL)
-
-
-@on_a_loop
 async def test_a_partition_of_which_nothing_was_handed_out_is_lost_without_a_word():
     """It has a position, where nothing stands committed: the end, say."""
     s = Scene()
@@ -387,14 +323,6 @@ async def test_a_partition_of_which_nothing_was_handed_out_is_lost_without_a_wor
     s.hands.at[A] = 30
     await s.lose(A)
     s.commit({}, CommitAsker.ALL)
-
-
-@on_a_loop
-async def test_what_the_member_does_not_own_is_not_committed():
-    s = Scene()
-    with pytest.raises(LocalProtocolError):
-        s.commit({A: 1})
-    assert s.committed == []
 
 
 @on_a_loop
@@ -454,7 +382,7 @@ def test_a_job_that_is_interrupted_is_done_again():
     assert s.answers == []
     loop.run_until_complete(turns())
     assert s.answers == ["drained", "revoked"]
-    assert [word for word, _ in s.hands.log] == ["hold back", "revoked", "drop"]
+    assert [word for word, _ in s.hands.calls] == ["hold back", "revoked", "drop"]
     loop.close()
 
 

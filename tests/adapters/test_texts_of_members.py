@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 import pytest
+from tests.adapters.configured import NEEDED
+from tests.adapters.running import on_a_loop
 from tests.live.security import PLANTED, showing
 
 import holdfast
@@ -17,8 +18,7 @@ from holdfast.cluster.cluster import LiveCluster
 from holdfast.cluster.settings import Settings
 
 CONFIG = {
-    "bootstrap.servers": "127.0.0.1:1",
-    "group.id": "g",
+    **NEEDED,
     "security.protocol": "SASL_PLAINTEXT",
     "sasl.mechanism": "PLAIN",
     "sasl.username": "u",
@@ -41,18 +41,16 @@ def test_no_text_of_a_cluster_or_of_settings_shows_the_password() -> None:
     assert not showing(PLANTED, Settings.parse(CONFIG))
 
 
-def test_no_text_of_aiokafkas_member_shows_its_password() -> None:
-    async def look() -> None:
-        consumer = holdfast.aiokafka.AIOKafkaConsumer(
-            "t",
-            bootstrap_servers="127.0.0.1:1",
-            group_id="g",
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="PLAIN",
-            sasl_plain_username="u",
-            sasl_plain_password=PLANTED,
-        )
-        assert not showing(PLANTED, consumer)
-        await consumer.stop()
-
-    asyncio.run(look())
+@on_a_loop
+async def test_no_text_of_aiokafkas_member_shows_its_password() -> None:
+    consumer = holdfast.aiokafka.AIOKafkaConsumer(
+        "t",
+        bootstrap_servers="127.0.0.1:1",
+        group_id="g",
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_plain_username="u",
+        sasl_plain_password=PLANTED,
+    )
+    assert not showing(PLANTED, consumer)
+    await consumer.stop()

@@ -13,8 +13,6 @@ import pytest
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.broker_version_data import BROKER_API_VERSIONS, BrokerVersionData
 
-from holdfast.cluster.connections import Connections
-from holdfast.cluster.settings import Settings
 from holdfast.cluster.versions import OLDEST_KAFKA, REQUESTS, why_too_old
 from holdfast.core.machine.codes import FATAL, ErrorCode
 from holdfast.errors import RemoteProtocolError
@@ -66,12 +64,11 @@ def test_the_servers_that_can_be_run_are_those_that_are_not_refused():
     assert OLDEST_SERVER == OLDEST
 
 
-def test_a_broker_that_is_too_old_is_refused_by_name(monkeypatch):
-    made = Connections(Settings.parse({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}))
-    monkeypatch.setattr(made._manager, "bootstrap", lambda *_: None)
-    made._manager.broker_version_data = BrokerVersionData((2, 4))
+def test_a_broker_that_is_too_old_is_refused_by_name(connections, monkeypatch):
+    monkeypatch.setattr(connections._manager, "bootstrap", lambda *_: None)
+    connections._manager.broker_version_data = BrokerVersionData((2, 4))
     with pytest.raises(RemoteProtocolError) as caught:
-        made.open()
+        connections.open()
     assert str(caught.value) == (
         "127.0.0.1:1 cannot be used: it is Kafka 2.4 by the requests that it knows, and has no "
         "OffsetFetch of version 7 (Kafka 2.5); holdfast needs Kafka 2.5 or newer"

@@ -6,11 +6,11 @@ import sys
 import threading
 
 import pytest
+from tests.adapters.worker_group import round_of
 
 from holdfast import Worker
 from holdfast.core.machine import actions
 from holdfast.core.machine.callbacks import ListenerCall
-from holdfast.core.machine.events import JoinedMember
 from holdfast.core.wire.layouts.container import (
     MemberSubscription,
     decode_member_assignment,
@@ -23,7 +23,6 @@ from holdfast.errors import (
     RemoteProtocolError,
     SourceError,
 )
-from holdfast.members.member.host import MemberHost
 from holdfast.members.worker import Resource, _WorkerDuties
 
 KINDS, DELAY = "holdfast.kinds", "scheduled.rebalance.max.delay.ms"
@@ -73,26 +72,13 @@ def test_kinds_have_a_policy_and_a_delay_of_their_own():
 def test_an_unchanged_assignment_is_not_sent_again():
     worker = Worker({**CONFIG, "holdfast.policy": "deferred"}, {"k": 2})
     claims = {"A": (0,), "B": (1,)}
-    members = tuple(
-        JoinedMember(
-            member_id=name,
-            metadata=encode_member_subscription(
-                MemberSubscription(topics=("k",), owned=(("k", own),), generation=1)
-            ),
+    sent = {
+        name: encode_member_subscription(
+            MemberSubscription(topics=("k",), owned=(("k", own),), generation=1)
         )
         for name, own in claims.items()
-    )
-    answer = worker._leadership.compute(
-        actions.ComputeAssignment(
-            token=1,
-            generation=2,
-            protocol_name="holdfast-deferred",
-            members=members,
-            partitions=(("k", 2),),
-            member_id="A",
-            waited_ms=0,
-        )
-    )
+    }
+    answer = worker._leadership.compute(round_of("holdfast-deferred", sent, (("k", 2),)))
     told = {name: decode_member_assignment(data) for name, data in answer.assignments}
     assert answer.failure is None
     assert {name: (v.assigned, v.revoked) for name, v in told.items()} == {
@@ -173,12 +159,6 @@ def test_a_callback_that_ends_its_thread_is_told_as_well():
     duties.close(wait=True)
 
 
-def test_no_listener_at_all():
-    duties = _WorkerDuties(None)
-    assert call(duties, ListenerCall.ASSIGNED) == [None]
-    duties.close(wait=True)
-
-
 def test_closing_need_not_wait_for_a_callback_that_hangs():
     desk = Desk()
     desk.may_return.clear()
@@ -187,30 +167,6 @@ def test_closing_need_not_wait_for_a_callback_that_hangs():
     duties.close(wait=False)
     assert desk.calls == []
     desk.may_return.set()
-
-
-class _Member:
-    """As much of a member machine as a host that never runs looks at."""
-
-    def __init__(self):
-        from holdfast.core.machine.states import MemberState
-
-        self.state = MemberState.UNJOINED
-        self.identity = None
-        self.is_leader = False
-        self.holdings = type("Holdings", (), {"owned": frozenset(), "terms": {}})()
-
-
-def test_a_failure_ends_the_wait_for_the_end():
-    """A group that refuses a worker for good must not leave ``run()`` waiting."""
-    host = MemberHost(_Member(), _WorkerDuties(None), lambda _: None, name="t")
-    host.fail(ValueError("no"))
-    assert host.over.is_set()
-    assert isinstance(host.failure, AdapterError)
-    first = host.failure
-    host.fail(ValueError("a later one"))
-    assert host.failure is first
-    host.stop()
 
 
 def test_a_worker_has_nothing_to_commit_or_drain():
@@ -264,10 +220,10 @@ def test_a_loss_that_no_callback_tells_of_is_told():
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_closing_a_worker_raises_what_nobody_was_told(monkeypatch, fails):
+def test_closing_a_worker_raises_what_nobody_was_told(monkeypatch, connections, fails):
     worker = Worker(CONFIG, {"a": 1})
     monkeypatch.setattr(worker, "start", lambda: None)
-    monkeypatch.setattr(worker, "_connections", type("C", (), {"close": lambda self: None})())
+    monkeypatch.setattr(worker, "_connections", connections)
     worker._host.over.set()
     worker._duties._tell_of([("a", 0)], "too early")
 
@@ -282,10 +238,10 @@ def test_closing_a_worker_raises_what_nobody_was_told(monkeypatch, fails):
 
 
 @pytest.mark.parametrize("call_name", ListenerCall)
-def test_a_callback_that_raises_is_the_applications_error(monkeypatch, call_name):
+def test_a_callback_that_raises_is_the_applications_error(monkeypatch, connections, call_name):
     """Work that could not begin is given up: another worker takes it."""
     worker = Worker(CONFIG, {"a": 1}, desk := Desk())
-    monkeypatch.setattr(worker, "_connections", type("C", (), {"close": lambda self: None})())
+    monkeypatch.setattr(worker, "_connections", connections)
     posted = []
     monkeypatch.setattr(worker._host, "post", posted.append)
 

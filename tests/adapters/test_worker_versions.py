@@ -1,17 +1,17 @@
 """A leader of workers that does not know the newest version of their resources."""
 
 import pytest
+from tests.adapters.configured import NEEDED
 from tests.adapters.worker_group import KIND, WorkerGroup
 
 from holdfast import Worker
 from holdfast.errors import ConfigError
 
-CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 OLD, NEW = 1, 2
 
 
 def worker(count, version, **more):
-    return Worker({**CONFIG, **more}, {KIND: count}, version=version)
+    return Worker({**NEEDED, **more}, {KIND: count}, version=version)
 
 
 def group(policy, old, new):

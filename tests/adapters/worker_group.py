@@ -8,6 +8,20 @@ from holdfast.core.machine.leader.embedded import MemberView
 KIND = "shard"
 
 
+def round_of(protocol, sent, partitions=(), *, generation=2, led=None):
+    """A round that its first member leads; ``sent`` has the subscription of each member."""
+    return actions.ComputeAssignment(
+        token=1,
+        generation=generation,
+        protocol_name=protocol,
+        members=tuple(JoinedMember(member_id=name, metadata=said) for name, said in sent.items()),
+        partitions=partitions,
+        member_id=next(iter(sent)),
+        waited_ms=0,
+        led=led,
+    )
+
+
 class WorkerGroup:
     """Workers by name; whoever is named in a round joins, and the first name leads."""
 
@@ -27,17 +41,11 @@ class WorkerGroup:
         names = (leader, *others)
         spoken = {name: self.workers[name].assignors[0] for name in names}
         known = self.workers[leader]._resources
-        request = actions.ComputeAssignment(
-            token=1,
+        request = round_of(
+            spoken[leader].name,
+            {name: spoken[name].subscribe(self.view(name)) for name in names},
+            tuple(sorted(known.items())),
             generation=self.generation,
-            protocol_name=spoken[leader].name,
-            members=tuple(
-                JoinedMember(member_id=name, metadata=spoken[name].subscribe(self.view(name)))
-                for name in names
-            ),
-            partitions=tuple(sorted(known.items())),
-            member_id=leader,
-            waited_ms=0,
             led=self.led if leader == self.last else None,
         )
         done = self.workers[leader]._leadership.compute(request)
