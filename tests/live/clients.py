@@ -269,11 +269,11 @@ class Confluent(Client):
 def keywords(config: Mapping[str, Any], *, is_original: bool) -> dict[str, Any]:
     """Kafka's keys as the keywords of aiokafka and of kafka-python."""
     words = {key.replace(".", "_"): value for key, value in config.items()}
-    strategy = words.pop("partition_assignment_strategy", None)
-    if strategy is not None and not is_original:  # the originals take classes: their own default
-        listed = strategy if isinstance(strategy, list) else [strategy]
-        words["partition_assignment_strategy"] = listed
-    return words
+    strategy = words.pop("partition_assignment_strategy", [])
+    listed = strategy if isinstance(strategy, list) else [strategy]
+    if is_original:  # they take classes: for a name their own default
+        listed = [each for each in listed if not isinstance(each, str)]
+    return {**words, "partition_assignment_strategy": listed} if listed else words
 
 
 class KafkaPython(Client):
@@ -344,7 +344,11 @@ class Aiokafka(KafkaPython):
         self._runs = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._runs.start()
         words = keywords(config, is_original=self.is_original)
-        return self.done(self._started({"retry_backoff_ms": 50, **words}))
+        try:
+            return self.done(self._started({"retry_backoff_ms": 50, **words}))
+        except BaseException:
+            self._end_loop()
+            raise
 
     async def _started(self, words: dict[str, Any]) -> Any:
         consumer = self.kind(**words)
@@ -387,9 +391,12 @@ class Aiokafka(KafkaPython):
             self.does("stop")
             self.done(self._last())
         finally:
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._runs.join(60)
-            self.loop.close()
+            self._end_loop()
+
+    def _end_loop(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._runs.join(60)
+        self.loop.close()
 
     async def _last(self) -> None:
         """End what a call after ``stop`` has begun: aiokafka's client connects for whoever asks."""

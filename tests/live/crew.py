@@ -49,11 +49,11 @@ class Topic:
         self.n_partitions = n_partitions
         self._producer = confluent_kafka.Producer(self._client)  # the old one may know the old ones
 
-    def produce(self, n_each: int) -> None:
+    def produce(self, n_each: int, value: bytes = b"x") -> None:
         """Write so many records to every partition."""
         for partition in range(self.n_partitions):
             for _ in range(n_each):
-                self._producer.produce(self.name, b"x", partition=partition)
+                self._producer.produce(self.name, value, partition=partition)
             self.sent[partition] += n_each
         assert self._producer.flush(60) == 0
 
@@ -89,8 +89,8 @@ class Hand:
     def _run(self) -> None:
         try:
             while not self._end.is_set():
-                for message in self.consumer.poll(0.1):
-                    self.read.append(_place(message))
+                for m in self.consumer.poll(0.1):
+                    self.read.append((m.topic(), m.partition(), m.offset()))
                 while self._hold.is_set() and not self._end.is_set():
                     self.is_held.set()
                     time.sleep(0.02)
@@ -165,12 +165,6 @@ class Held:
             waiting, self._waiting = self._waiting or [], None
         for action in waiting:
             self._perform(action)
-
-
-def _place(message: Any) -> tuple[str, int, int]:
-    if isinstance(message, confluent_kafka.Message):
-        return message.topic(), message.partition(), message.offset()
-    return message.topic, message.partition, message.offset
 
 
 def spread(hands: list[Hand], topic: Topic) -> bool:

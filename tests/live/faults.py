@@ -39,7 +39,7 @@ def kill_two(herd: Herd) -> None:
     """The leader and another one die; the others take over."""
     leader = herd.leader()
     dead = {leader, 2 if leader == 1 else 1}
-    herd.kill(*dead)
+    herd.crash(*dead)
     herd.await_settled()
     for slot in dead:
         herd.start(slot)
@@ -49,7 +49,7 @@ def kill_two(herd: Herd) -> None:
 def kill_and_return(herd: Herd) -> None:
     """One dies and is back at once, and so does a static one."""
     for slot in (0, herd.static[0]):
-        herd.kill(slot)
+        herd.crash(slot)
         herd.start(slot)
         herd.await_settled()
 
@@ -187,7 +187,7 @@ def twin(herd: Herd) -> None:
     # The older one hears of it at its next heartbeat.
     herd.allowed_overlaps.add((older, newer))
     until(lambda: herd.running[older].poll() is not None, "the older twin ends")
-    assert herd._gone(older) == FAILED, herd.said(older)
+    assert herd.gone(older) == FAILED, herd.said(older)
     assert "group.instance.id" in herd.ledger.read().failed[older]
     herd.await_settled()
 

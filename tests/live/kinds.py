@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tests.jvm.programs import Tools, java, program
+from tests.live.processes import Processes
 from tests.live.waiting import until
 from tests.pipeline import local
 from tests.pipeline.kinds import printed
@@ -96,13 +95,12 @@ def tables_of(bootstrap: str, folder: Path, logs: Sequence[Path] = ()) -> Tables
     return local.run(folder / "dump", folder / "out", batch_rows=5_000, logs=list(logs))
 
 
-class Members:
-    """Processes of one broker's groups; what each prints goes to a file in a folder."""
+class Members(Processes):
+    """Processes of one broker's groups."""
 
     def __init__(self, bootstrap: str, folder: Path):
+        super().__init__(folder)
         self.bootstrap = bootstrap
-        self.folder = folder
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.urls: dict[str, str] = {}
 
     def streams(self, name: str, group: str, topic: str, **settings: str) -> None:
@@ -177,51 +175,8 @@ class Members:
             return False
         return True
 
-    def stop(self, name: str) -> None:
-        """SIGTERM, and wait for the end."""
-        process = self.running.pop(name)
-        process.terminate()
-        process.wait(60)
-        if process.stdin is not None:
-            process.stdin.close()
-
-    def kill(self, name: str) -> None:
-        """SIGKILL."""
-        process = self.running.pop(name)
-        process.kill()
-        process.wait()
-        if process.stdin is not None:
-            process.stdin.close()
-
-    def said(self, name: str, last: int = 3000) -> str:
-        """What a process printed, its last characters."""
-        return (self.folder / f"{name}.out").read_text(errors="replace")[-last:]
-
-    def end(self) -> None:
-        """Kill what still runs."""
-        for name in list(self.running):
-            self.kill(name)
-
-    def launch(self, name: str, command: Sequence[str], *, lifeline: bool = False) -> None:
-        """Start a process of any kind; one with a lifeline ends when this process does."""
-        stdin = subprocess.PIPE if lifeline else subprocess.DEVNULL
-        with (self.folder / f"{name}.out").open("ab") as out:
-            self.running[name] = subprocess.Popen(
-                command, stdin=stdin, stdout=out, stderr=subprocess.STDOUT
-            )
-
 
 PARTS = ("config", "offset", "status")
-
-
-@contextmanager
-def members(bootstrap: str, folder: Path) -> Iterator[Members]:
-    """Processes that are gone afterwards."""
-    made = Members(bootstrap, folder)
-    try:
-        yield made
-    finally:
-        made.end()
 
 
 def settled(records: Any, quiet_s: float = 6, limit_s: float = 90) -> None:

@@ -28,6 +28,12 @@ from tests.live.waiting import until
 
 ALL = ("consumer", "confluent", "aiokafka", "kafka")
 DROP_INS = ("confluent", "aiokafka", "kafka")
+WITH_KEYWORDS = ("aiokafka", "kafka")
+"""The clients whose configuration is keywords, and whose calls have the same names."""
+OF_AIOKAFKA: dict[str, Any] = {"seats": ("aiokafka",), "originals": ("aiokafka",)}
+OF_KAFKA_PYTHON: dict[str, Any] = {"seats": ("kafka",), "originals": ("kafka",)}
+MANUAL = {"enable_auto_commit": False}
+COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
 FILE = Path(__file__).with_name("originals.json")
 Answers = dict[str, Any]
 
@@ -152,6 +158,10 @@ class Stage:
         with pytest.raises(Exception) as raised:
             call()
         return word(raised.value)
+
+    def told_by(self, client: Client) -> str:
+        """The word of the error that its polls raise in the end."""
+        return self.refused(lambda: self.until(lambda: False, "an error", client))
 
     def remove(self, member_id: str) -> None:
         """Take a member out of the group behind its back, as an administrator would."""

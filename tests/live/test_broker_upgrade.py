@@ -28,10 +28,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 from tests.live.cut import Cut
-from tests.live.herd import CUT, Herd, herd_of
+from tests.live.herd import CUT, Herd
 from tests.live.ledger import longest_gap
 from tests.live.offsets_log import OFFSETS_TOPIC, Generation, read_group
-from tests.live.processes import Crew, crew
+from tests.live.processes import Crew
 from tests.live.waiting import until
 
 from holdfast.cluster.broker.broker import Broker, BrokerSettings
@@ -233,11 +233,11 @@ def cluster(folder: Path) -> Iterator[Groups]:
         cut = stack.enter_context(Cut())
         herds = {
             client: stack.enter_context(
-                herd_of(broker, cut, folder / client, design=design, client=client, **SIZES)
+                Herd(broker, cut, folder / client, design=design, client=client, **SIZES)
             )
             for client, design in DESIGNS.items()
         }
-        mixed = stack.enter_context(crew(broker.bootstrap, 4, folder / "mixed"))
+        mixed = stack.enter_context(Crew(broker.bootstrap, 4, folder / "mixed"))
         yield Groups(broker, herds, mixed)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from tests.live.chaos import cluster
 from tests.live.faults import ONE_BROKER, fire
-from tests.live.herd import herd_of
+from tests.live.herd import Herd
 from tests.suites import further
 
 from holdfast.jvm.jars import KAFKA_VERSION
@@ -35,7 +35,7 @@ def fired_at(request, design):
 def test_a_group_under_fire(fired_at, tmp_path, design):
     """Every record is processed, nobody commits what it lost, only what was in flight is reread."""
     broker, cut = fired_at
-    with herd_of(
+    with Herd(
         broker,
         cut,
         tmp_path,
@@ -54,7 +54,7 @@ def test_a_group_under_fire(fired_at, tmp_path, design):
 @pytest.mark.every
 def test_every_client_in_one_group_under_fire(broker, cut, tmp_path):
     """The drop-ins for all three clients are members of one group that waits for the returning."""
-    with herd_of(
+    with Herd(
         broker,
         cut,
         tmp_path,

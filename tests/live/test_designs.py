@@ -6,7 +6,7 @@ import time
 
 import pytest
 from tests.live.offsets_log import Generation, read_group
-from tests.live.processes import Crew, crew
+from tests.live.processes import Crew
 from tests.live.waiting import until
 from tests.suites import further
 
@@ -54,7 +54,7 @@ def await_round_without(group: Crew, victim: str) -> Generation:
 @pytest.mark.parametrize("policy", further(["deferred", "incremental"]))
 def test_killed_and_back_in_time(broker, tmp_path, policy, victim):
     """It gets exactly what it had; the others keep theirs, whoever led before and after."""
-    with crew(broker.bootstrap, 6, tmp_path) as group:
+    with Crew(broker.bootstrap, 6, tmp_path) as group:
         before = start_three(group, policy)
         had = before.pop(victim)
         killed = group.kill(victim)
@@ -77,7 +77,7 @@ def test_killed_and_back_in_time(broker, tmp_path, policy, victim):
 def test_killed_and_never_back(broker, tmp_path, victim):
     """When the delay is over the others take it, by their own timers; not before."""
     delay_ms = 6_000
-    with crew(broker.bootstrap, 6, tmp_path) as group:
+    with Crew(broker.bootstrap, 6, tmp_path) as group:
         start_three(group, "deferred", delay_ms)
         killed = group.kill(victim)
         group.await_balance()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import Producer
-from tests.live.kinds import ask, members, streams_tasks, tables_of
+from tests.live.kinds import Members, ask, streams_tasks, tables_of
 from tests.live.processes import create_topic
 from tests.live.waiting import until
 from tests.pipeline.kinds import printed
@@ -41,7 +41,7 @@ def test_a_share_group(broker, tmp_path):
         said = printed(ask("share", bootstrap, *own, "--offsets"))
         return {(r["TOPIC"], int(r["PARTITION"])): (r["START-OFFSET"], r["LAG"]) for r in said}
 
-    with members(bootstrap, tmp_path) as crew:
+    with Members(bootstrap, tmp_path) as crew:
         for name in ("a", "b", "c"):
             crew.share(name, group, topic)
 
@@ -86,7 +86,7 @@ def test_a_streams_group(broker, tmp_path):
     def active():
         return streams_tasks(bootstrap, group)
 
-    with members(bootstrap, tmp_path) as crew:
+    with Members(bootstrap, tmp_path) as crew:
         for name in ("a", "b"):
             crew.streams(name, group, topic, group_protocol="streams")
         until(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from kafka import KafkaAdminClient
-from tests.live.kinds import ask, members, tables_of
+from tests.live.kinds import Members, ask, tables_of
 from tests.live.processes import create_topic
 from tests.live.test_kinds import last, produce
 from tests.live.test_worker import Desk, close_all, shared
@@ -95,7 +95,7 @@ def test_a_classic_streams_group(broker, tmp_path):
         }
         return tables, generation
 
-    with members(bootstrap, tmp_path) as crew:
+    with Members(bootstrap, tmp_path) as crew:
         for name in ("a", "b"):
             crew.streams(name, group, topic, group_protocol="classic", **given)
         until(lambda: steady([2, 2]), lambda: f"two tasks each: {seen}; {crew.said('a', 500)}")
@@ -124,7 +124,7 @@ def test_a_connect_group(broker, tmp_path):
     group = f"connect-{topic}"
     sink = {"connector.class": "FileStreamSink", "tasks.max": "4", "topics": topic}
     delay = {"scheduled_rebalance_max_delay_ms": "8000"}
-    with members(bootstrap, tmp_path) as crew:
+    with Members(bootstrap, tmp_path) as crew:
 
         def running(worker):
             """{worker: {(connector, task)}} as Connect says; -1 is the connector itself."""
@@ -194,7 +194,7 @@ def test_a_group_that_migrates_to_kip_848_and_back(broker, tmp_path):
         rows = [r for r in tables.table("rebalances").to_pylist() if r["group"] == group]
         return [(r["group_type"], r["cause"], r["n_joined"], r["n_left"]) for r in rows]
 
-    with members(bootstrap, tmp_path) as crew:
+    with Members(bootstrap, tmp_path) as crew:
         for name in ("c1", "c2"):
             crew.consumer(name, group, topic, group_protocol="classic")
         until(lambda: steady([2, 2]), lambda: f"two partitions each: {seen}")

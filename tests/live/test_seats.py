@@ -8,14 +8,12 @@ from __future__ import annotations
 import pytest
 from tests.live.crew import fresh
 from tests.live.diary import Diary
-from tests.live.seats import DROP_INS, sentence
+from tests.live.seats import COOPERATIVE, DROP_INS, MANUAL, sentence
 
 from holdfast.metrics import metrics_of
 
 pytestmark = pytest.mark.broker
 BOTH = [(p, at) for p in (0, 1) for at in range(5)]
-MANUAL = {"enable_auto_commit": False}
-COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
 
 
 @sentence(originals=DROP_INS)
@@ -277,11 +275,7 @@ def test_new_partitions_of_a_topic_are_read(stage):
 )
 def test_no_committed_offset_and_no_reset_is_an_error(stage):
     member = stage.member(stage.topic(1, 1), auto_offset_reset="none")
-
-    def read():
-        stage.until(lambda: False, "an error", member)
-
-    stage.says("error", stage.refused(read))
+    stage.says("error", stage.told_by(member))
 
 
 @sentence(seats=DROP_INS)

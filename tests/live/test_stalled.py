@@ -10,7 +10,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.live.kinds import members, tables_of
+from tests.live.kinds import Members, tables_of
 from tests.live.processes import create_topic
 from tests.live.test_kinds import produce
 from tests.live.test_more_kinds import described, spread
@@ -93,7 +93,7 @@ def stalled(bootstrap, folder, protocol, stalls):
         seen["said"] = described(bootstrap, group)
         return spread(seen["said"], list(counts), 4)
 
-    with members(bootstrap, folder) as crew:
+    with Members(bootstrap, folder) as crew:
         words_of = [f"{key}={value}" for key, value in settings.items()]
         crew.program("late", "LiveStalled", topic, group, "late", stalls, *words_of)
         until(lambda: steady(4), lambda: f"one member has all: {seen}; {crew.said('late', 500)}")

@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from tests.kips.ways import plan_upgrade
 from tests.live import clients
 from tests.live.crew import Topic
-from tests.live.processes import Crew, crew
+from tests.live.processes import Crew
 from tests.live.run_broker import RunBroker
 from tests.live.waiting import PATIENCE_SECONDS, until
 
@@ -92,7 +92,7 @@ def test_from_range_to_cooperative_sticky_to_design_ii_and_back(broker, tmp_path
     assert len(configs) == 9  # two bounces each way
     for before, after in pairwise(configs):
         assert not [f for f in check_step(before, after) if f.unsafe]
-    with crew(broker.bootstrap, 6, tmp_path) as group:
+    with Crew(broker.bootstrap, 6, tmp_path) as group:
         for member, config in enumerate(configs[0]):
             start(group, f"{member}.0", config)
             group.await_balance()

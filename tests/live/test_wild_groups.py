@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import Producer
-from tests.live.kinds import ask, members, streams_tasks, tables_of
+from tests.live.kinds import Members, ask, streams_tasks, tables_of
 from tests.live.processes import create_topic
 from tests.live.test_more_kinds import admin_view, assigned, described, lags, our_lags
 from tests.live.waiting import until
@@ -123,7 +123,7 @@ def test_what_is_told_of_random_groups_is_what_the_broker_and_the_members_say(
     chance = random.Random(seed)
     bootstrap = logged.bootstrap
     kinds = ["share", *chance.sample(sorted(GROUPS.keys() - {"share"}), N_GROUPS - 1)]
-    with members(bootstrap, tmp_path) as crew:
+    with Members(bootstrap, tmp_path) as crew:
         groups = []
         for kind in kinds:
             topic = create_topic(bootstrap, PARTITIONS, kind)

@@ -30,7 +30,7 @@ from tests.live.crew import closing as stopped
 from tests.live.cut import Cut
 from tests.live.every_command import CODES, run_all
 from tests.live.faults import ONE_BROKER, fire
-from tests.live.herd import herd_of
+from tests.live.herd import Herd
 from tests.live.waiting import until
 
 from holdfast import Worker
@@ -54,7 +54,7 @@ def versions() -> list[str]:
 def members(broker: Broker, cut: Cut, folder: Path, faults: Sequence[str], **sizes: int) -> dict:
     """A group under Design II with members of every client, through these faults."""
     folder.mkdir()
-    with herd_of(broker, cut, folder, design="deferred", client=CLIENTS, **sizes) as herd:
+    with Herd(broker, cut, folder, design="deferred", client=CLIENTS, **sizes) as herd:
         return fire(herd, {name: ONE_BROKER[name] for name in faults}, note=lambda text: None)
 
 

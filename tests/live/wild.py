@@ -84,7 +84,7 @@ class WildGroup:
         if kind in PYTHON:
             self.crew.launch(name, self._python(name, kind))
         elif kind == "worker":
-            self.crew.launch(name, self._worker(name), lifeline=True)
+            self.crew.launch(name, self._worker(name))
         elif kind == "share":
             self.crew.share(name, self.name, self.topic)
         elif kind.startswith("streams"):
