@@ -8,15 +8,14 @@ what is taken from the coordinator's own log, and not from the app.
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import confluent_kafka
 from kafka import KafkaAdminClient
 from kafka.errors import CoordinatorNotAvailableError
+from tests.live.crew import Topic, fresh
 from tests.live.offsets_log import Commit, Generation, read_group
-from tests.live.processes import Processes, create_topic
+from tests.live.processes import Processes
 from tests.live.waiting import PATIENCE_SECONDS, until
 
 from holdfast.cli.demo.journal import JournalReader
@@ -43,8 +42,8 @@ class RollingApp(Processes):
     def __init__(self, bootstrap: str, command: list[str], folder: Path):
         super().__init__(folder)
         self.bootstrap, self.command = bootstrap, command
-        self.sent: Counter[int] = Counter()
-        self.topic = create_topic(self.bootstrap, N_PARTITIONS, prefix="frameworks")
+        self._records = Topic(self.bootstrap, N_PARTITIONS, fresh("frameworks"))
+        self.topic, self.sent = self._records.name, self._records.sent
         self.group = f"g-{self.topic}"
         self._groups = KafkaAdminClient(bootstrap_servers=self.bootstrap)
         self._journal = JournalReader(self.folder)
@@ -53,17 +52,10 @@ class RollingApp(Processes):
         self._producing.start()
 
     def _produce(self) -> None:
-        producer = confluent_kafka.Producer(
-            {"bootstrap.servers": self.bootstrap, "log_level": 0, "linger.ms": 5}
-        )
         while not self._enough.wait(EVERY_S):
-            for partition in range(N_PARTITIONS):
-                producer.produce(self.topic, b"{}", partition=partition)
-                self.sent[partition] += 1
-        assert producer.flush(60) == 0
+            self._records.produce(1, b"{}")
 
     def start(self, process: str) -> None:
-        """Start a process of the app."""
         journal = str(self.folder / f"{process}.jsonl")
         arguments = (self.bootstrap, self.topic, self.group, process, journal)
         self.launch(process, [*self.command, *arguments], self.folder)

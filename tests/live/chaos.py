@@ -100,7 +100,6 @@ def _address(broker: Broker) -> tuple[str, int]:
 
 
 def main() -> int:
-    """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--design", choices=DESIGNS, action="append")
     parser.add_argument("--client", choices=CLIENTS, action="append")

@@ -28,24 +28,29 @@ def fresh(prefix: str) -> str:
     return f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
-class Topic:
-    """One topic of one test."""
+def group_of(bootstrap: str, group: str) -> Any:
+    """What its coordinator says of a group."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    return admin.describe_consumer_groups([group])[group].result(60)
 
-    def __init__(self, bootstrap: str, n_partitions: int, name: str = ""):
+
+class Topic:
+    def __init__(self, bootstrap: str, n_partitions: int, name: str = "", n_copies: int = 1):
         self.name = name or fresh("topic")
         self.n_partitions = n_partitions
-        self._client = {"bootstrap.servers": bootstrap, "log_level": 0}
-        self._admin = AdminClient(self._client)
+        client = {"bootstrap.servers": bootstrap, "log_level": 0}
+        self._admin = AdminClient(client)
+        # A batch that is sent again counts once.
+        self._client = {**client, "enable.idempotence": True}
         self._producer = confluent_kafka.Producer(self._client)
         self.sent: Counter[int] = Counter()
-        for future in self._admin.create_topics([NewTopic(self.name, n_partitions, 1)]).values():
-            future.result(60)
+        config = {"min.insync.replicas": str(min(2, n_copies))}
+        wanted = NewTopic(self.name, n_partitions, n_copies, config=config)
+        self._admin.create_topics([wanted])[self.name].result(60)
 
     def grow(self, n_partitions: int) -> None:
-        """Add partitions."""
-        wanted = [NewPartitions(self.name, n_partitions)]
-        for future in self._admin.create_partitions(wanted).values():
-            future.result(60)
+        wanted = NewPartitions(self.name, n_partitions)
+        self._admin.create_partitions([wanted])[self.name].result(60)
         self.n_partitions = n_partitions
         self._producer = confluent_kafka.Producer(self._client)  # the old one may know the old ones
 
@@ -132,7 +137,6 @@ class Hand:
         self._hold.clear()
 
     def stop(self, *, returns: bool = True) -> Hand:
-        """Close in order."""
         self._returns = returns
         self._end.set()
         self._thread.join(60)

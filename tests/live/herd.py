@@ -10,10 +10,10 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from uuid import uuid4
 
 import confluent_kafka
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from tests.live.crew import Topic, fresh
 from tests.live.cut import Cut
 from tests.live.ledger import Ledger
 from tests.live.offsets_log import Generation, read_group
@@ -79,7 +79,6 @@ class Producing:
             self.write_times[message.partition()].append(time.time())
 
     def end(self) -> None:
-        """Write no more."""
         self._end.set()
         self._thread.join(30)
 
@@ -123,7 +122,8 @@ class Herd(Processes):
         super().__init__(folder)
         self.broker, self.cut = broker, cut
         self.n_members, self.n_partitions = n_members, n_partitions
-        self.topic = f"chaos-{uuid4().hex[:8]}"
+        n_copies = broker.settings.brokers
+        self.topic = Topic(broker.bootstrap, n_partitions, fresh("chaos"), n_copies).name
         self.group = f"g-{self.topic}"
         self._design = {
             "holdfast.policy": design,
@@ -143,18 +143,9 @@ class Herd(Processes):
         self.allowed_overlaps: set[tuple[str, str]] = set()
         self._seats: dict[str, str] = {}
         self._n_started = 0
-        self._create_topic()
         self.producing = Producing(
             broker.bootstrap, self.topic, n_partitions, every_s, folder / "producer.log"
         )
-
-    def _create_topic(self) -> None:
-        n_brokers = self.broker.settings.brokers
-        config = {"min.insync.replicas": str(min(2, n_brokers))}
-        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
-        topic = NewTopic(self.topic, self.n_partitions, n_brokers, config=config)
-        for future in admin.create_topics([topic]).values():
-            future.result(60)
 
     # Members
 
@@ -207,7 +198,6 @@ class Herd(Processes):
         assert code == 0, f"{name} ended with {code}: {self.said(name)}"
 
     def send(self, slot: int, number: signal.Signals) -> None:
-        """Send a signal to a slot's process."""
         self.running[self.names[slot]].send_signal(number)
 
     def leader(self) -> int:

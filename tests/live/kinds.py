@@ -12,7 +12,7 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from tests.live.processes import Processes
 from tests.live.waiting import until
 from tests.pipeline import local
 from tests.pipeline.kinds import printed
+from tests.pipeline.test_kinds import said_partitions
 from tests.ports import free_port
 from tests.wire.capture import read_all
 
@@ -95,6 +96,54 @@ def tables_of(bootstrap: str, folder: Path, logs: Sequence[Path] = ()) -> Tables
     return local.run(folder / "dump", folder / "out", batch_rows=5_000, logs=list(logs))
 
 
+def rows_of(tables: Tables, table: str, group: str) -> list[dict[str, Any]]:
+    return [row for row in tables.table(table).to_pylist() if row["group"] == group]
+
+
+def assigned(
+    tables: Tables, generation: dict[str, Any], role: str = "active"
+) -> dict[str, set[tuple[str, int]]]:
+    """{member: {(topic, partition)}} of a row of the table generations."""
+    wanted = (generation["generation"], generation["timestamp"], role)
+    found: dict[str, set[tuple[str, int]]] = {}
+    for row in rows_of(tables, "assignments", generation["group"]):
+        if (row["generation"], row["timestamp"], row["role"]) == wanted:
+            found.setdefault(row["member_id"], set()).add((row["topic"], row["partition"]))
+    return found
+
+
+def described(bootstrap: str, group: str) -> dict[str, set[tuple[str, int]]]:
+    """{member: {(topic, partition)}} as ConsumerGroupCommand says; none while it changes."""
+    own = ("--describe", "--group", group, "--members", "--verbose")
+    found = {}
+    for row in printed(ask("consumer", bootstrap, *own)):
+        if row["TARGET-EPOCH"] != "-" and row["TARGET-EPOCH"] != row["CURRENT-EPOCH"]:
+            return {}
+        found[row["CONSUMER-ID"]] = said_partitions(row["CURRENT-ASSIGNMENT"])
+    return found
+
+
+def await_spread(
+    bootstrap: str,
+    group: str,
+    *counts: int,
+    without: Iterable[str] = (),
+    said: Callable[[], str] = str,
+) -> dict[str, set[tuple[str, int]]]:
+    """Wait until other members than these own so many partitions; what is described then."""
+    seen: dict[str, set[tuple[str, int]]] = {}
+
+    def is_spread() -> bool:
+        nonlocal seen
+        seen = described(bootstrap, group)
+        all_ = set().union(*seen.values())
+        loads = sorted(map(len, seen.values()))
+        return loads == sorted(counts) and len(all_) == sum(loads) and not {*without} & {*seen}
+
+    until(is_spread, lambda: f"{counts} partitions in {group}: {seen}; {said()}")
+    return seen
+
+
 class Members(Processes):
     """Processes of one broker's groups."""
 
@@ -110,7 +159,6 @@ class Members(Processes):
         self.program(name, "LiveStreams", topic, group, name, state, *given)
 
     def share(self, name: str, group: str, topic: str) -> None:
-        """Start a member of a share group."""
         self.program(name, "LiveShare", topic, group, name)
 
     def program(self, name: str, source: str, *arguments: str) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import confluent_kafka
 from tests.jvm.programs import program
 from tests.live.crew import Topic, fresh
 from tests.live.waiting import PATIENCE_SECONDS, until
@@ -91,10 +90,10 @@ class Crew(Processes):
         super().__init__(folder)
         self.bootstrap = bootstrap
         self.partitions = partitions
-        self.topic = create_topic(bootstrap, partitions)
+        self.records = Topic(bootstrap, partitions, fresh("t"))
+        self.topic, self.produce = self.records.name, self.records.produce
         self.group = f"g-{self.topic}"
         self.journal = JournalReader(folder)
-        self.n_each = 0  # records in every partition
 
     def python(self, name: str, strategy: str) -> None:
         """Start kafka-python's; ``strategy`` is an expression such as ``CooperativeSticky()``."""
@@ -155,17 +154,6 @@ class Crew(Processes):
         """Names of kafka-python's members that led a round, one for each round."""
         return [entry.member for entry in self.journal.read() if entry.event == "led"]
 
-    def produce(self, n_each: int) -> None:
-        """Write so many records to every partition."""
-        settings = {"bootstrap.servers": self.bootstrap, "log_level": 0}
-        settings |= {"enable.idempotence": True}  # a batch that is sent again counts once
-        producer = confluent_kafka.Producer(settings)
-        for partition in range(self.partitions):
-            for _ in range(n_each):
-                producer.produce(self.topic, b"x", partition=partition)
-        assert producer.flush(60) == 0
-        self.n_each += n_each
-
     def unread(self) -> int:
         """Records of the topic that no member has read."""
         seen = {
@@ -174,7 +162,7 @@ class Crew(Processes):
             if entry.event == "batch"
             for offset in range(entry.first, entry.last + 1)
         }
-        return self.n_each * self.partitions - len(seen)
+        return self.records.sent.total() - len(seen)
 
     def overlaps(self) -> list[object]:
         """Two owners of one partition at once, by everybody's journal."""

@@ -41,7 +41,6 @@ class RawConnection(asyncio.Protocol):
 
     @classmethod
     async def to(cls, bootstrap: str, client_id: str) -> RawConnection:
-        """Connect."""
         host, port = bootstrap.split(",", maxsplit=1)[0].rsplit(":", 1)
         loop = asyncio.get_running_loop()
         _, made = await loop.create_connection(lambda: cls(client_id), host, int(port))
@@ -73,7 +72,6 @@ class RawConnection(asyncio.Protocol):
         return answer
 
     def close(self) -> None:
-        """Close; questions that are open fail."""
         if self._transport is not None:
             self._transport.close()
 

@@ -111,11 +111,9 @@ class Crowd:
         return max(led, key=lambda m: m.machine.generation).slot
 
     def owned(self, slot: int) -> frozenset[Resource]:
-        """What a slot's member owns."""
         return frozenset(self.members[slot].machine.owned)
 
     def n_owned(self) -> int:
-        """How much is owned, by all."""
         return sum(len(m.machine.owned) for m in self.members.values())
 
     def settled(self) -> bool:
@@ -179,7 +177,6 @@ class RawMember:
         )
 
     def begin(self) -> None:
-        """Subscribe and join."""
         options = self.crowd.options
         self.tell(events.MetadataChanged(tuple(sorted(options.partitions.items()))))
         self.tell(events.SubscriptionChanged(options.topics_of(self.slot)))

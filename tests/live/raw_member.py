@@ -64,7 +64,6 @@ class RawMember:
         self._again.set()
 
     def leave(self) -> None:
-        """Leave the group; safe to call twice."""
         self._end.set()
         self._thread.join(60)
         assert not self._thread.is_alive()

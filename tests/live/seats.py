@@ -109,6 +109,12 @@ class Stage:
         made.subscribe([topic.name], diary)
         return made
 
+    def owner(self, topic: Topic, diary: Diary | None = None, **keys: Any) -> Any:
+        """One that owns all of it."""
+        made = self.member(topic, diary, **keys)
+        self.share(topic, made)
+        return made
+
     def until(self, condition: Callable[[], object], what: str, *polled: Client) -> None:
         """Poll clients in turns until a condition holds; what they hand out is noted."""
 
@@ -169,14 +175,12 @@ class Stage:
             admin.remove_group_members(self.group, [MemberToRemove(member_id=member_id)])
 
     def remove_all(self) -> None:
-        """Take every member of the group out."""
         with closing(KafkaAdminClient(bootstrap_servers=self.bootstrap)) as admin:
             (told,) = admin.describe_groups([self.group]).values()
             for member in told["members"]:
                 self.remove(member["member_id"])
 
     def close(self) -> None:
-        """Close what is open."""
         self._open.close()
 
 

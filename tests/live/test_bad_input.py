@@ -144,8 +144,7 @@ def test_aiokafka_callbacks_that_raise(stage):
 
 @sentence(**OF_AIOKAFKA)
 def test_aiokafka_calls_after_the_end(stage):
-    member = stage.member(stage.topic(1))
-    stage.until(lambda: member.owns() == {0}, "its partition")
+    member = stage.owner(stage.topic(1))
     for _ in range(2):
         member.does("stop")
     for call in ("getone", "getmany"):

@@ -30,7 +30,6 @@ def start(group: Crew, name: str, policy: str, delay_ms: int) -> None:
 
 
 def start_three(group: Crew, policy: str, delay_ms: int = DELAY_MS) -> dict[str, set[int]]:
-    """Three members; the first one leads."""
     for name in ("a", "b", "c"):
         start(group, name, policy, delay_ms)
         group.await_balance()
@@ -39,9 +38,14 @@ def start_three(group: Crew, policy: str, delay_ms: int = DELAY_MS) -> dict[str,
 
 
 def rounds(group: Crew) -> list[Generation]:
-    """What the coordinator wrote down."""
     log = read_group(group.bootstrap, group.group, group.topic)
     return [entry for entry in log if isinstance(entry, Generation)]
+
+
+def heard(group: Crew, event: str, since: float) -> list[float]:
+    """When members were told of partitions."""
+    told = [e for e in group.journal.read() if e.event == event and e.partitions]
+    return [e.time_seconds for e in told if e.time_seconds > since]
 
 
 def await_round_without(group: Crew, victim: str) -> Generation:
@@ -65,12 +69,7 @@ def test_killed_and_back_in_time(broker, tmp_path, policy, victim):
         after = group.await_holdings(lambda held: held["back"] == had, "it has them back")
         assert {name: own for name, own in after.items() if name != "back"} == before
         assert time.time() - killed < DELAY_MS / 1000
-        moved = [
-            e
-            for e in group.journal.read()
-            if e.event == "revoked" and e.partitions and e.time_seconds > killed
-        ]
-        assert moved == []
+        assert heard(group, "revoked", killed) == []
 
 
 @pytest.mark.parametrize("victim", further(["c", "a"]), ids=["follower", "leader"])
@@ -81,10 +80,6 @@ def test_killed_and_never_back(broker, tmp_path, victim):
         start_three(group, "deferred", delay_ms)
         killed = group.kill(victim)
         group.await_balance()
-        taken = [
-            e.time_seconds
-            for e in group.journal.read()
-            if e.event == "assigned" and e.partitions and e.time_seconds > killed
-        ]
+        taken = heard(group, "assigned", killed)
         # The delay begins in the round that noticed the loss, a session after the last heartbeat.
         assert min(taken) - killed >= (SESSION_MS - HEARTBEAT_MS + delay_ms) / 1000 - 0.2

@@ -82,8 +82,7 @@ def test_what_stays_goes_on_where_it_is_and_a_commit_of_what_has_gone_is_refused
 @sentence()
 def test_no_poll_waits_for_where_a_gained_partition_begins(stage):
     topic = stage.topic(2)
-    first = stage.member(topic, **COOPERATIVE)
-    stage.until(lambda: first.owns() == {0, 1}, "both", first)
+    first = stage.owner(topic, **COOPERATIVE)
     second = stage.member(topic, **COOPERATIVE)
     stage.share(topic, first, second)
     (stays,), answer = first.owns(), Future()

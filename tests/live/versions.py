@@ -152,7 +152,6 @@ def exit_codes(bootstrap: str, folder: Path) -> dict[str, int]:
 
 
 def examine(version: str, folder: Path) -> dict:
-    """One version, whole."""
     row: dict = {"kafka": version}
     with cluster(1, version) as (broker, cut):
         began = time.monotonic()
@@ -197,7 +196,6 @@ def write_page(page: Path, rows: list[dict]) -> None:
 
 
 def main() -> int:
-    """Examine what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kafka", action="append", choices=versions())
     parser.add_argument("--page", type=Path)
