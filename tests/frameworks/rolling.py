@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kafka import KafkaAdminClient
 from kafka.errors import CoordinatorNotAvailableError
-from tests.live.crew import Topic, fresh
+from tests.live.crew import Topic
 from tests.live.offsets_log import Commit, Generation, read_group
 from tests.live.processes import Processes
 from tests.live.waiting import PATIENCE_SECONDS, until
@@ -42,7 +42,7 @@ class RollingApp(Processes):
     def __init__(self, bootstrap: str, command: list[str], folder: Path):
         super().__init__(folder)
         self.bootstrap, self.command = bootstrap, command
-        self._records = Topic(self.bootstrap, N_PARTITIONS, fresh("frameworks"))
+        self._records = Topic(self.bootstrap, N_PARTITIONS)
         self.topic, self.sent = self._records.name, self._records.sent
         self.group = f"g-{self.topic}"
         self._groups = KafkaAdminClient(bootstrap_servers=self.bootstrap)

@@ -35,7 +35,15 @@ def group_of(bootstrap: str, group: str) -> Any:
 
 
 class Topic:
-    def __init__(self, bootstrap: str, n_partitions: int, name: str = "", n_copies: int = 1):
+    def __init__(
+        self,
+        bootstrap: str,
+        n_partitions: int,
+        n_each: int = 0,
+        *,
+        name: str = "",
+        n_copies: int = 1,
+    ):
         self.name = name or fresh("topic")
         self.n_partitions = n_partitions
         client = {"bootstrap.servers": bootstrap, "log_level": 0}
@@ -47,6 +55,8 @@ class Topic:
         config = {"min.insync.replicas": str(min(2, n_copies))}
         wanted = NewTopic(self.name, n_partitions, n_copies, config=config)
         self._admin.create_topics([wanted])[self.name].result(60)
+        if n_each:
+            self.produce(n_each)
 
     def grow(self, n_partitions: int) -> None:
         wanted = NewPartitions(self.name, n_partitions)

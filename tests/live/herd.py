@@ -13,7 +13,7 @@ from pathlib import Path
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from tests.live.crew import Topic, fresh
+from tests.live.crew import Topic
 from tests.live.cut import Cut
 from tests.live.ledger import Ledger
 from tests.live.offsets_log import Generation, read_group
@@ -123,7 +123,7 @@ class Herd(Processes):
         self.broker, self.cut = broker, cut
         self.n_members, self.n_partitions = n_members, n_partitions
         n_copies = broker.settings.brokers
-        self.topic = Topic(broker.bootstrap, n_partitions, fresh("chaos"), n_copies).name
+        self.topic = Topic(broker.bootstrap, n_partitions, n_copies=n_copies).name
         self.group = f"g-{self.topic}"
         self._design = {
             "holdfast.policy": design,

@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 
 def create_topic(bootstrap: str, partitions: int, prefix: str = "t") -> str:
     """A topic of its own for one test."""
-    return Topic(bootstrap, partitions, fresh(prefix)).name
+    return Topic(bootstrap, partitions, name=fresh(prefix)).name
 
 
 class Processes:
@@ -90,7 +90,7 @@ class Crew(Processes):
         super().__init__(folder)
         self.bootstrap = bootstrap
         self.partitions = partitions
-        self.records = Topic(bootstrap, partitions, fresh("t"))
+        self.records = Topic(bootstrap, partitions)
         self.topic, self.produce = self.records.name, self.records.produce
         self.group = f"g-{self.topic}"
         self.journal = JournalReader(folder)

@@ -80,10 +80,8 @@ class Stage:
 
     def topic(self, n_partitions: int, n_each: int = 0, name: str = "") -> Topic:
         """A topic with records."""
-        made = Topic(self.bootstrap, n_partitions, name)
+        made = Topic(self.bootstrap, n_partitions, n_each, name=name)
         self._names.append(made.name)
-        if n_each:
-            made.produce(n_each)
         return made
 
     def alone(self, topic: Topic | None = None, **keys: Any) -> Any:

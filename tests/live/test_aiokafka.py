@@ -80,8 +80,7 @@ def test_all_partitions_go_back_to_what_is_committed_by_one_question(stage):
 
 def test_stops_while_a_fetch_waits_to_be_sent_again(broker, cut, caplog):
     """The original's ``stop`` raises CancelledError then, and leaves its connections open."""
-    topic = Topic(broker.bootstrap, 1)
-    topic.produce(1)
+    topic = Topic(broker.bootstrap, 1, 1)
     options = {"bootstrap_servers": f"127.0.0.1:{cut.port}", "retry_backoff_ms": 60_000}
     options |= {"auto_offset_reset": "earliest", "metadata_max_age_ms": 500}
 

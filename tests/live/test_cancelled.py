@@ -29,9 +29,7 @@ PROMPT_S = 5.0  # of a call that would take 20 s or more if it waited for the on
 
 @pytest.fixture(scope="module")
 def topic(broker):
-    made = Topic(broker.bootstrap, 1)
-    made.produce(N_RECORDS)
-    return made
+    return Topic(broker.bootstrap, 1, N_RECORDS)
 
 
 async def cancelled(call, *, steps=0, wait_s=0.0):
@@ -191,8 +189,7 @@ def test_what_a_cancelled_poll_had_taken_is_not_committed(broker, topic):
 
 def test_a_new_loop_goes_on_where_a_cancelled_one_ended(broker):
     """`asyncio.run` cancels what waits when it ends."""
-    topic = Topic(broker.bootstrap, 1)
-    topic.produce(5)
+    topic = Topic(broker.bootstrap, 1, 5)
 
     async def opened():
         consumer = AIOConsumer(settings(broker))

@@ -55,8 +55,7 @@ class Program(Processes):
     ),
 )
 def test_a_consumer_ends_in_order(broker, tmp_path, shape, number, code):
-    topic, group = Topic(broker.bootstrap, N_PARTITIONS), fresh("ends")
-    topic.produce(N_EACH)
+    topic, group = Topic(broker.bootstrap, N_PARTITIONS, N_EACH), fresh("ends")
     program = Program(broker, topic.name, group, shape, tmp_path)
     until(lambda: program.count("read") == N_PARTITIONS * N_EACH, "everything is read")
     found = program.end(number)

@@ -26,12 +26,11 @@ pytestmark = pytest.mark.broker
     ("name", "way"),
     [
         *(("consumer", way) for way in WAYS),
-        *further(product(DROP_INS, ("TLS", "SCRAM-512", "OAUTH")), product(DROP_INS, ("TLS",))),
+        *further(product(DROP_INS, ("TLS", "SCRAM-512", "OAUTH")), [*product(DROP_INS, ["TLS"])]),
     ],
 )
 def test_a_member_joins_reads_and_commits(broker, security, name, way):
-    topic = Topic(broker.bootstrap, 1)
-    topic.produce(4)
+    topic = Topic(broker.bootstrap, 1, 4)
     manual = {"enable.auto.commit": False}
     client = CLIENTS[name](topic.name, security.login(broker, way, **manual))
     client.subscribe([topic.name])
@@ -64,8 +63,7 @@ def disconnect(consumer):
 
 def test_changed_credentials_are_the_members_too(broker, security, caplog):
     """A member keeps asking while a login is refused; then it goes on where it was."""
-    user, topic = fresh("user"), Topic(broker.bootstrap, 1)
-    topic.produce(1)
+    user, topic = fresh("user"), Topic(broker.bootstrap, 1, 1)
     give_password(broker, user, "first")
     config = security.login(
         broker, "SCRAM-512", **{"sasl.username": user, "sasl.password": "wrong"}

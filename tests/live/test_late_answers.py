@@ -26,9 +26,7 @@ SET_UP_MS, LATE_S = 500, 1.2
 
 @pytest.fixture
 def topic(broker):
-    made = Topic(broker.bootstrap, 1)
-    made.produce(3)
-    return made
+    return Topic(broker.bootstrap, 1, 3)
 
 
 @pytest.fixture

@@ -89,8 +89,7 @@ def login(broker, security) -> dict[str, object]:
 def test_no_member_logs_the_password(broker, login, caplog, monkeypatch) -> None:
     real = render.librdkafka_fetch
     monkeypatch.setattr(render, "librdkafka_fetch", lambda s: {**real(s), "debug": "all"})
-    topic = Topic(broker.bootstrap, 1)
-    topic.produce(1)
+    topic = Topic(broker.bootstrap, 1, 1)
     caplog.set_level(logging.DEBUG)
     with Consumer(login) as consumer:
         consumer.subscribe([topic.name])
@@ -110,8 +109,7 @@ def test_no_worker_logs_the_password(login, caplog) -> None:
 
 @pytest.mark.broker
 def test_a_stock_client_with_our_assignor_logs_no_password(broker, login, caplog) -> None:
-    topic = Topic(broker.bootstrap, 1)
-    topic.produce(1)
+    topic = Topic(broker.bootstrap, 1, 1)
     caplog.set_level(logging.DEBUG)
     ours = [kafka_python.CooperativeSticky()]
     words = keywords(login, is_original=True)

@@ -44,8 +44,7 @@ def test_members_read_and_commit_while_a_round_waits_for_one_of_them(broker):
 
 
 def test_a_partition_starts_after_the_open_transaction_that_commits_it(broker):
-    topic, group = Topic(broker.bootstrap, 1), fresh("group")
-    topic.produce(8)
+    topic, group = Topic(broker.bootstrap, 1, 8), fresh("group")
     client = {"bootstrap.servers": broker.bootstrap, "log_level": 0}
     reader = confluent_kafka.Consumer({**client, "group.id": group})
     producer = confluent_kafka.Producer({**client, "transactional.id": fresh("writer")})
@@ -107,8 +106,7 @@ def test_a_static_leader_that_returns_keeps_the_assignment_and_watches_the_topic
 
 
 def test_latest_begins_at_the_end(broker):
-    topic, group = Topic(broker.bootstrap, 1), fresh("group")
-    topic.produce(5)
+    topic, group = Topic(broker.bootstrap, 1, 5), fresh("group")
     hand = Hand(broker.bootstrap, group, [topic.name], auto_offset_reset="latest").start()
     until(hand.consumer._hands.has_begun, "it has begun")
     topic.produce(2)
@@ -118,8 +116,7 @@ def test_latest_begins_at_the_end(broker):
 
 
 def test_a_partition_paused_in_its_callback_hands_nothing_out(broker):
-    topic, group = Topic(broker.bootstrap, 2), fresh("group")
-    topic.produce(5)
+    topic, group = Topic(broker.bootstrap, 2, 5), fresh("group")
     hand = Hand(broker.bootstrap, group, [topic.name])
     hand.on_assigned = lambda parts: hand.consumer.pause([p for p in parts if p.partition == 0])
     hand.start()
@@ -131,8 +128,7 @@ def test_a_partition_paused_in_its_callback_hands_nothing_out(broker):
 
 
 def test_an_offset_committed_in_the_callback_is_where_the_partition_starts(broker):
-    topic, group = Topic(broker.bootstrap, 1), fresh("group")
-    topic.produce(9)
+    topic, group = Topic(broker.bootstrap, 1, 9), fresh("group")
     hand = Hand(broker.bootstrap, group, [topic.name])
     hand.on_assigned = lambda parts: hand.consumer.commit(
         {(p.topic, p.partition): 6 for p in parts}
@@ -144,8 +140,7 @@ def test_an_offset_committed_in_the_callback_is_where_the_partition_starts(broke
 
 
 def test_what_a_callback_of_the_close_commits_is_committed(broker):
-    topic, group = Topic(broker.bootstrap, 2), fresh("group")
-    topic.produce(5)
+    topic, group = Topic(broker.bootstrap, 2, 5), fresh("group")
     hand = Hand(broker.bootstrap, group, [topic.name], enable_auto_commit=False)
     asked = []
 

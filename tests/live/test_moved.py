@@ -23,8 +23,7 @@ def nobody():
 @pytest.mark.parametrize("name", further(["consumer", "confluent"]))
 def test_a_member_whose_brokers_have_all_moved_comes_back(broker, cut, name):
     """Every address that it has been told leads nowhere, and its connections break."""
-    topic = Topic(broker.bootstrap, 1)
-    topic.produce(5)
+    topic = Topic(broker.bootstrap, 1, 5)
     servers = {"bootstrap.servers": broker.bootstrap_of(CUT), "group.id": fresh("moved")}
     client = CLIENTS[name](topic.name, {**servers, "session.timeout.ms": 6_000})
     client.subscribe([topic.name])

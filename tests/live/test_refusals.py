@@ -45,8 +45,7 @@ def test_no_right_to_the_group(broker, security, operation, permission):
 @may
 def test_no_right_to_the_topic(broker, security, operation, permission):
     """Without any right its partitions are not told; with DESCRIBE alone the fetch is refused."""
-    topic, config = Topic(broker.bootstrap, 1), security.login(broker, "PLAIN")
-    topic.produce(1)
+    topic, config = Topic(broker.bootstrap, 1, 1), security.login(broker, "PLAIN")
     with entries(broker, [("topic", topic.name, operation)], permission):
         error = refusal(Consumer(config), topic.name)
         assert error.error_code == 29

@@ -46,7 +46,7 @@ JAAS = (
 SCRAM = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
 WRONG = {
     "password": ("SCRAM", {**SCRAM, **LOGIN, "sasl.password": "no"}, "refused the login"),
-    "CA": ("TLS", {"security.protocol": "SSL", "ssl.ca.location": "{wrong}"}, "not trusted"),
+    "CA": ("TLS", {"security.protocol": "SSL", "ssl.ca.location": "{wrong}"}, "ssl.ca.location"),
     "no CA": ("TLS", {"security.protocol": "SSL", "ssl.ca.location": None}, "not trusted"),
     "TLS to a plain port": ("", {"security.protocol": "SSL"}, "does not speak TLS"),
     "TLS and login to a plain port": ("", {**SCRAM, **LOGIN}, "a listener for SASL_PLAINTEXT"),

@@ -77,8 +77,7 @@ class Zombies(Processes):
     def __init__(self, broker, folder: Path, cases: list[Case]):
         super().__init__(folder)
         self.bootstrap, self.cases = broker.bootstrap, cases
-        self.topic = Topic(broker.bootstrap, 2)
-        self.topic.produce(N_HELD)
+        self.topic = Topic(broker.bootstrap, 2, N_HELD)
         self._journal = folder / "zombies.journal"
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         self.hands: dict[str, Hand] = {}

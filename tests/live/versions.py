@@ -94,8 +94,7 @@ class Kafka:
 
 def commands(bootstrap: str, folder: Path, run: Callable[..., Done]) -> None:
     """The commands that read a cluster, while a group is at work on it."""
-    topic = Topic(bootstrap, 6)
-    topic.produce(50)
+    topic = Topic(bootstrap, 6, 50)
     group = fresh("watched")
     hands = [Hand(bootstrap, group, [topic.name]).start() for _ in range(3)]
     try:

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 from tests.stores import servers
-from tests.stores.faulty import Relay
+from tests.stores.faulty import relay
 
 from holdfast.fleet.tables.storage import clients, sent
 
@@ -68,7 +68,7 @@ def faulty(moto_server, monkeypatch):
     for name, value in moto_server.items():
         monkeypatch.setenv(name, value)
     target = moto_server["AWS_ENDPOINT_URL"]
-    with Relay(int(target.rpartition(":")[2])) as between:
+    with relay(int(target.rpartition(":")[2])) as between:
         bucket = new_bucket(moto_server)
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{between.port}")
         monkeypatch.setattr(clients, "_REQUEST_S", 0.5)
