@@ -12,5 +12,4 @@ class Journal:
         self._writer = JournalWriter(name, Path(path).open("a", encoding="utf-8"))  # noqa: SIM115
 
     def write(self, partition, offset):
-        """This record is processed."""
         self._writer.write("batch", [partition], first=offset, last=offset)

@@ -7,20 +7,15 @@ what is taken from the coordinator's own log, and not from the app.
 
 from __future__ import annotations
 
-import signal
-import subprocess
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
-import confluent_kafka
 from kafka import KafkaAdminClient
 from kafka.errors import CoordinatorNotAvailableError
+from tests.live.crew import Topic
 from tests.live.offsets_log import Commit, Generation, read_group
-from tests.live.processes import create_topic
+from tests.live.processes import Processes
 from tests.live.waiting import PATIENCE_SECONDS, until
 
 from holdfast.cli.demo.journal import JournalReader
@@ -31,8 +26,7 @@ EVERY_S = 0.1
 """Between two records of a partition."""
 
 
-@dataclass
-class RollingApp:
+class RollingApp(Processes):
     """Processes of one app, its topic, and what came of them.
 
     Parameters
@@ -45,14 +39,11 @@ class RollingApp:
         For journals, and for what the processes say.
     """
 
-    bootstrap: str
-    command: list[str]
-    folder: Path
-    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    sent: Counter[int] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        self.topic = create_topic(self.bootstrap, N_PARTITIONS, prefix="frameworks")
+    def __init__(self, bootstrap: str, command: list[str], folder: Path):
+        super().__init__(folder)
+        self.bootstrap, self.command = bootstrap, command
+        self._records = Topic(self.bootstrap, N_PARTITIONS)
+        self.topic, self.sent = self._records.name, self._records.sent
         self.group = f"g-{self.topic}"
         self._groups = KafkaAdminClient(bootstrap_servers=self.bootstrap)
         self._journal = JournalReader(self.folder)
@@ -61,38 +52,18 @@ class RollingApp:
         self._producing.start()
 
     def _produce(self) -> None:
-        producer = confluent_kafka.Producer(
-            {"bootstrap.servers": self.bootstrap, "log_level": 0, "linger.ms": 5}
-        )
         while not self._enough.wait(EVERY_S):
-            for partition in range(N_PARTITIONS):
-                producer.produce(self.topic, b"{}", partition=partition)
-                self.sent[partition] += 1
-        assert producer.flush(60) == 0
+            self._records.produce(1, b"{}")
 
     def start(self, process: str) -> None:
-        """Start a process of the app."""
-        arguments = (self.bootstrap, self.topic, self.group, process)
         journal = str(self.folder / f"{process}.jsonl")
-        with self._said(process).open("wb") as said:
-            self.running[process] = subprocess.Popen(
-                [*self.command, *arguments, journal],
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                cwd=self.folder,
-            )
+        arguments = (self.bootstrap, self.topic, self.group, process, journal)
+        self.launch(process, [*self.command, *arguments], self.folder)
 
-    def stop(self, process: str) -> None:
-        """SIGTERM, and wait for an end in order."""
-        app = self.running[process]
-        app.send_signal(signal.SIGTERM)
-        try:
-            code = app.wait(PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"{process} does not end:\n{self.said(process)}") from None
-        del self.running[process]
-        assert code == 0, f"{process} ended with {code}:\n{self.said(process)}"
+    def stop(self, name: str) -> int:
+        code = super().stop(name)
+        assert code == 0, f"{name} ended with {code}:\n{self.said(name)}"
+        return code
 
     def stop_producing(self) -> None:
         """No more records; all that were written are on the broker."""
@@ -130,7 +101,7 @@ class RollingApp:
         each = N_PARTITIONS // len(self.running)
 
         def spread() -> bool:
-            self._check_alive()
+            self.check_alive()
             owned = self.owned()
             return owned.keys() == self.running.keys() and all(
                 len(partitions) == each for partitions in owned.values()
@@ -153,7 +124,7 @@ class RollingApp:
 
     def _await(self, condition: Callable[[], object], what: str) -> None:
         def check() -> object:
-            self._check_alive()
+            self.check_alive()
             return condition()
 
         until(check, lambda: f"{what}; {len(self.unprocessed())} missing{self._all_said()}")
@@ -175,37 +146,13 @@ class RollingApp:
         """Every finished round and every commit, as the coordinator wrote them down."""
         return read_group(self.bootstrap, self.group, self.topic)
 
-    def _check_alive(self) -> None:
-        for process, app in self.running.items():
-            assert app.poll() is None, f"{process} ended by itself:\n{self.said(process)}"
-
-    def _said(self, process: str) -> Path:
-        return self.folder / f"{process}.out"
-
-    def said(self, process: str, last: int = 6000) -> str:
-        """What a process printed, its last characters."""
-        return self._said(process).read_text(errors="replace")[-last:]
-
     def _all_said(self) -> str:
         return "".join(f"\n--- {name}\n{self.said(name, 2000)}" for name in self.running)
 
-    def end(self) -> None:
-        """Kill what still runs."""
+    def __exit__(self, *failure: object) -> None:
         self._enough.set()
-        for app in self.running.values():
-            app.kill()
-            app.wait()
+        super().__exit__(*failure)
         self._groups.close()
-
-
-@contextmanager
-def rolling_app(bootstrap: str, command: list[str], folder: Path) -> Iterator[RollingApp]:
-    """An app that is gone afterwards."""
-    made = RollingApp(bootstrap, command, folder)
-    try:
-        yield made
-    finally:
-        made.end()
 
 
 def was_in_flight(

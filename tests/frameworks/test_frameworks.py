@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.frameworks.rolling import PODS, bounce_all, rolling_app, was_in_flight
+from tests.frameworks.rolling import PODS, RollingApp, bounce_all, was_in_flight
 from tests.live.offsets_log import Commit, Generation
 from tests.packaging.building import built, environment
 
@@ -34,17 +34,13 @@ def wheel(tmp_path_factory):
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_rolling_bounce(name, wheel, broker, tmp_path):
+    """Nothing is lost, nothing is twice but what was in flight, nothing moves."""
     packages = FRAMEWORKS[name]
     holdfast = f"kafka-holdfast[members] @ {wheel.as_uri()}"
     python = environment(tmp_path / "venv", [holdfast, *packages])
     folder = tmp_path / "journals"
     folder.mkdir()
-    check(name, python, broker.bootstrap, folder)
-
-
-def check(name, python, bootstrap, folder):
-    """Bounce one app; nothing is lost, nothing is twice but what was in flight, nothing moves."""
-    with rolling_app(bootstrap, [str(python), str(HERE / f"{name}_app.py")], folder) as app:
+    with RollingApp(broker.bootstrap, [str(python), str(HERE / f"{name}_app.py")], folder) as app:
         owned = bounce_all(app)
 
         assert app.unprocessed() == []

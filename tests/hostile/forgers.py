@@ -77,7 +77,6 @@ def _settled(name: str) -> HostileGroup:
 
 
 def played(name: str, seed: int, lie: str, *, changing: bool = True) -> Outcome:
-    """One run."""
     rest, rng = _settled(name), np.random.default_rng(seed)
     group = replace(rest, members={m: replace(h) for m, h in rest.members.items()})
     order = [str(m) for m in rng.permutation(sorted(group.members))]

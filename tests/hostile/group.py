@@ -47,7 +47,6 @@ TOPICS = {"clicks": 60, "orders": 121, "t": 20}
 
 
 def policy(design: Design, *, lends: bool = False) -> Policy:
-    """Settings of the groups of this suite."""
     return Policy(design=design, lends=lends, delay_ms=DELAY_MS, batch=3, interval_ms=5_000)
 
 
@@ -150,7 +149,6 @@ class HostileGroup:
 
     @property
     def assignor(self) -> Assignor:
-        """That of all members."""
         return ASSIGNORS[self.name]
 
     def run(self) -> Iterator[Round]:

@@ -36,7 +36,6 @@ class JavaAnswers:
 
 
 def line_of(asked: JavaRound) -> str:
-    """A round as the oracle reads it."""
     absent: dict[str, list[str]] = {topic: [] for topic in TOPICS}
     for topic, number in sorted(asked.absent):
         absent[topic].append(str(number))
@@ -62,7 +61,6 @@ class JavaAssignor:
         self._process.communicate()
 
     def ask(self, rounds: Sequence[JavaRound]) -> JavaAnswers:
-        """Let Java plan each of these rounds."""
         feeder = Thread(target=self._feed, args=(rounds,))
         feeder.start()
         lines = list(islice(self._answers(), len(rounds)))
@@ -86,7 +84,6 @@ class JavaAssignor:
 
 
 def answers_of(lines: Iterable[str]) -> JavaAnswers:
-    """Read what the oracle printed."""
     kept, thrown = [], {}
     for i, line in enumerate(lines):
         if line.startswith("!"):

@@ -77,7 +77,6 @@ class Totals:
             self.worst[name] = max(ratio, self.worst.get(name, 0))
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is printed."""
         return {
             **self.counts,
             **{name: round(value, 3) for name, value in self.least.items()},
@@ -130,7 +129,6 @@ def _run(
 
 
 def main() -> int:
-    """Run the seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20_000)
     parser.add_argument("--first", type=int, default=100_000)

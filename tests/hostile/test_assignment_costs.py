@@ -27,7 +27,6 @@ EVERYTHING = tuple((topic, tuple(range(n))) for topic, n in TOPICS.items())
 
 
 def lies(n_bytes: int) -> Mapping[str, bytes]:
-    """One large assignment of each kind."""
     many = (("orders", tuple(range(n_bytes // 4))),)
     sparse = tuple((f"z{i}", (16_383,)) for i in range(n_bytes // 14))
     often = tuple(("orders", (7,)) for _ in range(n_bytes // 16))

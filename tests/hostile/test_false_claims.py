@@ -79,7 +79,6 @@ class ClaimsEverything:
     """A liar that claims all partitions under the last generation, every time."""
 
     def subscription(self, known: Known) -> bytes:
-        """What it sends."""
         return encode_subscription(
             Subscription(topics=tuple(TOPICS), owned=EVERYTHING, generation=known.generation)
         )
@@ -110,7 +109,6 @@ class ClaimsMore(Liar):
     times = 0
 
     def subscription(self, known: Known) -> bytes:
-        """What it sends."""
         self.times -= 1
         owned = known.mine | (self.more if self.times >= 0 else frozenset())
         generation = known.generation if known.memory else -1

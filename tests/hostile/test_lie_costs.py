@@ -15,7 +15,6 @@ from holdfast.core.wire.layouts.container import MemberSubscription, encode_memb
 
 
 def lies(n_bytes: int, generation: int) -> Mapping[str, bytes]:
-    """One large lie of each kind."""
     real = tuple(TOPICS)
     many = (("orders", tuple(range(n_bytes // 4))),)
     sparse = tuple((f"z{i}", (16_383,)) for i in range(n_bytes // 14))

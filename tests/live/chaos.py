@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.live.chaos_clients import CLIENTS
 from tests.live.cut import Cut
 from tests.live.faults import ONE_BROKER, SPOILED, THREE_BROKERS, fire
-from tests.live.herd import CUT, POLL_SESSIONS, herd_of
+from tests.live.herd import CUT, POLL_SESSIONS, Herd
 
 from holdfast.cluster.broker.broker import Broker, BrokerSettings
 from holdfast.jvm.jars import KAFKA_VERSION
@@ -47,7 +47,7 @@ def run(
             "session_ms": int(1000 * SESSION_SECONDS),
             "delay_ms": int(1000 * DELAY_SECONDS),
         }
-        with herd_of(broker, cut, folder, design=design, client=client, **sizes) as herd:
+        with Herd(broker, cut, folder, design=design, client=client, **sizes) as herd:
             try:
                 known = faults | SPOILED
                 chosen = {name: known[name] for name in known if name in wanted}
@@ -100,7 +100,6 @@ def _address(broker: Broker) -> tuple[str, int]:
 
 
 def main() -> int:
-    """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--design", choices=DESIGNS, action="append")
     parser.add_argument("--client", choices=CLIENTS, action="append")

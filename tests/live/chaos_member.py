@@ -52,7 +52,6 @@ class Journal:
         os.write(self._file, text.encode())
 
     def listen(self, event, partitions) -> None:
-        """Write a callback down."""
         if event == "revoked":  # it is this member's until it has said so
             time.sleep(self._callback_s)
         self.write((event, sorted(tp.partition for tp in partitions)))

@@ -13,15 +13,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+import ssl
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
 import aiokafka
 import confluent_kafka
 import kafka
+from aiokafka.abc import AbstractTokenProvider as AiokafkaTokens
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaTokens
 from kafka.structs import OffsetAndMetadata
 from tests.live.diary import Diary, Listener, LossListener
 from tests.live.waiting import PATIENCE_SECONDS, until
@@ -40,6 +43,7 @@ QUICK = {
     "auto.commit.interval.ms": 200,
     "metadata.max.age.ms": 500,
 }
+TOKENS = "holdfast.oauth.token.provider"
 Place = tuple[int, int]
 _PASSING = {KafkaError._MAX_POLL_EXCEEDED, KafkaError.UNKNOWN_TOPIC_OR_PART}  # of a new topic
 
@@ -82,7 +86,6 @@ class Client:
         raise NotImplementedError
 
     def does(self, call: str, *arguments: Any, **named: Any) -> Any:
-        """Call a method of the consumer."""
         return getattr(self.consumer, call)(*arguments, **named)
 
     def tp(self, partition: int) -> Any:
@@ -103,7 +106,6 @@ class Client:
         return self.parts.host.standing
 
     def owns(self) -> set[int]:
-        """The assignment."""
         return {p.partition for p in self.consumer.assignment()}
 
     def commit(self) -> None:
@@ -122,6 +124,12 @@ class Client:
     def seek_to_end(self, partition: int) -> None:
         self.does("seek_to_end", self.tp(partition))
 
+    def pause(self, partition: int) -> None:
+        self.consumer.pause([self.tp(partition)])
+
+    def resume(self, partition: int) -> None:
+        self.consumer.resume([self.tp(partition)])
+
     def position(self, partition: int) -> int | None:
         return self.does("position", self.tp(partition))
 
@@ -138,8 +146,6 @@ class Client:
 
 
 class Consumer(Client):
-    """``holdfast.Consumer``."""
-
     name = "consumer"
     kinds = (None, holdfast.Consumer)
 
@@ -165,12 +171,6 @@ class Consumer(Client):
     def committed(self, partition: int) -> int | None:
         return self.consumer.committed([self.tp(partition)])[self.tp(partition)]
 
-    def pause(self, partition: int) -> None:
-        self.consumer.pause([self.tp(partition)])
-
-    def resume(self, partition: int) -> None:
-        self.consumer.resume([self.tp(partition)])
-
     def at_time(self, partition: int, time_ms: int) -> int | None:
         return self.consumer.offsets_for_times({self.tp(partition): time_ms})[self.tp(partition)]
 
@@ -189,6 +189,8 @@ class Confluent(Client):
         keys["topic.metadata.refresh.interval.ms"] = keys.pop("metadata.max.age.ms")
         if keys["auto.offset.reset"] == "none":
             keys["auto.offset.reset"] = "error"
+        if (provide := keys.pop(TOKENS, None)) is not None:
+            keys["oauth_cb"] = lambda _: provide()
         self.told: list[Any] = []
         return self.kind({"log_level": 0, **keys})
 
@@ -246,12 +248,6 @@ class Confluent(Client):
     def seek_to_end(self, partition: int) -> None:
         self.seek(partition, confluent_kafka.OFFSET_END)
 
-    def pause(self, partition: int) -> None:
-        self.consumer.pause([self.tp(partition)])
-
-    def resume(self, partition: int) -> None:
-        self.consumer.resume([self.tp(partition)])
-
     def ends(self, partition: int) -> tuple[int, int]:
         return self.consumer.get_watermark_offsets(self.tp(partition), 30)
 
@@ -266,14 +262,22 @@ class Confluent(Client):
         self.consumer.assign([self.tp(p) for p in partitions])
 
 
+LOGIN_WORDS = {
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    TOKENS: "sasl_oauth_token_provider",
+}
+
+
 def keywords(config: Mapping[str, Any], *, is_original: bool) -> dict[str, Any]:
     """Kafka's keys as the keywords of aiokafka and of kafka-python."""
-    words = {key.replace(".", "_"): value for key, value in config.items()}
-    strategy = words.pop("partition_assignment_strategy", None)
-    if strategy is not None and not is_original:  # the originals take classes: their own default
-        listed = strategy if isinstance(strategy, list) else [strategy]
-        words["partition_assignment_strategy"] = listed
-    return words
+    words = {LOGIN_WORDS.get(k, k.replace(".", "_")): value for k, value in config.items()}
+    strategy = words.pop("partition_assignment_strategy", [])
+    listed = strategy if isinstance(strategy, list) else [strategy]
+    if is_original:  # they take classes: for a name their own default
+        listed = [each for each in listed if not isinstance(each, str)]
+    return {**words, "partition_assignment_strategy": listed} if listed else words
 
 
 class KafkaPython(Client):
@@ -284,7 +288,22 @@ class KafkaPython(Client):
     listener_kind: ClassVar[Any] = kafka.ConsumerRebalanceListener
 
     def made(self, config: dict[str, Any]) -> Any:
-        return self.kind(**keywords(config, is_original=self.is_original))
+        return self.kind(**self.words(config))
+
+    def words(self, config: dict[str, Any]) -> dict[str, Any]:
+        words = keywords(config, is_original=self.is_original)
+        if (provide := words.get(LOGIN_WORDS[TOKENS])) is not None:
+            words[LOGIN_WORDS[TOKENS]] = self.tokens(provide)
+        return words
+
+    def tokens(self, provide: Callable[[], tuple[str, float]]) -> Any:
+        """What the client asks for a token."""
+
+        class Tokens(KafkaTokens):
+            def token(self) -> str:
+                return provide()[0]
+
+        return Tokens()
 
     def subscribe(self, topics: list[str] | str, diary: Diary | None = None) -> None:
         named = {"pattern": topics} if isinstance(topics, str) else {"topics": topics}
@@ -343,8 +362,21 @@ class Aiokafka(KafkaPython):
         self.loop = asyncio.new_event_loop()
         self._runs = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._runs.start()
-        words = keywords(config, is_original=self.is_original)
-        return self.done(self._started({"retry_backoff_ms": 50, **words}))
+        words = self.words(config)
+        if (ca := words.pop("ssl_cafile", None)) is not None:
+            words["ssl_context"] = ssl.create_default_context(cafile=ca)
+        try:
+            return self.done(self._started({"retry_backoff_ms": 50, **words}))
+        except BaseException:
+            self._end_loop()
+            raise
+
+    def tokens(self, provide: Callable[[], tuple[str, float]]) -> Any:
+        class Tokens(AiokafkaTokens):
+            async def token(self) -> str:
+                return provide()[0]
+
+        return Tokens()
 
     async def _started(self, words: dict[str, Any]) -> Any:
         consumer = self.kind(**words)
@@ -356,8 +388,6 @@ class Aiokafka(KafkaPython):
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_SECONDS)
 
     def does(self, call: str, *arguments: Any, **named: Any) -> Any:
-        """Call a method of the consumer, on its loop."""
-
         async def called() -> Any:
             answer = getattr(self.consumer, call)(*arguments, **named)
             return await answer if inspect.isawaitable(answer) else answer
@@ -387,9 +417,12 @@ class Aiokafka(KafkaPython):
             self.does("stop")
             self.done(self._last())
         finally:
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._runs.join(60)
-            self.loop.close()
+            self._end_loop()
+
+    def _end_loop(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._runs.join(60)
+        self.loop.close()
 
     async def _last(self) -> None:
         """End what a call after ``stop`` has begun: aiokafka's client connects for whoever asks."""

@@ -28,32 +28,47 @@ def fresh(prefix: str) -> str:
     return f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
-class Topic:
-    """One topic of one test."""
+def group_of(bootstrap: str, group: str) -> Any:
+    """What its coordinator says of a group."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    return admin.describe_consumer_groups([group])[group].result(60)
 
-    def __init__(self, bootstrap: str, n_partitions: int, name: str = ""):
+
+class Topic:
+    def __init__(
+        self,
+        bootstrap: str,
+        n_partitions: int,
+        n_each: int = 0,
+        *,
+        name: str = "",
+        n_copies: int = 1,
+    ):
         self.name = name or fresh("topic")
         self.n_partitions = n_partitions
-        self._client = {"bootstrap.servers": bootstrap, "log_level": 0}
-        self._admin = AdminClient(self._client)
+        client = {"bootstrap.servers": bootstrap, "log_level": 0}
+        self._admin = AdminClient(client)
+        # A batch that is sent again counts once.
+        self._client = {**client, "enable.idempotence": True}
         self._producer = confluent_kafka.Producer(self._client)
         self.sent: Counter[int] = Counter()
-        for future in self._admin.create_topics([NewTopic(self.name, n_partitions, 1)]).values():
-            future.result(60)
+        config = {"min.insync.replicas": str(min(2, n_copies))}
+        wanted = NewTopic(self.name, n_partitions, n_copies, config=config)
+        self._admin.create_topics([wanted])[self.name].result(60)
+        if n_each:
+            self.produce(n_each)
 
     def grow(self, n_partitions: int) -> None:
-        """Add partitions."""
-        wanted = [NewPartitions(self.name, n_partitions)]
-        for future in self._admin.create_partitions(wanted).values():
-            future.result(60)
+        wanted = NewPartitions(self.name, n_partitions)
+        self._admin.create_partitions([wanted])[self.name].result(60)
         self.n_partitions = n_partitions
         self._producer = confluent_kafka.Producer(self._client)  # the old one may know the old ones
 
-    def produce(self, n_each: int) -> None:
+    def produce(self, n_each: int, value: bytes = b"x") -> None:
         """Write so many records to every partition."""
         for partition in range(self.n_partitions):
             for _ in range(n_each):
-                self._producer.produce(self.name, b"x", partition=partition)
+                self._producer.produce(self.name, value, partition=partition)
             self.sent[partition] += n_each
         assert self._producer.flush(60) == 0
 
@@ -89,8 +104,8 @@ class Hand:
     def _run(self) -> None:
         try:
             while not self._end.is_set():
-                for message in self.consumer.poll(0.1):
-                    self.read.append(_place(message))
+                for m in self.consumer.poll(0.1):
+                    self.read.append((m.topic(), m.partition(), m.offset()))
                 while self._hold.is_set() and not self._end.is_set():
                     self.is_held.set()
                     time.sleep(0.02)
@@ -132,7 +147,6 @@ class Hand:
         self._hold.clear()
 
     def stop(self, *, returns: bool = True) -> Hand:
-        """Close in order."""
         self._returns = returns
         self._end.set()
         self._thread.join(60)
@@ -165,12 +179,6 @@ class Held:
             waiting, self._waiting = self._waiting or [], None
         for action in waiting:
             self._perform(action)
-
-
-def _place(message: Any) -> tuple[str, int, int]:
-    if isinstance(message, confluent_kafka.Message):
-        return message.topic(), message.partition(), message.offset()
-    return message.topic, message.partition, message.offset
 
 
 def spread(hands: list[Hand], topic: Topic) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 
 class Cut:
@@ -48,7 +48,6 @@ class Cut:
         self._flows.set()
 
     def close(self) -> None:
-        """Break every connection and end."""
         self._ended = True
         self._flows.set()
         with contextlib.suppress(OSError):
@@ -103,15 +102,22 @@ class Cut:
 
     def _pump(self, source: socket.socket, sink: socket.socket, answers: bool) -> None:
         with contextlib.suppress(OSError):
-            while data := source.recv(65_536):
-                if answers:
-                    time.sleep(self.late_s)
-                    data = self.spoils(data)
+            for data in self._carried(source, sink, answers):
                 self._flows.wait()
                 sink.sendall(data)
         for one in (source, sink):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
+
+    def _carried(
+        self, source: socket.socket, sink: socket.socket, answers: bool
+    ) -> Iterator[bytes]:
+        """What comes from one side, as it is to reach the other one."""
+        while data := source.recv(65_536):
+            if answers:
+                time.sleep(self.late_s)
+                data = self.spoils(data)
+            yield data
 
     def _end_of(
         self, ways: list[threading.Thread], client: socket.socket, server: socket.socket

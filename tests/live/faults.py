@@ -11,9 +11,10 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 
-from confluent_kafka.admin import AdminClient
 from tests.live.chaos_member import FAILED
+from tests.live.crew import group_of
 from tests.live.herd import Herd
 from tests.live.waiting import until
 
@@ -39,7 +40,7 @@ def kill_two(herd: Herd) -> None:
     """The leader and another one die; the others take over."""
     leader = herd.leader()
     dead = {leader, 2 if leader == 1 else 1}
-    herd.kill(*dead)
+    herd.crash(*dead)
     herd.await_settled()
     for slot in dead:
         herd.start(slot)
@@ -49,7 +50,7 @@ def kill_two(herd: Herd) -> None:
 def kill_and_return(herd: Herd) -> None:
     """One dies and is back at once, and so does a static one."""
     for slot in (0, herd.static[0]):
-        herd.kill(slot)
+        herd.crash(slot)
         herd.start(slot)
         herd.await_settled()
 
@@ -96,16 +97,9 @@ def slow_callbacks(herd: Herd) -> None:
     herd.await_settled()
 
 
-def restart_broker(herd: Herd) -> None:
-    """Stop one node in order, and start it again."""
-    herd.broker.stop_node(1)
-    herd.broker.start_node(1)
-    herd.await_settled()
-
-
-def crash_broker(herd: Herd) -> None:
-    """Kill one node, and start it again."""
-    herd.broker.stop_node(1, orderly=False)
+def restart_broker(herd: Herd, *, orderly: bool = True) -> None:
+    """Stop one node in order, or kill it, and start it again."""
+    herd.broker.stop_node(1, orderly=orderly)
     herd.broker.start_node(1)
     herd.await_settled()
 
@@ -187,36 +181,20 @@ def twin(herd: Herd) -> None:
     # The older one hears of it at its next heartbeat.
     herd.allowed_overlaps.add((older, newer))
     until(lambda: herd.running[older].poll() is not None, "the older twin ends")
-    assert herd._gone(older) == FAILED, herd.said(older)
+    assert herd.gone(older) == FAILED, herd.said(older)
     assert "group.instance.id" in herd.ledger.read().failed[older]
     herd.await_settled()
 
 
-def move_coordinator(herd: Herd) -> None:
-    """The group's coordinator stops in order; another node takes over."""
-    _lose_coordinator(herd, orderly=True)
-
-
-def crash_coordinator(herd: Herd) -> None:
-    """The group's coordinator is killed; another node takes over."""
-    _lose_coordinator(herd, orderly=False)
-
-
-def _lose_coordinator(herd: Herd, *, orderly: bool) -> None:
-    node = coordinator(herd)
+def lose_coordinator(herd: Herd, *, orderly: bool) -> None:
+    """The group's coordinator stops in order, or is killed; another node takes over."""
+    node = int(group_of(herd.broker.bootstrap, herd.group).coordinator.id)
     herd.broker.stop_node(node, orderly=orderly)
     try:
         herd.await_settled()
     finally:
         herd.broker.start_node(node)
     herd.await_settled()
-
-
-def coordinator(herd: Herd) -> int:
-    """Node id of the group's coordinator."""
-    admin = AdminClient({"bootstrap.servers": herd.broker.bootstrap, "log_level": 0})
-    found = admin.describe_consumer_groups([herd.group])[herd.group].result(60)
-    return int(found.coordinator.id)
 
 
 ONE_BROKER: dict[str, Fault] = {
@@ -231,14 +209,14 @@ ONE_BROKER: dict[str, Fault] = {
     "huge frames": huge_frames,
     "twin static ids": twin,
     "broker restart": restart_broker,
-    "broker kill -9": crash_broker,
+    "broker kill -9": partial(restart_broker, orderly=False),
     "broker SIGSTOP, SIGCONT": pause_broker,
 }
 SPOILED: dict[str, Fault] = {"flipped bits": flipped_bits}
 """What no member can make good without TLS: a wrong offset is as good as another."""
 THREE_BROKERS: dict[str, Fault] = {
-    "coordinator stops": move_coordinator,
-    "coordinator kill -9": crash_coordinator,
+    "coordinator stops": partial(lose_coordinator, orderly=True),
+    "coordinator kill -9": partial(lose_coordinator, orderly=False),
 }
 
 

@@ -23,7 +23,6 @@ import holdfast.aiokafka
 
 
 def raised(call: Callable[[], object]) -> str:
-    """What a call raises, as text."""
     try:
         call()
     except Exception as error:
@@ -50,7 +49,6 @@ def in_child(calls: dict[str, Callable[[], object]]) -> dict[str, Any]:
 
 
 def blocking(name: str, broker: str, topic: str) -> dict[str, Any]:
-    """A client whose calls block."""
     client = CLIENTS[name](topic, {"bootstrap.servers": broker, "group.id": fresh("fork")})
     client.subscribe([topic])
     until(lambda: client.poll() and len(client.records) >= 5, "five records")

@@ -5,26 +5,25 @@ from __future__ import annotations
 import json
 import logging
 import signal
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from uuid import uuid4
 
 import confluent_kafka
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from tests.live.crew import Topic
 from tests.live.cut import Cut
 from tests.live.ledger import Ledger
 from tests.live.offsets_log import Generation, read_group
+from tests.live.processes import Processes
 from tests.live.run_broker import RunBroker
 from tests.live.waiting import until
 
 from holdfast.cluster.broker.broker import Broker
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 CUT = "CUT"  # the listener behind the proxy
 POLL_SESSIONS = 4
 """max.poll.interval.ms in sessions: a hand-over may wait for three callbacks of 1.2 sessions."""
@@ -80,7 +79,6 @@ class Producing:
             self.write_times[message.partition()].append(time.time())
 
     def end(self) -> None:
-        """Write no more."""
         self._end.set()
         self._thread.join(30)
 
@@ -99,7 +97,7 @@ class Producing:
         return self.written
 
 
-class Herd:
+class Herd(Processes):
     """Members of one group, by slot: a slot's process may be another one from time to time.
 
     The last two slots are static members; the three before them reach the broker through a proxy.
@@ -121,9 +119,11 @@ class Herd:
         delay_ms: int = 10_000,
         every_s: float = 0.05,
     ):
-        self.broker, self.cut, self.folder = broker, cut, folder
+        super().__init__(folder)
+        self.broker, self.cut = broker, cut
         self.n_members, self.n_partitions = n_members, n_partitions
-        self.topic = f"chaos-{uuid4().hex[:8]}"
+        n_copies = broker.settings.brokers
+        self.topic = Topic(broker.bootstrap, n_partitions, n_copies=n_copies).name
         self.group = f"g-{self.topic}"
         self._design = {
             "holdfast.policy": design,
@@ -140,22 +140,12 @@ class Herd:
         self.behind = range(max(0, n_members - 5), n_members - 2)
         self.ledger = Ledger(folder, n_partitions)
         self.names: dict[int, str] = {}
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.allowed_overlaps: set[tuple[str, str]] = set()
         self._seats: dict[str, str] = {}
         self._n_started = 0
-        self._create_topic()
         self.producing = Producing(
             broker.bootstrap, self.topic, n_partitions, every_s, folder / "producer.log"
         )
-
-    def _create_topic(self) -> None:
-        n_brokers = self.broker.settings.brokers
-        config = {"min.insync.replicas": str(min(2, n_brokers))}
-        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
-        topic = NewTopic(self.topic, self.n_partitions, n_brokers, config=config)
-        for future in admin.create_topics([topic]).values():
-            future.result(60)
 
     # Members
 
@@ -186,43 +176,28 @@ class Herd:
             "client": self._clients[slot % len(self._clients)],
             "callback_s": self.callback_s,
         }
-        with (self.folder / f"{name}.stderr").open("wb") as errors:
-            self.running[name] = subprocess.Popen(
-                [sys.executable, "-m", "tests.live.chaos_member", json.dumps(spec)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                cwd=HERE.parent.parent,
-            )
+        self.launch(name, [sys.executable, "-m", "tests.live.chaos_member", json.dumps(spec)], ROOT)
         self.names[slot] = name
         return name
 
-    def _gone(self, name: str) -> int:
-        process = self.running.pop(name)
-        code = process.wait(60)
-        process.stdin.close()
-        return code
-
-    def kill(self, *slots: int) -> None:
+    def crash(self, *slots: int) -> None:
         """SIGKILL."""
         for slot in slots:
             self.running[self.names[slot]].kill()
         now = time.time()
         for slot in slots:
             name = self.names.pop(slot)
-            self._gone(name)
+            self.gone(name)
             self.ledger.read().note(name, now, "end")
             self.ledger.held.pop(name, None)
 
     def terminate(self, slot: int) -> None:
         """SIGTERM; it ends in order."""
         name = self.names.pop(slot)
-        self.running[name].terminate()
-        code = self._gone(name)
+        code = self.stop(name)
         assert code == 0, f"{name} ended with {code}: {self.said(name)}"
 
     def send(self, slot: int, number: signal.Signals) -> None:
-        """Send a signal to a slot's process."""
         self.running[self.names[slot]].send_signal(number)
 
     def leader(self) -> int:
@@ -250,9 +225,7 @@ class Herd:
         names = {name for slot, name in self.names.items() if slot not in without}
 
         def check() -> bool:
-            for name in names:
-                code = self.running[name].poll()
-                assert code is None, f"{name} ended by itself ({code}): {self.said(name)}"
+            self.check_alive(names)
             return self.settled(marks, names)
 
         until(check, lambda: f"a settled group; {self.picture(marks, names)}")
@@ -295,10 +268,6 @@ class Herd:
         for name in names - set(self.ledger.stands):
             self.running[name].send_signal(signal.SIGQUIT)
 
-    def said(self, name: str) -> str:
-        """Stderr of a member."""
-        return (self.folder / f"{name}.stderr").read_text(errors="replace")[-2000:]
-
     # The end
 
     def finish(self) -> tuple[list[int], list[str]]:
@@ -313,7 +282,7 @@ class Herd:
         wrong = [
             f"{name} ended with {code}: {self.said(name)}"
             for name in self.names.values()
-            if (code := self._gone(name)) != 0
+            if (code := self.gone(name)) != 0
         ]
         ledger = self.ledger.read()
         ledger.close()
@@ -325,21 +294,6 @@ class Herd:
         wrong += ledger.wrong_commits(log, produced, self._seats)
         return produced, wrong
 
-    def end(self) -> None:
-        """Kill what still runs."""
+    def __exit__(self, *failure: object) -> None:
         self.producing.close()
-        for name in list(self.running):
-            self.running[name].kill()
-            self._gone(name)
-
-
-@contextmanager
-def herd_of(
-    broker: Broker | RunBroker, cut: Cut, folder: Path, **settings: object
-) -> Iterator[Herd]:
-    """A herd that is gone afterwards."""
-    made = Herd(broker, cut, folder, **settings)
-    try:
-        yield made
-    finally:
-        made.end()
+        super().__exit__(*failure)

@@ -9,20 +9,20 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tests.jvm.programs import Tools, java, program
+from tests.live.processes import Processes
 from tests.live.waiting import until
 from tests.pipeline import local
 from tests.pipeline.kinds import printed
+from tests.pipeline.test_kinds import said_partitions
 from tests.ports import free_port
 from tests.wire.capture import read_all
 
@@ -96,13 +96,60 @@ def tables_of(bootstrap: str, folder: Path, logs: Sequence[Path] = ()) -> Tables
     return local.run(folder / "dump", folder / "out", batch_rows=5_000, logs=list(logs))
 
 
-class Members:
-    """Processes of one broker's groups; what each prints goes to a file in a folder."""
+def rows_of(tables: Tables, table: str, group: str) -> list[dict[str, Any]]:
+    return [row for row in tables.table(table).to_pylist() if row["group"] == group]
+
+
+def assigned(
+    tables: Tables, generation: dict[str, Any], role: str = "active"
+) -> dict[str, set[tuple[str, int]]]:
+    """{member: {(topic, partition)}} of a row of the table generations."""
+    wanted = (generation["generation"], generation["timestamp"], role)
+    found: dict[str, set[tuple[str, int]]] = {}
+    for row in rows_of(tables, "assignments", generation["group"]):
+        if (row["generation"], row["timestamp"], row["role"]) == wanted:
+            found.setdefault(row["member_id"], set()).add((row["topic"], row["partition"]))
+    return found
+
+
+def described(bootstrap: str, group: str) -> dict[str, set[tuple[str, int]]]:
+    """{member: {(topic, partition)}} as ConsumerGroupCommand says; none while it changes."""
+    own = ("--describe", "--group", group, "--members", "--verbose")
+    found = {}
+    for row in printed(ask("consumer", bootstrap, *own)):
+        if row["TARGET-EPOCH"] != "-" and row["TARGET-EPOCH"] != row["CURRENT-EPOCH"]:
+            return {}
+        found[row["CONSUMER-ID"]] = said_partitions(row["CURRENT-ASSIGNMENT"])
+    return found
+
+
+def await_spread(
+    bootstrap: str,
+    group: str,
+    *counts: int,
+    without: Iterable[str] = (),
+    said: Callable[[], str] = str,
+) -> dict[str, set[tuple[str, int]]]:
+    """Wait until other members than these own so many partitions; what is described then."""
+    seen: dict[str, set[tuple[str, int]]] = {}
+
+    def is_spread() -> bool:
+        nonlocal seen
+        seen = described(bootstrap, group)
+        all_ = set().union(*seen.values())
+        loads = sorted(map(len, seen.values()))
+        return loads == sorted(counts) and len(all_) == sum(loads) and not {*without} & {*seen}
+
+    until(is_spread, lambda: f"{counts} partitions in {group}: {seen}; {said()}")
+    return seen
+
+
+class Members(Processes):
+    """Processes of one broker's groups."""
 
     def __init__(self, bootstrap: str, folder: Path):
+        super().__init__(folder)
         self.bootstrap = bootstrap
-        self.folder = folder
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.urls: dict[str, str] = {}
 
     def streams(self, name: str, group: str, topic: str, **settings: str) -> None:
@@ -112,7 +159,6 @@ class Members:
         self.program(name, "LiveStreams", topic, group, name, state, *given)
 
     def share(self, name: str, group: str, topic: str) -> None:
-        """Start a member of a share group."""
         self.program(name, "LiveShare", topic, group, name)
 
     def program(self, name: str, source: str, *arguments: str) -> None:
@@ -177,51 +223,8 @@ class Members:
             return False
         return True
 
-    def stop(self, name: str) -> None:
-        """SIGTERM, and wait for the end."""
-        process = self.running.pop(name)
-        process.terminate()
-        process.wait(60)
-        if process.stdin is not None:
-            process.stdin.close()
-
-    def kill(self, name: str) -> None:
-        """SIGKILL."""
-        process = self.running.pop(name)
-        process.kill()
-        process.wait()
-        if process.stdin is not None:
-            process.stdin.close()
-
-    def said(self, name: str, last: int = 3000) -> str:
-        """What a process printed, its last characters."""
-        return (self.folder / f"{name}.out").read_text(errors="replace")[-last:]
-
-    def end(self) -> None:
-        """Kill what still runs."""
-        for name in list(self.running):
-            self.kill(name)
-
-    def launch(self, name: str, command: Sequence[str], *, lifeline: bool = False) -> None:
-        """Start a process of any kind; one with a lifeline ends when this process does."""
-        stdin = subprocess.PIPE if lifeline else subprocess.DEVNULL
-        with (self.folder / f"{name}.out").open("ab") as out:
-            self.running[name] = subprocess.Popen(
-                command, stdin=stdin, stdout=out, stderr=subprocess.STDOUT
-            )
-
 
 PARTS = ("config", "offset", "status")
-
-
-@contextmanager
-def members(bootstrap: str, folder: Path) -> Iterator[Members]:
-    """Processes that are gone afterwards."""
-    made = Members(bootstrap, folder)
-    try:
-        yield made
-    finally:
-        made.end()
 
 
 def settled(records: Any, quiet_s: float = 6, limit_s: float = 90) -> None:

@@ -25,8 +25,6 @@ from holdfast.cli.demo.ownership import intervals, overlaps
 
 
 class Ledger:
-    """The journals of a folder."""
-
     def __init__(self, folder: Path, n_partitions: int):
         self._folder = folder
         self._read_to: dict[Path, int] = {}

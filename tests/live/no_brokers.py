@@ -11,17 +11,18 @@ is 1 if those are ours.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import socket
 import struct
 import sys
-import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import confluent_kafka
 from tests.live.crew import Topic, fresh
+from tests.live.cut import Cut
 
 import holdfast
 import holdfast.confluent
@@ -32,61 +33,35 @@ REFUSED_S, LIES_S, PASSES_S, LOOKED_AT_S, LATE_S = 6, 12, 12, 8, 100
 METADATA, API_VERSIONS, FIRST_FLEXIBLE = 3, 18, 9
 
 
-class Forgetful:
+class Forgetful(Cut):
     """A proxy before one broker, which it leaves out of Metadata answers while ``lies`` is set."""
 
+    lies = to_all = False
+    n_lies = 0
+
     def __init__(self) -> None:
-        self.target = ("127.0.0.1", 0)
-        self.lies = self.refuses = False
-        self.to_all = False
-        self.n_lies = 0
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._server.getsockname()[1]
-        self._sockets: set[socket.socket] = set()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._asked: defaultdict[socket.socket, dict[int | str, Any]] = defaultdict(dict)
+        super().__init__()
 
-    def reset(self) -> None:
-        """Break every connection."""
-        self._shut(*list(self._sockets))
-
-    def _shut(self, *sockets: socket.socket) -> None:
-        for one in sockets:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            self._sockets.discard(one)
-
-    def _accept(self) -> None:
-        while True:
-            client, _ = self._server.accept()
-            if self.refuses:
-                client.close()
-                continue
-            server = socket.create_connection(self.target)
-            self._sockets |= {client, server}
-            asked: dict[int | str, object] = {}
-            for work in (self._ask, self._answer):
-                threading.Thread(target=work, args=(client, server, asked), daemon=True).start()
-
-    def _ask(self, client: socket.socket, server: socket.socket, asked: dict) -> None:
-        with contextlib.suppress(OSError):
-            for frame in _frames(client):
+    def _carried(
+        self, source: socket.socket, sink: socket.socket, answers: bool
+    ) -> Iterator[bytes]:
+        asked = self._asked[sink if answers else source]
+        for frame in _frames(source):
+            is_lie = answers and self._is_lie(frame, asked)
+            if not answers:
                 key, version, number = struct.unpack(">hhi", frame[:8])
                 asked[number] = key, version
                 if key == API_VERSIONS and b"confluent" in frame:
                     asked["fetches"] = True
-                server.sendall(struct.pack(">i", len(frame)) + frame)
-        self._shut(client, server)
+            self.n_lies += is_lie
+            told = _without_brokers(frame) if is_lie else frame
+            yield struct.pack(">i", len(told)) + told
 
-    def _answer(self, client: socket.socket, server: socket.socket, asked: dict) -> None:
-        with contextlib.suppress(OSError):
-            for frame in _frames(server):
-                key, version = asked.pop(struct.unpack(">i", frame[:4])[0])
-                is_meant = self.lies and (self.to_all or "fetches" in asked)
-                is_lie = is_meant and key == METADATA and version >= FIRST_FLEXIBLE
-                self.n_lies += is_lie
-                told = _without_brokers(frame) if is_lie else frame
-                client.sendall(struct.pack(">i", len(told)) + told)
-        self._shut(client, server)
+    def _is_lie(self, answer: bytes, asked: dict[int | str, Any]) -> bool:
+        key, version = asked.pop(struct.unpack(">i", answer[:4])[0])
+        is_meant = self.lies and (self.to_all or "fetches" in asked)
+        return is_meant and key == METADATA and version >= FIRST_FLEXIBLE
 
 
 def _frames(source: socket.socket) -> Iterator[bytes]:
@@ -152,10 +127,10 @@ def run(kind: str, proxy: Forgetful, topic: Topic) -> dict[str, object]:
 
     assert all(read(10)), "everybody reads"
     proxy.n_lies = 0
-    proxy.lies = proxy.refuses = True
+    proxy.lies = True
     proxy.reset()
     read(REFUSED_S)
-    proxy.refuses = False
+    proxy.mend()
     read(LIES_S)
     proxy.lies = False
     read(PASSES_S)
@@ -170,7 +145,6 @@ def run(kind: str, proxy: Forgetful, topic: Topic) -> dict[str, object]:
 
 
 def main() -> int:
-    """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     kinds = ("original", "confluent", "holdfast")
     parser.add_argument("--client", choices=kinds, action="append")

@@ -29,7 +29,6 @@ print(*(f"{name} {version(name)}" for name in sys.argv[1:]), sep=", ")
 
 
 def requirement(client: str, versions: Range, age: str) -> str:
-    """What to install of a client."""
     if age == "oldest":
         return f"{client}=={versions.first}"
     return f"{client}>={versions.first}" + (f",<{versions.below}" if versions.below else "")

@@ -40,7 +40,6 @@ def main() -> int:
 
 
 def as_text(value: Any, depth: int = 4) -> str:
-    """JSON with one answer a line."""
     if not isinstance(value, dict) or not value or depth == 0:
         return json.dumps(value, ensure_ascii=False)
     pad = "  " * (5 - depth)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Iterable
 from typing import Any
 
 from kafka.protocol.consumer import (
@@ -16,6 +17,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.parser import KafkaProtocol
 
 from holdfast.core.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
+from holdfast.core.machine.codes import COORDINATOR_GONE, ErrorCode
 from holdfast.core.machine.events import (
     HeartbeatAnswered,
     JoinAnswered,
@@ -25,6 +27,8 @@ from holdfast.core.machine.events import (
 )
 
 Answered = HeartbeatAnswered | JoinAnswered | LeaveAnswered | SyncAnswered
+WAITS = {*COORDINATOR_GONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+"""What a broker answers until it has read its log."""
 
 
 class RawConnection(asyncio.Protocol):
@@ -37,7 +41,6 @@ class RawConnection(asyncio.Protocol):
 
     @classmethod
     async def to(cls, bootstrap: str, client_id: str) -> RawConnection:
-        """Connect."""
         host, port = bootstrap.split(",", maxsplit=1)[0].rsplit(":", 1)
         loop = asyncio.get_running_loop()
         _, made = await loop.create_connection(lambda: cls(client_id), host, int(port))
@@ -69,7 +72,6 @@ class RawConnection(asyncio.Protocol):
         return answer
 
     def close(self) -> None:
-        """Close; questions that are open fail."""
         if self._transport is not None:
             self._transport.close()
 
@@ -160,3 +162,64 @@ def _identity(group: str, action: SendSync | SendHeartbeat) -> dict[str, Any]:
         "member_id": action.member_id,
         "group_instance_id": action.instance_id,
     }
+
+
+class RawHand:
+    """One member, played by hand: what it asks, under the id that the broker gave it."""
+
+    def __init__(
+        self,
+        connection: RawConnection,
+        group: str,
+        protocol: str = "range",
+        *,
+        instance_id: str | None = None,
+        session_ms: int = 30_000,
+        rebalance_ms: int = 30_000,
+    ):
+        self.connection, self.group, self.protocol = connection, group, protocol
+        self.instance_id, self.member_id = instance_id, ""
+        self._times = {"session_timeout_ms": session_ms, "rebalance_timeout_ms": rebalance_ms}
+
+    def _own(self) -> dict[str, Any]:
+        own = {"member_id": self.member_id, "instance_id": self.instance_id}
+        return {"request": 0, "timeout_ms": 0, **own}
+
+    async def join(self, metadata: bytes) -> JoinAnswered:
+        """Join with these bytes as subscription, once the broker has read its log."""
+        while True:
+            action = SendJoin(
+                **self._own(),
+                protocol_type="consumer",
+                protocols=((self.protocol, metadata),),
+                **self._times,
+                reason="test",
+            )
+            answer = await self.connection.send(self.group, action)
+            assert isinstance(answer, JoinAnswered)
+            if answer.error in WAITS:
+                await asyncio.sleep(0.1)
+                continue
+            self.member_id = answer.member_id
+            if answer.error != ErrorCode.MEMBER_ID_REQUIRED:
+                return answer
+
+    async def sync(self, generation: int, assignments: Iterable[tuple[str, bytes]]) -> SyncAnswered:
+        action = SendSync(
+            **self._own(),
+            generation=generation,
+            protocol_type="consumer",
+            protocol_name=self.protocol,
+            assignments=tuple(assignments),
+        )
+        answer = await self.connection.send(self.group, action)
+        assert isinstance(answer, SyncAnswered)
+        return answer
+
+    async def beat(self, generation: int, **own: str) -> int:
+        action = SendHeartbeat(**{**self._own(), **own}, generation=generation)
+        return (await self.connection.send(self.group, action)).error
+
+    async def leave(self, connection: RawConnection) -> None:
+        """Leave over a connection on which no join of this member waits."""
+        await connection.send(self.group, SendLeave(**self._own(), reason="test"))

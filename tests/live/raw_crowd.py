@@ -16,10 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.live.raw_connection import RawConnection
+from tests.live.raw_connection import WAITS, RawConnection
 
 from holdfast.core.machine import actions, events
-from holdfast.core.machine.codes import COORDINATOR_GONE, ErrorCode
 from holdfast.core.machine.leader.designs import Assignor, compute
 from holdfast.core.machine.leader.places import digest_of
 from holdfast.core.machine.member.member import Member
@@ -29,7 +28,6 @@ from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.record_size import estimate_group_bytes
 
 SHARED = 4  # connections for heartbeats
-LOADING = {*COORDINATOR_GONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +80,7 @@ class Crowd:
         ask = actions.SendHeartbeat(
             request=0, timeout_ms=0, generation=0, member_id="nobody", instance_id=None
         )
-        while (await self.shared[0].send(self.options.group, ask)).error in LOADING:
+        while (await self.shared[0].send(self.options.group, ask)).error in WAITS:
             await asyncio.sleep(0.1)
 
     def close(self) -> None:
@@ -113,11 +111,9 @@ class Crowd:
         return max(led, key=lambda m: m.machine.generation).slot
 
     def owned(self, slot: int) -> frozenset[Resource]:
-        """What a slot's member owns."""
         return frozenset(self.members[slot].machine.owned)
 
     def n_owned(self) -> int:
-        """How much is owned, by all."""
         return sum(len(m.machine.owned) for m in self.members.values())
 
     def settled(self) -> bool:
@@ -181,7 +177,6 @@ class RawMember:
         )
 
     def begin(self) -> None:
-        """Subscribe and join."""
         options = self.crowd.options
         self.tell(events.MetadataChanged(tuple(sorted(options.partitions.items()))))
         self.tell(events.SubscriptionChanged(options.topics_of(self.slot)))

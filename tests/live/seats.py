@@ -28,6 +28,12 @@ from tests.live.waiting import until
 
 ALL = ("consumer", "confluent", "aiokafka", "kafka")
 DROP_INS = ("confluent", "aiokafka", "kafka")
+WITH_KEYWORDS = ("aiokafka", "kafka")
+"""The clients whose configuration is keywords, and whose calls have the same names."""
+OF_AIOKAFKA: dict[str, Any] = {"seats": ("aiokafka",), "originals": ("aiokafka",)}
+OF_KAFKA_PYTHON: dict[str, Any] = {"seats": ("kafka",), "originals": ("kafka",)}
+MANUAL = {"enable_auto_commit": False}
+COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
 FILE = Path(__file__).with_name("originals.json")
 Answers = dict[str, Any]
 
@@ -74,10 +80,8 @@ class Stage:
 
     def topic(self, n_partitions: int, n_each: int = 0, name: str = "") -> Topic:
         """A topic with records."""
-        made = Topic(self.bootstrap, n_partitions, name)
+        made = Topic(self.bootstrap, n_partitions, n_each, name=name)
         self._names.append(made.name)
-        if n_each:
-            made.produce(n_each)
         return made
 
     def alone(self, topic: Topic | None = None, **keys: Any) -> Any:
@@ -101,6 +105,12 @@ class Stage:
         """A client that has subscribed to the topic."""
         made = self.alone(topic, **keys)
         made.subscribe([topic.name], diary)
+        return made
+
+    def owner(self, topic: Topic, diary: Diary | None = None, **keys: Any) -> Any:
+        """One that owns all of it."""
+        made = self.member(topic, diary, **keys)
+        self.share(topic, made)
         return made
 
     def until(self, condition: Callable[[], object], what: str, *polled: Client) -> None:
@@ -153,20 +163,22 @@ class Stage:
             call()
         return word(raised.value)
 
+    def told_by(self, client: Client) -> str:
+        """The word of the error that its polls raise in the end."""
+        return self.refused(lambda: self.until(lambda: False, "an error", client))
+
     def remove(self, member_id: str) -> None:
         """Take a member out of the group behind its back, as an administrator would."""
         with closing(KafkaAdminClient(bootstrap_servers=self.bootstrap)) as admin:
             admin.remove_group_members(self.group, [MemberToRemove(member_id=member_id)])
 
     def remove_all(self) -> None:
-        """Take every member of the group out."""
         with closing(KafkaAdminClient(bootstrap_servers=self.bootstrap)) as admin:
             (told,) = admin.describe_groups([self.group]).values()
             for member in told["members"]:
                 self.remove(member["member_id"])
 
     def close(self) -> None:
-        """Close what is open."""
         self._open.close()
 
 

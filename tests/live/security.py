@@ -6,13 +6,28 @@ import base64
 import gc
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
 
 import trustme
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from cryptography.hazmat.primitives import serialization
+from tests.live.crew import QUICK, fresh
+
+if TYPE_CHECKING:
+    from tests.live.run_broker import RunBroker
 
 from holdfast.cluster.broker.broker import BrokerSettings
 
@@ -29,6 +44,8 @@ _UNSECURED = (
 )
 
 RACK = "here"  # of the run's one broker
+Rule = tuple[str, str, str]  # resource, its name or prefix*, operation
+DENY = AclPermissionType.DENY
 
 
 @dataclass(frozen=True)
@@ -51,6 +68,14 @@ class Security:
             stranger.cert_pem.write_to_path(paths[1])
             paths[2].write_bytes(pkcs8(server))
         return cls(folder, *map(str, paths))
+
+    def login(self, broker: RunBroker, way: str, **extra: object) -> dict[str, Any]:
+        """Configuration of a member that enters in one of :data:`WAYS`."""
+        given = {"bootstrap.servers": broker.bootstrap_of(way.partition("-")[0])}
+        given |= {"group.id": fresh("group"), **QUICK, **WAYS[way]}
+        if way != "OAUTH":
+            given["ssl.ca.location"] = self.ca
+        return given | extra
 
     def broker_settings(self, cut_port: int) -> BrokerSettings:
         """A broker with one listener for each way in, and one behind a proxy at ``cut_port``.
@@ -122,6 +147,53 @@ def unsecured_token() -> tuple[str, float]:
 
     claims = {"sub": USER, "iat": now, "exp": expiry, "scope": "kafka"}
     return f"{part({'alg': 'none'})}.{part(claims)}.", expiry
+
+
+LOGIN = {"sasl.username": USER, "sasl.password": PASSWORD}
+WAYS: Mapping[str, Mapping[str, Any]] = {
+    "TLS": {"security.protocol": "SSL"},
+    "SCRAM-256": {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256", **LOGIN},
+    "SCRAM-512": {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", **LOGIN},
+    "PLAIN": {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", **LOGIN},
+    "OAUTH": {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "holdfast.oauth.token.provider": unsecured_token,
+    },
+}
+
+
+@contextmanager
+def entries(
+    broker: RunBroker,
+    rules: Iterable[Rule],
+    permission: AclPermissionType = AclPermissionType.ALLOW,
+    *,
+    user: str = USER,
+) -> Iterator[None]:
+    """Entries of access lists for our user, while the block lasts."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    written = [
+        (*_place(resource, name), f"User:{user}", "*", AclOperation[operation], permission)
+        for resource, name, operation in rules
+    ]
+    for future in admin.create_acls([AclBinding(*rule) for rule in written]).values():
+        future.result(60)
+    try:
+        yield
+    finally:
+        filters = [AclBindingFilter(*rule) for rule in written]
+        for future in admin.delete_acls(filters).values():
+            future.result(60)
+
+
+def _place(resource: str, name: str) -> tuple[ResourceType, str, ResourcePatternType]:
+    if resource == "cluster":
+        return ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL
+    kind = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP}[resource]
+    if name.endswith("*") and name != "*":
+        return kind, name.rstrip("*"), ResourcePatternType.PREFIXED
+    return kind, name, ResourcePatternType.LITERAL
 
 
 def ours_in(what: object) -> Iterator[object]:

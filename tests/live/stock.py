@@ -9,7 +9,6 @@ polled by a thread of its own, which is in ``poll`` all the time.
 from __future__ import annotations
 
 import threading
-from types import TracebackType
 from typing import Any
 
 from kafka import KafkaConsumer
@@ -56,12 +55,7 @@ class Stock:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end.set()
         self._thread.join()
         self._consumer.close()

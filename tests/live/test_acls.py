@@ -5,35 +5,24 @@ Every command and every client runs on it with the permissions of the page, and 
 
 from __future__ import annotations
 
-import asyncio
 import re
-import signal
-import ssl
-import subprocess
-import sys
-import urllib.error
 import urllib.request
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 from tests.cli.running import run
+from tests.live.clients import CLIENTS, keywords
 from tests.live.crew import fresh
+from tests.live.every_command import OF_ITS_OWN
 from tests.live.run_broker import RunBroker, holding
-from tests.live.security import PASSWORD, USER
+from tests.live.seats import DROP_INS
+from tests.live.security import PASSWORD, WAYS, Rule, entries
 from tests.live.small_group import small_group
-from tests.live.waiting import PATIENCE_SECONDS, until
+from tests.live.waiting import until
+from tests.report.served import following, serving
 from tests.suites import further
 
 from holdfast import Consumer, Worker
@@ -44,7 +33,6 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, kafka_op
 pytestmark = pytest.mark.broker
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
-Rule = tuple[str, str, str]  # resource, its name or prefix*, operation
 
 
 def table() -> dict[str, set[Rule]]:
@@ -73,20 +61,14 @@ def strict(broker, run_folder):
         ("group", "*", "READ"),
         ("cluster", "cluster", "DESCRIBE"),
     }
-    with holding(run_folder, "rights"), Allowed(broker, everything, {}, user="nobody"):
+    with holding(run_folder, "rights"), entries(broker, everything, user="nobody"):
         yield broker
 
 
 @pytest.fixture(scope="module")
 def login(certificates) -> dict[str, str]:
     """What our user's clients are given."""
-    return {
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.username": USER,
-        "sasl.password": PASSWORD,
-        "ssl.ca.location": certificates.ca,
-    }
+    return {**WAYS["SCRAM-512"], "ssl.ca.location": certificates.ca}
 
 
 @pytest.fixture
@@ -97,60 +79,13 @@ def credentials(login, tmp_path) -> Path:
     return file
 
 
-class Allowed:
+def allowed(broker: RunBroker, rules: set[Rule], **names: str) -> AbstractContextManager[None]:
     """Our user may do this, and nothing else, while the block lasts."""
-
-    def __init__(
-        self, broker: RunBroker, rules: set[Rule], names: dict[str, str], *, user: str = USER
-    ):
-        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-        self._principal = f"User:{user}"
-        self._rules = [self._binding(*rule, names) for rule in sorted(rules)]
-
-    def _binding(
-        self, resource: str, name: str, operation: str, names: dict[str, str]
-    ) -> AclBinding:
-        name = names.get(name, name)
-        kind = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP}
-        is_prefix = name.endswith("*") and name != "*"
-        return AclBinding(
-            kind.get(resource, ResourceType.BROKER),
-            "kafka-cluster" if resource == "cluster" else name.rstrip("*") if is_prefix else name,
-            ResourcePatternType.PREFIXED if is_prefix else ResourcePatternType.LITERAL,
-            self._principal,
-            "*",
-            AclOperation[operation],
-            AclPermissionType.ALLOW,
-        )
-
-    def __enter__(self) -> Allowed:
-        for future in self._admin.create_acls(self._rules).values():
-            future.result(60)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        every = AclBindingFilter(
-            ResourceType.ANY,
-            None,
-            ResourcePatternType.ANY,
-            self._principal,
-            None,
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
-        for future in self._admin.delete_acls([every]).values():
-            future.result(60)
+    given = [(kind, names.get(name, name), operation) for kind, name, operation in sorted(rules)]
+    return entries(broker, given)
 
 
-COMMANDS = {
-    "dump": ("-o", "{out}/dump"),
-    "history": ("-o", "{out}/tables"),
-    "lag": (),
-    "doctor": (),
-    "report": ("-o", "{out}/report.html"),
-    "plan": ("--assignor", "sticky"),
-    "replay": (),
-}
+COMMANDS = {name: more for name, more in OF_ITS_OWN.items() if name not in ("watch", "serve")}
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +101,7 @@ def test_a_command_needs_no_more_than_the_page_says(
     spark, strict, lived, credentials, tmp_path, command
 ):
     more = [word.format(out=tmp_path) for word in COMMANDS[command]]
-    with Allowed(strict, table()[command], {}):
+    with allowed(strict, table()[command]):
         at = strict.bootstrap_of("SCRAM")
         done = run(command, "-b", at, "--command-config", credentials, *more)
     assert done.code == 0, done.err
@@ -179,7 +114,7 @@ def test_what_watch_keeps_of_it_is_compacted_exported_and_served(
     topic, group = lived
     folder = tmp_path / "tables"
     own = ("-b", strict.bootstrap_of("SCRAM"), "--command-config", credentials)
-    with Allowed(strict, table()["watch"], {}):
+    with allowed(strict, table()["watch"]):
         done = run("watch", *own, "-o", folder)
         assert done.code == 0, done.err
     # From here on nothing is asked of the cluster.
@@ -198,32 +133,10 @@ def test_what_watch_keeps_of_it_is_compacted_exported_and_served(
 
 
 def served(folder: Path, *paths: str) -> list[str]:
-    """What ``holdfast serve`` answers, once all of it is examined."""
-    command = [sys.executable, "-m", "holdfast", "serve", "--input", str(folder)]
-    process = subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
-    try:
-        address = re.search(r"http://\S+?(?=/ )", process.stderr.readline())
-        assert address is not None
-        until(lambda: get(address.group() + "/metrics") is not None, "every group is examined")
-        return [get(address.group() + path) or "" for path in paths]
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-        process.stderr.close()
-
-
-def get(url: str) -> str | None:
-    """The body of an answer; None of one that says: not yet."""
-    try:
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            return str(answer.read().decode())
-    except urllib.error.HTTPError as error:
-        assert error.code == 503, error
-        error.close()
-        return None
+    """What a server of these tables answers, once all of it is examined."""
+    with following(folder) as fleet, serving(fleet) as url, ExitStack() as stack:
+        answers = [stack.enter_context(urllib.request.urlopen(url + path)) for path in paths]
+        return [answer.read().decode() for answer in answers]
 
 
 @pytest.mark.every
@@ -243,10 +156,10 @@ def test_every_rule_of_the_commands_is_needed(spark, strict, lived, login):
         assert spark.read.format("kafka").options(**options).load().count() > 0
         return seen & whole
 
-    with Allowed(strict, rules, {}):
+    with allowed(strict, rules):
         assert look() == whole
     for rule in sorted(rules):
-        with Allowed(strict, rules - {rule}, {}):
+        with allowed(strict, rules - {rule}):
             try:
                 assert look() < whole, rule
             except SourceError as error:
@@ -267,53 +180,20 @@ def test_members_need_no_more_than_the_page_says(strict, lived, login):
     }
     names = {"TOPIC": topic, "GROUP": group}
     wanted = rules["Consumer"]
-    with Allowed(strict, wanted, names), Consumer(config) as consumer:
+    with allowed(strict, wanted, **names), Consumer(config) as consumer:
         consumer.subscribe([topic])
         got: list[object] = []
         until(lambda: got.extend(consumer.poll(0.2)) or len(got) == 3, "records")
         consumer.commit()
-    with Allowed(strict, rules["Worker"], names), Worker(config, {"shard": 2}) as worker:
+    with allowed(strict, rules["Worker"], **names), Worker(config, {"shard": 2}) as worker:
         until(lambda: len(worker.owned) == 2, "the worker works")
     for rule in wanted:
         refused = pytest.raises(HoldfastError)
-        with Allowed(strict, wanted - {rule}, names), refused as caught, Consumer(config) as one:
+        with allowed(strict, wanted - {rule}, **names), refused as caught, Consumer(config) as one:
             one.subscribe([topic])
             until(lambda one=one: one.poll(0.2), f"records without {rule}", 60)
         assert isinstance(caught.value, RemoteProtocolError), rule
         assert "AUTHORIZATION_FAILED" in str(caught.value)
-
-
-def confluent(config: dict[str, Any], topic: str) -> None:
-    """A program of confluent-kafka with one import changed."""
-    from holdfast.confluent import Consumer as FromConfluent
-
-    with closing(FromConfluent(config)) as consumer:
-        consumer.subscribe([topic])
-        until(lambda: (got := consumer.poll(0.2)) and got.value() == b"x", "a record")
-        consumer.commit(asynchronous=False)
-
-
-def by_keywords(config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration in the words of kafka-python and aiokafka."""
-    return {
-        "bootstrap_servers": config["bootstrap.servers"],
-        "group_id": config["group.id"],
-        "auto_offset_reset": "earliest",
-        "security_protocol": config["security.protocol"],
-        "sasl_mechanism": config["sasl.mechanism"],
-        "sasl_plain_username": USER,
-        "sasl_plain_password": PASSWORD,
-        "ssl_context": ssl.create_default_context(cafile=config["ssl.ca.location"]),
-    }
-
-
-def kafka_python(config: dict[str, Any], topic: str) -> None:
-    """A program of kafka-python with one import changed."""
-    from holdfast.kafka import KafkaConsumer
-
-    with closing(KafkaConsumer(topic, **by_keywords(config))) as consumer:
-        until(lambda: consumer.poll(200), "a record")
-        consumer.commit()
 
 
 def stock(config: dict[str, Any], topic: str) -> None:
@@ -323,26 +203,29 @@ def stock(config: dict[str, Any], topic: str) -> None:
     from holdfast.members.kafka_python import CooperativeSticky
 
     own = {"partition_assignment_strategy": [CooperativeSticky()]}
-    with closing(KafkaConsumer(topic, **by_keywords(config), **own)) as consumer:
+    words = keywords(config, is_original=True)
+    with closing(KafkaConsumer(topic, **words, **own)) as consumer:
         until(lambda: consumer.partitions_for_topic(topic), "the topic's metadata")
         until(lambda: consumer.poll(200), "a record")
         consumer.commit()
 
 
-def aiokafka(config: dict[str, Any], topic: str) -> None:
-    """A program of aiokafka with one import changed."""
-    from holdfast.aiokafka import AIOKafkaConsumer
+def drop_in(name: str) -> Callable[[dict[str, Any], str], None]:
+    """A program of a client with one import changed."""
 
-    async def read() -> None:
-        async with AIOKafkaConsumer(topic, **by_keywords(config)) as consumer:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                assert (await consumer.getone()).value == b"x"
-                await consumer.commit()
+    def program(config: dict[str, Any], topic: str) -> None:
+        with closing(CLIENTS[name](topic, config)) as client:
+            client.subscribe([topic])
+            until(client.poll, "a record")
+            client.commit()
 
-    asyncio.run(read())
+    return program
 
 
-@pytest.mark.parametrize("program", [confluent, kafka_python, stock, aiokafka])
+PROGRAMS = {"stock": stock, **{name: drop_in(name) for name in DROP_INS}}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_every_client_needs_no_more_than_a_member(
     strict, lived, login, program: Callable[[dict[str, Any], str], None]
 ):
@@ -355,5 +238,5 @@ def test_every_client_needs_no_more_than_a_member(
         **login,
     }
     names = {"TOPIC": topic, "GROUP": config["group.id"]}
-    with Allowed(strict, table()["Consumer"], names):
+    with allowed(strict, table()["Consumer"], **names):
         program(config, topic)

@@ -6,39 +6,18 @@ handed out: nothing of it, and nothing behind it, is committed.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from contextlib import closing
-
-import aiokafka
 import kafka
 import pytest
 from aiokafka.errors import ConsumerStoppedError
-from confluent_kafka import Producer
 from kafka.errors import IllegalStateError, KafkaConfigurationError, KafkaError
+from tests.live.clients import Aiokafka, KafkaPython
 from tests.live.crew import Topic, fresh
-from tests.live.waiting import PATIENCE_SECONDS
-
-from holdfast.aiokafka import AIOKafkaConsumer
-from holdfast.kafka import KafkaConsumer
+from tests.live.diary import Diary
+from tests.live.seats import OF_AIOKAFKA, OF_KAFKA_PYTHON, WITH_KEYWORDS, Stage, sentence
 
 pytestmark = pytest.mark.broker
-QUICK = {
-    "auto_offset_reset": "earliest",
-    "heartbeat_interval_ms": 300,
-    "auto_commit_interval_ms": 100,
-}
-
-
-def original(kind):
-    """Runs in the slow runs."""
-    return pytest.param(kind, id="original", marks=pytest.mark.slow)
-
-
-of_kafka_python = pytest.mark.parametrize("kind", [original(kafka.KafkaConsumer), KafkaConsumer])
-of_aiokafka = pytest.mark.parametrize(
-    "kind", [original(aiokafka.AIOKafkaConsumer), AIOKafkaConsumer]
-)
+ALL = [(0, at) for at in range(4)]
+BAD_AND_LAST = ALL[2:]
 
 
 class Deserializer(kafka.serializer.Deserializer):
@@ -50,76 +29,51 @@ class Deserializer(kafka.serializer.Deserializer):
         return data
 
 
-@pytest.fixture(scope="module")
-def topic(broker):
-    """One partition: a, b, bad, c."""
-    made = Topic(broker.bootstrap, 1)
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    for value in (b"a", b"b", b"bad", b"c"):
-        producer.produce(made.name, value, partition=0)
-    assert producer.flush(60) == 0
-    return made
+def with_a_bad_value(stage: Stage) -> Topic:
+    """One partition of four records, of which the third is bad."""
+    topic = stage.topic(1, 2)
+    topic.produce(1, b"bad")
+    topic.produce(1)
+    return topic
 
 
-def read(consumer, n):
-    """Values, until there are so many; until it raises."""
-    values = []
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while len(values) < n:
-        assert time.monotonic() < deadline, values
-        for batch in consumer.poll(200).values():
-            values += [record.value for record in batch]
-    return values
+def fail(partitions: list[int]) -> None:
+    raise LookupError(str(partitions))
 
 
-@of_kafka_python
-def test_kafka_python_a_value_that_cannot_be_read(broker, topic, kind):
-    place, group = kafka.TopicPartition(topic.name, 0), fresh("group")
-    options = {"bootstrap_servers": broker.bootstrap, "group_id": group, **QUICK}
-    with closing(kind(topic.name, value_deserializer=Deserializer(), **options)) as consumer:
-        with pytest.raises(ValueError, match="a bad value"):
-            read(consumer, 4)
-        assert consumer.position(place) == 2
-    with closing(kind(**options)) as consumer:
-        assert consumer.committed(place) == 2
-    with closing(kind(topic.name, **options)) as consumer:
-        # The original's leader assigns nothing of a topic that it has no metadata of, for minutes.
-        assert consumer.partitions_for_topic(topic.name) == {0}
-        assert read(consumer, 2) == [b"bad", b"c"]
+@sentence(**OF_KAFKA_PYTHON)
+def test_kafka_python_a_value_that_cannot_be_read(stage):
+    topic = with_a_bad_value(stage)
+    member = stage.member(topic, value_deserializer=Deserializer())
+    with pytest.raises(ValueError, match="a bad value"):
+        stage.read(member, 4)
+    assert member.position(0) == 2
+    member.close()
+    assert stage.alone(topic).committed(0) == 2
+    assert stage.read(stage.member(topic), 2) == BAD_AND_LAST
 
 
-@of_kafka_python
-def test_kafka_python_callbacks_that_raise(broker, topic, kind):
-    class Listener(kafka.ConsumerRebalanceListener):
-        n_assigned = 0
-
-        def on_partitions_assigned(self, assigned):
-            self.n_assigned += 1
-            if self.n_assigned == 1:
-                raise LookupError("from assigned")
-
-        def on_partitions_revoked(self, revoked):
-            if revoked:
-                raise LookupError("from revoked")
-
-    group = fresh("group")
-    consumer = kind(bootstrap_servers=broker.bootstrap, group_id=group, **QUICK)
-    consumer.subscribe([topic.name], listener=Listener())
-    with pytest.raises(KafkaError, match="User rebalance callback throws an error") as raised:
-        read(consumer, 4)
+@sentence(**OF_KAFKA_PYTHON)
+def test_kafka_python_callbacks_that_raise(stage):
+    topic, diary = stage.topic(1, 4), Diary(hears_losses=False)
+    says = pytest.raises(KafkaError, match="User rebalance callback throws an error")
+    diary.inside["assigned"] = lambda found: diary.inside.pop("assigned") and fail(found)
+    diary.inside["revoked"] = lambda found: found and fail(found)
+    member = stage.member(topic, diary)
+    with says as raised:
+        stage.read(member, 4)
     assert isinstance(raised.value.__cause__, LookupError)
-    assert read(consumer, 4) == [b"a", b"b", b"bad", b"c"]
-    with pytest.raises(KafkaError, match="User rebalance callback throws an error"):
-        consumer.close()
-    with closing(kind(bootstrap_servers=broker.bootstrap, group_id=group)) as consumer:
-        assert consumer.committed(kafka.TopicPartition(topic.name, 0)) == 4
+    assert stage.read(member, 4) == ALL
+    with says:
+        member.close()
+    assert stage.alone(topic).committed(0) == 4
 
 
-@of_kafka_python
-def test_kafka_python_calls_after_the_end(broker, topic, kind):
-    place = kafka.TopicPartition(topic.name, 0)
-    consumer = kind(topic.name, bootstrap_servers=broker.bootstrap, group_id=fresh("group"))
-    consumer.close()
+@sentence(**OF_KAFKA_PYTHON)
+def test_kafka_python_calls_after_the_end(stage):
+    member = stage.member(stage.topic(1))
+    member.close()
+    consumer, place = member.consumer, member.tp(0)
     consumer.close()
     assert consumer.assignment() == consumer.paused() == set()
     for error, call in (
@@ -127,143 +81,88 @@ def test_kafka_python_calls_after_the_end(broker, topic, kind):
         (IllegalStateError, lambda: consumer.position(place)),
         (RuntimeError, consumer.commit),
         (RuntimeError, lambda: consumer.committed(place)),
+        (RuntimeError, consumer.unsubscribe),
+        (ValueError, lambda: consumer.poll(-1)),
         (ValueError, lambda: consumer.seek(place, 0)),
     ):
         with pytest.raises(error):
             call()
 
 
-def test_kafka_python_refuses_what_contradicts(broker):
-    for options in (
-        {"holdfast_policy": "deferred"},  # without a group
-        {"group_id": "g", "holdfast_policy": "nonsense"},
-        {"group_id": "g", "holdfast_nonsense": 1},
-        {"group_id": "g", "holdfast_handle_signals": True},
-        {
-            "group_id": "g",
-            "holdfast_policy": "deferred",
-            "partition_assignment_strategy": ["range", "sticky"],
-        },
+@sentence(seats=WITH_KEYWORDS)
+def test_settings_that_contradict_each_other_are_refused(stage):
+    both = {"holdfast_policy": "deferred", "partition_assignment_strategy": ["range", "sticky"]}
+    kind = KafkaConfigurationError if stage.client == "kafka" else ValueError
+    for keys in (
+        {"group_id": None, "holdfast_policy": "deferred"},
+        {"holdfast_policy": "nonsense"},
+        {"holdfast_nonsense": 1},
+        {"holdfast_handle_signals": True},
+        both,
     ):
-        with pytest.raises(KafkaConfigurationError):
-            KafkaConsumer(bootstrap_servers=broker.bootstrap, **options)
+        with pytest.raises(kind, match="holdfast"):
+            stage.alone(**keys)
 
 
-def run(work):
-    asyncio.run(asyncio.wait_for(work, PATIENCE_SECONDS))
+@sentence(**OF_AIOKAFKA)
+def test_aiokafka_a_value_that_cannot_be_read(stage):
+    """In a list and as a single record; it comes again, and the application may seek over it."""
+    for singly in (False, True):
+        topic, group, seen = with_a_bad_value(stage), {"group_id": fresh("bad")}, []
+        read = lambda value: Deserializer().deserialize("", (), value)  # noqa: E731
+        member = stage.member(topic, value_deserializer=read, **group)
+        for _ in range(2):
+            with pytest.raises(ValueError, match="a bad value"):
+                while singly:
+                    seen.append(member.does("getone").offset)
+                stage.read(member, 4)
+        # a list is lost with its bad value, and a single record is there before
+        assert (member.position(0), seen) == ((2, [0, 1]) if singly else (0, []))
+        member.seek(0, 3)
+        assert stage.read(member, 1) == ALL[3:]
+        member.seek(0, 2)
+        member.close()
+        after = stage.member(topic, **group)
+        assert after.committed(0) == 2
+        assert stage.read(after, 2) == BAD_AND_LAST
 
 
-async def read_by_loop(consumer, n):
-    """Values, until there are so many; until it raises."""
-    values = []
-    while len(values) < n:
-        for batch in (await consumer.getmany(timeout_ms=200)).values():
-            values += [record.value for record in batch]
-    return values
+@sentence(**OF_AIOKAFKA)
+def test_aiokafka_callbacks_that_raise(stage):
+    """aiokafka logs what they raise, and goes on: coroutines and functions."""
+    topic = stage.topic(1, 4)
+    for kind in (Aiokafka, KafkaPython):
+        diary = Diary(hears_losses=False)
+        diary.inside = dict.fromkeys(("assigned", "revoked"), fail)
+        member = stage.alone(topic, group_id=fresh("raises"))
+        member.does("subscribe", [topic.name], listener=kind.listener(member, diary))
+        assert stage.read(member, 4) == ALL
+        assert member.owns() == {0}
+        member.close()
+        assert diary.counts() == [("revoked", 0), ("assigned", 1)]
 
 
-@of_aiokafka
-@pytest.mark.parametrize("singly", [False, True])
-def test_aiokafka_a_value_that_cannot_be_read(broker, topic, kind, singly):
-    place, group = aiokafka.TopicPartition(topic.name, 0), fresh("group")
-    options = {"bootstrap_servers": broker.bootstrap, "group_id": group, **QUICK}
-
-    def deserialize(value):
-        return Deserializer().deserialize("", (), value)
-
-    async def work():
-        values = []
-        async with kind(topic.name, value_deserializer=deserialize, **options) as consumer:
-            for _ in range(2):  # it comes again: the application may seek over it
-                with pytest.raises(ValueError, match="a bad value"):
-                    while singly:
-                        values.append((await consumer.getone()).value)
-                    await read_by_loop(consumer, 4)
-            # a list is lost with its bad value, and a single record is there before
-            assert await consumer.position(place) == (2 if singly else 0)
-            assert values == ([b"a", b"b"] if singly else [])
-            consumer.seek(place, 3)
-            assert await read_by_loop(consumer, 1) == [b"c"]
-            consumer.seek(place, 2)
-        async with kind(topic.name, **options) as consumer:
-            assert await consumer.committed(place) == 2
-            assert await read_by_loop(consumer, 2) == [b"bad", b"c"]
-
-    run(work())
+@sentence(**OF_AIOKAFKA)
+def test_aiokafka_calls_after_the_end(stage):
+    member = stage.owner(stage.topic(1))
+    for _ in range(2):
+        member.does("stop")
+    for call in ("getone", "getmany"):
+        with pytest.raises(ConsumerStoppedError):
+            member.does(call)
+    with pytest.raises(StopAsyncIteration):
+        member.done(anext_of(member.consumer))
+    assert member.owns() == {0}  # as it was
 
 
-@of_aiokafka
-@pytest.mark.parametrize("awaits", [False, True])
-def test_aiokafka_callbacks_that_raise(broker, topic, kind, awaits):
-    calls = []
-
-    class Listener(aiokafka.ConsumerRebalanceListener):
-        """aiokafka logs what they raise, and goes on."""
-
-        def on_partitions_assigned(self, assigned):
-            return self.fail("assigned", assigned)
-
-        def on_partitions_revoked(self, revoked):
-            return self.fail("revoked", revoked)
-
-        def fail(self, word, partitions):
-            calls.append((word, len(partitions)))
-            if not awaits:
-                raise LookupError(word)
-            return self.fail_later(word)
-
-        async def fail_later(self, word):
-            await asyncio.sleep(0)
-            raise LookupError(word)
-
-    async def work():
-        consumer = kind(bootstrap_servers=broker.bootstrap, group_id=fresh("group"), **QUICK)
-        consumer.subscribe([topic.name], listener=Listener())
-        async with consumer:
-            assert await read_by_loop(consumer, 4) == [b"a", b"b", b"bad", b"c"]
-            assert len(consumer.assignment()) == 1
-        assert calls == [("revoked", 0), ("assigned", 1)]
-
-    run(work())
+async def anext_of(consumer):
+    return await anext(consumer)
 
 
-@of_aiokafka
-def test_aiokafka_calls_after_the_end(broker, topic, kind):
-    place = aiokafka.TopicPartition(topic.name, 0)
-
-    async def work():
-        consumer = kind(topic.name, bootstrap_servers=broker.bootstrap, group_id=fresh("group"))
-        await consumer.start()
-        await consumer.stop()
-        await consumer.stop()
-        for call in (consumer.getone, consumer.getmany):
-            with pytest.raises(ConsumerStoppedError):
-                await call()
-        with pytest.raises(StopAsyncIteration):
-            await anext(consumer)
-        assert consumer.assignment() == {place}  # as it was
-
-    run(work())
-
-
-def test_aiokafka_refuses_what_contradicts(broker):
-    async def work():
-        for options in (
-            {"holdfast_policy": "deferred"},  # without a group
-            {"group_id": "g", "holdfast_policy": "nonsense"},
-            {"group_id": "g", "holdfast_nonsense": 1},
-            {"group_id": "g", "holdfast_handle_signals": True},
-        ):
-            with pytest.raises(ValueError, match="holdfast"):
-                AIOKafkaConsumer(bootstrap_servers=broker.bootstrap, **options)
-
-    run(work())
-
-
-def test_aiokafka_an_assignor_of_the_users_own(broker):
+@sentence(seats=("aiokafka",))
+def test_aiokafka_an_assignor_of_the_users_own(stage):
     """An assignor that is written for aiokafka is offered, leads, and is told."""
-    topic = Topic(broker.bootstrap, 4)
-    group = fresh("group")
+    topic = stage.topic(4)
 
     def assignor(told):
         from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
@@ -299,27 +198,12 @@ def test_aiokafka_an_assignor_of_the_users_own(broker):
 
         return FirstTakesAll
 
-    async def work():
-        seen = {kind: [] for kind in (AIOKafkaConsumer, aiokafka.AIOKafkaConsumer)}
-        members = [
-            kind(
-                topic.name,
-                bootstrap_servers=broker.bootstrap,
-                group_id=group,
-                partition_assignment_strategy=[assignor(told)],
-                **QUICK,
-            )
-            for kind, told in seen.items()
-        ]
-        for member in members:
-            await member.start()
-        try:
-            while sorted(told[-1] for told in seen.values() if told) != [0, 4] or {
-                len(member.assignment()) for member in members
-            } != {0, 4}:
-                await asyncio.gather(*(member.getmany(timeout_ms=50) for member in members))
-        finally:
-            for member in members:
-                await member.stop()
+    seen, members = ([], []), []
+    for told, stage.is_original in zip(seen, (False, True), strict=True):
+        members.append(stage.member(topic, partition_assignment_strategy=[assignor(told)]))
 
-    run(work())
+    def is_told():
+        last = sorted(told[-1] for told in seen if told)
+        return last == sorted(len(member.owns()) for member in members) == [0, 4]
+
+    stage.until(is_told, "one has all", *members)

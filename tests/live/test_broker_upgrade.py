@@ -27,11 +27,12 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
+from tests.live.crew import group_of
 from tests.live.cut import Cut
-from tests.live.herd import CUT, Herd, herd_of
+from tests.live.herd import CUT, Herd
 from tests.live.ledger import longest_gap
 from tests.live.offsets_log import OFFSETS_TOPIC, Generation, read_group
-from tests.live.processes import Crew, crew
+from tests.live.processes import Crew
 from tests.live.waiting import until
 
 from holdfast.cluster.broker.broker import Broker, BrokerSettings
@@ -57,11 +58,9 @@ class Groups:
 
     @property
     def names(self) -> list[tuple[str, str]]:
-        """Group and topic of each."""
         return [(each.group, each.topic) for each in (*self.herds.values(), self.mixed)]
 
     def start(self) -> None:
-        """Everybody."""
         self._java("java")
         self.mixed.own("own")
         for slot in range(N_MEMBERS):
@@ -170,7 +169,6 @@ def raise_features(broker: Broker) -> dict[str, int]:
 
 @contextmanager
 def member_of_kip_848(bootstrap: str, topic: str, group: str) -> Iterator[Consumer]:
-    """A member of a group whose broker assigns."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -200,7 +198,6 @@ def refusal(consumer: Consumer) -> int:
 
 
 def read_to(consumer: Consumer, marks: list[int]) -> None:
-    """Read every partition to its mark."""
     reached: Counter[int] = Counter()
 
     def is_read() -> bool:
@@ -210,11 +207,6 @@ def read_to(consumer: Consumer, marks: list[int]) -> None:
         return all(reached[p] >= mark for p, mark in enumerate(marks))
 
     until(is_read, lambda: f"everything to {marks} is read; now {reached}")
-
-
-def type_of(bootstrap: str, group: str) -> confluent_kafka.ConsumerGroupType:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    return admin.describe_consumer_groups([group])[group].result(60).type
 
 
 @contextmanager
@@ -233,11 +225,11 @@ def cluster(folder: Path) -> Iterator[Groups]:
         cut = stack.enter_context(Cut())
         herds = {
             client: stack.enter_context(
-                herd_of(broker, cut, folder / client, design=design, client=client, **SIZES)
+                Herd(broker, cut, folder / client, design=design, client=client, **SIZES)
             )
             for client, design in DESIGNS.items()
         }
-        mixed = stack.enter_context(crew(broker.bootstrap, 4, folder / "mixed"))
+        mixed = stack.enter_context(Crew(broker.bootstrap, 4, folder / "mixed"))
         yield Groups(broker, herds, mixed)
 
 
@@ -266,7 +258,7 @@ def test_a_cluster_is_upgraded_under_its_groups(tmp_path):
             groups.bounce()
         with member_of_kip_848(broker.bootstrap, topic, "of-kip-848") as consumer:
             read_to(consumer, list(herds["holdfast"].producing.written))
-            kind = type_of(broker.bootstrap, "of-kip-848")
+            kind = group_of(broker.bootstrap, "of-kip-848").type
         assert kind is confluent_kafka.ConsumerGroupType.CONSUMER
         for client, herd in herds.items():
             produced, wrong = herd.finish()

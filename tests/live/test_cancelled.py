@@ -10,8 +10,7 @@ from itertools import count
 import pytest
 from aiokafka.structs import TopicPartition as AiokafkaPartition
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
-from tests.live.crew import Topic, fresh
+from tests.live.crew import Topic, fresh, group_of
 from tests.live.waiting import until
 from tests.suites import further
 
@@ -30,9 +29,7 @@ PROMPT_S = 5.0  # of a call that would take 20 s or more if it waited for the on
 
 @pytest.fixture(scope="module")
 def topic(broker):
-    made = Topic(broker.bootstrap, 1)
-    made.produce(N_RECORDS)
-    return made
+    return Topic(broker.bootstrap, 1, N_RECORDS)
 
 
 async def cancelled(call, *, steps=0, wait_s=0.0):
@@ -117,7 +114,6 @@ def offsets(found):
 
 
 async def until_first(read):
-    """Until the member has its partition."""
     async with asyncio.timeout(120):
         while not (found := offsets(await read())):
             pass
@@ -193,17 +189,10 @@ def test_what_a_cancelled_poll_had_taken_is_not_committed(broker, topic):
 
 def test_a_new_loop_goes_on_where_a_cancelled_one_ended(broker):
     """`asyncio.run` cancels what waits when it ends."""
-    topic = Topic(broker.bootstrap, 1)
-    topic.produce(5)
+    topic = Topic(broker.bootstrap, 1, 5)
 
     async def opened():
-        consumer = AIOConsumer(
-            {
-                "bootstrap.servers": broker.bootstrap,
-                "group.id": fresh("loops"),
-                "auto.offset.reset": "earliest",
-            }
-        )
+        consumer = AIOConsumer(settings(broker))
         await consumer.subscribe([topic.name])
         seen = await until_first(lambda: consumer.consume(5, 2.0))
         while len(seen) < 5:
@@ -270,8 +259,6 @@ def test_a_cancelled_close_holds_up_no_other_one(broker, topic, name, steps, wai
 def test_a_cancelled_close_of_confluent_leaves_the_group(broker, topic, steps):
     """The pool drops a call that is cancelled before a thread takes it."""
     config = settings(broker)
-    group = config["group.id"]
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
 
     async def work():
         consumer = AIOConsumer(config)
@@ -280,7 +267,7 @@ def test_a_cancelled_close_of_confluent_leaves_the_group(broker, topic, steps):
         await cancelled(consumer.close(), steps=steps)
 
     def is_empty():
-        return not admin.describe_consumer_groups([group])[group].result().members
+        return not group_of(broker.bootstrap, config["group.id"]).members
 
     asyncio.run(work())
     until(is_empty, "the member to leave", 6.0)  # a session takes 45 s

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from tests.live.chaos import cluster
 from tests.live.faults import ONE_BROKER, fire
-from tests.live.herd import herd_of
+from tests.live.herd import Herd
 from tests.suites import further
 
 from holdfast.jvm.jars import KAFKA_VERSION
@@ -31,41 +31,23 @@ def fired_at(request, design):
         yield request.getfixturevalue("broker"), request.getfixturevalue("cut")
 
 
-@pytest.mark.parametrize("design", further(SHORT))
-def test_a_group_under_fire(fired_at, tmp_path, design):
+def check(fired_at, folder, design, faults, **sizes):
     """Every record is processed, nobody commits what it lost, only what was in flight is reread."""
-    broker, cut = fired_at
-    with herd_of(
-        broker,
-        cut,
-        tmp_path,
-        design=design,
-        n_members=5,
-        n_partitions=20,
-        session_ms=4_000,
-        delay_ms=3_000,
-    ) as herd:
-        found = fire(herd, {name: ONE_BROKER[name] for name in SHORT[design]})
+    times = {"session_ms": 4_000, "delay_ms": 3_000}
+    with Herd(*fired_at, folder, design=design, **times, **sizes) as herd:
+        found = fire(herd, {name: ONE_BROKER[name] for name in faults})
     print(found)
     assert found["violations"] == []
     assert found["records"] > 0
+
+
+@pytest.mark.parametrize("design", further(SHORT))
+def test_a_group_under_fire(fired_at, tmp_path, design):
+    check(fired_at, tmp_path, design, SHORT[design], n_members=5, n_partitions=20)
 
 
 @pytest.mark.every
 def test_every_client_in_one_group_under_fire(broker, cut, tmp_path):
     """The drop-ins for all three clients are members of one group that waits for the returning."""
-    with herd_of(
-        broker,
-        cut,
-        tmp_path,
-        design="deferred",
-        client="confluent+aiokafka+kafka",
-        n_members=3,
-        n_partitions=6,
-        session_ms=4_000,
-        delay_ms=3_000,
-    ) as herd:
-        found = fire(herd, {"kill -9, back at once": ONE_BROKER["kill -9, back at once"]})
-    print(found)
-    assert found["violations"] == []
-    assert found["records"] > 0
+    sizes = {"client": "confluent+aiokafka+kafka", "n_members": 3, "n_partitions": 6}
+    check((broker, cut), tmp_path, "deferred", ["kill -9, back at once"], **sizes)

@@ -31,8 +31,7 @@ GROUPS = {
 @pytest.mark.parametrize("keys", GROUPS.values(), ids=GROUPS)
 def test_records_come_under_familiar_keys(broker, keys):
     assert len(keys) >= 5
-    topic, group = Topic(broker.bootstrap, 1), fresh("group")
-    topic.produce(3)
+    topic, group = Topic(broker.bootstrap, 1, 3), fresh("group")
     config = {"bootstrap.servers": broker.bootstrap, "group.id": group, **QUICK, **keys}
     if "group.instance.id" in config:
         config["group.instance.id"] = fresh("instance")

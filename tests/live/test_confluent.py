@@ -41,9 +41,7 @@ KINDS = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def topic(broker):
-    made = Topic(broker.bootstrap, 2)
-    made.produce(10)
-    return made
+    return Topic(broker.bootstrap, 2, 10)
 
 
 def config(broker, **extra):

@@ -5,15 +5,13 @@ What the programs of every client see is in ``test_seats.py`` and its neighbours
 
 from __future__ import annotations
 
-import gc
-
 import pytest
 from tests.live.crew import QUICK, Hand, Topic, account, closing, fresh, overlaps, spread
 from tests.live.waiting import until
 from tests.suites import further
 
 from holdfast import Consumer
-from holdfast.errors import LocalProtocolError, RemoteProtocolError, SourceError
+from holdfast.errors import LocalProtocolError
 from holdfast.members.consumer_hands import ConsumerHands
 from holdfast.metrics import prometheus_text
 
@@ -22,15 +20,9 @@ pytestmark = pytest.mark.broker
 POLICIES = ["eager", "simple", "deferred", "incremental"]
 
 
-def config(broker, group, **extra):
-    settings = {k.replace("_", "."): v for k, v in extra.items()}
-    return {"bootstrap.servers": broker.bootstrap, "group.id": group, **QUICK, **settings}
-
-
 @pytest.mark.parametrize("policy", further(POLICIES, stays=["deferred"]))
 def test_a_group_grows_and_shrinks_and_every_record_is_read_once(broker, policy):
-    topic, group = Topic(broker.bootstrap, 6), fresh("group")
-    topic.produce(20)
+    topic, group = Topic(broker.bootstrap, 6, 20), fresh("group")
     delay = {"scheduled_rebalance_max_delay_ms": 1_000, "holdfast_policy": policy}
 
     def hand():
@@ -83,8 +75,7 @@ def test_an_eager_sticky_member_does_not_fetch_again_what_comes_back_to_it(broke
         return given
 
     monkeypatch.setattr(ConsumerHands, "began", note)
-    topic, group = Topic(broker.bootstrap, 4), fresh("group")
-    topic.produce(50)
+    topic, group = Topic(broker.bootstrap, 4, 50), fresh("group")
     sticky = {"partition_assignment_strategy": "sticky"}
     first = Hand(broker.bootstrap, group, [topic.name], **sticky).start()
     until(lambda: account([first], topic)[0] == 0, "every record is read")
@@ -100,36 +91,6 @@ def test_an_eager_sticky_member_does_not_fetch_again_what_comes_back_to_it(broke
     }
     assert closing(hands) == {}
     assert account(hands, topic) == (0, 0)
-
-
-def test_a_static_member_returns_to_its_partitions_without_a_round(broker):
-    topic, group = Topic(broker.bootstrap, 4), fresh("group")
-    a = Hand(broker.bootstrap, group, [topic.name], group_instance_id="a").start()
-    b = Hand(broker.bootstrap, group, [topic.name], group_instance_id="b").start()
-    until(lambda: spread([a, b], topic), "two members share")
-    until(lambda: a.consumer.generation == b.consumer.generation, "the group is settled")
-    generation, had = a.consumer.generation, b.owns
-    b.stop(returns=True)
-    again = Hand(broker.bootstrap, group, [topic.name], group_instance_id="b").start()
-    until(lambda: again.owns == had, "the member has its partitions back")
-    assert again.consumer.generation == generation
-    assert closing([a, again]) == {}
-    assert a.words() == ["assigned", "revoked", "revoked"] or a.words()[-1] == "revoked"
-
-
-def test_a_fenced_static_member_stops_and_says_why(broker):
-    topic, group = Topic(broker.bootstrap, 2), fresh("group")
-    topic.produce(5)
-    old = Hand(broker.bootstrap, group, [topic.name], group_instance_id="same").start()
-    until(lambda: len(old.owns) == 2, "the first process owns all")
-    new = Hand(broker.bootstrap, group, [topic.name], group_instance_id="same").start()
-    until(lambda: old.error is not None, "the first process is fenced")
-    assert isinstance(old.error, RemoteProtocolError)
-    assert old.error.error_code == 82
-    assert "group.instance.id" in str(old.error)
-    until(lambda: old.words()[-1] == "lost", "the first process lost its partitions")
-    until(lambda: len(new.owns) == 2, "the second process owns all")
-    assert closing([new]) == {}
 
 
 def test_a_deferring_group_need_not_wait_for_a_member_that_left_for_good(broker):
@@ -179,8 +140,7 @@ def test_lags_decide_and_a_broken_source_does_not_stop_the_group(broker):
 
 
 def test_numbers_for_people_and_prometheus(broker):
-    topic, group = Topic(broker.bootstrap, 2), fresh("group")
-    topic.produce(5)
+    topic, group = Topic(broker.bootstrap, 2, 5), fresh("group")
     hand = Hand(broker.bootstrap, group, [topic.name]).start()
     until(lambda: hand.consumer.metrics().records_consumed_total == 10, "records are counted")
     until(lambda: hand.consumer.metrics().commit_total >= 1, "commits are counted")
@@ -196,22 +156,11 @@ def test_numbers_for_people_and_prometheus(broker):
     assert closing([hand]) == {}
 
 
-def test_no_broker_at_the_address():
-    consumer = Consumer(
-        {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "request.timeout.ms": 1_000}
-    )
-    with pytest.raises(SourceError, match=r"nothing listens at 127\.0\.0\.1:1"):
-        consumer.subscribe(["t"])
-    consumer.close()
-    del consumer
-    gc.collect()
-
-
 def test_a_consumer_asks_for_topics_and_offsets_and_commits_without_waiting(broker):
-    topic, answers = Topic(broker.bootstrap, 2), []
-    topic.produce(5)
+    topic, answers = Topic(broker.bootstrap, 2, 5), []
     both = [(topic.name, 0), (topic.name, 1)]
-    with Consumer(config(broker, fresh("group"), enable_auto_commit=False)) as consumer:
+    config = {"bootstrap.servers": broker.bootstrap, "group.id": fresh("group"), **QUICK}
+    with Consumer({**config, "enable.auto.commit": False}) as consumer:
         consumer.subscribe([topic.name])
         until(lambda: consumer.poll_one(0.2) is not None, "there is a record")
         assert consumer.subscription() == {topic.name}

@@ -44,8 +44,7 @@ class Scene:
 
     def __init__(self, kind: type[Program], broker: Any, **config: Any):
         self._broker, self._kind, self._config = broker, kind, config
-        self.topic, self.group = Topic(broker.bootstrap, 2), fresh(kind.__name__.lower())
-        self.topic.produce(10)
+        self.topic, self.group = Topic(broker.bootstrap, 2, 10), fresh(kind.__name__.lower())
         self.first = self.program()
         self.first.n = 20
         self.first.start()
@@ -204,8 +203,7 @@ def test_what_the_application_stores_itself_is_all_that_a_deadline_commits(broke
 
 def test_a_partition_without_records_in_flight_holds_up_no_round(broker):
     """A program of aiokafka has asked past all that it was handed, and asks for nothing now."""
-    topic, group = Topic(broker.bootstrap, 2), fresh("group")
-    topic.produce(5)
+    topic, group = Topic(broker.bootstrap, 2, 5), fresh("group")
     patient = {"rebalance_timeout_ms": 600_000}  # longer than the test waits
     first = Aiokafka(broker.bootstrap, group, topic.name, **patient)
     records: list[Any] = []

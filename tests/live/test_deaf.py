@@ -63,9 +63,7 @@ def numbers(partition, first, last):
 
 @pytest.fixture
 def topic(broker):
-    made = Topic(broker.bootstrap, 2)
-    made.produce(10)
-    return made
+    return Topic(broker.bootstrap, 2, 10)
 
 
 def test_a_drop_in_goes_on_with_a_new_one_where_it_was(broker, topic, deaf, caplog):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from tests.live.offsets_log import Generation, read_group
-from tests.live.processes import Crew, crew
+from tests.live.processes import Crew
 from tests.live.waiting import until
 from tests.suites import further
 
@@ -30,7 +30,6 @@ def start(group: Crew, name: str, policy: str, delay_ms: int) -> None:
 
 
 def start_three(group: Crew, policy: str, delay_ms: int = DELAY_MS) -> dict[str, set[int]]:
-    """Three members; the first one leads."""
     for name in ("a", "b", "c"):
         start(group, name, policy, delay_ms)
         group.await_balance()
@@ -39,9 +38,14 @@ def start_three(group: Crew, policy: str, delay_ms: int = DELAY_MS) -> dict[str,
 
 
 def rounds(group: Crew) -> list[Generation]:
-    """What the coordinator wrote down."""
     log = read_group(group.bootstrap, group.group, group.topic)
     return [entry for entry in log if isinstance(entry, Generation)]
+
+
+def heard(group: Crew, event: str, since: float) -> list[float]:
+    """When members were told of partitions."""
+    told = [e for e in group.journal.read() if e.event == event and e.partitions]
+    return [e.time_seconds for e in told if e.time_seconds > since]
 
 
 def await_round_without(group: Crew, victim: str) -> Generation:
@@ -54,7 +58,7 @@ def await_round_without(group: Crew, victim: str) -> Generation:
 @pytest.mark.parametrize("policy", further(["deferred", "incremental"]))
 def test_killed_and_back_in_time(broker, tmp_path, policy, victim):
     """It gets exactly what it had; the others keep theirs, whoever led before and after."""
-    with crew(broker.bootstrap, 6, tmp_path) as group:
+    with Crew(broker.bootstrap, 6, tmp_path) as group:
         before = start_three(group, policy)
         had = before.pop(victim)
         killed = group.kill(victim)
@@ -65,26 +69,17 @@ def test_killed_and_back_in_time(broker, tmp_path, policy, victim):
         after = group.await_holdings(lambda held: held["back"] == had, "it has them back")
         assert {name: own for name, own in after.items() if name != "back"} == before
         assert time.time() - killed < DELAY_MS / 1000
-        moved = [
-            e
-            for e in group.journal.read()
-            if e.event == "revoked" and e.partitions and e.time_seconds > killed
-        ]
-        assert moved == []
+        assert heard(group, "revoked", killed) == []
 
 
 @pytest.mark.parametrize("victim", further(["c", "a"]), ids=["follower", "leader"])
 def test_killed_and_never_back(broker, tmp_path, victim):
     """When the delay is over the others take it, by their own timers; not before."""
     delay_ms = 6_000
-    with crew(broker.bootstrap, 6, tmp_path) as group:
+    with Crew(broker.bootstrap, 6, tmp_path) as group:
         start_three(group, "deferred", delay_ms)
         killed = group.kill(victim)
         group.await_balance()
-        taken = [
-            e.time_seconds
-            for e in group.journal.read()
-            if e.event == "assigned" and e.partitions and e.time_seconds > killed
-        ]
+        taken = heard(group, "assigned", killed)
         # The delay begins in the round that noticed the loss, a session after the last heartbeat.
         assert min(taken) - killed >= (SESSION_MS - HEARTBEAT_MS + delay_ms) / 1000 - 0.2

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
-import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient
-from tests.live.crew import Topic, fresh
-from tests.live.waiting import PATIENCE_SECONDS, until
+from tests.live.crew import Topic, fresh, group_of
+from tests.live.processes import Processes
+from tests.live.waiting import until
+from tests.live.working import committed
 from tests.suites import further
 
 pytestmark = pytest.mark.broker
@@ -22,39 +21,23 @@ N_PARTITIONS, N_EACH = 3, 20
 TERM, INT = signal.SIGTERM, signal.SIGINT
 
 
-class Program:
+class Program(Processes):
     """A running program, and what it has said."""
 
     def __init__(self, broker, topic: str, group: str, shape: str, folder: Path):
-        self._said = folder / f"{shape}.txt"
-        self._file = self._said.open("w")
-        command = [sys.executable, str(MEMBER), broker.bootstrap, topic, group, shape]
-        self.process = subprocess.Popen(command, stdout=self._file, stderr=subprocess.STDOUT)
+        super().__init__(folder)
+        self.shape = shape
+        self.launch(shape, [sys.executable, str(MEMBER), broker.bootstrap, topic, group, shape])
 
     def lines(self) -> list[list[str]]:
-        return [line.split() for line in self._said.read_text().splitlines()]
+        return [line.split() for line in self.said(self.shape, 10**6).splitlines()]
 
     def count(self, word: str) -> int:
         return sum(line[:1] == [word] for line in self.lines())
 
     def end(self, number: int) -> int:
-        self.process.send_signal(number)
-        return self.wait()
-
-    def wait(self) -> int:
-        try:
-            return self.process.wait(PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            raise AssertionError(f"does not end: {self._said.read_text()[-3000:]}") from None
-        finally:
-            self._file.close()
-
-
-def members_of(broker, group: str) -> int:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    return len(admin.describe_consumer_groups([group])[group].result(60).members)
+        self.running[self.shape].send_signal(number)
+        return self.gone(self.shape)
 
 
 @pytest.mark.parametrize(
@@ -72,8 +55,7 @@ def members_of(broker, group: str) -> int:
     ),
 )
 def test_a_consumer_ends_in_order(broker, tmp_path, shape, number, code):
-    topic, group = Topic(broker.bootstrap, N_PARTITIONS), fresh("ends")
-    topic.produce(N_EACH)
+    topic, group = Topic(broker.bootstrap, N_PARTITIONS, N_EACH), fresh("ends")
     program = Program(broker, topic.name, group, shape, tmp_path)
     until(lambda: program.count("read") == N_PARTITIONS * N_EACH, "everything is read")
     found = program.end(number)
@@ -81,16 +63,13 @@ def test_a_consumer_ends_in_order(broker, tmp_path, shape, number, code):
     assert program.lines()[-1] != ["over"] or code == 0
     assert program.count("revoked") == 1, program.lines()[-20:]
     # It has left, although its session lasts 45 s, and it has committed what it handled.
-    assert members_of(broker, group) == 0
-    reader = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
-    asked = [confluent_kafka.TopicPartition(topic.name, n) for n in range(N_PARTITIONS)]
-    committed = {tp.partition: tp.offset for tp in reader.committed(asked, 60)}
-    reader.close()
+    assert not group_of(broker.bootstrap, group).members
+    places = committed(broker.bootstrap, group, topic.name, N_PARTITIONS)
     handled = Counter(int(line[1]) for line in program.lines() if line[:1] == ["read"])
     if shape in ("close", "exit"):  # the handler cannot tell whether the list is done
-        assert all(0 <= max(at, 0) <= handled[n] for n, at in committed.items())
+        assert all(0 <= max(at, 0) <= handled[n] for n, at in places.items())
     else:
-        assert committed == handled
+        assert places == handled
 
 
 @pytest.mark.parametrize("number", further([INT, TERM]))
@@ -107,7 +86,7 @@ def test_a_worker_that_cannot_begin_leaves_its_work_to_others(broker, tmp_path):
     """Before, it kept shards that nobody ran, and only its log said so."""
     group = fresh("works")
     broken = Program(broker, "-", group, "raises", tmp_path)
-    assert broken.wait() == 1
+    assert broken.gone("raises") == 1
     assert ["OSError:", "no", "disk"] in broken.lines()
     sound = Program(broker, "-", group, "worker", tmp_path)
     until(lambda: ["assigned", "3"] in sound.lines(), "another one has the work")

@@ -6,10 +6,9 @@ import logging
 from contextlib import ExitStack
 
 import pytest
-from confluent_kafka.admin import AclOperation, AclPermissionType, ResourceType
 from tests.live.crew import Hand, Topic, closing, fresh, spread
 from tests.live.raw_member import RawMember
-from tests.live.test_refusals import acl, config
+from tests.live.security import DENY, entries
 from tests.live.waiting import until
 from tests.suites import further
 
@@ -36,7 +35,6 @@ def subscription(policy: str, *topics: str) -> bytes:
 
 
 def given(raw: RawMember) -> set[tuple[str, int]]:
-    """What a raw member was assigned last."""
     return resources_of(decode_assignment(raw.assignment).partitions) if raw.assignment else set()
 
 
@@ -60,16 +58,11 @@ def test_a_topic_that_the_leader_may_not_describe_ends_nobody(broker, security, 
     caplog.set_level(logging.WARNING, "holdfast.member")
     topic, payroll = Topic(broker.bootstrap, 12), Topic(broker.bootstrap, 2)
     group = fresh("group")
-    rule = (AclOperation.DESCRIBE, AclPermissionType.DENY)
-    mine = {
-        key: value
-        for key, value in config(broker, security, group).items()
-        if key not in ("bootstrap.servers", "group.id")
-    }
-    mine |= {"holdfast.policy": policy, "metadata.max.age.ms": 500}
+    mine = security.login(broker, "PLAIN", **{"holdfast.policy": policy, "group.id": group})
+    mine["metadata.max.age.ms"] = 500
     with ExitStack() as stack:
         forbidden = stack.enter_context(ExitStack())
-        forbidden.enter_context(acl(broker, ResourceType.TOPIC, payroll.name, *rule))
+        forbidden.enter_context(entries(broker, [("topic", payroll.name, "DESCRIBE")], DENY))
         hands = [
             Hand(broker.bootstrap_of("PLAIN"), group, [topic.name], **mine).start()
             for _ in range(3)
@@ -106,9 +99,8 @@ def test_a_topic_that_the_leader_may_not_describe_ends_nobody(broker, security, 
         assert closing(hands) == {}
 
 
-def large(policy: str, topic: str) -> bytes:
+def large(topic: str) -> bytes:
     """A subscription of 1.1 MB, more than a stock broker writes in one record."""
-    assert policy == "simple"
     user_data = b"x" * 1_100_000
     return encode_subscription(Subscription(version=3, topics=(topic,), user_data=user_data))
 
@@ -118,9 +110,7 @@ def test_a_record_that_is_too_large_is_tried_again_and_the_group_recovers(broker
     topic, group = Topic(broker.bootstrap, 6), fresh("group")
     hands = [Hand(broker.bootstrap, group, [topic.name]).start() for _ in range(3)]
     until(lambda: spread(hands, topic), "three members share the topic")
-    with RawMember(
-        broker.bootstrap, group, "cooperative-sticky", large("simple", topic.name)
-    ) as raw:
+    with RawMember(broker.bootstrap, group, "cooperative-sticky", large(topic.name)) as raw:
         until(lambda: raw.sync_errors.count(-1) >= 4, "rounds that the broker refuses")
         topic.produce(10)
         until(lambda: sum(len(hand.read) for hand in hands) == 60, "records read meanwhile")
@@ -132,17 +122,14 @@ def test_a_record_that_is_too_large_is_tried_again_and_the_group_recovers(broker
         assert {hand.error for hand in hands} == {None}
         assert spread(hands, topic)
         assert set(raw.sync_errors) <= {-1, 27}  # 27: others have begun the next round
-    generation = hands[0].consumer._parts.host.standing.identity.generation
+    generation = hands[0].consumer.generation
     topic.produce(10)
     until(lambda: sum(len(hand.read) for hand in hands) == 120, "records read afterwards")
     until(
-        lambda: (
-            len({h.consumer._parts.host.standing.state for h in hands}) == 1
-            and hands[0].consumer._parts.host.standing.state == "STABLE"
-        ),
+        lambda: {hand.consumer.metrics().state for hand in hands} == {"STABLE"},
         "a group that is stable again",
     )
-    assert hands[0].consumer._parts.host.standing.identity.generation >= generation
+    assert hands[0].consumer.generation >= generation
     assert spread(hands, topic)
     assert closing(hands) == {}
 
@@ -151,7 +138,7 @@ def test_a_member_that_shall_not_wait_for_ever_fails_and_names_the_size(broker):
     topic, group = Topic(broker.bootstrap, 2), fresh("group")
     hand = Hand(broker.bootstrap, group, [topic.name], holdfast_error_timeout_ms=1_000).start()
     until(lambda: hand.owns == [0, 1], "a member that has all")
-    with RawMember(broker.bootstrap, group, "cooperative-sticky", large("simple", topic.name)):
+    with RawMember(broker.bootstrap, group, "cooperative-sticky", large(topic.name)):
         until(lambda: hand.error is not None, "the end of its patience")
         hand.stop()
     assert isinstance(hand.error, RemoteProtocolError)

@@ -15,8 +15,7 @@ pytestmark = pytest.mark.broker
 
 @pytest.mark.parametrize("client", further(["consumer", "confluent", "aiokafka", "kafka"]))
 def test_every_call_of_a_fork_says_where_its_member_lives(broker, client):
-    topic = Topic(broker.bootstrap, 1)
-    topic.produce(5)
+    topic = Topic(broker.bootstrap, 1, 5)
     command = [sys.executable, "-m", "tests.live.forking", client, broker.bootstrap, topic.name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -24,9 +24,7 @@ SOON_S = 25  # a close that waits for a member in vain takes 30 s
 
 @pytest.fixture(scope="module")
 def topic(broker):
-    made = Topic(broker.bootstrap, 2)
-    made.produce(5)
-    return made
+    return Topic(broker.bootstrap, 2, 5)
 
 
 @pytest.fixture

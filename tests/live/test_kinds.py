@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import Producer
-from tests.live.kinds import ask, members, streams_tasks, tables_of
+from tests.live.kinds import Members, ask, assigned, rows_of, streams_tasks, tables_of
 from tests.live.processes import create_topic
 from tests.live.waiting import until
 from tests.pipeline.kinds import printed
@@ -23,8 +23,7 @@ def produce(bootstrap, topic, n):
 
 
 def last(tables, group):
-    """The last generation of a group."""
-    return [row for row in tables.table("generations").to_pylist() if row["group"] == group][-1]
+    return rows_of(tables, "generations", group)[-1]
 
 
 @pytest.mark.every
@@ -41,7 +40,7 @@ def test_a_share_group(broker, tmp_path):
         said = printed(ask("share", bootstrap, *own, "--offsets"))
         return {(r["TOPIC"], int(r["PARTITION"])): (r["START-OFFSET"], r["LAG"]) for r in said}
 
-    with members(bootstrap, tmp_path) as crew:
+    with Members(bootstrap, tmp_path) as crew:
         for name in ("a", "b", "c"):
             crew.share(name, group, topic)
 
@@ -60,15 +59,10 @@ def test_a_share_group(broker, tmp_path):
     generation = last(tables, group)
     assert (generation["group_type"], generation["n_members"]) == ("share", 3)
     assert generation["n_partitions"] == 2
-    given = [
-        row
-        for row in tables.table("assignments").to_pylist()
-        if (row["group"], row["generation"]) == (group, generation["generation"])
-    ]
-    assert {row["role"] for row in given} == {"shared"}
-    assert len({row["member_id"] for row in given}) == 3
-    assert len(given) > 2  # somebody shares a partition
-    found = [row for row in tables.table("lag").to_pylist() if row["group"] == group]
+    given = assigned(tables, generation, "shared")
+    assert len(given) == 3
+    assert sum(map(len, given.values())) > 2  # somebody shares a partition
+    found = rows_of(tables, "lag", group)
     said = lags()
     for row in found:
         start, lag = said[row["topic"], row["partition"]]
@@ -86,7 +80,7 @@ def test_a_streams_group(broker, tmp_path):
     def active():
         return streams_tasks(bootstrap, group)
 
-    with members(bootstrap, tmp_path) as crew:
+    with Members(bootstrap, tmp_path) as crew:
         for name in ("a", "b"):
             crew.streams(name, group, topic, group_protocol="streams")
         until(
@@ -97,15 +91,9 @@ def test_a_streams_group(broker, tmp_path):
         tables = tables_of(bootstrap, tmp_path)
     generation = last(tables, group)
     assert (generation["group_type"], generation["n_members"]) == ("streams", 2)
-    found = {}
-    for row in tables.table("assignments").to_pylist():
-        if (row["group"], row["generation"]) == (group, generation["generation"]):
-            found.setdefault(row["member_id"], set()).add((row["topic"], row["partition"]))
-    assert found == said
+    assert assigned(tables, generation) == said
     readers = {
-        (row["topic"], row["partition"]): row["member_id"]
-        for row in tables.table("lag").to_pylist()
-        if row["group"] == group
+        (row["topic"], row["partition"]): row["member_id"] for row in rows_of(tables, "lag", group)
     }
     for member, tasks in said.items():
         assert {readers[topic, number] for place, number in tasks if place == "0"} <= {member}

@@ -10,7 +10,7 @@ import json
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.cli.running import run
-from tests.live.kinds import ask, members, tables_of
+from tests.live.kinds import Members, ask, tables_of
 from tests.live.processes import create_topic
 from tests.live.test_kinds import produce
 from tests.live.test_worker import Desk, close_all
@@ -81,7 +81,7 @@ def test_every_kind_has_the_rows_of_the_pipeline_and_of_kafkas_tools(broker, tmp
     left.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
     left.close()
     desk = Desk(broker, groups["worker"], {"job": 2}).start()
-    with members(bootstrap, tmp_path) as crew:
+    with Members(bootstrap, tmp_path) as crew:
         for kind in ("classic", "consumer"):
             crew.consumer(kind, groups[kind], topic, group_protocol=kind)
         crew.share("s1", groups["share"], topic)

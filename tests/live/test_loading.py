@@ -18,8 +18,7 @@ CONNECTS = {"confluent": "holdfast-connect", "aiokafka": "holdfast-connect", "ka
 
 @pytest.mark.parametrize("client", further(CONNECTS))
 def test_kafka_python_and_numpy_are_loaded_beside_the_application(broker, client):
-    topic, group = Topic(broker.bootstrap, 1), fresh("loading")
-    topic.produce(1)
+    topic, group = Topic(broker.bootstrap, 1, 1), fresh("loading")
     words = ["-m", "tests.live.loading_member", client, broker.bootstrap, topic.name, group]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 import logging
-import ssl
-import threading
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from kafka import KafkaConsumer
-from tests.live.crew import QUICK, Topic, fresh
+from tests.live.clients import keywords
+from tests.live.crew import Topic, fresh
 from tests.live.every_command import CODES, OF_ITS_OWN, commands_of_clusters, run_all
 from tests.live.security import PLANTED, QUOTED_PASSWORD, QUOTED_USER
 from tests.live.small_group import small_group
@@ -82,24 +81,15 @@ def test_no_command_logs_the_password(broker, security, tmp_path: Path) -> None:
 @pytest.fixture
 def login(broker, security) -> dict[str, object]:
     """Settings of a member that logs in with the quoted password."""
-    return {
-        "bootstrap.servers": broker.bootstrap_of("PLAIN"),
-        "group.id": fresh("group"),
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": QUOTED_USER,
-        "sasl.password": QUOTED_PASSWORD,
-        "ssl.ca.location": security.ca,
-        **QUICK,
-    }
+    quoted = {"sasl.username": QUOTED_USER, "sasl.password": QUOTED_PASSWORD}
+    return security.login(broker, "PLAIN", **quoted)
 
 
 @pytest.mark.broker
 def test_no_member_logs_the_password(broker, login, caplog, monkeypatch) -> None:
     real = render.librdkafka_fetch
     monkeypatch.setattr(render, "librdkafka_fetch", lambda s: {**real(s), "debug": "all"})
-    topic = Topic(broker.bootstrap, 1)
-    topic.produce(1)
+    topic = Topic(broker.bootstrap, 1, 1)
     caplog.set_level(logging.DEBUG)
     with Consumer(login) as consumer:
         consumer.subscribe([topic.name])
@@ -109,42 +99,21 @@ def test_no_member_logs_the_password(broker, login, caplog, monkeypatch) -> None
     assert holds_no_secret(caplog.text)
 
 
-class _Began:
-    """A worker's application that notes when it has something to do."""
-
-    def __init__(self) -> None:
-        self.has = threading.Event()
-
-    def on_assigned(self, resources: list[object]) -> None:
-        self.has.set()
-
-
 @pytest.mark.broker
 def test_no_worker_logs_the_password(login, caplog) -> None:
-    began = _Began()
-    with caplog.at_level(logging.DEBUG), Worker(login, {"leader": 1}, began):
-        assert began.has.wait(90)
+    with caplog.at_level(logging.DEBUG), Worker(login, {"leader": 1}) as worker:
+        until(lambda: worker.owned, "it works", 90)
     assert "SaslAuthenticateRequest [hidden]" in caplog.text
     assert holds_no_secret(caplog.text)
 
 
 @pytest.mark.broker
-def test_a_stock_client_with_our_assignor_logs_no_password(broker, login, security, caplog) -> None:
-    topic = Topic(broker.bootstrap, 1)
-    topic.produce(1)
+def test_a_stock_client_with_our_assignor_logs_no_password(broker, login, caplog) -> None:
+    topic = Topic(broker.bootstrap, 1, 1)
     caplog.set_level(logging.DEBUG)
-    consumer = KafkaConsumer(
-        topic.name,
-        bootstrap_servers=login["bootstrap.servers"],
-        group_id=fresh("group"),
-        auto_offset_reset="earliest",
-        partition_assignment_strategy=[kafka_python.CooperativeSticky()],
-        security_protocol="SASL_SSL",
-        sasl_mechanism="PLAIN",
-        sasl_plain_username=QUOTED_USER,
-        sasl_plain_password=QUOTED_PASSWORD,
-        ssl_context=ssl.create_default_context(cafile=security.ca),
-    )
+    ours = [kafka_python.CooperativeSticky()]
+    words = keywords(login, is_original=True)
+    consumer = KafkaConsumer(topic.name, **words, partition_assignment_strategy=ours)
     with closing(consumer):
         until(lambda: consumer.partitions_for_topic(topic.name), "the topic's metadata")
         until(lambda: consumer.poll(200), "a record", 90)

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from types import SimpleNamespace
-from typing import cast
 
 import confluent_kafka
 import pytest
-from tests.live.crew import QUICK, Hand, Held, Topic, account, closing, fresh, overlaps, spread
+from tests.live.crew import Hand, Held, Topic, account, closing, fresh, overlaps, spread
 from tests.live.stock import Stock
 from tests.live.waiting import until
-from tests.suites import further
 
-from holdfast import Consumer
 from holdfast.core.machine import actions
-from holdfast.errors import RemoteProtocolError
 from holdfast.members.member.broker_lags import BrokerLags
 
 pytestmark = pytest.mark.broker
@@ -48,32 +43,8 @@ def test_members_read_and_commit_while_a_round_waits_for_one_of_them(broker):
     assert account(hands, topic) == (0, 0)
 
 
-def test_a_hand_over_waits_no_longer_than_its_bound(broker):
-    topic, group = Topic(broker.bootstrap, 2), fresh("group")
-    topic.produce(5)
-    busy = Hand(broker.bootstrap, group, [topic.name], holdfast_drain_timeout_ms=300)
-    busy.start()
-    until(lambda: len(busy.read) == 10, "all is read")
-    busy.hold()
-    until(busy.is_held.is_set, "it is busy")
-    topic.produce(5)
-    other = Hand(broker.bootstrap, group, [topic.name]).start()
-    until(lambda: len(other.owns) == 1, "the other member is given one, busy or not")
-    (moved,) = other.owns
-    until(lambda: any(p == moved for _, p, _ in other.read), "and reads it")
-    assert busy.is_held.is_set()
-    busy.release()
-    until(lambda: spread([busy, other], topic), "the busy member was told when it came back")
-    until(lambda: account([busy, other], topic)[0] == 0, "every record is read")
-    assert closing([busy, other]) == {}
-    unread, twice = account([busy, other], topic)
-    assert unread == 0
-    assert twice <= 10  # what was in flight, at most
-
-
 def test_a_partition_starts_after_the_open_transaction_that_commits_it(broker):
-    topic, group = Topic(broker.bootstrap, 1), fresh("group")
-    topic.produce(8)
+    topic, group = Topic(broker.bootstrap, 1, 8), fresh("group")
     client = {"bootstrap.servers": broker.bootstrap, "log_level": 0}
     reader = confluent_kafka.Consumer({**client, "group.id": group})
     producer = confluent_kafka.Producer({**client, "transactional.id": fresh("writer")})
@@ -135,8 +106,7 @@ def test_a_static_leader_that_returns_keeps_the_assignment_and_watches_the_topic
 
 
 def test_latest_begins_at_the_end(broker):
-    topic, group = Topic(broker.bootstrap, 1), fresh("group")
-    topic.produce(5)
+    topic, group = Topic(broker.bootstrap, 1, 5), fresh("group")
     hand = Hand(broker.bootstrap, group, [topic.name], auto_offset_reset="latest").start()
     until(hand.consumer._hands.has_begun, "it has begun")
     topic.produce(2)
@@ -146,8 +116,7 @@ def test_latest_begins_at_the_end(broker):
 
 
 def test_a_partition_paused_in_its_callback_hands_nothing_out(broker):
-    topic, group = Topic(broker.bootstrap, 2), fresh("group")
-    topic.produce(5)
+    topic, group = Topic(broker.bootstrap, 2, 5), fresh("group")
     hand = Hand(broker.bootstrap, group, [topic.name])
     hand.on_assigned = lambda parts: hand.consumer.pause([p for p in parts if p.partition == 0])
     hand.start()
@@ -159,8 +128,7 @@ def test_a_partition_paused_in_its_callback_hands_nothing_out(broker):
 
 
 def test_an_offset_committed_in_the_callback_is_where_the_partition_starts(broker):
-    topic, group = Topic(broker.bootstrap, 1), fresh("group")
-    topic.produce(9)
+    topic, group = Topic(broker.bootstrap, 1, 9), fresh("group")
     hand = Hand(broker.bootstrap, group, [topic.name])
     hand.on_assigned = lambda parts: hand.consumer.commit(
         {(p.topic, p.partition): 6 for p in parts}
@@ -172,8 +140,7 @@ def test_an_offset_committed_in_the_callback_is_where_the_partition_starts(broke
 
 
 def test_what_a_callback_of_the_close_commits_is_committed(broker):
-    topic, group = Topic(broker.bootstrap, 2), fresh("group")
-    topic.produce(5)
+    topic, group = Topic(broker.bootstrap, 2, 5), fresh("group")
     hand = Hand(broker.bootstrap, group, [topic.name], enable_auto_commit=False)
     asked = []
 
@@ -300,43 +267,3 @@ def test_lags_from_the_broker_decide_in_a_stock_client(broker):
     ):
         until(lambda: len(one.owns) == len(other.owns) == 2, "two members share")
         assert sorted([one.owns, other.owns]) == [[0, 3], [1, 2]]
-
-
-@pytest.mark.parametrize("policy", further(["deferred", "simple"]))
-@pytest.mark.parametrize("explicit", further([False, True]))
-def test_what_was_handed_out_before_a_loss_is_never_committed(broker, policy, explicit):
-    """The member loses all and joins again in the background while its application holds a list."""
-    topic, group = Topic(broker.bootstrap, 2), fresh("group")
-    topic.produce(20)
-    config = {
-        **QUICK,
-        "bootstrap.servers": broker.bootstrap,
-        "group.id": group,
-        "session.timeout.ms": 6000,
-        "enable.auto.commit": False,
-        "holdfast.policy": policy,
-        "scheduled.rebalance.max.delay.ms": 1000,
-    }
-    with Consumer(config) as zombie:
-        zombie.subscribe([topic.name])
-        held_out: list[confluent_kafka.Message] = []
-        until(lambda: held_out.extend(zombie.poll(0.2)) or len(held_out) == 40, "all is handed out")
-        first = zombie.member_id
-        hand = cast(Hand, SimpleNamespace(consumer=zombie))
-        held = [
-            Held(hand.consumer._parts, kind) for kind in (actions.SendHeartbeat, actions.SendJoin)
-        ]
-        until(lambda: (topic.name, 0) not in zombie.assignment(), "the session is over")
-        with Consumer({**config, "max.poll.records": 15}) as other:
-            other.subscribe([topic.name])
-            read: list[confluent_kafka.Message] = []
-            until(lambda: read.extend(other.poll(0.2)) or len(read) == 40, "another one reads it")
-            other.commit()
-        for requests in held:
-            requests.let_go()
-        until(lambda: len(zombie.assignment()) == 2, "it is back, and has them again")
-        assert zombie.member_id != first
-        offsets = {(topic.name, p): 5 for p in range(2)}
-        with pytest.raises(RemoteProtocolError, match="had been lost since"):
-            zombie.commit(offsets if explicit else None)
-        assert zombie.committed(offsets) == dict.fromkeys(offsets, 20)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.live.offsets_log import leaders
-from tests.live.processes import Crew, crew
+from tests.live.processes import Crew
 from tests.suites import further
 
 pytestmark = pytest.mark.broker
@@ -34,7 +34,7 @@ def test_members_of_three_kinds_come_and_go(broker, tmp_path, order):
 
     Then they leave, the last first.
     """
-    with crew(broker.bootstrap, 6, tmp_path) as group:
+    with Crew(broker.bootstrap, 6, tmp_path) as group:
         for name in order:
             before = group.holdings()
             start(group, name)
@@ -50,7 +50,7 @@ def test_members_of_three_kinds_come_and_go(broker, tmp_path, order):
 
 @pytest.mark.every
 def test_leader_dies_and_the_other_kind_takes_over(broker, tmp_path):
-    with crew(broker.bootstrap, 6, tmp_path) as group:
+    with Crew(broker.bootstrap, 6, tmp_path) as group:
         group.java("j1", COOPERATIVE)
         group.await_balance()
         group.python("p1", OURS)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import pytest
 from kafka import KafkaAdminClient
-from tests.live.kinds import ask, members, tables_of
+from tests.live.kinds import Members, ask, assigned, await_spread, rows_of, tables_of
 from tests.live.processes import create_topic
 from tests.live.test_kinds import last, produce
 from tests.live.test_worker import Desk, close_all, shared
 from tests.live.waiting import until
 from tests.pipeline.kinds import printed
-from tests.pipeline.test_kinds import said_partitions
 
 from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.findings.examination import examine
@@ -23,25 +22,9 @@ from holdfast.fleet.report.findings.facts import read_facts
 pytestmark = pytest.mark.broker
 
 
-def assigned(tables, generation, role="active"):
-    """{member: {(topic, partition)}} of a row of the table generations."""
-    found = {}
-    for row in tables.table("assignments").to_pylist():
-        of = (row["group"], row["generation"], row["timestamp"], row["role"])
-        if of == (generation["group"], generation["generation"], generation["timestamp"], role):
-            found.setdefault(row["member_id"], set()).add((row["topic"], row["partition"]))
-    return found
-
-
-def described(bootstrap, group):
-    """{member: {(topic, partition)}} as ConsumerGroupCommand says; none while it changes."""
-    own = ("--describe", "--group", group, "--members", "--verbose")
-    found = {}
-    for row in printed(ask("consumer", bootstrap, *own)):
-        if row["TARGET-EPOCH"] != "-" and row["TARGET-EPOCH"] != row["CURRENT-EPOCH"]:
-            return {}
-        found[row["CONSUMER-ID"]] = said_partitions(row["CURRENT-ASSIGNMENT"])
-    return found
+def next_tables(bootstrap, folder):
+    """Tables of everything that a broker has now, in a folder of their own."""
+    return tables_of(bootstrap, folder / str(len(list(folder.glob("[0-9]*")))))
 
 
 def lags(bootstrap, group):
@@ -58,15 +41,9 @@ def our_lags(tables, group):
     """The same by our table."""
     return {
         (row["topic"], row["partition"]): (row["lag"], row["member_id"] or "-")
-        for row in tables.table("lag").to_pylist()
-        if row["group"] == group and row["current_offset"] is not None
+        for row in rows_of(tables, "lag", group)
+        if row["current_offset"] is not None
     }
-
-
-def spread(said, counts, total):
-    """Whether the members own so many partitions each, and all of them together."""
-    owned = [tp for tps in said.values() for tp in tps]
-    return sorted(map(len, said.values())) == counts and len(set(owned)) == len(owned) == total
 
 
 @pytest.mark.every
@@ -78,41 +55,34 @@ def test_a_classic_streams_group(broker, tmp_path):
     given = {"num_standby_replicas": "1", "session_timeout_ms": "6000"}
     given |= {"heartbeat_interval_ms": "500", "acceptable_recovery_lag": "100000"}
     place = {topic: "0", f"{group}-counts-repartition": "1"}
-    seen = {}
 
-    def steady(counts):
-        seen["said"] = described(bootstrap, group)
-        return spread(seen["said"], counts, 4)
-
-    def compare():
+    def compare(said):
         """The last generation, which says what ConsumerGroupCommand said."""
-        tables = tables_of(bootstrap, tmp_path / str(len(list(tmp_path.glob("[0-9]")))))
+        tables = next_tables(bootstrap, tmp_path)
         generation = last(tables, group)
-        assert (generation["protocol"], generation["n_members"]) == ("stream", len(seen["said"]))
+        assert (generation["protocol"], generation["n_members"]) == ("stream", len(said))
         assert assigned(tables, generation) == {
-            member: {(place[name], number) for name, number in tps}
-            for member, tps in seen["said"].items()
+            member: {(place[name], number) for name, number in tps} for member, tps in said.items()
         }
         return tables, generation
 
-    with members(bootstrap, tmp_path) as crew:
+    with Members(bootstrap, tmp_path) as crew:
         for name in ("a", "b"):
             crew.streams(name, group, topic, group_protocol="classic", **given)
-        until(lambda: steady([2, 2]), lambda: f"two tasks each: {seen}; {crew.said('a', 500)}")
+        said = await_spread(bootstrap, group, 2, 2, said=lambda: crew.said("a", 500))
         until(
             lambda: [lag for lag, _ in lags(bootstrap, group).values()] == [0] * 4,
             lambda: f"all is read and committed: {lags(bootstrap, group)}",
         )
-        tables, generation = compare()
+        tables, generation = compare(said)
         assert our_lags(tables, group) == lags(bootstrap, group)
         active, standby = (assigned(tables, generation, role) for role in ("active", "standby"))
         for member, tasks in standby.items():  # a store's state is kept by the other member
             assert tasks <= {("1", 0), ("1", 1)} and not tasks & active[member]
         assert set().union(*standby.values()) == {("1", 0), ("1", 1)}
         crew.kill("b")
-        until(lambda: steady([4]), lambda: f"a has all: {seen}")
-        tables, _ = compare()
-    rows = [r for r in tables.table("rebalances").to_pylist() if r["group"] == group]
+        tables, _ = compare(await_spread(bootstrap, group, 4))
+    rows = rows_of(tables, "rebalances", group)
     assert {row["cooperative"] for row in rows if row["n_members"]} == {True}
     assert rows[-1]["n_left"] == 1
 
@@ -124,7 +94,7 @@ def test_a_connect_group(broker, tmp_path):
     group = f"connect-{topic}"
     sink = {"connector.class": "FileStreamSink", "tasks.max": "4", "topics": topic}
     delay = {"scheduled_rebalance_max_delay_ms": "8000"}
-    with members(bootstrap, tmp_path) as crew:
+    with Members(bootstrap, tmp_path) as crew:
 
         def running(worker):
             """{worker: {(connector, task)}} as Connect says; -1 is the connector itself."""
@@ -138,8 +108,8 @@ def test_a_connect_group(broker, tmp_path):
 
         def read():
             """Tables, rows of the generations, and {worker: {(connector, task)}} of one."""
-            tables = tables_of(bootstrap, tmp_path / str(len(list(tmp_path.glob("[0-9]")))))
-            rows = [r for r in tables.table("generations").to_pylist() if r["group"] == group]
+            tables = next_tables(bootstrap, tmp_path)
+            rows = rows_of(tables, "generations", group)
 
             def given(generation):
                 found = assigned(tables, generation)
@@ -160,7 +130,7 @@ def test_a_connect_group(broker, tmp_path):
         assert given(rows[-1]) == both
         assert (rows[-1]["protocol_type"], rows[-1]["n_members"]) == ("connect", 2)
         assert rows[-1]["protocol"] in ("compatible", "sessioned")
-        revoked = [m for m in tables.table("members").to_pylist() if m["group"] == group]
+        revoked = rows_of(tables, "members", group)
         assert sum(row["n_revoked"] or 0 for row in revoked) == 2  # w1 gave two to w2
         crew.kill("w2")
         until(lambda: running("w1").keys() == {"w1"}, "w1 takes over")
@@ -169,7 +139,7 @@ def test_a_connect_group(broker, tmp_path):
         (waiting,) = [row for row in rows if row["delay_ms"]]  # for w2
         assert (waiting["delay_ms"], waiting["n_members"]) == (8_000, 1)
         assert given(waiting) == {"w1": both["w1"]}
-    causes = [r["cause"] for r in tables.table("rebalances").to_pylist() if r["group"] == group]
+    causes = [row["cause"] for row in rows_of(tables, "rebalances", group)]
     assert causes[-2:] == ["leave_or_timeout", "scheduled_rebalance"]  # workers commit nothing
 
 
@@ -179,32 +149,25 @@ def test_a_group_that_migrates_to_kip_848_and_back(broker, tmp_path):
     topic = create_topic(bootstrap, 4)
     group = f"migrates-{topic}"
     produce(bootstrap, topic, 100)
-    seen = {}
 
-    def steady(counts):
-        seen["said"] = described(bootstrap, group)
-        return spread(seen["said"], counts, 4)
-
-    def compare(kind):
-        tables = tables_of(bootstrap, tmp_path / str(len(list(tmp_path.glob("[0-9]")))))
-        rows = [r for r in tables.table("generations").to_pylist() if r["group"] == group]
+    def compare(kind, said):
+        tables = next_tables(bootstrap, tmp_path)
+        rows = rows_of(tables, "generations", group)
         generation = max(rows, key=lambda row: row["log_offset"])
-        assert (generation["group_type"], generation["n_members"]) == (kind, len(seen["said"]))
-        assert assigned(tables, generation) == seen["said"]
-        rows = [r for r in tables.table("rebalances").to_pylist() if r["group"] == group]
+        assert (generation["group_type"], generation["n_members"]) == (kind, len(said))
+        assert assigned(tables, generation) == said
+        rows = rows_of(tables, "rebalances", group)
         return [(r["group_type"], r["cause"], r["n_joined"], r["n_left"]) for r in rows]
 
-    with members(bootstrap, tmp_path) as crew:
+    with Members(bootstrap, tmp_path) as crew:
         for name in ("c1", "c2"):
             crew.consumer(name, group, topic, group_protocol="classic")
-        until(lambda: steady([2, 2]), lambda: f"two partitions each: {seen}")
-        before = compare("classic")
+        before = compare("classic", await_spread(bootstrap, group, 2, 2))
         crew.consumer("n1", group, topic, group_protocol="consumer")
-        until(lambda: steady([1, 1, 2]), lambda: f"three members: {seen}; {crew.said('n1')}")
-        there = compare("consumer")
+        three = await_spread(bootstrap, group, 1, 1, 2, said=lambda: crew.said("n1"))
+        there = compare("consumer", three)
         crew.stop("n1")
-        until(lambda: steady([2, 2]), lambda: f"two members again: {seen}")
-        back = compare("classic")
+        back = compare("classic", await_spread(bootstrap, group, 2, 2))
         left = lags(bootstrap, group)
     assert back[: len(there)] == there and there[: len(before)] == before
     assert ("consumer", "join", 1, 0) in there[len(before) :]
@@ -245,7 +208,7 @@ def test_a_group_of_our_own_workers(broker, tmp_path):
         (_, _, state, ids), generations, _ = before
         if (state, len(ids), len(generations)) != ("Stable", len(desks), 1):
             return False
-        seen["tables"] = tables_of(bootstrap, tmp_path / str(len(list(tmp_path.glob("[0-9]*")))))
+        seen["tables"] = next_tables(bootstrap, tmp_path)
         return view() == before
 
     def compare():
@@ -272,7 +235,7 @@ def test_a_group_of_our_own_workers(broker, tmp_path):
         tables = compare()
     finally:
         close_all(desks)
-    rows = [row for row in tables.table("rebalances").to_pylist() if row["group"] == group]
+    rows = rows_of(tables, "rebalances", group)
     assert {row["cooperative"] for row in rows if row["n_members"]} == {True}
     assert sum(row["n_left"] for row in rows) == 1
     facts = read_facts(tables, group)

@@ -12,12 +12,6 @@ from tests.live.waiting import until
 from tests.suites import further
 
 pytestmark = pytest.mark.broker
-QUICK = {
-    "auto.offset.reset": "earliest",
-    "metadata.max.age.ms": 500,
-    "heartbeat.interval.ms": 300,
-    "session.timeout.ms": 6_000,
-}
 
 
 def nobody():
@@ -29,10 +23,9 @@ def nobody():
 @pytest.mark.parametrize("name", further(["consumer", "confluent"]))
 def test_a_member_whose_brokers_have_all_moved_comes_back(broker, cut, name):
     """Every address that it has been told leads nowhere, and its connections break."""
-    topic = Topic(broker.bootstrap, 1)
-    topic.produce(5)
+    topic = Topic(broker.bootstrap, 1, 5)
     servers = {"bootstrap.servers": broker.bootstrap_of(CUT), "group.id": fresh("moved")}
-    client = CLIENTS[name](topic.name, {**QUICK, **servers})
+    client = CLIENTS[name](topic.name, {**servers, "session.timeout.ms": 6_000})
     client.subscribe([topic.name])
     until(lambda: client.poll() and len(client.records) >= 5, "the first records")
     right, wrong = (port.to_bytes(4, "big") for port in (cut.port, nobody()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.live.processes import crew
+from tests.live.processes import Crew
 
 pytestmark = pytest.mark.broker
 
@@ -12,7 +12,7 @@ POLICY = "own_policy:cooperative"
 
 def test_members_of_two_kinds_follow_a_policy_of_the_user(broker, tmp_path):
     """kafka-python leads, then a member of ours does; a spare owns nothing before it is alone."""
-    with crew(broker.bootstrap, 6, tmp_path) as group:
+    with Crew(broker.bootstrap, 6, tmp_path) as group:
 
         def wait_for(**sizes: int) -> None:
             group.await_holdings(

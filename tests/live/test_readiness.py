@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import closing
 
 import pytest
+from tests.live.clients import CLIENTS
 from tests.live.crew import QUICK, Topic, fresh
 from tests.live.waiting import until
 
 from holdfast import Consumer, Worker
-from holdfast.aiokafka import AIOKafkaConsumer
 from holdfast.confluent import Consumer as ConfluentConsumer
-from holdfast.kafka import KafkaConsumer
 
 pytestmark = pytest.mark.broker
 BEATS = {key: QUICK[key] for key in ("session.timeout.ms", "heartbeat.interval.ms")}
@@ -63,37 +61,11 @@ def test_a_member_that_nobody_polls_is_ready_once_it_is_stable(broker, tmp_path,
     assert generation(path) == -1
 
 
-def test_the_consumer_of_aiokafka_keeps_it_too(broker, tmp_path):
+@pytest.mark.parametrize("name", ["aiokafka", "kafka"])
+def test_the_consumers_with_keywords_keep_it_too(broker, tmp_path, name):
     topic, path = Topic(broker.bootstrap, 4), tmp_path / "ready"
-
-    async def ready():
-        while generation(path) < 1:
-            await asyncio.sleep(0.03)
-
-    async def main():
-        facade = AIOKafkaConsumer(
-            topic.name,
-            bootstrap_servers=broker.bootstrap,
-            group_id=fresh("group"),
-            holdfast_ready_file=str(path),
-        )
-        await facade.start()
-        await asyncio.wait_for(ready(), 120)
-        await facade.stop()
-        assert generation(path) == -1
-
-    asyncio.run(main())
-
-
-def test_the_consumer_of_kafka_python_keeps_it_too(broker, tmp_path):
-    topic, path = Topic(broker.bootstrap, 4), tmp_path / "ready"
-    with closing(
-        KafkaConsumer(
-            topic.name,
-            bootstrap_servers=broker.bootstrap,
-            group_id=fresh("group"),
-            holdfast_ready_file=str(path),
-        )
-    ) as made:
-        until(lambda: made.poll(100) == {} and generation(path) >= 1, "the member is stable")
+    config = {"bootstrap.servers": broker.bootstrap, "group.id": fresh("group")}
+    with closing(CLIENTS[name](topic.name, {**config, "holdfast.ready.file": str(path)})) as client:
+        client.subscribe([topic.name])
+        until(lambda: client.poll() == [] and generation(path) >= 1, "the member is stable")
     assert generation(path) == -1

@@ -13,19 +13,16 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import DescribeGroupsRequest
 from tests.live.crew import fresh
-from tests.live.raw_connection import RawConnection
+from tests.live.raw_connection import RawConnection, RawHand
 from tests.suites import further
 
-from holdfast.core.machine.actions import SendHeartbeat, SendJoin, SendSync
-from holdfast.core.machine.codes import COORDINATOR_GONE, ErrorCode
-from holdfast.core.machine.events import JoinAnswered, SyncAnswered
+from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES, estimate_group_bytes
 
 pytestmark = pytest.mark.broker
 
 NONE, UNKNOWN = ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR
-WAITS = {*COORDINATOR_GONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 SHORTER_HOST = len("/255.255.255.255") - len("/127.0.0.1")
 
 
@@ -43,66 +40,10 @@ def subscription(n_bytes: int) -> bytes:
     return of(nonce.ljust(n_bytes - len(of(b"")), b"."))
 
 
-class Hand:
-    """One member, played by hand."""
-
-    def __init__(self, connection: RawConnection, group: str, instance_id: str | None):
-        self.connection, self.group, self.instance_id = connection, group, instance_id
-        self.member_id = ""
-
-    async def join(self, metadata: bytes) -> JoinAnswered:
-        """Join, with the id that the broker gives, once it has read its log."""
-        while True:
-            action = SendJoin(
-                request=0,
-                timeout_ms=0,
-                member_id=self.member_id,
-                instance_id=self.instance_id,
-                protocol_type="consumer",
-                protocols=(("range", metadata),),
-                session_timeout_ms=30_000,
-                rebalance_timeout_ms=30_000,
-                reason="",
-            )
-            answer = await self.connection.send(self.group, action)
-            assert isinstance(answer, JoinAnswered)
-            if answer.error in WAITS:
-                await asyncio.sleep(0.1)
-                continue
-            self.member_id = answer.member_id
-            if answer.error != ErrorCode.MEMBER_ID_REQUIRED:
-                return answer
-
-    async def sync(self, generation: int, assignments: dict[str, bytes]) -> SyncAnswered:
-        action = SendSync(
-            request=0,
-            timeout_ms=0,
-            generation=generation,
-            member_id=self.member_id,
-            instance_id=self.instance_id,
-            protocol_type="consumer",
-            protocol_name="range",
-            assignments=tuple(assignments.items()),
-        )
-        answer = await self.connection.send(self.group, action)
-        assert isinstance(answer, SyncAnswered)
-        return answer
-
-    async def beat(self, member_id: str, generation: int) -> int:
-        action = SendHeartbeat(
-            request=0,
-            timeout_ms=0,
-            generation=generation,
-            member_id=member_id,
-            instance_id=self.instance_id,
-        )
-        return (await self.connection.send(self.group, action)).error
-
-
 class Pair:
     """Two members of one group, and a connection beside theirs."""
 
-    def __init__(self, hands: list[Hand], beside: RawConnection):
+    def __init__(self, hands: list[RawHand], beside: RawConnection):
         self.hands, self.beside = hands, beside
         self.group, self.generation = hands[0].group, 0
         self.leader, self.follower = hands
@@ -139,9 +80,9 @@ class Pair:
                 return errors
 
     async def _sync(self, size: int) -> list[int]:
-        waits = asyncio.ensure_future(self.follower.sync(self.generation, {}))
+        waits = asyncio.ensure_future(self.follower.sync(self.generation, ()))
         await asyncio.sleep(0)
-        given = {hand.member_id: b"." * size for hand in self.hands}
+        given = [(hand.member_id, b"." * size) for hand in self.hands]
         led = await self.leader.sync(self.generation, given)
         return [led.error, (await waits).error]
 
@@ -162,7 +103,7 @@ def play(bootstrap: str, script: Callable[[Pair], Coroutine[Any, Any, None]], *i
         try:
             await connections[2].find(group)
             hands = [
-                Hand(connection, group, instance_id)
+                RawHand(connection, group, instance_id=instance_id)
                 for connection, instance_id in zip(connections, ids or (None, None), strict=False)
             ]
             await asyncio.wait_for(script(Pair(hands, connections[2])), 60)
@@ -196,9 +137,9 @@ def test_every_sync_that_waits_ends_in_the_error_and_the_members_may_join_again(
         ids = {hand.member_id for hand in pair.hands}
         before = pair.generation
         assert await pair.described() == ("PreparingRebalance", ids, 0)
-        beat = await pair.leader.beat(pair.leader.member_id, before)
+        beat = await pair.leader.beat(before)
         assert beat == ErrorCode.REBALANCE_IN_PROGRESS
-        late = await pair.follower.sync(before, {})
+        late = await pair.follower.sync(before, ())
         assert late.error == ErrorCode.REBALANCE_IN_PROGRESS
         assert await pair.round(SMALL, SMALL) == [NONE, NONE]
         assert pair.generation == before + 1
@@ -213,15 +154,17 @@ def test_a_static_member_is_not_replaced_where_the_record_would_be_too_large(bro
         assert await pair.round(500_000, 500_000) == [NONE, NONE]
         before = await pair.described()
         old = getattr(pair, which)
-        new = Hand(pair.beside, pair.group, old.instance_id)
+        new = RawHand(pair.beside, pair.group, instance_id=old.instance_id)
         refused = await new.join(subscription(700_000))
         assert (refused.error, refused.member_id) == (UNKNOWN, "")
         assert (refused.generation, refused.leader_id) == (pair.generation, pair.leader.member_id)
         assert not refused.skip_assignment
         assert await pair.described() == before
-        assert await new.beat(old.member_id, pair.generation) == NONE
+        assert await new.beat(pair.generation, member_id=old.member_id) == NONE
         fits = await new.join(subscription(SMALL))
         assert (fits.error, fits.generation) == (NONE, pair.generation)
-        assert await new.beat(old.member_id, pair.generation) == ErrorCode.FENCED_INSTANCE_ID
+        assert (
+            await new.beat(pair.generation, member_id=old.member_id) == ErrorCode.FENCED_INSTANCE_ID
+        )
 
     play(broker.bootstrap, script, "i0", "i1")

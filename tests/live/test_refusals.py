@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclPermissionType
 from tests.live.crew import QUICK, Topic, fresh
-from tests.live.security import PASSWORD, USER
+from tests.live.security import DENY, entries
 from tests.live.waiting import until
 
 from holdfast import Consumer, Worker
@@ -24,32 +14,8 @@ from holdfast.errors import RemoteProtocolError
 pytestmark = pytest.mark.broker
 
 
-@contextmanager
-def acl(broker, kind, name, operation, permission):
-    """One entry of an access list for our user, while it lasts."""
-    rule = (kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation, permission)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    for future in admin.create_acls([AclBinding(*rule)]).values():
-        future.result(60)
-    try:
-        yield
-    finally:
-        for future in admin.delete_acls([AclBindingFilter(*rule)]).values():
-            future.result(60)
-
-
-def config(broker, security, group, **extra):
-    return {
-        "bootstrap.servers": broker.bootstrap_of("PLAIN"),
-        "group.id": group,
-        **QUICK,
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": USER,
-        "sasl.password": PASSWORD,
-        "ssl.ca.location": security.ca,
-        **extra,
-    }
+MAY = {"nothing": ("READ", DENY), "describe it": ("DESCRIBE", AclPermissionType.ALLOW)}
+may = pytest.mark.parametrize(("operation", "permission"), MAY.values(), ids=MAY)
 
 
 def refusal(consumer, topic):
@@ -60,38 +26,28 @@ def refusal(consumer, topic):
     return caught.value
 
 
-@pytest.mark.parametrize("may", ["nothing", "describe it"])
-def test_no_right_to_the_group(broker, security, may):
+@may
+def test_no_right_to_the_group(broker, security, operation, permission):
     """Without any right the coordinator is not told; with DESCRIBE alone the join is refused."""
-    topic, group = Topic(broker.bootstrap, 1), fresh("forbidden")
-    rule = (
-        (AclOperation.READ, AclPermissionType.DENY)
-        if may == "nothing"
-        else (AclOperation.DESCRIBE, AclPermissionType.ALLOW)
-    )
-    with acl(broker, ResourceType.GROUP, group, *rule):
-        error = refusal(Consumer(config(broker, security, group)), topic.name)
+    topic, config = Topic(broker.bootstrap, 1), security.login(broker, "PLAIN")
+    group = config["group.id"]
+    with entries(broker, [("group", group, operation)], permission):
+        error = refusal(Consumer(config), topic.name)
         assert error.error_code == 30
         assert "grant READ on the group" in str(error)
         with (
-            Worker(config(broker, security, group), {"shard": 1}) as worker,
+            Worker(config, {"shard": 1}) as worker,
             pytest.raises(RemoteProtocolError, match="grant READ on the group"),
         ):
             worker.run(60)
 
 
-@pytest.mark.parametrize("may", ["nothing", "describe it"])
-def test_no_right_to_the_topic(broker, security, may):
+@may
+def test_no_right_to_the_topic(broker, security, operation, permission):
     """Without any right its partitions are not told; with DESCRIBE alone the fetch is refused."""
-    topic, group = Topic(broker.bootstrap, 1), fresh("group")
-    topic.produce(1)
-    rule = (
-        (AclOperation.READ, AclPermissionType.DENY)
-        if may == "nothing"
-        else (AclOperation.DESCRIBE, AclPermissionType.ALLOW)
-    )
-    with acl(broker, ResourceType.TOPIC, topic.name, *rule):
-        error = refusal(Consumer(config(broker, security, group)), topic.name)
+    topic, config = Topic(broker.bootstrap, 1, 1), security.login(broker, "PLAIN")
+    with entries(broker, [("topic", topic.name, operation)], permission):
+        error = refusal(Consumer(config), topic.name)
         assert error.error_code == 29
         assert "grant READ on it" in str(error)
         assert topic.name in str(error)

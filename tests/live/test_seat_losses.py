@@ -9,14 +9,12 @@ from __future__ import annotations
 import pytest
 from tests.live.crew import Held
 from tests.live.diary import Diary
-from tests.live.seats import DROP_INS, sentence
+from tests.live.seats import COOPERATIVE, DROP_INS, MANUAL, sentence
 
 from holdfast.core.machine import actions
 
 pytestmark = pytest.mark.broker
-MANUAL = {"enable_auto_commit": False}
 SELDOM = {"auto_commit_interval_ms": 600_000}
-COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
 LOST = {
     "consumer": "RemoteProtocolError UNKNOWN_MEMBER_ID",
     "confluent": "KafkaException UNKNOWN_MEMBER_ID",
@@ -141,8 +139,7 @@ def test_an_automatic_commit_that_meets_a_loss_raises_nothing(stage):
     stage.until(lambda: len(member.records) >= 10, "everything again", member)
     assert sorted(member.records) == before
     member.close()
-    other = stage.member(topic, **MANUAL)
-    stage.until(lambda: other.owns() == {0, 1}, "all", other)
+    other = stage.owner(topic, **MANUAL)
     assert [other.committed(p) for p in (0, 1)] == [5, 5]
 
 
@@ -167,10 +164,8 @@ def test_a_member_that_does_not_poll_leaves_and_comes_back(stage):
     topic = stage.topic(2, 5)
     short = {"max_poll_interval_ms": 2_000, "session_timeout_ms": 2_000}
     diary = Diary()
-    idle = stage.member(topic, diary, **MANUAL, **short)
-    stage.until(lambda: idle.owns() == {0, 1}, "it has all", idle)
-    busy = stage.member(topic, **MANUAL)
-    stage.until(lambda: busy.owns() == {0, 1}, "the other member has all", busy)
+    idle = stage.owner(topic, diary, **MANUAL, **short)
+    busy = stage.owner(topic, **MANUAL)
     stage.until(lambda: len({*busy.records}) == 10, "it reads all", busy)
     stage.share(topic, idle, busy)
     if not stage.is_original:
@@ -188,23 +183,13 @@ def test_a_fenced_member_is_told_and_the_other_one_has_all(stage):
     topic = stage.topic(2, 5)
     first = stage.member(topic, group_instance_id="same")
     stage.read(first, 10)
-    second = stage.member(topic, group_instance_id="same")
-    stage.until(lambda: second.owns() == {0, 1}, "the second process owns all", second)
-
-    def read():
-        stage.until(lambda: False, "an error", first)
-
-    stage.says("error", stage.refused(read))
+    stage.owner(topic, group_instance_id="same")
+    stage.says("error", stage.told_by(first))
 
 
 @sentence()
 def test_a_member_that_has_nothing_in_common_with_its_group_is_told(stage):
     topic = stage.topic(1)
-    one = stage.member(topic)
-    stage.until(lambda: one.owns() == {0}, "one member has all", one)
+    stage.owner(topic)
     other = stage.member(topic, holdfast_policy="deferred")
-
-    def read():
-        stage.until(lambda: False, "an error", other)
-
-    assert stage.refused(read) == IN_COMMON[stage.client]
+    assert stage.told_by(other) == IN_COMMON[stage.client]

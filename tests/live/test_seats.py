@@ -8,14 +8,12 @@ from __future__ import annotations
 import pytest
 from tests.live.crew import fresh
 from tests.live.diary import Diary
-from tests.live.seats import DROP_INS, sentence
+from tests.live.seats import COOPERATIVE, DROP_INS, MANUAL, sentence
 
 from holdfast.metrics import metrics_of
 
 pytestmark = pytest.mark.broker
 BOTH = [(p, at) for p in (0, 1) for at in range(5)]
-MANUAL = {"enable_auto_commit": False}
-COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
 
 
 @sentence(originals=DROP_INS)
@@ -48,8 +46,7 @@ def test_what_was_read_is_committed_now_and_then_and_at_the_end(stage):
     assert stage.read(member, 2) == [(0, 5), (1, 5)]
     assert [member.committed(p) for p in (0, 1)] == [5, 5]
     member.close()
-    last = stage.member(topic, **seldom)
-    stage.until(lambda: last.owns() == {0, 1}, "its partitions", last)
+    last = stage.owner(topic, **seldom)
     assert [last.committed(p) for p in (0, 1)] == [6, 6]
 
 
@@ -90,8 +87,7 @@ def test_what_is_paused_is_not_handed_out_and_the_rest_is(stage):
 @sentence()
 def test_a_pause_stays_across_a_rebalance_that_leaves_the_partition_here(stage):
     topic = stage.topic(4)
-    one = stage.member(topic, **COOPERATIVE)
-    stage.until(lambda: len(one.owns()) == 4, "all", one)
+    one = stage.owner(topic, **COOPERATIVE)
     one.pause(0)
     other = stage.member(topic, **COOPERATIVE)
     stage.share(topic, one, other)
@@ -229,8 +225,7 @@ def test_a_program_chooses_its_partitions_itself(stage):
     chosen.assign([0])
     assert stage.read(chosen, 4) == [(0, at) for at in range(4)]
     chosen.close()
-    member = stage.member(topic, **MANUAL)
-    stage.until(lambda: member.owns() == {0, 1}, "all", member)
+    member = stage.owner(topic, **MANUAL)
     assert [member.committed(p) for p in (0, 1)] == [4, 4]
     member.unsubscribe()
     stage.until(
@@ -244,8 +239,7 @@ def test_a_program_chooses_its_partitions_itself(stage):
 @sentence(seats=DROP_INS, originals=DROP_INS)
 def test_a_program_that_subscribes_may_not_assign(stage):
     topic = stage.topic(1)
-    member = stage.member(topic, **COOPERATIVE)
-    stage.until(lambda: member.owns() == {0}, "its partition", member)
+    member = stage.owner(topic, **COOPERATIVE)
     stage.says("assign", stage.refused(lambda: member.assign([0])))
 
 
@@ -263,8 +257,7 @@ def test_a_pattern_is_followed(stage):
 @sentence()
 def test_new_partitions_of_a_topic_are_read(stage):
     topic = stage.topic(2)
-    member = stage.member(topic)
-    stage.until(lambda: member.owns() == {0, 1}, "both", member)
+    member = stage.owner(topic)
     topic.grow(4)
     stage.until(lambda: member.owns() == {0, 1, 2, 3}, "the new ones, too", member)
     topic.produce(1)
@@ -277,11 +270,7 @@ def test_new_partitions_of_a_topic_are_read(stage):
 )
 def test_no_committed_offset_and_no_reset_is_an_error(stage):
     member = stage.member(stage.topic(1, 1), auto_offset_reset="none")
-
-    def read():
-        stage.until(lambda: False, "an error", member)
-
-    stage.says("error", stage.refused(read))
+    stage.says("error", stage.told_by(member))
 
 
 @sentence(seats=DROP_INS)
@@ -305,8 +294,7 @@ def test_members_with_and_without_holdfast_are_in_one_group(stage):
 @sentence()
 def test_heartbeats_go_on_while_the_application_asks_for_nothing(stage):
     topic = stage.topic(1)
-    member = stage.member(topic)
-    stage.until(lambda: member.owns() == {0}, "its partition", member)
+    member = stage.owner(topic)
     for _ in range(2):
         seen = member.parts.host.answered_at
         stage.until(lambda: member.parts.host.answered_at > seen, "a heartbeat")  # noqa: B023
@@ -315,8 +303,7 @@ def test_heartbeats_go_on_while_the_application_asks_for_nothing(stage):
 @sentence()
 def test_every_client_tells_the_same_numbers(stage):
     topic = stage.topic(1)
-    member = stage.member(topic)
-    stage.until(lambda: member.owns() == {0}, "its partition", member)
+    member = stage.owner(topic)
     now = metrics_of(member.consumer)
     assert (now.assigned_partitions, now.is_leader, now.waiting) == (1, True, ())
     assert min(now.rebalance_total, now.join_total, now.sync_total) >= 1

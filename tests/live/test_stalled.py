@@ -10,15 +10,11 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.live.kinds import members, tables_of
+from tests.live.kinds import Members, await_spread, rows_of, tables_of
 from tests.live.processes import create_topic
 from tests.live.test_kinds import produce
-from tests.live.test_more_kinds import described, spread
-from tests.live.test_wild_groups import LOGGERS, SESSIONS
 from tests.live.waiting import until
-
-from holdfast.cluster.broker import broker as brokers
-from holdfast.cluster.broker import properties
+from tests.live.wild import broker_that_logs
 
 pytestmark = pytest.mark.broker
 
@@ -30,19 +26,13 @@ RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
 
 @pytest.fixture(scope="module")
 def logged():
-    """A broker of its own that logs what its coordinator does."""
-    own = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(properties, "_LOG4J_2", properties._LOG4J_2 + LOGGERS)
-        settings = brokers.BrokerSettings(properties=own | SESSIONS)
-        with brokers.Broker.start(settings=settings) as broker:
-            yield broker
+    with broker_that_logs() as broker:
+        yield broker
 
 
 def departure(tables, group):
     """The first rebalance after which a member is missing."""
-    rows = [r for r in tables.table("rebalances").to_pylist() if r["group"] == group]
-    return next(row for row in rows if row["n_left"])
+    return next(row for row in rows_of(tables, "rebalances", group) if row["n_left"])
 
 
 CASES = {
@@ -87,24 +77,15 @@ def stalled(bootstrap, folder, protocol, stalls):
     if protocol == "classic":
         settings |= {**CLASSIC, "partition.assignment.strategy": RANGE}
     given = {key.replace(".", "_"): str(value) for key, value in settings.items()}
-    seen = {}
 
-    def steady(*counts):
-        seen["said"] = described(bootstrap, group)
-        return spread(seen["said"], list(counts), 4)
-
-    with members(bootstrap, folder) as crew:
+    with Members(bootstrap, folder) as crew:
         words_of = [f"{key}={value}" for key, value in settings.items()]
         crew.program("late", "LiveStalled", topic, group, "late", stalls, *words_of)
-        until(lambda: steady(4), lambda: f"one member has all: {seen}; {crew.said('late', 500)}")
-        first = seen["said"].keys()
+        first = await_spread(bootstrap, group, 4, said=lambda: crew.said("late", 500))
         crew.consumer("other", group, topic, **given)
         if stalls == "work":
-            until(lambda: steady(2, 2), lambda: f"two members: {seen}; {crew.said('other', 500)}")
+            await_spread(bootstrap, group, 2, 2, said=lambda: crew.said("other", 500))
             produce(bootstrap, topic, 100)
         until(lambda: "stalls" in crew.said("late"), lambda: crew.said("late"))
-        until(
-            lambda: steady(4) and not first & seen["said"].keys(),
-            lambda: f"the other one has all: {seen}; {crew.said('other', 500)}",
-        )
+        await_spread(bootstrap, group, 4, without=first, said=lambda: crew.said("other", 500))
     return group

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.running import run
 from tests.cli.suggested import fleet_of, parse, words_of
 from tests.cli.test_suggestions import CASES_OF_ERRORS
-from tests.live.kinds import ask, members
+from tests.live.kinds import Members, ask
 from tests.live.processes import create_topic
 from tests.live.small_group import small_group
 from tests.live.waiting import until
@@ -83,7 +83,7 @@ def test_tools_of_other_kinds_take_what_is_suggested(broker, tmp_path, kind, too
     bootstrap, topic = broker.bootstrap, create_topic(broker.bootstrap, 1)
     group = f"{kind}-of-{topic}"
     own = ("--describe", "--group", group, "--members")
-    with members(bootstrap, tmp_path) as crew:
+    with Members(bootstrap, tmp_path) as crew:
         if kind == "share":
             crew.share("a", group, topic)
         else:

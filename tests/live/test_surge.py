@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.live.processes import Crew, crew
+from tests.live.processes import Crew
 from tests.live.waiting import PATIENCE_SECONDS, until
 
 from holdfast.cli.demo.ownership import intervals, unowned_seconds
@@ -25,7 +25,7 @@ NOISE_SECONDS = 2.0
 def rolled_out(bootstrap: str, policy: str, folder: Path) -> tuple[int, float]:
     """Replace every process by a new one that comes first; changes of owner, unowned seconds."""
     folder.mkdir()
-    with crew(bootstrap, PARTITIONS, folder) as group:
+    with Crew(bootstrap, PARTITIONS, folder) as group:
         for number in range(PROCESSES):
             group.own(f"old-{number}", policy)
         group.await_balance()
@@ -74,7 +74,7 @@ def test_a_bounce_after_growth_ends_as_it_began(broker, tmp_path):
 def grown(bootstrap: str, policy: str, folder: Path) -> None:
     """Grow a group by one member, and bounce every member."""
     folder.mkdir()
-    with crew(bootstrap, SHARED, folder) as group:
+    with Crew(bootstrap, SHARED, folder) as group:
         for number in range(BOUNCED - 1):
             place(group, number, 0, policy)
         group.await_balance()

@@ -19,11 +19,10 @@ from itertools import pairwise, permutations
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from tests.kips.ways import plan_upgrade
 from tests.live import clients
-from tests.live.crew import Topic
-from tests.live.processes import Crew, crew
+from tests.live.crew import Topic, group_of
+from tests.live.processes import Crew
 from tests.live.run_broker import RunBroker
 from tests.live.waiting import PATIENCE_SECONDS, until
 
@@ -92,7 +91,7 @@ def test_from_range_to_cooperative_sticky_to_design_ii_and_back(broker, tmp_path
     assert len(configs) == 9  # two bounces each way
     for before, after in pairwise(configs):
         assert not [f for f in check_step(before, after) if f.unsafe]
-    with crew(broker.bootstrap, 6, tmp_path) as group:
+    with Crew(broker.bootstrap, 6, tmp_path) as group:
         for member, config in enumerate(configs[0]):
             start(group, f"{member}.0", config)
             group.await_balance()
@@ -152,12 +151,6 @@ class Rolled(threading.Thread):
         assert not self.is_alive()
 
 
-def protocol_of(broker: RunBroker, group: str) -> str:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    (found,) = admin.describe_consumer_groups([group]).values()
-    return found.result(60).partition_assignor
-
-
 def roll(broker: RunBroker, client: Client) -> None:
     """Three members of a client go to Design II and back, one after the other in each bounce."""
     topic = Topic(broker.bootstrap, N_PARTITIONS)
@@ -193,7 +186,7 @@ def roll(broker: RunBroker, client: Client) -> None:
                 topic.produce(5)
                 start(stage)
                 await_balance(stage)
-            assert protocol_of(broker, group) in stage.assignors
+            assert group_of(broker.bootstrap, group).partition_assignor in stage.assignors
         sent = {(p, offset) for p, n in topic.sent.items() for offset in range(n)}
 
         def unread() -> set[tuple[int, int]]:

@@ -14,42 +14,23 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import Producer
-from tests.live.kinds import ask, members, streams_tasks, tables_of
+from tests.live.kinds import Members, ask, assigned, described, rows_of, streams_tasks, tables_of
 from tests.live.processes import create_topic
-from tests.live.test_more_kinds import admin_view, assigned, described, lags, our_lags
+from tests.live.test_more_kinds import admin_view, lags, our_lags
 from tests.live.waiting import until
-from tests.live.wild import GROUPS, SESSION_MS, WildGroup, in_turn, is_within
+from tests.live.wild import GROUPS, SESSION_MS, WildGroup, broker_that_logs, in_turn, is_within
 from tests.pipeline.kinds import printed
 
-from holdfast.cluster.broker import broker as brokers
-from holdfast.cluster.broker import properties
 from holdfast.fleet.pipeline.history.broker_log import CONTRADICTED
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 N_GROUPS, PARTITIONS, ACTS = 5, 6, 5
-LOGGERS = """logger.groups.name = org.apache.kafka.coordinator.group
-logger.groups.level = info
-"""
-SESSIONS = {
-    f"group.{kind}.{name}.ms": str(value)
-    for kind in ("consumer", "share", "streams")
-    for name, value in (
-        ("session.timeout", SESSION_MS),
-        ("min.session.timeout", 6_000),
-        ("heartbeat.interval", 1_000),
-        ("min.heartbeat.interval", 500),
-    )
-}
 
 
 @pytest.fixture
-def logged(monkeypatch):
-    """A broker of its own, which logs what its coordinator does, with short sessions."""
-    monkeypatch.setattr(properties, "_LOG4J_2", properties._LOG4J_2 + LOGGERS)
-    own = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5"}
-    settings = brokers.BrokerSettings(properties=own | SESSIONS)
-    with brokers.Broker.start(settings=settings) as broker:
+def logged():
+    with broker_that_logs() as broker:
         yield broker
 
 
@@ -123,7 +104,7 @@ def test_what_is_told_of_random_groups_is_what_the_broker_and_the_members_say(
     chance = random.Random(seed)
     bootstrap = logged.bootstrap
     kinds = ["share", *chance.sample(sorted(GROUPS.keys() - {"share"}), N_GROUPS - 1)]
-    with members(bootstrap, tmp_path) as crew:
+    with Members(bootstrap, tmp_path) as crew:
         groups = []
         for kind in kinds:
             topic = create_topic(bootstrap, PARTITIONS, kind)
@@ -170,7 +151,6 @@ def test_what_is_told_of_random_groups_is_what_the_broker_and_the_members_say(
 
 
 def said(group):
-    """What the members of a group printed last."""
     return {name: group.crew.said(name, 300) for name in group.slots.values()}
 
 
@@ -197,7 +177,7 @@ def live(group):
 
 def check_members(tables, group, said):
     """The last generation has the members of the broker, and what they have."""
-    rows = [r for r in tables.table("generations").to_pylist() if r["group"] == group.name]
+    rows = rows_of(tables, "generations", group.name)
     generation = max(rows, key=lambda row: row["log_offset"])
     found = assigned(tables, generation, "shared" if group.kind == "share" else "active")
     assert generation["n_members"] == len(said), group.done
@@ -213,12 +193,11 @@ def check_members(tables, group, said):
 
 def check_owners(tables, group):
     """Whoever said that it got a partition was its owner then, by the tables."""
-    rows = [r for r in tables.table("members").to_pylist() if r["group"] == group.name]
+    rows = rows_of(tables, "members", group.name)
     client = {row["member_id"]: row["client_id"] for row in rows}
     owned = sorted(
         (row["timestamp"], row["partition"], client[row["member_id"]])
-        for row in tables.table("assignments").to_pylist()
-        if row["group"] == group.name
+        for row in rows_of(tables, "assignments", group.name)
     )
     recorded = in_turn((partition, name) for _, partition, name in owned)
     for partition, names in group.owners().items():
@@ -228,17 +207,16 @@ def check_owners(tables, group):
 def check_causes(tables, group):
     """Whoever went with a leave was told to end, and whoever ran out of time was not."""
     clients = {}
-    for row in tables.table("members").to_pylist():
-        if row["group"] == group.name:
-            key = (row["generation"], row["timestamp"])
-            clients.setdefault(key, {})[row["member_id"]] = row["client_id"]
-    rows = [r for r in tables.table("generations").to_pylist() if r["group"] == group.name]
+    for row in rows_of(tables, "members", group.name):
+        key = (row["generation"], row["timestamp"])
+        clients.setdefault(key, {})[row["member_id"]] = row["client_id"]
+    rows = rows_of(tables, "generations", group.name)
     rows.sort(key=lambda row: row["log_offset"])
     keys = [(row["generation"], row["timestamp"]) for row in rows]
     before = dict(zip(keys[1:], keys, strict=False))
-    for row in tables.table("rebalances").to_pylist():
+    for row in rows_of(tables, "rebalances", group.name):
         key = (row["generation"], row["timestamp"])
-        if row["group"] != group.name or row["cause"] not in ENDED or key not in before:
+        if row["cause"] not in ENDED or key not in before:
             continue
         now, at = clients.get(key, {}), row["timestamp"].timestamp()
         gone = [c for member, c in clients.get(before[key], {}).items() if member not in now]

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from tests.live.crew import QUICK, Hand, Topic, closing, fresh
+from tests.live.processes import Crew
 from tests.live.waiting import until
 from tests.suites import further
 
 from holdfast import Worker
-from holdfast.cli.demo.journal import JournalReader
-from holdfast.cli.demo.ownership import holdings, intervals, overlaps
+from holdfast.cli.demo.ownership import intervals, overlaps
 from holdfast.errors import RemoteProtocolError
 from holdfast.members.worker import Resource
 
 pytestmark = pytest.mark.broker
 
 BEATS = {key: QUICK[key] for key in ("session.timeout.ms", "heartbeat.interval.ms")}
-LONG = {"scheduled.rebalance.max.delay.ms": 600_000}
 
 
 class Desk:
@@ -237,80 +232,36 @@ def test_a_worker_in_a_group_of_consumers_is_refused_plainly(broker):
     assert closing([hand]) == {}
 
 
-class Troop:
-    """Workers as processes, with one kind of resource."""
+QUICK_END = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 300}
 
-    def __init__(self, broker, folder: Path, count: int, **config):
-        settings = {k.replace("_", "."): v for k, v in config.items()}
-        self._fixed = [broker.bootstrap, fresh("troop")]
-        self._more = [
-            json.dumps({"session.timeout.ms": 3_000, "heartbeat.interval.ms": 300, **settings}),
-            json.dumps({"shard": count}),
-        ]
-        self.folder, self.journal, self.count = folder, JournalReader(folder), count
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name):
-        command = [sys.executable, str(Path(__file__).with_name("worker_member.py"))]
-        command += [*self._fixed, name, str(self.folder / f"{name}.jsonl"), *self._more]
-        self.running[name] = subprocess.Popen(command, stdin=subprocess.PIPE)
-
-    def end(self, name, *, kill=False):
-        process = self.running.pop(name)
-        process.kill() if kill else process.terminate()
-        code = process.wait(60)
-        process.stdin.close()
-        return code
-
-    def held(self):
-        found = holdings(self.journal.read())
-        return {name: found.get(name, set()) for name in self.running}
-
-    def await_shared(self):
-        def check():
-            loads = sorted(map(len, self.held().values()))
-            return sum(loads) == self.count and loads[-1] - loads[0] <= 1
-
-        until(check, lambda: f"workers share; now {self.held()}")
-        return self.held()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for name in list(self.running):
-            self.end(name, kill=True)
+def start_three(group, **config):
+    """Three workers as processes; what each holds."""
+    for name in "abc":
+        group.worker(name, **QUICK_END, **config)
+    return group.await_balance()
 
 
 def test_a_killed_worker_is_replaced(broker, tmp_path):
-    with Troop(broker, tmp_path, 6) as troop:
-        for name in "abc":
-            troop.start(name)
-        before = troop.await_shared()
-        killed = time.time()
-        troop.end("b", kill=True)
-        after = troop.await_shared()
-        assert all(before[name] <= after[name] for name in troop.running)
-        ends = [i for i in intervals(troop.journal.read(), time.time()) if i.member != "b"]
+    with Crew(broker.bootstrap, 6, tmp_path) as group:
+        before = start_three(group)
+        killed = group.kill("b")
+        after = group.await_balance()
+        assert all(before[name] <= after[name] for name in group.running)
+        ends = [i for i in intervals(group.journal.read(), time.time()) if i.member != "b"]
         assert overlaps(ends) == []
-        taken = [i for i in ends if i.start > killed]
-        assert {i.partition for i in taken} == before["b"]
-        assert {name: troop.end(name) for name in "ac"} == {"a": 0, "c": 0}
+        assert {i.partition for i in ends if i.start > killed} == before["b"]
+        assert [group.stop(name) for name in "ac"] == [0, 0]
 
 
 def test_a_killed_worker_that_comes_back_has_its_resources_again(broker, tmp_path):
     """Design II: nobody else has touched them meanwhile."""
-    with Troop(broker, tmp_path, 6, holdfast_policy="deferred", **LONG) as troop:
-        for name in "abc":
-            troop.start(name)
-        before = troop.await_shared()
-        killed = time.time()
-        troop.end("b", kill=True)
-        troop.start("b2")
-        until(lambda: troop.held()["b2"] == before["b"], "what was lost is given back")
-        others = [
-            e for e in troop.journal.read() if e.time_seconds > killed and e.member in ("a", "c")
-        ]
-        assert not any(e.partitions for e in others)
-        for name in ("a", "c", "b2"):
-            assert troop.end(name) == 0
+    with Crew(broker.bootstrap, 6, tmp_path) as group:
+        design = {"holdfast_policy": "deferred", "scheduled_rebalance_max_delay_ms": 600_000}
+        before = start_three(group, **design)
+        killed = group.kill("b")
+        group.worker("b2", **QUICK_END, **design)
+        group.await_holdings(lambda held: held["b2"] == before["b"], "what was lost is given back")
+        entries = [e for e in group.journal.read() if e.time_seconds > killed]
+        assert not any(e.partitions for e in entries if e.member in ("a", "c"))
+        assert [group.stop(name) for name in ("a", "c", "b2")] == [0, 0, 0]

@@ -14,11 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.live.seats import sentence
+from tests.live.seats import WITH_KEYWORDS, sentence
 
 pytestmark = pytest.mark.broker
 
-ORIGINALS = ("aiokafka", "kafka")
 TIMES = re.compile(r"0x[0-9a-f]+|\d+\.\d+ ?(?:s|ms)\b")
 
 
@@ -94,7 +93,7 @@ def wrong_subscriptions(caller: Caller) -> dict[str, Callable[[], Any]]:
     }
 
 
-@sentence(seats=ORIGINALS, originals=ORIGINALS)
+@sentence(seats=WITH_KEYWORDS, originals=WITH_KEYWORDS)
 def test_a_wrong_call_of_a_consumer_that_has_not_subscribed(stage):
     caller = Caller(stage)
     caller.ask("unsubscribed", wrong_everywhere(caller))
@@ -102,7 +101,7 @@ def test_a_wrong_call_of_a_consumer_that_has_not_subscribed(stage):
     caller.ask("unsubscribed", wrong_subscriptions(caller))
 
 
-@sentence(seats=ORIGINALS, originals=ORIGINALS)
+@sentence(seats=WITH_KEYWORDS, originals=WITH_KEYWORDS)
 def test_a_wrong_call_of_a_member(stage):
     caller = Caller(stage)
     client = caller.client
@@ -120,7 +119,7 @@ def test_a_wrong_call_of_a_member(stage):
     caller.ask("member", {"assign": lambda: client.assign([0])})
 
 
-@sentence(seats=ORIGINALS, originals=ORIGINALS)
+@sentence(seats=WITH_KEYWORDS, originals=WITH_KEYWORDS)
 def test_a_call_of_a_consumer_that_is_closed(stage):
     caller = Caller(stage)
     client = caller.client
@@ -138,7 +137,7 @@ def test_a_call_of_a_consumer_that_is_closed(stage):
     caller.ask("closed", calls)
 
 
-@sentence(seats=ORIGINALS, originals=ORIGINALS)
+@sentence(seats=WITH_KEYWORDS, originals=WITH_KEYWORDS)
 def test_a_wrong_call_of_a_consumer_without_a_group(stage):
     caller = Caller(stage, group_id=None)
     client, name = caller.client, caller.topic.name
@@ -184,7 +183,7 @@ REFUSED_EARLIER: dict[str, dict[str, Any]] = {
 
 # A constructor that refuses leaves what it has opened to the garbage collector, ours like theirs.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@sentence(seats=ORIGINALS, originals=ORIGINALS, ours=REFUSED_EARLIER)
+@sentence(seats=WITH_KEYWORDS, originals=WITH_KEYWORDS, ours=REFUSED_EARLIER)
 def test_a_setting_that_is_wrong(stage):
     """What the original refuses when it is made, ours refuses alike; what it takes, ours takes."""
     kind = stage.alone().kind

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 from collections import defaultdict
 from contextlib import ExitStack
@@ -20,6 +19,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from tests.live.crew import Hand, Topic
 from tests.live.offsets_log import commits_by_group
+from tests.live.processes import Processes
 from tests.live.waiting import until
 from tests.live.zombie_member import LOST_TEXT, N_HELD, Case
 
@@ -71,33 +71,26 @@ def all_cases() -> list[Case]:
     return [case(i, *cell[:4], static=cell[4]) for i, cell in enumerate(cells)]
 
 
-class Zombies:
+class Zombies(Processes):
     """The process, and the other members of its groups in this one."""
 
     def __init__(self, broker, folder: Path, cases: list[Case]):
+        super().__init__(folder)
         self.bootstrap, self.cases = broker.bootstrap, cases
-        self.topic = Topic(broker.bootstrap, 2)
-        self.topic.produce(N_HELD)
+        self.topic = Topic(broker.bootstrap, 2, N_HELD)
         self._journal = folder / "zombies.journal"
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         self.hands: dict[str, Hand] = {}
         self.workers: dict[str, Worker] = {}
         self._open = ExitStack()
+        words = [self.bootstrap, self.topic.name, str(self._journal)]
+        words += [json.dumps([asdict(c) for c in self.cases])]
+        script = str(Path(__file__).with_name("zombie_member.py"))
+        self.launch("zombies", [sys.executable, script, *words])
+        self.process = self.running["zombies"]
 
-    def __enter__(self):
-        with (self._journal.parent / "zombies.stderr").open("wb") as errors:
-            words = [self.bootstrap, self.topic.name, str(self._journal)]
-            words += [json.dumps([asdict(c) for c in self.cases])]
-            script = str(Path(__file__).with_name("zombie_member.py"))
-            self.process = subprocess.Popen(
-                [sys.executable, script, *words], stdin=subprocess.PIPE, stderr=errors
-            )
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
+    def __exit__(self, *failure):
+        super().__exit__(*failure)
         self._open.close()
 
     def lines(self) -> dict[str, list[list]]:

@@ -30,7 +30,7 @@ from tests.live.crew import closing as stopped
 from tests.live.cut import Cut
 from tests.live.every_command import CODES, run_all
 from tests.live.faults import ONE_BROKER, fire
-from tests.live.herd import herd_of
+from tests.live.herd import Herd
 from tests.live.waiting import until
 
 from holdfast import Worker
@@ -54,7 +54,7 @@ def versions() -> list[str]:
 def members(broker: Broker, cut: Cut, folder: Path, faults: Sequence[str], **sizes: int) -> dict:
     """A group under Design II with members of every client, through these faults."""
     folder.mkdir()
-    with herd_of(broker, cut, folder, design="deferred", client=CLIENTS, **sizes) as herd:
+    with Herd(broker, cut, folder, design="deferred", client=CLIENTS, **sizes) as herd:
         return fire(herd, {name: ONE_BROKER[name] for name in faults}, note=lambda text: None)
 
 
@@ -94,8 +94,7 @@ class Kafka:
 
 def commands(bootstrap: str, folder: Path, run: Callable[..., Done]) -> None:
     """The commands that read a cluster, while a group is at work on it."""
-    topic = Topic(bootstrap, 6)
-    topic.produce(50)
+    topic = Topic(bootstrap, 6, 50)
     group = fresh("watched")
     hands = [Hand(bootstrap, group, [topic.name]).start() for _ in range(3)]
     try:
@@ -152,7 +151,6 @@ def exit_codes(bootstrap: str, folder: Path) -> dict[str, int]:
 
 
 def examine(version: str, folder: Path) -> dict:
-    """One version, whole."""
     row: dict = {"kafka": version}
     with cluster(1, version) as (broker, cut):
         began = time.monotonic()
@@ -197,7 +195,6 @@ def write_page(page: Path, rows: list[dict]) -> None:
 
 
 def main() -> int:
-    """Examine what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kafka", action="append", choices=versions())
     parser.add_argument("--page", type=Path)

@@ -11,12 +11,18 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.live.kinds import Members
+from tests.pipeline.captured.capture import LOGGERS
+
+from holdfast.cluster.broker import broker as brokers
+from holdfast.cluster.broker import properties
 
 BENCH = Path(__file__).parents[2] / "bench"
 SESSION_MS = 8_000
@@ -37,6 +43,29 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 """Group -> what the member of each slot is."""
 
+SESSIONS = {
+    f"group.{kind}.{name}.ms": str(value)
+    for kind in ("consumer", "share", "streams")
+    for name, value in (
+        ("session.timeout", SESSION_MS),
+        ("min.session.timeout", 6_000),
+        ("heartbeat.interval", 1_000),
+        ("min.heartbeat.interval", 500),
+    )
+}
+
+
+@contextmanager
+def broker_that_logs() -> Iterator[brokers.Broker]:
+    """A broker that logs what its coordinator does, with short sessions."""
+    own = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(properties, "_LOG4J_2", properties._LOG4J_2 + LOGGERS)
+        settings = brokers.BrokerSettings(properties=own | SESSIONS)
+        with brokers.Broker.start(settings=settings) as broker:
+            yield broker
+
+
 ENDS = ("leave", "kill", "stop")
 
 PYTHON = {
@@ -53,8 +82,6 @@ PYTHON = {
 
 @dataclass
 class WildGroup:
-    """One group, and what is done to it."""
-
     kind: str
     name: str
     topic: str
@@ -75,7 +102,6 @@ class WildGroup:
         {"leave": self.leave, "kill": self.kill, "stop": self.stop}[how](slot)
 
     def start(self, slot: int) -> None:
-        """Start the member of a slot."""
         kind = GROUPS[self.kind][slot]
         self.starts += 1
         name = f"{self.kind}-{slot}-{self.starts}"
@@ -84,7 +110,7 @@ class WildGroup:
         if kind in PYTHON:
             self.crew.launch(name, self._python(name, kind))
         elif kind == "worker":
-            self.crew.launch(name, self._worker(name), lifeline=True)
+            self.crew.launch(name, self._worker(name))
         elif kind == "share":
             self.crew.share(name, self.name, self.topic)
         elif kind.startswith("streams"):

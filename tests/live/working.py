@@ -49,7 +49,6 @@ class Program(threading.Thread):
         self._goes_on, self._ends = threading.Event(), threading.Event()
 
     def take(self) -> list[Place]:
-        """The next records."""
         return self.client.poll(0.1, self.n_at_once)
 
     def parts(self) -> Any:
@@ -97,7 +96,6 @@ class Program(threading.Thread):
         self._goes_on.set()
 
     def end(self) -> None:
-        """Close in order."""
         self._ends.set()
         self._goes_on.set()
         self.join(120)
@@ -163,5 +161,4 @@ def committed(bootstrap: str, group: str, topic: str, n_partitions: int) -> dict
 
 
 def twice(read: list[Place]) -> set[Place]:
-    """What was read more than once."""
     return {place for place, n in Counter(read).items() if n > 1}

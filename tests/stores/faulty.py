@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import pytest
+
+from holdfast.errors import SourceError
+
 _EMPTY = b"Content-Length: 0\r\nConnection: close\r\n\r\n"
 REFUSALS = {
     "refuse": b"HTTP/1.1 403 Forbidden\r\n" + _EMPTY,
@@ -47,6 +51,15 @@ class Relay:
     weather: Callable[[], str] | None = None
     hits: list[str] = field(default_factory=list)
 
+    @contextmanager
+    def ends(self, fault: str, request: str, said: str, where: object = "") -> Iterator[None]:
+        """What is done meanwhile fails for this fault, and one line says so and where."""
+        self.fault, self.request = fault, request
+        with pytest.raises(SourceError, match=said or None) as raised:
+            yield
+        assert self.hits and "\n" not in str(raised.value) and str(where) in str(raised.value)
+        self.fault = ""
+
     def of(self, data: bytes) -> str:
         """What happens to a request that begins with these bytes."""
         line = data.split(b"\r\n", 1)[0].decode("latin-1")
@@ -60,7 +73,6 @@ class Relay:
         return fault
 
     def serve(self, client: socket.socket) -> None:
-        """Carry one connection."""
         server = socket.create_connection(("127.0.0.1", self.target))
         deaf = threading.Event()
         back = threading.Thread(target=carry, args=(server, client, deaf), daemon=True)

@@ -171,7 +171,6 @@ def minicluster() -> list[Path]:
 
 
 def answers(port: int) -> bool:
-    """Whether somebody listens."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:

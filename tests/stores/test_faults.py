@@ -31,21 +31,17 @@ def dump(tmp_path):
 )
 def test_a_dump_that_a_store_interrupts(faulty, dump, fault, said, request_line):
     between, url = faulty
-    between.fault, between.request = fault, request_line
-    with pytest.raises(SourceError, match=said) as raised:
+    with between.ends(fault, request_line, said, url):
         copied(dump, url)
-    assert between.hits and "\n" not in str(raised.value) and url in str(raised.value)
     with pytest.raises(SourceError, match=r"not a dump: it has no dump\.json"):
         Dump.open(url)
-    between.fault = ""
     assert copied(dump, url).n_records() == 5
 
 
 def test_an_older_dump_that_is_replaced_is_no_dump_until_the_new_one_is_there(faulty, dump):
     between, url = faulty
     copied(dump, url)
-    between.fault, between.request = "drop", "PUT .*/topics/"
-    with pytest.raises(SourceError, match=r"cannot be (written|deleted)"):
+    with between.ends("drop", "PUT .*/topics/", r"cannot be (written|deleted)"):
         copied(dump, url)
     with pytest.raises(SourceError, match="not a dump"):
         Dump.open(url)
@@ -55,10 +51,8 @@ def test_an_older_dump_that_is_replaced_is_no_dump_until_the_new_one_is_there(fa
 def test_a_dump_that_cannot_be_read(faulty, dump, fault):
     between, url = faulty
     copied(dump, url)
-    between.fault, between.request = fault, "GET .*/records/"
-    with pytest.raises(SourceError) as raised:
+    with between.ends(fault, "GET .*/records/", "", url):
         Dump.open(url).n_records()
-    assert between.hits and "\n" not in str(raised.value) and url in str(raised.value)
 
 
 @pytest.mark.parametrize("fault", ["drop", STALL])

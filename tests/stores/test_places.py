@@ -133,8 +133,7 @@ def test_no_job_makes_one(job, tmp_path, monkeypatch):
     ends = {"plan": ["sticky", "out"], "replay": ["out"]}
     places = ["127.0.0.1:1", "oss://b/x"] if job == "watch" else ["oss://b/x", "oss://b/y"]
     monkeypatch.setattr(sys, "argv", [job, *places, *ends.get(job, [])])
-    for module in ("holdfast.fleet.pipeline.session.get_session",):
-        monkeypatch.setattr(module, lambda **options: None)
+    monkeypatch.setattr("holdfast.fleet.pipeline.session.get_session", lambda **options: None)
     with pytest.raises(ConfigError, match="no storage has the scheme oss://"):
         runpy.run_path(str(JOBS / f"{job}.py"), run_name="__main__")
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,6 @@ from tests.stores.test_tables import ids
 from tests.suites import further
 from tests.tables.test_commits import groups, written
 
-from holdfast.errors import SourceError
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
 from holdfast.fleet.tables.storage.places import place_of, store_of
@@ -38,11 +37,8 @@ def held(faulty):
 def test_a_commit_that_a_store_interrupts(held, fault, said, request_line):
     between, root = held
     batch = written(root, 1, "b")
-    between.fault, between.request = fault, request_line
-    with pytest.raises(SourceError, match=said) as raised:
+    with between.ends(fault, request_line, said, root):
         Tables(root).commit(batch)
-    assert between.hits and "\n" not in str(raised.value) and str(root) in str(raised.value)
-    between.fault = ""
     assert groups(root) == ["a"]
     Tables(root).commit(batch)  # nothing was lost, and the next run goes on
     assert groups(root) == ["a", "b"] and ids(root) == [0, 1]
@@ -51,11 +47,8 @@ def test_a_commit_that_a_store_interrupts(held, fault, said, request_line):
 def test_a_file_of_a_task_that_a_store_refuses(faulty):
     between, url = faulty
     root = place_of(url)
-    between.fault, between.request = "refuse", r"(PUT|POST) .*/batch-"
-    with pytest.raises(SourceError, match="access denied") as raised:
+    with between.ends("refuse", r"(PUT|POST) .*/batch-", "access denied"):
         written(root, 0, "a")
-    assert between.hits and "\n" not in str(raised.value)
-    between.fault = ""
     Tables(root).commit(written(root, 0, "a"))
     assert groups(root) == ["a"]
 
@@ -64,11 +57,8 @@ def test_a_file_that_a_store_keeps(faulty):
     between, url = faulty
     store = store_of(place_of(url))
     store.replace("file", b"kept")
-    between.fault, between.request = "refuse", r"(POST|DELETE) "
-    with pytest.raises(SourceError, match="cannot be deleted: access denied") as raised:
+    with between.ends("refuse", r"(POST|DELETE) ", "cannot be deleted: access denied", url):
         store.delete("file")
-    assert between.hits and "\n" not in str(raised.value) and url in str(raised.value)
-    between.fault = ""
     assert store.read("file") == b"kept"
     for _ in range(2):  # one that is gone already is no error
         store.delete("file")
@@ -89,20 +79,14 @@ def test_a_file_that_is_opened_and_cannot_be_read(held, fault):
     between, root = held
     (file,) = Tables(root).files("generations")
     forget()
-    between.fault, between.request = fault, "GET .*/batch-"
-    with pytest.raises(SourceError, match="cannot be read") as raised:
+    with between.ends(fault, "GET .*/batch-", "cannot be read", root):
         BoundedParquet(file).read(columns=["group"])
-    assert between.hits and "\n" not in str(raised.value) and str(root) in str(raised.value)
-    between.fault = ""
     assert BoundedParquet(file).read(columns=["group"])["group"].to_pylist() == ["a"]
 
 
 def test_tables_that_cannot_be_read(held):
     between, root = held
     forget()
-    between.fault, between.request = "refuse", "GET .*/batch-"
-    with pytest.raises(SourceError, match="cannot be read") as raised:
+    with between.ends("refuse", "GET .*/batch-", "cannot be read"):
         groups(root)
-    assert between.hits and "\n" not in str(raised.value)
-    between.fault = ""
     assert groups(root) == ["a"]

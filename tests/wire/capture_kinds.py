@@ -23,7 +23,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 from kafka import KafkaAdminClient
-from tests.live.kinds import Members, ask, members
+from tests.live.kinds import Members, ask
 from tests.pipeline.captured.capture import LOGGERS, Stage
 from tests.wire.capture import read_all
 
@@ -318,7 +318,7 @@ KINDS = {
 def capture(broker: brokers.Broker, kind: str) -> None:
     """Let one group live, and write it down."""
     group, bootstrap = f"group-{kind.replace('_', '-')}", broker.bootstrap
-    with tempfile.TemporaryDirectory() as folder, members(bootstrap, Path(folder)) as actors:
+    with tempfile.TemporaryDirectory() as folder, Members(bootstrap, Path(folder)) as actors:
         scene = Scene(broker, actors, group)
         try:
             KINDS[kind](scene)
