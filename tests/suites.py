@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -15,13 +15,13 @@ dear = settings(
 """For a law whose example takes long: a third of the examples."""
 
 
-def further(values: Iterable[Any], stays: Collection[Any] = ()) -> list[Any]:
+def further(values: Iterable[Any], stays: Iterable[Any] = ()) -> list[Any]:
     """Return the cases; all but the first, or but those that `stays` names, are marked `every`.
 
     A case of several parameters is a tuple.
     """
     cases = list(values)
-    kept = stays or cases[:1]
+    kept = tuple(stays) or cases[:1]
     return [case if case in kept else _marked(case, pytest.mark.every) for case in cases]
 
 

@@ -71,7 +71,7 @@ def faulty(moto_server, monkeypatch):
     with relay(int(target.rpartition(":")[2])) as between:
         bucket = new_bucket(moto_server)
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{between.port}")
-        monkeypatch.setattr(clients, "_REQUEST_S", 0.5)
+        monkeypatch.setattr(clients, "_REQUEST_S", 2.0)
         forget()
         yield between, f"{bucket}/d"
     forget()
