@@ -11,7 +11,7 @@ import pytest
 from tests.cli.running import run
 from tests.pipeline import fleet, kinds, local
 from tests.pipeline.histories import generation
-from tests.pipeline.test_stream import everything
+from tests.pipeline.local import everything, rows
 
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.history.broker_log import (
@@ -134,13 +134,12 @@ def test_a_stream_leaves_what_a_log_says_twice(tmp_path):
         (1, "removing on LeaveGroup"),
     ]
     log.write_text("".join(preparing("g", *reason) for reason in reasons))
-    names = ("generation", "cause_basis", "stated_reason")
     for made, lives in (
         (local.run(dump, tmp_path / "run", logs=[log]), ["Adding new member a", "... b"]),
         (local.stream(dump, tmp_path / "stream", [102_000_000], logs=[log]), [None, None]),
     ):
-        found = [tuple(row[n] for n in names) for row in made.table("rebalances").to_pylist()]
-        said = [text and text.replace("Adding new member b", "... b") for *_, text in found]
+        found = rows(made, "rebalances", "stated_reason")
+        said = [text and text.replace("Adding new member b", "... b") for (text,) in found]
         assert said == [*lives, "removing on LeaveGroup"]
 
 

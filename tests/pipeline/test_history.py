@@ -8,6 +8,7 @@ import pytest
 from tests.pipeline import fleet
 from tests.pipeline.fleet import classics
 from tests.pipeline.histories import COOPERATIVE, generation
+from tests.pipeline.local import rows
 
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline import steps
@@ -32,11 +33,6 @@ STRANGE = [
     "batch=1",
     "%2e",
 ]
-
-
-def rows(history, name, *columns, **options):
-    table = history.table(name, **options).to_pylist()
-    return [tuple(row[c] for c in columns) for row in table]
 
 
 def bounce(group="g", *, protocol="range", topic="t"):
