@@ -189,19 +189,6 @@ def test_a_member_without_a_list_has_its_clients_default(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        ((), 2, "a file or --to is missing"),
-        (("--from", "rnage", "--to", "range"), 2, "unknown assignor 'rnage'; did you mean range"),
-        (("nowhere.json",), 3, "nowhere.json"),
-    ],
-)
-def test_bad_options(arguments, code, words):
-    done = run("upgrade-check", *arguments)
-    assert (done.code, words in done.err.replace("\n", " ")) == (code, True), done.err
-
-
-@pytest.mark.parametrize(
     "text",
     [
         "",
