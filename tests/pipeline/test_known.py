@@ -51,6 +51,8 @@ def check(tables, truth):
     assert lag_of(tables) == sorted(truth.lag, key=repr)
     assert tables.rows("offset_commits") == truth.commits
     assert tables.rows("bad_records") == truth.bad
+    states = rows(tables, "generations", "state", "n_members")
+    assert all((state in ("Empty", "Dead")) == (n == 0) for state, n in states)
     assert {row["kind"] for row in tables.table("anomalies").to_pylist()} <= {"generation_reset"}
 
 

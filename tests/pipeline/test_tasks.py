@@ -190,8 +190,7 @@ def test_a_record_without_an_offset_is_a_bad_record(tmp_path, offset):
 
 def test_what_the_pipeline_tells_itself_stands_in_a_column_that_records_do_not_have():
     key, value = fleet.classic(generation("g", 1))
-    record = {"partition": 0, "offset": 0, "timestamp": 0, "key": key, "value": value}
-    batch = pa.RecordBatch.from_pylist([record], schema=arrow_schema("records"))
+    batch = fleet.record_batch([(0, 0, 0, key, value)])
     sent = list(split.split_task("nowhere", 0, Selection())(iter([batch])))
     found = [row for part in sent for row in part.to_pylist()]
     ours = split.RowKind.FILES
