@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.cli import app as cli_app
 from holdfast.fleet.tables.folder.manifest import Batch
@@ -22,8 +22,7 @@ class _Kept(io.StringIO):
         self.flush()
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """What a command left behind."""
 
     code: int
@@ -31,10 +30,12 @@ class Done:
     err: str
 
 
-def run(*arguments: Any, width: int = 100, stdin: str = "") -> Done:
+def run(*arguments: Any, width: int = 100, stdin: bytes | None = None) -> Done:
     """Run ``holdfast ARGUMENTS`` and return exit code and output."""
     out, err = _Kept(), _Kept()
-    before = dict(os.environ)
+    before, read = dict(os.environ), sys.stdin
+    if stdin is not None:
+        sys.stdin = io.TextIOWrapper(io.BytesIO(stdin))
     os.environ |= {"COLUMNS": str(width), "NO_COLOR": "1", "TERM": "dumb"}
     code: Any = 0
     try:
@@ -43,16 +44,17 @@ def run(*arguments: Any, width: int = 100, stdin: str = "") -> Done:
     except SystemExit as stop:
         code = stop.code or 0
     finally:
+        sys.stdin = read
         os.environ.clear()
         os.environ.update(before)
     return Done(code=int(code), out=out.getvalue(), err=err.getvalue())
 
 
-def write_tables(tables: dict[str, Any], folder: Path) -> Path:
+def write_tables(tables: dict[str, Any], folder: Path, **notes: Any) -> Path:
     """Tables in memory as a folder of tables, in one more batch of it."""
     arrow, kept = read_tables(tables), Tables(folder)
     writer = BatchWriter(str(folder), kept.next_batch())
     for name in tables:
         writer.write(name, arrow.stored(name))
-    kept.commit(Batch(id=writer.batch, files=files_of(writer.close())))
+    kept.commit(Batch(id=writer.batch, files=files_of(writer.close()), notes=notes))
     return folder

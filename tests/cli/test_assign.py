@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.assignors.groups import snapshot
+from tests.cli.running import run
 
-from holdfast.cli import app
 from holdfast.cli.commands.replay import settings_from
 from holdfast.cli.commands.simulate import _known_policy
 from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.sim.scenarios import Setup
-
-Capture = pytest.CaptureFixture[str]
 
 GROUP = snapshot(
     {"orders": 3, "clicks": 2}, ["C0", "C1"], owned={"C0": {"orders": [0, 1, 2], "clicks": [0]}}
@@ -25,28 +23,36 @@ GROUP = snapshot(
 UNEQUAL = snapshot({"orders": 2, "clicks": 2}, {"C0": ["orders"], "C1": ["orders", "clicks"]})
 
 
-def command(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as stop:
-        app.main(["assign", *arguments])
-    assert isinstance(stop.value.code, int)
-    return stop.value.code
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[[Any], str]:
+    """Writes a snapshot to a file; its path."""
+
+    def write(document: Any) -> str:
+        path = tmp_path / "group.json"
+        path.write_text(json.dumps(document), encoding="utf-8")
+        return str(path)
+
+    return write
 
 
 @pytest.fixture
-def group(tmp_path: Path) -> str:
-    path = tmp_path / "group.json"
-    path.write_text(json.dumps(GROUP), encoding="utf-8")
-    return str(path)
+def group(written: Callable[[Any], str]) -> str:
+    return written(GROUP)
 
 
-def answer(capsys: Capture, *arguments: str) -> dict[str, Any]:
-    assert command(*arguments, "--format", "json") == 0
-    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+def printed(*arguments: str) -> str:
+    done = run("assign", *arguments)
+    assert done.code == 0, done.err
+    return done.out
+
+
+def answer(*arguments: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(printed(*arguments, "--format", "json"))
     return document
 
 
-def test_json_is_the_stated_shape(group: str, capsys: Capture) -> None:
-    document = answer(capsys, group, "--assignor", "sticky")
+def test_json_is_the_stated_shape(group: str) -> None:
+    document = answer(group, "--assignor", "sticky")
     assert list(document) == ["schema_version", "assignor", "assignment", "withheld", "quality"]
     assert document["schema_version"] == 1
     assert document["assignor"] == "sticky"
@@ -58,65 +64,56 @@ def test_json_is_the_stated_shape(group: str, capsys: Capture) -> None:
     assert (quality["kept"], quality["moved"], quality["optimal"]) == (3, 1, True)
 
 
-def test_a_cooperative_round_names_what_it_withholds_and_for_whom(
-    group: str, capsys: Capture
-) -> None:
-    document = answer(capsys, group, "-a", "cooperative-sticky")
+def test_a_cooperative_round_names_what_it_withholds_and_for_whom(group: str) -> None:
+    document = answer(group, "-a", "cooperative-sticky")
     assert document["withheld"] == {"orders-2": "C1"}
     assert document["assignment"]["C1"] == {"clicks": [1]}
     assert document["quality"]["withheld"] == 1
 
 
-def test_all_rounds_follow_until_nothing_is_withheld(group: str, capsys: Capture) -> None:
-    document = answer(capsys, group, "-a", "cooperative-sticky", "--all-rounds")
+def test_all_rounds_follow_until_nothing_is_withheld(group: str) -> None:
+    document = answer(group, "-a", "cooperative-sticky", "--all-rounds")
     assert document["withheld"] == {}
     assert document["rounds"] == 2
     assert document["assignment"]["C1"] == {"clicks": [1], "orders": [2]}
     assert (document["quality"]["kept"], document["quality"]["moved"]) == (3, 1)
     assert document["quality"]["optimal"] is True
-    eager = answer(capsys, group, "--all-rounds")
+    eager = answer(group, "--all-rounds")
     assert (eager["rounds"], eager["quality"]["moved"]) == (1, 1)
 
 
-def test_a_dash_reads_stdin(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(GROUP)))
-    assert answer(capsys, "-")["assignor"] == "sticky"
+def test_a_dash_reads_stdin() -> None:
+    done = run("assign", "-", "--format", "json", stdin=json.dumps(GROUP).encode())
+    assert json.loads(done.out)["assignor"] == "sticky"
 
 
-def test_options_reach_the_assignor(tmp_path: Path, capsys: Capture) -> None:
-    path = tmp_path / "group.json"
-    path.write_text(json.dumps(snapshot({"t": 4}, ["C0", "C1"])))
-    arguments = (str(path), "-a", "lag-sticky", "--option", 'weights={"C0": 3}')
-    assert answer(capsys, *arguments)["quality"]["loads"] == {"C0": 3, "C1": 1}
-    assert answer(capsys, str(path), "-a", "lag", "--option", "group-id=etl")["assignor"] == "lag"
+def test_options_reach_the_assignor(written: Callable[[Any], str]) -> None:
+    path = written(snapshot({"t": 4}, ["C0", "C1"]))
+    arguments = (path, "-a", "lag-sticky", "--option", 'weights={"C0": 3}')
+    assert answer(*arguments)["quality"]["loads"] == {"C0": 3, "C1": 1}
+    assert answer(path, "-a", "lag", "--option", "group-id=etl")["assignor"] == "lag"
 
 
-def test_the_table_is_for_people(group: str, capsys: Capture) -> None:
-    assert command(group, "-a", "cooperative-sticky") == 0
-    out = capsys.readouterr().out
+def test_the_table_is_for_people(group: str) -> None:
+    out = printed(group, "-a", "cooperative-sticky")
     for text in ("cooperative-sticky", "withheld", "orders: 0-1", "orders-2", "waits for"):
         assert text in out
-    assert command(group, "-a", "cooperative-sticky", "--all-rounds") == 0
-    assert "2 rounds" in capsys.readouterr().out
+    assert "2 rounds" in printed(group, "-a", "cooperative-sticky", "--all-rounds")
 
 
-def test_the_table_writes_runs_of_partitions_and_lag(tmp_path: Path, capsys: Capture) -> None:
-    path = tmp_path / "group.json"
+def test_the_table_writes_runs_of_partitions_and_lag(written: Callable[[Any], str]) -> None:
     owned = {"C0": {"t": [0, 1, 3]}}
-    lags = {"t": [7, 7, 7, 7]}
-    path.write_text(json.dumps(snapshot({"t": 4}, ["C0"], owned=owned, lags=lags)))
-    assert command(str(path), "-a", "range") == 0
-    assert "t: 0-3" in (out := capsys.readouterr().out)
+    one = snapshot({"t": 4}, ["C0"], owned=owned, lags={"t": [7, 7, 7, 7]})
+    out = printed(written(one), "-a", "range")
+    assert "t: 0-3" in out
     assert "28" in out
     two = snapshot({"t": 4}, ["C0", "C1"], owned=owned)
-    path.write_text(json.dumps(two))
-    assert command(str(path), "-a", "fairest-sticky") == 0
-    assert "t: 0-1 3" in capsys.readouterr().out
+    assert "t: 0-1 3" in printed(written(two), "-a", "fairest-sticky")
 
 
-def test_rows_for_programs(group: str, capsys: Capture, tmp_path: Path) -> None:
-    assert command(group, "-a", "cooperative-sticky", "--format", "jsonl") == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+def test_rows_for_programs(group: str, tmp_path: Path) -> None:
+    lines = printed(group, "-a", "cooperative-sticky", "--format", "jsonl").splitlines()
+    rows = [json.loads(line) for line in lines]
     assert {row["state"] for row in rows} == {"assigned", "withheld"}
     assert rows[-1] == {
         "assignor": "cooperative-sticky",
@@ -126,28 +123,25 @@ def test_rows_for_programs(group: str, capsys: Capture, tmp_path: Path) -> None:
         "state": "withheld",
     }
     target = tmp_path / "out.csv"
-    assert command(group, "--format", "csv", "-o", str(target)) == 0
+    printed(group, "--format", "csv", "-o", str(target))
     assert target.read_text().splitlines()[0] == "assignor,member_id,topic,partition,state"
     assert len(target.read_text().splitlines()) == 6
 
 
-def test_compare_shows_several_side_by_side(group: str, capsys: Capture) -> None:
-    document = answer(capsys, group, "--compare", "range, sticky,sticky")
+def test_compare_shows_several_side_by_side(group: str) -> None:
+    document = answer(group, "--compare", "range, sticky,sticky")
     assert [each["assignor"] for each in document["compare"]] == ["range", "sticky"]
-    assert command(group, "--compare", "range,sticky") == 0
-    out = capsys.readouterr().out
+    out = printed(group, "--compare", "range,sticky")
     assert "balance score" in out
     assert "needed moves" in out
-    assert command(group, "--compare", "range,sticky", "--format", "csv") == 0
-    assert len(capsys.readouterr().out.splitlines()) == 11
+    rows = printed(group, "--compare", "range,sticky", "--format", "csv").splitlines()
+    assert len(rows) == 11
 
 
-def test_javas_classes_are_assignors_too(group: str, capsys: Capture) -> None:
+def test_javas_classes_are_assignors_too(group: str) -> None:
     sticky, ranges = (f"org.apache.kafka.clients.consumer.{n}Assignor" for n in ("Sticky", "Range"))
-    assert answer(capsys, group, "--assignor", sticky) == answer(
-        capsys, group, "--assignor", "sticky"
-    )
-    document = answer(capsys, group, "--compare", f"{sticky},sticky,{ranges}")
+    assert answer(group, "--assignor", sticky) == answer(group, "--assignor", "sticky")
+    document = answer(group, "--compare", f"{sticky},sticky,{ranges}")
     assert [each["assignor"] for each in document["compare"]] == ["sticky", "range"]
     (made,) = settings_from(["holdfast-simple"], [sticky], [0])
     assert made.assignor == "sticky"
@@ -156,50 +150,22 @@ def test_javas_classes_are_assignors_too(group: str, capsys: Capture) -> None:
     assert Setup(policy=_known_policy(sticky)).policy == "sticky"
 
 
-def test_compare_shows_who_cannot_answer(tmp_path: Path, capsys: Capture) -> None:
-    path = tmp_path / "group.json"
-    path.write_text(json.dumps(dict(UNEQUAL, lags={"orders": [5, 5]})))
+def test_compare_shows_who_cannot_answer(written: Callable[[Any], str]) -> None:
+    path = written(dict(UNEQUAL, lags={"orders": [5, 5]}))
     names = "constrained-sticky,lag-sticky"
-    first, second = answer(capsys, str(path), "--compare", names)["compare"]
+    first, second = answer(path, "--compare", names)["compare"]
     assert "same topics" in first["error"]
     assert "error" not in second
-    assert command(str(path), "--compare", names) == 0
-    assert "do not" in capsys.readouterr().out
-    arguments = (str(path), "--compare", names, "--option", "max_skew=1")
-    assert len(answer(capsys, *arguments)["compare"]) == 2
-    assert command(str(path), "--compare", names, "--option", "max_skw=1") == 2
-    assert "did you mean max_skew?" in capsys.readouterr().err
-    assert command(str(path), "--compare", "range,sticky", "--option", "x=1") == 2
-    assert "they take none" in capsys.readouterr().err
-    assert command(str(path), "--compare", "constrained-sticky") == 0
+    assert "do not" in printed(path, "--compare", names)
+    assert len(answer(path, "--compare", names, "--option", "max_skew=1")["compare"]) == 2
+    printed(path, "--compare", "constrained-sticky")
 
 
-def test_dropped_claims_are_named_on_stderr_unless_quiet(tmp_path: Path, capsys: Capture) -> None:
-    path = tmp_path / "group.json"
-    path.write_text(json.dumps(snapshot({"t": 1}, ["C0"], owned={"C0": {"t": [0, 9], "u": [1]}})))
-    assert command(str(path)) == 0
-    assert "1 no-such-partition, 1 unknown-topic" in capsys.readouterr().err
-    assert command(str(path), "-q") == 0
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "text"),
-    [
-        (["--assignor", "stikcy"], 2, "did you mean sticky"),
-        (["--compare", "sticky,rnge"], 2, "did you mean range"),
-        (["--compare", " , "], 2, "expected names of assignors"),
-        (["--option", "max_skew"], 2, "expected NAME=VALUE"),
-        (["-a", "lag-sticky", "--option", "hystersis=1"], 2, "did you mean hysteresis?"),
-        (["-a", "lag-sticky", "--option", "max_skew=-1"], 2, "expected an integer of 0 or more"),
-        (["--format", "yaml"], 2, "yaml"),
-    ],
-)
-def test_wrong_usage(
-    group: str, capsys: Capture, arguments: list[str], code: int, text: str
-) -> None:
-    assert command(group, *arguments) == code
-    assert text in capsys.readouterr().err
+def test_dropped_claims_are_named_on_stderr_unless_quiet(written: Callable[[Any], str]) -> None:
+    path = written(snapshot({"t": 1}, ["C0"], owned={"C0": {"t": [0, 9], "u": [1]}}))
+    loud, quiet = run("assign", path), run("assign", path, "-q")
+    assert "1 no-such-partition, 1 unknown-topic" in loud.err
+    assert (loud.code, quiet.code, quiet.err) == (0, 0, "")
 
 
 @pytest.mark.parametrize(
@@ -217,28 +183,21 @@ def test_wrong_usage(
         ('{"partitions": {}, "members": [], "colour": 1}', 2, "colour"),
     ],
 )
-def test_bad_snapshots(tmp_path: Path, capsys: Capture, content: str, code: int, text: str) -> None:
+def test_bad_snapshots(tmp_path: Path, content: str, code: int, text: str) -> None:
     path = tmp_path / "group.json"
     path.write_bytes(content.encode("utf-8", "surrogateescape"))
-    assert command(str(path)) == code
-    assert text in capsys.readouterr().err.replace("\n", " ")
+    done = run("assign", path)
+    assert done.code == code
+    assert text in done.err.replace("\n", " ")
 
 
-def test_a_missing_file_and_an_infeasible_group(tmp_path: Path, capsys: Capture) -> None:
-    assert command(str(tmp_path / "none.json")) == 3
-    assert "No such file" in capsys.readouterr().err
-    path = tmp_path / "group.json"
-    path.write_text(json.dumps(UNEQUAL))
-    assert command(str(path), "-a", "constrained-sticky") == 4
-    assert "'clicks'" in capsys.readouterr().err
+def test_an_infeasible_group_exits_4(written: Callable[[Any], str]) -> None:
+    done = run("assign", written(UNEQUAL), "-a", "constrained-sticky")
+    assert (done.code, "'clicks'" in done.err) == (4, True), done.err
 
 
-def test_help_names_every_assignor_and_shows_examples(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
-    assert command("--help") == 0
-    out = capsys.readouterr().out
+def test_help_names_every_assignor_and_shows_examples() -> None:
+    out = run("assign", "--help", width=300).out
     assert "holdfast assign - --compare" in out
     assert all(name in out for name in ASSIGNORS)
 
@@ -267,16 +226,14 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-def test_a_function_of_the_user_is_an_assignor(
-    group: str, capsys: Capture, own_module: str
-) -> None:
-    document = answer(capsys, group, "--assignor", f"{own_module}:to_last")
+def test_a_function_of_the_user_is_an_assignor(group: str, own_module: str) -> None:
+    document = answer(group, "--assignor", f"{own_module}:to_last")
     assert document["assignor"] == "to_last"
     assert document["assignment"] == {"C0": {}, "C1": {"clicks": [0, 1], "orders": [0, 1, 2]}}
-    document = answer(capsys, group, "--assignor", f"{own_module}:cooperative", "--all-rounds")
+    document = answer(group, "--assignor", f"{own_module}:cooperative", "--all-rounds")
     assert (document["assignor"], document["rounds"]) == ("to-last", 2)
     asked = f"sticky,{own_module}:to_nobody,{own_module}:to_last"
-    sticky, nobody, last = answer(capsys, group, "--compare", asked)["compare"]
+    sticky, nobody, last = answer(group, "--compare", asked)["compare"]
     assert sticky["assignor"] == "sticky"
     assert nobody["error"].startswith("assignor to_nobody: gives clicks-0 to nobody")
     assert last["quality"]["loads"] == {"C0": 0, "C1": 5}
@@ -291,7 +248,7 @@ def test_a_function_of_the_user_is_an_assignor(
     ],
 )
 def test_what_the_user_names_and_is_no_assignor_exits_2(
-    group: str, capsys: Capture, own_module: str, asked: str, words: str
+    group: str, own_module: str, asked: str, words: str
 ) -> None:
-    assert command(group, "--assignor", f"{own_module}:{asked}") == 2
-    assert words in capsys.readouterr().err
+    done = run("assign", group, "--assignor", f"{own_module}:{asked}")
+    assert (done.code, words in done.err) == (2, True), done.err

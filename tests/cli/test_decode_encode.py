@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import strategies as wire
+from tests.cli.running import run as holdfast
 from tests.wire import java_vectors
 
-from holdfast.cli.app import main
 from holdfast.cli.wire_json import RECORD, SCHEMAS, decode_line, encode_line, from_json, to_json
 from holdfast.core.wire.layouts.consumer_protocol import encode_assignment, encode_subscription
 from holdfast.core.wire.layouts.container import (
@@ -43,42 +41,28 @@ SUBSCRIPTION_JSON = {
 TOMBSTONE_KEY = "0002000167"
 
 
-@pytest.fixture
-def holdfast(capsys, monkeypatch):
-    """Run the command: (exit code, stdout, stderr)."""
-
-    def run(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        with pytest.raises(SystemExit) as caught:
-            main(list(arguments))
-        out, err = capsys.readouterr()
-        return int(caught.value.code or 0), out, err
-
-    return run
-
-
 # The JSON that is promised
 
 
-def test_a_subscription(holdfast) -> None:
+def test_a_subscription() -> None:
     code, out, err = holdfast("decode", "subscription", SUBSCRIPTION)
     assert (code, json.loads(out), err) == (0, SUBSCRIPTION_JSON, "")
     assert list(json.loads(out)) == list(SUBSCRIPTION_JSON)
 
 
-def test_null_and_empty_user_data(holdfast) -> None:
+def test_null_and_empty_user_data() -> None:
     for tail, expected in (("ffffffff", None), ("00000000", "")):
         _, out, _ = holdfast("decode", "subscription", "000000000000" + tail)
         assert json.loads(out)["user_data"] == expected
 
 
-def test_an_assignment(holdfast) -> None:
+def test_an_assignment() -> None:
     data = "0001 00000001 0001 61 00000002 00000005 00000002 ffffffff"
     _, out, _ = holdfast("decode", "assignment", data)
     assert json.loads(out) == {"version": 1, "partitions": [["a", 5], ["a", 2]], "user_data": None}
 
 
-def test_user_data(holdfast) -> None:
+def test_user_data() -> None:
     _, out, _ = holdfast(
         "decode", "sticky-user-data", "00000001 0001 61 00000001 00000005 00000002"
     )
@@ -87,7 +71,7 @@ def test_user_data(holdfast) -> None:
     assert json.loads(out) == {"partitions": [], "generation": 2}
 
 
-def test_a_record(holdfast) -> None:
+def test_a_record() -> None:
     commit = java_vectors.committed("offsets_records")
     vector = next(v for v in commit if v["type"] == 1 and v["version"] == 3)
     code, out, _ = holdfast(
@@ -104,7 +88,7 @@ def test_a_record(holdfast) -> None:
 
 
 @pytest.mark.parametrize("more", [(), ("--value", "null")])
-def test_a_tombstone(holdfast, more) -> None:
+def test_a_tombstone(more) -> None:
     code, out, _ = holdfast("decode", "record", "--key", TOMBSTONE_KEY, *more)
     assert code == 0
     assert json.loads(out) == {
@@ -117,7 +101,7 @@ def test_a_tombstone(holdfast, more) -> None:
 
 
 @pytest.mark.parametrize("schema", ["streams-subscription", "streams-assignment"])
-def test_user_data_of_kafka_streams(holdfast, schema: str) -> None:
+def test_user_data_of_kafka_streams(schema: str) -> None:
     for vector in java_vectors.committed("streams_user_data"):
         if vector["schema"] != schema:
             continue
@@ -137,7 +121,7 @@ def _in_order(document: dict) -> dict:
     return {k: sorted(v) if isinstance(v, list) else v for k, v in document.items()}
 
 
-def test_a_record_of_the_share_state(holdfast) -> None:
+def test_a_record_of_the_share_state() -> None:
     key = "0000 0001 67" + "00" * 15 + "01" + "00000003"
     value = "0000 00000000 00000002 00000000 0000000000000005" + "00" * 16 + "01 00"
     expected = {
@@ -158,7 +142,7 @@ def test_a_record_of_the_share_state(holdfast) -> None:
     assert holdfast("encode", "share-state", "-", stdin=b"{}")[0] == 3
 
 
-def test_indented_json_and_a_file(holdfast, tmp_path: Path) -> None:
+def test_indented_json_and_a_file(tmp_path: Path) -> None:
     target = tmp_path / "out.json"
     code, out, _ = holdfast(
         "decode", "subscription", SUBSCRIPTION, "--format", "json", "-o", str(target)
@@ -169,7 +153,7 @@ def test_indented_json_and_a_file(holdfast, tmp_path: Path) -> None:
     assert holdfast("decode", "subscription", "00", "--format", "json", "-q")[0] == 3
 
 
-def test_names_cannot_drive_a_terminal(holdfast) -> None:
+def test_names_cannot_drive_a_terminal() -> None:
     evil = "\x1b[2J\u202e".encode()
     data = "0000 00000001" + len(evil).to_bytes(2, "big").hex() + evil.hex() + "ffffffff"
     _, out, _ = holdfast("decode", "subscription", data)
@@ -180,7 +164,7 @@ def test_names_cannot_drive_a_terminal(holdfast) -> None:
 # Bad bytes
 
 
-def test_bad_bytes_say_why_and_exit_with_3(holdfast) -> None:
+def test_bad_bytes_say_why_and_exit_with_3() -> None:
     code, out, err = holdfast("decode", "subscription", "0001 00000000 00000005")
     assert code == 3
     assert json.loads(out) == {
@@ -195,7 +179,7 @@ def test_bad_bytes_say_why_and_exit_with_3(holdfast) -> None:
     assert "1 message could not be read" in err
 
 
-def test_one_bad_line_does_not_end_a_run(holdfast) -> None:
+def test_one_bad_line_does_not_end_a_run() -> None:
     lines = f"{SUBSCRIPTION}\n00\nnot hex\n\n\xff\n{SUBSCRIPTION}".encode("latin-1")
     code, out, err = holdfast("decode", "subscription", "-", stdin=lines)
     answers = [json.loads(line) for line in out.splitlines()]
@@ -213,7 +197,7 @@ def test_one_bad_line_does_not_end_a_run(holdfast) -> None:
     assert holdfast("decode", "subscription", "-", "-q", stdin=b"00")[2] == ""
 
 
-def test_records_on_stdin(holdfast) -> None:
+def test_records_on_stdin() -> None:
     vectors = java_vectors.committed("offsets_records")
     lines = [f"{v['key_hex']} {v['value_hex'] or 'null'}" for v in vectors]
     bad = ["null null", f"{TOMBSTONE_KEY} 00", "0009", "zz 00", TOMBSTONE_KEY]
@@ -244,13 +228,13 @@ def test_records_on_stdin(holdfast) -> None:
         (("decode", "record", "00", "--key", "00"), "wants"),
     ],
 )
-def test_mistakes_exit_with_2(holdfast, arguments, text) -> None:
+def test_mistakes_exit_with_2(arguments, text) -> None:
     code, out, err = holdfast(*arguments)
     assert (code, out) == (2, "")
     assert text in " ".join(err.split())
 
 
-def test_files_that_cannot_be_read_or_written_exit_with_3(holdfast, tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_or_written_exit_with_3(tmp_path: Path) -> None:
     nowhere = str(tmp_path / "no" / "where")
     assert holdfast("decode", "subscription", SUBSCRIPTION, "-o", nowhere)[0] == 3
     code, _, err = holdfast("encode", "subscription", nowhere)
@@ -261,7 +245,7 @@ def test_files_that_cannot_be_read_or_written_exit_with_3(holdfast, tmp_path: Pa
 # The way back
 
 
-def test_encode_is_the_way_back(holdfast) -> None:
+def test_encode_is_the_way_back() -> None:
     _, out, _ = holdfast("decode", "subscription", SUBSCRIPTION)
     assert holdfast("encode", "subscription", "-", stdin=out.encode()) == (
         0,
@@ -270,7 +254,7 @@ def test_encode_is_the_way_back(holdfast) -> None:
     )
 
 
-def test_the_version_asked_for_is_written(holdfast) -> None:
+def test_the_version_asked_for_is_written() -> None:
     given = json.dumps(SUBSCRIPTION_JSON).encode()
     _, out, _ = holdfast("encode", "subscription", "-", "--version", "0", stdin=given)
     assert out.strip() == "0000 00000002 0001 61 0001 62 00000001 ff".replace(" ", "")
@@ -294,14 +278,14 @@ def test_the_version_asked_for_is_written(holdfast) -> None:
         ("cooperative-sticky-user-data", "1"),
     ],
 )
-def test_a_version_that_does_not_exist(holdfast, schema: str, version: str) -> None:
+def test_a_version_that_does_not_exist(schema: str, version: str) -> None:
     given = b'{"topics": []}' if schema in ("subscription", "claim") else b'{"partitions": []}'
     code, out, _ = holdfast("encode", schema, "-", "--version", version, stdin=given)
     assert code == 3
     assert json.loads(out)["error"]["reason"] == "bad-version"
 
 
-def test_a_file_with_one_document_or_one_a_line(holdfast, tmp_path: Path) -> None:
+def test_a_file_with_one_document_or_one_a_line(tmp_path: Path) -> None:
     source = tmp_path / "in.json"
     source.write_text(json.dumps(SUBSCRIPTION_JSON, indent=2))
     assert holdfast("encode", "subscription", str(source))[1] == SUBSCRIPTION + "\n"
@@ -326,14 +310,14 @@ def test_a_file_with_one_document_or_one_a_line(holdfast, tmp_path: Path) -> Non
         ('{"topics": [], "generation": null}', "generation"),
     ],
 )
-def test_json_of_another_shape_is_refused_by_field(holdfast, document: str, field: str) -> None:
+def test_json_of_another_shape_is_refused_by_field(document: str, field: str) -> None:
     code, out, _ = holdfast("encode", "subscription", "-", stdin=document.encode())
     assert code == 3
     error = json.loads(out)["error"]
     assert (error["reason"], error["field"], error["position"]) == ("bad-json", field, -1)
 
 
-def test_values_that_do_not_fit(holdfast) -> None:
+def test_values_that_do_not_fit() -> None:
     document = b'{"topics": ["a"], "owned": [["a", 2147483648]]}'
     code, out, _ = holdfast("encode", "subscription", "-", stdin=document)
     error = json.loads(out)["error"]
@@ -353,7 +337,7 @@ def test_values_that_do_not_fit(holdfast) -> None:
     assert json.loads(out)["error"]["field"] == "version"
 
 
-def test_connect_is_for_reading_only(holdfast) -> None:
+def test_connect_is_for_reading_only() -> None:
     vector = java_vectors.committed("connect")[0]
     code, out, _ = holdfast("decode", "connect-metadata", vector["hex"])
     assert (code, json.loads(out)) == (0, {"version": 0, **vector["json"]})
@@ -385,7 +369,7 @@ def test_records_of_another_shape_are_refused(document: str) -> None:
     assert caught.value.reason == "bad-json"
 
 
-def test_the_version_of_a_record_may_be_asked_for(holdfast) -> None:
+def test_the_version_of_a_record_may_be_asked_for() -> None:
     document = {
         "record_type": 1,
         "key": {"group": "g", "topic": "t", "partition": 0},

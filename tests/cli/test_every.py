@@ -21,10 +21,3 @@ def test_the_unit_is_understood(monkeypatch, tmp_path, said, seconds):
     words = () if said is None else ("--every", said)
     done = run("watch", "-b", "127.0.0.1:1", "-o", tmp_path / "tables", "-q", *words)
     assert (done.code, asked) == (0, [seconds]), done.err
-
-
-def test_no_duration_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(watching, "_session", lambda cluster: None)
-    monkeypatch.setattr(LiveCluster, "check", lambda self: None)
-    done = run("watch", "-b", "127.0.0.1:1", "-o", tmp_path / "tables", "--every", "soon")
-    assert done.code == 2 and "--every" in done.err

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.cli.running import run
+from tests.cli.running import run, write_tables
 from tests.pipeline import fleet
 from tests.pipeline.fleet import classics
 from tests.pipeline.histories import generation
@@ -14,8 +14,6 @@ from tests.pipeline.histories import generation
 from holdfast.cli import spark_progress
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches import history
-from holdfast.fleet.tables.folder.manifest import Batch
-from holdfast.fleet.tables.reading import Tables
 
 
 @pytest.fixture
@@ -26,9 +24,7 @@ def dump(tmp_path):
 @pytest.fixture
 def watched(tmp_path):
     """A folder as ``watch`` leaves it."""
-    folder = tmp_path / "T"
-    Tables(folder).commit(Batch(id=0, files={}, notes={"query": "q", "state": {}}))
-    return folder
+    return write_tables({}, tmp_path / "T", query="q", state={})
 
 
 @pytest.fixture
@@ -60,7 +56,7 @@ def test_history_does_not_write_beside_files_of_others(dump, overwrite):
 
 @pytest.mark.usefixtures("no_spark")
 def test_watch_does_not_go_on_with_tables_of_history(tmp_path):
-    Tables(tmp_path / "T").commit(Batch(id=0, files={}, notes={"n_records": 1}))
+    write_tables({}, tmp_path / "T", n_records=1)
     ended = run("watch", "-b", "127.0.0.1:1", "-o", tmp_path / "T", width=1000)
     assert ended.code == 3 and "holds the tables of another run" in ended.err
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.cli.running import write_tables
@@ -33,8 +32,6 @@ from holdfast.fleet.report.serving.index_page import keeper_words
 from holdfast.fleet.report.serving.keeping import Keeping
 from holdfast.fleet.report.serving.served_fleet import ServedFleet
 from holdfast.fleet.tables.columns.stored import LAG as LAG_TABLE
-from holdfast.fleet.tables.folder.manifest import Batch
-from holdfast.fleet.tables.reading import Tables, read_tables
 
 LOCAL = {"Host": "localhost"}
 SAYING = """
@@ -48,10 +45,9 @@ TOLD = Watching(bootstrap="127.0.0.1:1", output=Path("tables"), every_seconds=1.
 
 
 @contextmanager
-def kept_by(program: str, said: list[str] | None = None) -> Iterator[Keeper]:
+def kept_by(program: str) -> Iterator[Keeper]:
     """A keeper whose process runs a program of the test."""
-    tell = [].append if said is None else said.append
-    keeper = Keeper(TOLD, tell, command=(sys.executable, "-c", SAYING + program))
+    keeper = Keeper(TOLD, print, command=(sys.executable, "-c", program))
     keeper.start()
     try:
         yield keeper
@@ -59,9 +55,20 @@ def kept_by(program: str, said: list[str] | None = None) -> Iterator[Keeper]:
         keeper.close()
 
 
+@contextmanager
+def started(fleet: ServedFleet, *closes: Keeper) -> Iterator[None]:
+    """A fleet that is followed, until the end of the block."""
+    fleet.start()
+    try:
+        yield
+    finally:
+        for one in (fleet, *closes):
+            one.close()
+
+
 def test_what_the_process_does_is_what_pages_say() -> None:
     with kept_by(
-        "pipe.send(News(doing=f'first read of {told.bootstrap}'))\npipe.recv()\n"
+        SAYING + "pipe.send(News(doing=f'first read of {told.bootstrap}'))\npipe.recv()\n"
     ) as keeper:
         until(lambda: keeper.keeping == Keeping(doing="first read of 127.0.0.1:1"), "its words")
 
@@ -106,7 +113,7 @@ if Path({str(there)!r}).exists():
     pipe.send(News(has_read=True))
     pipe.recv()
 """
-    with kept_by(again + program) as keeper:
+    with kept_by(SAYING + again + program) as keeper:
         until(lambda: keeper.keeping.trouble == trouble, lambda: f"{trouble}: {keeper.keeping}")
         there.touch()
         until(lambda: keeper.keeping == Keeping(), lambda: f"no trouble: {keeper.keeping}")
@@ -144,13 +151,8 @@ keeper.main()
     ],
 )
 def test_why_spark_cannot_start_is_told(what: str, trouble: str) -> None:
-    program = FAILING.format(what=what)
-    keeper = Keeper(TOLD, print, command=(sys.executable, "-c", program))
-    keeper.start()
-    try:
+    with kept_by(FAILING.format(what=what)) as keeper:
         until(lambda: trouble in keeper.keeping.trouble, lambda: f"{trouble}: {keeper.keeping}")
-    finally:
-        keeper.close()
 
 
 OWNER = """
@@ -190,8 +192,7 @@ def test_pages_are_there_before_the_first_batch_and_show_it_once_it_is_committed
 ) -> None:
     kept, now = tmp_path / "kept", [Keeping(doing="first read: 0 of 9 records")]
     fleet = ServedFleet(kept, print, lambda: now[0])
-    fleet.start()
-    try:
+    with started(fleet):
         client = Client(ServedPages(fleet, is_local=True))
         page = client.get("/", headers=LOCAL)
         assert page.status_code == 200
@@ -201,9 +202,7 @@ def test_pages_are_there_before_the_first_batch_and_show_it_once_it_is_committed
         assert client.get("/metrics", headers=LOCAL).status_code == 503
         assert client.get("/health", headers=LOCAL).status_code == 200
 
-        (tmp_path / "made").mkdir()
-        made = read_tables(write_tables(tables(bounced("etl")), tmp_path / "made"))
-        commit(made, kept)
+        write_tables(tables(bounced("etl")), kept)
         assert fleet.wait(lambda s: s.n_groups == 1 and is_examined(s), PATIENCE_S)
         now[0] = Keeping(trouble="nobody listens", since_ms=0)
         assert client.get("/ready", headers=LOCAL).status_code == 200
@@ -212,8 +211,6 @@ def test_pages_are_there_before_the_first_batch_and_show_it_once_it_is_committed
             assert "nothing new since 1970-01-01 00:00:00 UTC: nobody listens" in text
         told = client.get("/state", headers=LOCAL).json
         assert told["troubled"] and told["keeper"].endswith("UTC: nobody listens")
-    finally:
-        fleet.close()
 
 
 LAG = {
@@ -237,8 +234,7 @@ def test_pages_show_lags_of_coordinators_until_the_first_batch_is_committed(tmp_
     fleet = ServedFleet(kept, print, Keeping, lambda: [LAG])
     client = Client(ServedPages(fleet, is_local=True))
     empty = client.get("/state", headers=LOCAL).json["version"]
-    fleet.start()
-    try:
+    with started(fleet):
         assert fleet.wait(lambda state: state.n_groups == 1, PATIENCE_S)
         page = client.get("/", headers=LOCAL).text
         assert ">etl</bdi>" in page and '<td class="n">7<' in page
@@ -248,13 +244,10 @@ def test_pages_show_lags_of_coordinators_until_the_first_batch_is_committed(tmp_
         assert client.get("/ready", headers=LOCAL).status_code == 503
         asked = client.get("/state", headers=LOCAL).json["version"]
 
-        (tmp_path / "made").mkdir()
-        commit(read_tables(write_tables(tables(bounced("etl")), tmp_path / "made")), kept)
+        write_tables(tables(bounced("etl")), kept)
         assert fleet.wait(is_examined, PATIENCE_S)
         assert "lags as coordinators told" not in client.get("/", headers=LOCAL).text
         assert len({empty, asked, client.get("/state", headers=LOCAL).json["version"]}) == 3
-    finally:
-        fleet.close()
 
 
 @pytest.mark.parametrize("many", [False, True])
@@ -270,8 +263,7 @@ def test_pages_wait_for_the_first_batch_where_coordinators_tell_nothing(
             raise SourceError("nobody listens")
 
     fleet = ServedFleet(tmp_path / "kept", said.append, Keeping, ask)
-    fleet.start()
-    try:
+    with started(fleet):
         assert asked.wait(PATIENCE_S)
         while not many and not said:
             time.sleep(0.01)
@@ -280,27 +272,19 @@ def test_pages_wait_for_the_first_batch_where_coordinators_tell_nothing(
         assert said == (
             [] if many else ["the groups are shown once they were read: nobody listens"]
         )
-    finally:
-        fleet.close()
 
 
 def test_pages_go_on_where_the_cluster_does_not_answer(tmp_path: Path) -> None:
-    (tmp_path / "made").mkdir()
-    made = read_tables(write_tables(tables(bounced("etl")), tmp_path / "made"))
-    commit(made, tmp_path / "kept", query="q", offsets={"0": 9})
+    write_tables(tables(bounced("etl")), tmp_path / "kept", query="q", offsets={"0": 9})
     told = replace(TOLD, output=tmp_path / "kept", kept=Kept(timeout="1s"))
     fleet, keeper = own_tables(told, has_answered=False, quiet=True)
-    fleet.start()
-    try:
+    with started(fleet, keeper):
         client = Client(ServedPages(fleet, is_local=True))
         until(lambda: client.get("/state", headers=LOCAL).json["troubled"], "trouble")
         page = client.get("/", headers=LOCAL).text
         assert "nothing new since 2" in page
         assert "127.0.0.1:1" in page
         assert "etl" in page
-    finally:
-        fleet.close()
-        keeper.close()
 
 
 @pytest.mark.parametrize(
@@ -329,15 +313,3 @@ def test_the_folder_of_a_cluster_is_named_after_its_id(
             state_folder("127.0.0.1:1", Kept(timeout="1s"))
     else:
         assert str(state_folder("127.0.0.1:1", Kept(timeout="1s"))) == folder.format(home=tmp_path)
-
-
-def commit(made: Tables, folder: Path, **notes: Any) -> None:
-    """What a keeper does: files first, which are nothing yet, then a commit."""
-    from holdfast.fleet.tables.columns.stored import TABLES
-    from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
-
-    writer = BatchWriter(str(folder), 0)
-    for name in TABLES:
-        writer.write(name, made.stored(name))
-    files = files_of(writer.close())
-    Tables(folder).commit(Batch(id=0, files=files, notes=notes))

@@ -152,12 +152,6 @@ def test_a_wrong_option(tables, more, said):
     assert said in " ".join(done.err.split())
 
 
-def test_a_source_that_is_none(tmp_path):
-    done = run("replay", "--input", tmp_path)
-    assert done.code == 3 and "not a dump" in done.err
-    assert run("replay").code == 2
-
-
 def test_people_see_a_dash_where_the_history_does_not_tell():
     shown = with_dashes({"group": "g", "moved": 0, "partition_seconds_stopped": None})
     assert shown == {"group": "g", "moved": 0, "partition_seconds_stopped": "-"}

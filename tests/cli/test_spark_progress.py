@@ -27,21 +27,31 @@ from holdfast.errors import SourceError
 PATIENCE_S = 300.0
 
 
+class Drawn(StageBar):
+    """A bar whose picture is drawn when it is asked for."""
+
+    def __init__(self, n_records: Records = None):
+        self.out = io.StringIO()
+        columns = (
+            TextColumn("{task.fields[stage]}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]}"),
+        )
+        self.console = Console(file=self.out, force_terminal=True, width=100, color_system=None)
+        self.drawing = Progress(*columns, console=self.console, auto_refresh=False)
+        super().__init__(self.drawing, n_records, 0.0)
+
+    def picture(self) -> str:
+        self.console.print(self.drawing.get_renderable())
+        return self.out.getvalue()
+
+
 def drawn(stage: Stage, seconds: list[float], n_records: Records = None) -> str:
-    out = io.StringIO()
-    columns = (
-        TextColumn("{task.fields[stage]}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[speed]}"),
-    )
-    console = Console(file=out, force_terminal=True, width=100, color_system=None)
-    progress = Progress(*columns, console=console, auto_refresh=False)
-    bar = StageBar(progress, n_records, 0.0)
+    bar = Drawn(n_records)
     for now in seconds:
         bar.show(stage, now)
-    console.print(progress.get_renderable())
-    return out.getvalue()
+    return bar.picture()
 
 
 def test_nothing_is_drawn_in_the_first_two_seconds() -> None:
@@ -66,42 +76,29 @@ def test_the_records_of_a_batch_are_asked_for_as_its_stages_begin() -> None:
 
 
 def test_a_new_stage_begins_its_own_clock() -> None:
-    out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=100, color_system=None)
-    progress = Progress(TextColumn("{task.fields[speed]}"), console=console, auto_refresh=False)
-    bar = StageBar(progress, 1000, 0.0)
+    bar = Drawn(1000)
     bar.show(Stage(number=1, n_tasks=1, n_done=1), 90.0)
     bar.show(Stage(number=2, n_tasks=2, n_done=0), 100.0)
     bar.show(Stage(number=2, n_tasks=2, n_done=1), 110.0)
-    console.print(progress.get_renderable())
-    assert "50 records/s" in out.getvalue()
+    assert "50 records/s" in bar.picture()
 
 
 def test_the_clock_begins_anew_when_spark_has_rested() -> None:
-    out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=100, color_system=None)
-    progress = Progress(TextColumn("{task.fields[stage]}"), console=console, auto_refresh=False)
-    bar = StageBar(progress, None, 0.0)
+    bar = Drawn()
     bar.rest(1.0)
     bar.rest(90.0)
     bar.show(Stage(number=3, n_tasks=8, n_done=2), 100.0)
-    console.print(progress.get_renderable())
-    assert "stage 3" not in out.getvalue()
+    assert "stage 3" not in bar.picture()
     bar.show(Stage(number=3, n_tasks=8, n_done=3), 102.5)
-    console.print(progress.get_renderable())
-    assert "stage 3" in out.getvalue()
+    assert "stage 3" in bar.picture()
 
 
 def test_nothing_is_shown_while_spark_rests() -> None:
-    out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=100, color_system=None)
-    progress = Progress(TextColumn("{task.fields[stage]}"), console=console, auto_refresh=False)
-    bar = StageBar(progress, None, 0.0)
+    bar = Drawn()
     bar.show(Stage(number=1, n_tasks=1, n_done=1), 1.9)
     bar.show(Stage(number=1, n_tasks=1, n_done=1), 2.1)
     bar.rest(2.2)
-    console.print(progress.get_renderable())
-    assert "stage 1" not in out.getvalue()
+    assert "stage 1" not in bar.picture()
 
 
 @pytest.mark.parametrize("quiet", [False, True])

@@ -22,8 +22,7 @@ from typing import Any
 import pytest
 from tests.cli.running import Done, run, write_tables
 from tests.cli.suggested import fleet_of, listening, parse, sites, words_of
-from tests.pipeline import local
-from tests.pipeline.kinds import kind
+from tests.pipeline.kinds import kind, tables_of
 from tests.report.fleet import rolling_bounce, tables
 from tests.report.test_findings import CASES
 from tests.source import TREES, trees
@@ -36,8 +35,7 @@ from holdfast.core.kinds.rows import CLASSIC, KINDS
 from holdfast.core.machine import codes
 from holdfast.fleet.report.findings.facts import Age, Facts, read_facts
 from holdfast.fleet.report.findings.finding import RULES, Finding, Limits, describe, to_cooperative
-from holdfast.fleet.tables.folder.manifest import Batch
-from holdfast.fleet.tables.reading import Tables, read_tables
+from holdfast.fleet.tables.reading import read_tables
 
 pytestmark = TREES
 
@@ -69,12 +67,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Tables of a captured group of every kind."""
-    found = {}
-    for name in CAPTURED:
-        folder = tmp_path_factory.mktemp(name)
-        local.run(kind(name).write_dump(folder / "dump"), folder / "out")
-        found[name] = folder / "out"
-    return found
+    made = tables_of(CAPTURED, tmp_path_factory.mktemp("kinds"))
+    return {name: tables.root for name, tables in made.items()}
 
 
 kept = cache(read_tables)
@@ -93,29 +87,19 @@ def as_kind(fleet: Path, code: str, of: GroupKind) -> Any:
     return facts
 
 
-def no_rows(path: Path) -> Path:
+def no_rows(path: Path) -> None:
     path.write_text("[1, 2]")
-    return path
 
 
-def watched(root: Path) -> Path:
-    root.mkdir()
-    Tables(root.absolute()).commit(Batch(id=0, files={}, notes={"query": "q", "state": {}}))
-    return root
-
-
-def watched_beside_a_dump(root: Path) -> Path:
-    """As :func:`watched`, and a dump in the folder named ``...-dump``."""
+def watched_beside_a_dump(root: Path) -> None:
+    """As a stream leaves its folder, and a dump in the folder named ``...-dump``."""
     a_dump(root.with_name(f"{root.name}-dump"))
-    return watched(root)
+    write_tables({}, root, query="q", state={})
 
 
-def history_of(root: Path) -> Path:
+def history_of(root: Path) -> None:
     """A folder with tables that no stream keeps."""
-    tables = Tables(root.absolute())
-    root.mkdir()
-    tables.commit(Batch(id=0, files={}, notes={}))
-    return root
+    write_tables({}, root)
 
 
 def a_dump(root: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,13 @@ NO_TABLES = "no tables here, and not a dump; expected a folder with _manifest.js
 TYPED = [
     ("doctor --input group.json", 3, "group.json is a file; a folder of tables or a dump is"),
     ("doctor --input .", 3, NO_TABLES),
+    ("doctor --input /nowhere", 3, "no such folder"),
+    ("doctor", 2, "give either --input"),
+    ("doctor --input . -b x:1", 2, "give either"),
+    ("doctor --fail-on critical", 2, "'--fail-on': 'critical' is not one of 'never', 'info'"),
+    ("doctor --format xml", 2, "xml"),
+    ("doctor --inptu x", 2, "--input"),
+    ("report --input x -o /nowhere/r.html", 2, "does not exist"),
     ("tables compact .", 3, NO_TABLES),
     ("history --input .", 3, "not a dump"),
     ("lag --input .", 3, "not a dump"),
@@ -31,6 +39,8 @@ TYPED = [
     ("plan --assignor lag-sticky --input . --option max_moves", 2, ""),
     ("upgrade-check", 2, "a file or --to is missing"),
     ("upgrade-check --from range", 2, "a file or --to is missing"),
+    ("upgrade-check --from rnage --to range", 2, "unknown assignor 'rnage'; did you mean range"),
+    ("upgrade-check nowhere.json", 3, "nowhere.json"),
     ("upgrade-check members.json --to range", 3, "members[0]: client 'golang'; known: "),
     (
         "upgrade-check --from range --to deferred",
@@ -38,6 +48,18 @@ TYPED = [
         "--to: 'deferred' is a policy; its members offer holdfast-deferred",
     ),
     ("replay --input . --policy kip484", 2, "did you mean kip848?"),
+    ("replay --input .", 3, "not a dump"),
+    ("replay", 2, ""),
+    ("assign group.json --assignor stikcy", 2, "did you mean sticky"),
+    ("assign group.json --compare sticky,rnge", 2, "did you mean range"),
+    ("assign group.json --compare ' , '", 2, "expected names of assignors"),
+    ("assign group.json --option max_skew", 2, "expected NAME=VALUE"),
+    ("assign group.json -a lag-sticky --option hystersis=1", 2, "did you mean hysteresis?"),
+    ("assign group.json -a lag-sticky --option max_skew=-1", 2, "expected an integer of 0 or more"),
+    ("assign group.json --compare lag-sticky --option max_skw=1", 2, "did you mean max_skew?"),
+    ("assign group.json --compare range,sticky --option x=1", 2, "they take none"),
+    ("assign group.json --format yaml", 2, "yaml"),
+    ("assign none.json", 3, "No such file"),
     ("assign group.json --compare sticky --assignor range", 2, "exclude each other"),
     ("assign -", 3, "stdin is empty: a JSON snapshot of a group is expected"),
     ("lag -b localhost:99999", 2, "'localhost:99999': a port is 1 to 65535"),
@@ -45,9 +67,20 @@ TYPED = [
     ("demo --format csv", 2, "'csv' is not one of 'table', 'json'"),
     ("lag -b localhost:1 -o lag.csv --format csv", 2, "`> lag.csv` keeps csv in a file"),
     ("watch -b localhost:1 -o tables --every 0", 2, "--every: found '0', expected more than 0"),
+    ("watch -b localhost:1 -o tables --every soon", 2, "--every"),
     ("watch -b localhost:1 -o tables --every 30", 2, "expected a number and its unit: 30s, 5m"),
     ("watch -b localhost:1 -o tables --max-records 0", 2, "found 0, expected 1 or more"),
     ("simulate --members 0", 2, "'--members': found 0, expected 1 or more"),
+    ("simulate --partitions 0", 2, "--partitions"),
+    ("simulate --seed -1", 2, "--seed"),
+    ("simulate --policy eagre", 2, "did you mean eager"),
+    ("simulate --cost rebild=1s", 2, "did you mean rebuild?"),
+    ("simulate --scenario rolling-bonce", 2, "rolling-bounce"),
+    ("demo --members 1", 2, "members: 2 to 12"),
+    ("demo --members 13", 2, "members: 2 to 12"),
+    ("demo --rate 0", 2, "rate: above 0"),
+    ("demo --seconds -1", 2, "seconds: 0 to 600"),
+    ("config show --command nothing", 2, ""),
     ("simulate --delay 30", 2, "--delay: found '30', expected a number and its unit"),
     ("decode subscription zz", 2, "pairs of hex digits are expected"),
     (
@@ -56,8 +89,10 @@ TYPED = [
         "holdfast has no Kerberos (GSSAPI): use SCRAM or TLS",
     ),
     ("explain storm", 2, "did you mean HF101 "),
+    ("explain HF1O4", 2, "did you mean HF124 or HF114 or HF104"),
     ("lag --nope", 2, "No such option '--nope'"),
     ("lgo", 2, "Did you mean 'lag'?"),
+    ("doctr", 2, "Did you mean 'doctor'"),
 ]
 
 
@@ -77,7 +112,7 @@ def test_wrong_use_is_answered_in_one_line(
 ) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    done = run(*typed.split(), width=300)
+    done = run(*shlex.split(typed), width=300)
     assert (done.code, done.out) == (code, ""), done.err
     assert done.err.startswith("error: ") and done.err.count("\n") == 1
     assert words in done.err

@@ -247,22 +247,6 @@ def check_report(report: Path) -> None:
     assert [url for url in opened.asked if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (("--members", "1"), "members: 2 to 12"),
-        (("--members", "13"), "members: 2 to 12"),
-        (("--rate", "0"), "rate: above 0"),
-        (("--seconds", "-1"), "seconds: 0 to 600"),
-    ],
-)
-def test_sizes_that_make_no_demo_are_refused(arguments, word):
-    answer = run_here("demo", *arguments)
-    assert answer.code == 2
-    assert word in answer.err
-    assert answer.err.count("\n") == 1
-
-
 def test_a_ctrl_c_that_python_drops_is_heard():
     code = """
 import os, signal, warnings

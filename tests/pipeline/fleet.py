@@ -16,7 +16,7 @@ from holdfast.core.wire.layouts.consumer_protocol import (
 )
 from holdfast.core.wire.layouts.offsets_records import Record, encode_record
 from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS
-from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.pipeline.ingest.dump import part_of
 
 NAMESPACE = uuid.UUID(int=7)
 PARTITIONS = 50
@@ -56,6 +56,42 @@ def commit(group, topic, partition, offset, *, at, version=4, expire=None):
     return record(1, version, key, value)
 
 
+COLUMN_OF = {
+    "groupInstanceId": "group_instance_id",
+    "clientId": "client_id",
+    "clientHost": "client_host",
+    "rebalanceTimeout": "rebalance_timeout_ms",
+}
+
+
+def member(member_id, subscription=b"", assignment=b"", **fields):
+    """A member in the record of a classic group, and other values of these fields."""
+    return {
+        "memberId": member_id,
+        "groupInstanceId": None,
+        "clientId": member_id.split("-")[0],
+        "clientHost": "/10.0.0.1",
+        "rebalanceTimeout": 60_000,
+        "sessionTimeout": 10_000,
+        "subscription": subscription,
+        "assignment": assignment,
+        **fields,
+    }
+
+
+def generation_value(number, members, **fields):
+    """The value of such a record, and other values of these fields."""
+    return {
+        "protocolType": "consumer",
+        "generation": number,
+        "protocol": "range",
+        "leader": members[0]["memberId"] if members else None,
+        "currentStateTimestamp": 0,
+        "members": tuple(members),
+        **fields,
+    }
+
+
 def classic(g):
     """A generation of :func:`tests.pipeline.histories.generation` as a record."""
     if g["state"] == "Dead":
@@ -68,26 +104,17 @@ def classic(g):
             version=1, topics=tuple(sorted(topics)), user_data=None, owned=(), generation=-1
         )
         given = AssignmentMessage(version=1, partitions=tuple(owned), user_data=None)
+        said = {name: extra[column] for name, column in COLUMN_OF.items() if column in extra}
         members.append(
-            {
-                "memberId": member_id,
-                "groupInstanceId": extra.get("group_instance_id"),
-                "clientId": extra.get("client_id", member_id.split("-")[0]),
-                "clientHost": extra.get("client_host", "/10.0.0.1"),
-                "rebalanceTimeout": extra.get("rebalance_timeout_ms", 60_000),
-                "sessionTimeout": 10_000,
-                "subscription": encode_subscription(asked),
-                "assignment": encode_assignment(given),
-            }
+            member(member_id, encode_subscription(asked), encode_assignment(given), **said)
         )
-    value = {
-        "protocolType": "consumer",
-        "generation": g["generation"],
-        "protocol": g["protocol"] if members else None,
-        "leader": g["leader"],
-        "currentStateTimestamp": int(g["timestamp"] * 1000),
-        "members": tuple(members),
-    }
+    value = generation_value(
+        g["generation"],
+        members,
+        protocol=g["protocol"] if members else None,
+        leader=g["leader"],
+        currentStateTimestamp=int(g["timestamp"] * 1000),
+    )
     return record(2, 3, {"group": g["group"]}, value)
 
 
@@ -163,36 +190,34 @@ def write_dump(
 ):
     """``records`` are (group, second, (key, value)); ``topics`` (name, partitions)."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = {name: [] for name in arrow_schema("records").names}
-    heads = {}
+    rows, heads = [], {}
     for group, at, (key, value) in records:
         partition = log_partition(group)
-        offset = heads.get(partition, 0)
-        heads[partition] = offset + 1
-        for name, item in zip(rows, (partition, offset, int(at * 1e6), key, value), strict=True):
-            rows[name].append(item)
-    schema = arrow_schema("records")
-    plain = [
-        pa.array(rows[f.name], pa.int64() if f.name == "timestamp" else f.type) for f in schema
-    ]
-    table = pa.table(dict(zip(schema.names, plain, strict=True))).cast(schema)
+        rows.append((partition, heads.get(partition, 0), int(at * 1e6), key, value))
+        heads[partition] = heads.get(partition, 0) + 1
+    table = part_of("records", rows)
     (folder / "records").mkdir(exist_ok=True)
     step = -(-max(len(table), 1) // files)
     for i in range(files):
         pq.write_table(table.slice(i * step, step), folder / "records" / f"{i}.parquet")
     named = [(str(topic_id(t)), t, n) for t, n in topics]
-    _part(folder, "topics", named)
+    write_part(folder, "topics", named)
     log = [("__consumer_offsets", p, 0, n) for p, n in sorted(heads.items())]
-    _part(folder, "offsets", [*offsets, *log])
+    write_part(folder, "offsets", [*offsets, *log])
     if complete:
         document = {"schema_version": 1, "cluster_id": "c", "taken_at": taken_at}
         (folder / "dump.json").write_text(json.dumps(document))
     return folder
 
 
-def _part(folder, name, rows):
-    schema = arrow_schema(name)
-    (folder / name).mkdir(exist_ok=True)
-    columns = list(zip(*rows, strict=True)) if rows else [[] for _ in schema]
-    arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
-    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), folder / name / "0.parquet")
+def record_batch(rows):
+    """Records as one batch: (log partition, offset, microseconds, key, value) each."""
+    found = part_of("records", rows)
+    columns = [column.combine_chunks() for column in found.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=found.schema)
+
+
+def write_part(folder, name, rows):
+    """A part of a dump of these rows, times in microseconds."""
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    pq.write_table(part_of(name, rows), folder / name / "0.parquet")

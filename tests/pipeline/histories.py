@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 from hypothesis import strategies as st
+from tests.pipeline.fleet import classic, record_batch
 
-from holdfast.fleet.pipeline.ingest.generations import HEAD, MEMBER_ROWS, OWNED_ROWS, Generations
+from holdfast.fleet.pipeline.ingest.decode_groups import generations
+from holdfast.fleet.pipeline.ingest.generations import Generations, concat
 
 COOPERATIVE = "cooperative-sticky"
 
@@ -19,8 +20,6 @@ def generation(
     protocol="range",
     state=None,
     kind="classic",
-    log=(0, None),
-    context=False,
 ):
     """One generation: ``members`` is {member id: {topic: [partitions]}}, or (extra, ...)."""
     return {
@@ -32,50 +31,14 @@ def generation(
         "protocol": protocol,
         "leader": min(members) if members else None,
         "timestamp": at,
-        "log_partition": log[0],
-        "log_offset": log[1],
-        "context": context,
         "members": members or {},
     }
 
 
-def build(history):
-    """Generations from dictionaries as :func:`generation` makes them."""
-    history = [dict(g) for g in history]
-    for i, g in enumerate(history):
-        g["log_offset"] = i if g["log_offset"] is None else g["log_offset"]
-    history.sort(key=lambda g: (g["group"].encode(), g["log_partition"], g["log_offset"]))
-    head = [{k: v for k, v in g.items() if k != "members"} for g in history]
-    for row in head:
-        row["timestamp"] = int(row["timestamp"] * 1_000_000)
-    members, owned = [], []
-    for row, g in enumerate(history):
-        for member_id, value in sorted(g["members"].items()):
-            extra, topics = value if isinstance(value, tuple) else ({}, value)
-            record = dict.fromkeys(MEMBER_ROWS.names)
-            record |= {
-                "row": row,
-                "member_id": member_id,
-                "client_id": member_id.split("-")[0],
-                "client_host": "/10.0.0.1",
-                "subscribed_topics": sorted(topics),
-                "n_claimed": 0,
-                "readable": True,
-            }
-            record |= extra
-            for topic, partitions in sorted(topics.items()):
-                owned.append(
-                    {"member": len(members), "topic": topic, "partitions": sorted(partitions)}
-                )
-            members.append(record)
-    plain = pa.schema(
-        [f if f.name != "timestamp" else pa.field("timestamp", pa.int64()) for f in HEAD]
-    )
-    return Generations(
-        head=pa.Table.from_pylist(head, schema=plain).cast(HEAD),
-        members=pa.Table.from_pylist(members, schema=MEMBER_ROWS),
-        owned=pa.Table.from_pylist(owned, schema=OWNED_ROWS),
-    )
+def build(history, first=0):
+    """Generations as they are decoded from records, of which the first has this offset."""
+    rows = [(0, first + i, int(g["timestamp"] * 1e6), *classic(g)) for i, g in enumerate(history)]
+    return concat([Generations.empty(), *generations(record_batch(rows))]).sorted()
 
 
 def owners(g):
@@ -167,7 +130,6 @@ def histories(draw, *, max_generations=12):
                 at=i * 10,
                 state="Dead" if dead else None,
                 protocol=draw(st.sampled_from(["range", COOPERATIVE])),
-                log=(0, i),
             )
         )
     return result

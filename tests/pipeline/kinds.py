@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.pipeline import local
+
+from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.fleet.pipeline.ingest.dump import write_log
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
+from holdfast.fleet.tables.reading import Tables
 
 CAPTURED = Path(__file__).parent.parent / "wire" / "captured"
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What a dump says of the cluster."""
-
-    cluster_id: str
-    topics: list[tuple[str, str, int]]
-    offsets: list[tuple[str, int, int, int]]
-    taken_at: str
-    share_state: list[tuple[int, int, int, bytes, bytes | None]]
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,7 @@ class Kind:
         ends = {row["partition"]: row["offset"] + 1 for row in kept}
         offsets = [tuple(row) for row in self.about["offsets"]]
         offsets += [(OFFSETS_TOPIC, partition, 0, end) for partition, end in ends.items()]
-        snapshot = Snapshot(
+        snapshot = ClusterSnapshot(
             cluster_id="captured",
             topics=[tuple(row) for row in self.about["topics"]],
             offsets=offsets,
@@ -87,6 +81,14 @@ def kind(name: str) -> Kind:
         about=about,
         records=[json.loads(line) for line in lines],
     )
+
+
+def tables_of(names: Iterable[str], folder: Path) -> dict[str, Tables]:
+    """Tables of captures, by their names."""
+    return {
+        name: local.run(kind(name).write_dump(folder / name / "dump"), folder / name / "tables")
+        for name in names
+    }
 
 
 def printed(text: str) -> list[dict[str, str]]:

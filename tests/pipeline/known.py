@@ -66,7 +66,7 @@ class Group:
 
 def step(group, event, truth):
     """Let ``event`` happen; return the records of it, or none where it cannot happen."""
-    before, was = set(group.members), dict(group.members)
+    before = set(group.members)
     rng, restarted, cause = group.rng, 0, event
     group.at += rng.randrange(5, 100)
     if event == "join":
@@ -96,12 +96,11 @@ def step(group, event, truth):
         return delete(group)
     else:
         return []
-    group.gone = [
-        (c, at) for c, at in group.gone if event != "join"
-    ]  # a newcomer is nobody's return
+    if event == "join":  # a newcomer is nobody's return
+        group.gone = []
     group.number += 1
     now = group.assign()
-    note(group, truth, cause, (before, was), restarted, now)
+    note(group, truth, cause, before, restarted, now)
     group.owner = now
     return records(group, before)
 
@@ -112,9 +111,8 @@ def delete(group):
     return [fleet.classic(generation(group.name, -1, {}, at=group.at, state="Dead"))]
 
 
-def note(group, truth, cause, past, restarted, now):
+def note(group, truth, cause, before, restarted, now):
     """Write down what this generation is in truth."""
-    before, _ = past
     joined, left = set(group.members) - before, before - set(group.members)
     name, number = group.name, group.number
     moves = []
@@ -155,7 +153,7 @@ def note(group, truth, cause, past, restarted, now):
 def records(group, before):
     """The generation as its family of records has it."""
     topics = {}
-    for (topic, partition), member in group.assign_view():
+    for (topic, partition), member in sorted(group.owner.items()):
         topics.setdefault(member, {}).setdefault(topic, []).append(partition)
     asked = sorted(group.sizes)
     if group.kind == "classic":
@@ -174,9 +172,6 @@ def records(group, before):
         fleet.consumer_target(group.name, m, topics.get(m, {})) for m in sorted(group.members)
     ]
     return [*found, fleet.assignment_epoch(group.name, group.number)]
-
-
-Group.assign_view = lambda self: sorted(self.owner.items())
 
 
 def fleet_of(seed, *, n_groups=9, n_events=14):

@@ -15,6 +15,7 @@ from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES, Job, remove_stage
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables
 
@@ -56,6 +57,13 @@ def made(folder, records, *, batch_rows=7, **dump):
 
 def rows(tables, name, *columns):
     return [tuple(row[c] for c in columns) for row in tables.table(name).to_pylist()]
+
+
+def everything(tables, but=()):
+    """Every row of every table, without some columns."""
+    found = {n: tables.table(n) for n in TABLES}
+    found = {n: t.drop_columns([c for c in but if c in t.column_names]) for n, t in found.items()}
+    return {n: sorted(map(repr, t.to_pylist())) for n, t in found.items()}
 
 
 def stream(path, out_dir, cuts, *, batch_rows=7, reset="latest", logs=()):

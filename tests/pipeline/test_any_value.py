@@ -7,8 +7,6 @@ import random
 import urllib.request
 from uuid import UUID
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -31,7 +29,6 @@ from holdfast.core.wire.layouts.offsets_schemas import (
     schema_layout,
 )
 from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
-from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.reading import Tables
 
 N_RECORDS = 80
@@ -158,24 +155,14 @@ class Drawn:
             yield partition, offset, time, *pair()
 
 
-def part(folder, name, rows):
-    schema = arrow_schema(name)
-    columns = zip(schema, zip(*rows, strict=True), strict=True)
-    arrays = [
-        pa.array(c, pa.int64() if f.name == "timestamp" else f.type).cast(f.type)
-        for f, c in columns
-    ]
-    (folder / name).mkdir(parents=True)
-    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), folder / name / "0.parquet")
-
-
 def drawn_dump(folder, drawn):
     records = list(drawn.rows(N_RECORDS, drawn.pair))
-    part(folder, "records", records)
-    part(folder, "share_state", list(drawn.rows(8, drawn.share_pair)))
-    part(folder, "topics", [(str(fleet.topic_id(t)), t, drawn.pick([0, 1, 3])) for t in TOPICS])
+    fleet.write_part(folder, "records", records)
+    fleet.write_part(folder, "share_state", list(drawn.rows(8, drawn.share_pair)))
+    topics = [(str(fleet.topic_id(t)), t, drawn.pick([0, 1, 3])) for t in TOPICS]
+    fleet.write_part(folder, "topics", topics)
     places = [(drawn.pick(TOPICS), drawn.pick([0, 1, -1, 2**31 - 1])) for _ in range(6)]
-    part(folder, "offsets", [(*p, drawn.number(64), drawn.number(64)) for p in places])
+    fleet.write_part(folder, "offsets", [(*p, drawn.number(64), drawn.number(64)) for p in places])
     about = {"schema_version": 1, "cluster_id": "c", "taken_at": "2026-01-01T00:00:00Z"}
     (folder / "dump.json").write_text(json.dumps(about))
     return records

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.running import run
 from tests.pipeline import fleet, kinds, local
 from tests.pipeline.histories import generation
-from tests.pipeline.test_stream import everything
+from tests.pipeline.local import everything, rows
 
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.history.broker_log import (
@@ -134,13 +134,12 @@ def test_a_stream_leaves_what_a_log_says_twice(tmp_path):
         (1, "removing on LeaveGroup"),
     ]
     log.write_text("".join(preparing("g", *reason) for reason in reasons))
-    names = ("generation", "cause_basis", "stated_reason")
     for made, lives in (
         (local.run(dump, tmp_path / "run", logs=[log]), ["Adding new member a", "... b"]),
         (local.stream(dump, tmp_path / "stream", [102_000_000], logs=[log]), [None, None]),
     ):
-        found = [tuple(row[n] for n in names) for row in made.table("rebalances").to_pylist()]
-        said = [text and text.replace("Adding new member b", "... b") for *_, text in found]
+        found = rows(made, "rebalances", "stated_reason")
+        said = [text and text.replace("Adding new member b", "... b") for (text,) in found]
         assert said == [*lives, "removing on LeaveGroup"]
 
 
@@ -148,11 +147,14 @@ def cause_of(said):
     return together({word.cause for word in said.words})
 
 
+def line(message):
+    return f"{PREFIX} {message} {MANAGER}\n"
+
+
 def preparing(group, generation, reason):
-    return (
-        f"[2026-11-21 15:30:51,021] INFO [GroupCoordinator id=1 topic=__consumer_offsets "
-        f"partition=1] Preparing to rebalance group {group} in state PreparingRebalance with old "
-        f"generation {generation} (reason: {reason}). {MANAGER}\n"
+    return line(
+        f"Preparing to rebalance group {group} in state PreparingRebalance with old generation "
+        f"{generation} (reason: {reason})."
     )
 
 
@@ -176,12 +178,12 @@ def test_reasons(reason, cause):
 
 
 def test_the_line_of_an_older_broker():
-    line = (
+    old = (
         "[2021-01-01 00:00:00,000] INFO [GroupCoordinator 3]: Preparing to rebalance group g in "
         "state PreparingRebalance with old generation 41 (__consumer_offsets-7) (reason: Adding "
         "new member c-1 with group instance id None) (kafka.coordinator.group.GroupCoordinator)\n"
     )
-    (said,) = read_statements([line], ["g"])
+    (said,) = read_statements([old], ["g"])
     assert (said.generation, cause_of(said)) == (42, "join")
     assert reason_of(said.words).endswith("instance id None")
 
@@ -192,8 +194,8 @@ def test_the_line_of_an_older_broker():
 )
 def test_a_name_that_looks_like_a_line_is_a_name(name):
     classic = preparing(name, 3, "Adding new member m with group instance id null")
-    modern = f"INFO [GroupId {name}] Member m left the consumer group. {MANAGER}\n"
-    bump = f"INFO [GroupId {name}] Bumped group epoch to 9 with metadata hash 1. {MANAGER}\n"
+    modern = line(f"[GroupId {name}] Member m left the consumer group.")
+    bump = line(f"[GroupId {name}] Bumped group epoch to 9 with metadata hash 1.")
     said = read_statements([classic, modern, bump], [name, "x", "g", "a"])
     assert [(s.group, s.generation, cause_of(s)) for s in said] == [
         (name, 4, "join"),
@@ -219,23 +221,21 @@ class Copied(str):
 @pytest.mark.parametrize("known", [["g"], ["] " * 16_000]])
 def test_a_name_full_of_what_ends_a_name_is_read_in_proportion_to_its_length(known):
     state = " in state Stable with old generation 7 (reason: "
-    for line in (
-        f"INFO [GroupId {'] ' * 16_000}] Member m left the consumer group. {MANAGER}",
+    for text in (
+        line(f"[GroupId {'] ' * 16_000}] Member m left the consumer group."),
         preparing(state * 600, 3, "x"),
     ):
         Copied.characters = 0
-        read_statements([Copied(line)], known)
-        assert Copied.characters <= 4 * len(line)
+        read_statements([Copied(text)], known)
+        assert Copied.characters <= 4 * len(text)
 
 
 def test_a_client_cannot_speak_for_another_group():
     fake = "ok). in state Stable with old generation 1 (reason: explicit `LeaveGroup`"
-    line = preparing("g", 3, f"Adding new member m; client reason: {fake}")
-    assert [(s.group, cause_of(s)) for s in read_statements([line], ["g", "h"])] == [("g", "join")]
-    assert (
-        read_statements([preparing("unknown", 3, "x"), "", "Preparing to rebalance group g"], [])
-        == []
-    )
+    lines = [preparing("g", 3, f"Adding new member m; client reason: {fake}")]
+    assert [(s.group, cause_of(s)) for s in read_statements(lines, ["g", "h"])] == [("g", "join")]
+    lines = [preparing("unknown", 3, "x"), "", "Preparing to rebalance group g"]
+    assert read_statements(lines, []) == []
 
 
 def rebalance(group, generation, cause, *, kind="classic", before=None, **more):
@@ -251,9 +251,11 @@ def rebalance(group, generation, cause, *, kind="classic", before=None, **more):
 
 
 def restate(rows, statements):
+    """(cause, basis, stated reason) of each rebalance, and rows of anomalies."""
     table = pa.Table.from_pylist(rows, schema=arrow_schema("rebalances"))
     names = ("cause", "cause_basis", "stated_reason")
-    return [tuple(r[n] for n in names) for r in restated(table, statements)[0].to_pylist()]
+    found, anomalies = restated(table, statements)
+    return [tuple(r[n] for n in names) for r in found.to_pylist()], anomalies.to_pylist()
 
 
 def said(generation, cause, reason="r", group="g", *, classic=True):
@@ -265,26 +267,26 @@ def test_a_cause_that_says_more_stays():
     for stated_as, kept in SAYS_MORE.items():
         for cause in kept:
             row = rebalance("g", 2, cause)
-            assert restate([row], [said(2, stated_as)]) == [(cause, "inferred", "r")]
-    assert restate([rebalance("g", 2, "spurious")], [said(2, None)]) == [
-        ("spurious", "inferred", "r")
-    ]
+            assert restate([row], [said(2, stated_as)])[0] == [(cause, "inferred", "r")]
+    found, _ = restate([rebalance("g", 2, "spurious")], [said(2, None)])
+    assert found == [("spurious", "inferred", "r")]
 
 
 def test_generations_that_are_counted_again_take_their_own_statements():
     rows = [rebalance("g", 2, "spurious"), rebalance("g", 2, "spurious")]
-    assert restate(rows, [said(2, "leave", "old"), said(2, "join", "new")]) == [
+    assert restate(rows, [said(2, "leave", "old"), said(2, "join", "new")])[0] == [
         ("leave", "stated", "old"),
         ("join", "stated", "new"),
     ]
-    assert restate(rows, [said(2, "join", "new")])[0] == ("spurious", "inferred", None)
+    (first, _), _ = restate(rows, [said(2, "join", "new")])
+    assert first == ("spurious", "inferred", None)
 
 
 def test_a_target_has_the_reasons_of_all_epochs_since_the_one_before():
     row = rebalance("g", 9, "spurious", kind="consumer", before=6, n_joined=1, n_left=1)
     reasons = [(6, "leave", "a"), (7, "join", "b"), (9, "leave", "c")]
     statements = [said(*reason, classic=False) for reason in reasons]
-    assert restate([row], statements) == [("join_and_leave", "stated", "b; c")]
+    assert restate([row], statements)[0] == [("join_and_leave", "stated", "b; c")]
 
 
 def test_files_are_read_packed_or_not_and_one_that_is_not_there_is_an_error(tmp_path):
@@ -314,17 +316,14 @@ def test_causes_of_tables_are_settled(stated):
     assert done.code == 2 and "holdfast history" in done.err
 
 
-def contradicted(row, *causes, **words):
+def contradicted(row, *words):
     """Cause, basis and what the anomaly says, for what a log states about one rebalance."""
-    table = pa.Table.from_pylist([row], schema=arrow_schema("rebalances"))
-    said_of = tuple(Word(cause=cause, text="r", **words) for cause in causes)
-    one = Statement(group="g", generation=2, words=said_of)
-    found, anomalies = restated(table, [one])
-    (made,) = found.to_pylist()
-    assert made["stated_reason"]
-    rows = anomalies.to_pylist()
+    words = tuple(Word(cause=w, text="r") if isinstance(w, str) else w for w in words)
+    one = Statement(group="g", generation=2, words=words)
+    ((cause, basis, reason),), rows = restate([row], [one])
+    assert reason
     assert all((r["group"], r["generation"], r["kind"]) == ("g", 2, CONTRADICTED) for r in rows)
-    return made["cause"], made["cause_basis"], [r["detail"].partition(", but ")[2] for r in rows]
+    return cause, basis, [r["detail"].partition(", but ")[2] for r in rows]
 
 
 @pytest.mark.parametrize(
@@ -369,31 +368,25 @@ def test_members_that_no_record_shows_are_no_contradiction():
 
 def test_a_member_who_came_and_went_again_is_nobody_who_came():
     row = rebalance("g", 2, "leave", before=1, n_left=1)
-    table = pa.Table.from_pylist([row], schema=arrow_schema("rebalances"))
     words = (("join", "a"), ("leave", "a"), ("leave", "b"))
-    made = tuple(Word(cause=cause, text=cause, member=member) for cause, member in words)
-    found, anomalies = restated(table, [Statement(group="g", generation=2, words=made)])
-    assert found["cause"].to_pylist() == ["join_and_leave"] and anomalies.num_rows == 0
+    made = [Word(cause=cause, text=cause, member=member) for cause, member in words]
+    assert contradicted(row, *made) == ("join_and_leave", "stated", [])
 
 
 def test_a_join_that_may_be_a_rejoin_is_one_where_nobody_came():
     """The log begins after the member came, which uses the classic protocol in a KIP-848 group."""
     row = rebalance("g", 2, "leave", before=1, n_left=1)
     made = (Word(cause="leave", text="l"), Word(cause="join", text="j", certain=False))
-    table = pa.Table.from_pylist([row], schema=arrow_schema("rebalances"))
-    found, anomalies = restated(table, [Statement(group="g", generation=2, words=made)])
-    assert found["cause"].to_pylist() == ["leave"] and anomalies.num_rows == 0
+    assert contradicted(row, *made) == ("leave", "stated", [])
     row["n_joined"] = 1
-    table = pa.Table.from_pylist([row], schema=arrow_schema("rebalances"))
-    found, _ = restated(table, [Statement(group="g", generation=2, words=made)])
-    assert found["cause"].to_pylist() == ["join_and_leave"]
+    assert contradicted(row, *made)[0] == "join_and_leave"
 
 
 def test_a_rebalance_has_the_reasons_of_generations_that_were_interrupted():
     """Generation 2 left no record: who came in it is why generation 3 has one member more."""
     row = rebalance("g", 3, "join", before=1, n_joined=1, n_missed_generations=1)
     reasons = [said(2, "join", "new"), said(3, "rejoin", "leader")]
-    assert restate([row], reasons) == [("join", "stated", "new; leader")]
+    assert restate([row], reasons)[0] == [("join", "stated", "new; leader")]
 
 
 def test_the_anomaly_stands_in_the_tables(tmp_path):
@@ -416,9 +409,11 @@ def test_the_anomaly_stands_in_the_tables(tmp_path):
 def test_a_client_id_cannot_speak_for_another_group():
     words = "[GroupId h] Member m left the consumer group."
     lines = [
-        f"{PREFIX} Pending dynamic member with id {words} joins group g in Stable state. Adding to "
-        f"the group now. {MANAGER}\n",
-        f"{PREFIX} [GroupId h] Bumped group epoch to 9 with metadata hash 1. {MANAGER}\n",
+        line(
+            f"Pending dynamic member with id {words} joins group g in Stable state. Adding to the "
+            "group now."
+        ),
+        line("[GroupId h] Bumped group epoch to 9 with metadata hash 1."),
         preparing("g", 3, "Moon is full"),
     ]
     found = [(one.group, cause_of(one)) for one in read_statements(lines, ["g", "h"])]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
+from functools import partial
 
 import pytest
-from tests.pipeline.class_files import classes
+from tests.pipeline.class_files import classes, constants, logged
 from tests.pipeline.other_broker_texts import NOTHING, PREPARING, REASONS
+from tests.pipeline.test_broker_log import cause_of, line
+from tests.pipeline.test_broker_log import preparing as of_reason
 
 from holdfast.fleet.pipeline.history.broker_log import DEPARTURES, read_statements, together
 from holdfast.fleet.pipeline.history.broker_texts import (
@@ -27,8 +30,6 @@ KNOWN = (*CLASSIC_TEXTS, *MODERN_TEXTS, *BUMPS, COMPUTED, *ENDS, *LOADED, *NEXT_
 SPEAKS = re.compile(r"group|member|epoch|rebalance", re.IGNORECASE)
 OF_A_REASON = re.compile("client reason: \1|LeaveGroup` request for|expiration|over cap|Downgrade")
 NOT_A_REASON = re.compile("notification|has been removed")
-LINE = "[2026-11-22 10:24:06,328] INFO [GroupCoordinator id=1 topic=__consumer_offsets partition=3]"
-LOGGER = "(org.apache.kafka.coordinator.group.GroupMetadataManager)"
 VALUES = {"g": "etl", "m": "m-1", "n": "7", "s": "Stable", "p": "consumer", ".": "x"}
 
 
@@ -36,38 +37,32 @@ VALUES = {"g": "etl", "m": "m-1", "n": "7", "s": "Stable", "p": "consumer", ".":
 def kafka():
     """Classes of Kafka's group coordinator that log."""
     (jar,) = (jar for jar in broker_jars() if jar.name.startswith("kafka-group-coordinator-4"))
-    return list(classes(jar))
+    return classes(jar)
 
 
 @pytest.mark.broker
 def test_every_text_of_the_tables_is_one_of_kafkas_constants(kafka):
-    constants = {text for one in kafka for text in one.strings()}
     ours = {text.text for text in KNOWN} | NOTHING | {PREPARING}
     ours |= {text for text, _ in REASONS} | {text for text, _ in FENCED}
-    assert ours <= constants, sorted(ours - constants)
+    assert ours <= constants(kafka), sorted(ours - constants(kafka))
 
 
 @pytest.mark.broker
 def test_every_text_that_kafka_logs_about_groups_is_in_a_table(kafka):
-    logged = {text for one in kafka for level, text in one.logged() if level == "info"}
-    spoken = {text for text in logged if SPEAKS.search(text) and "{}" in text}
+    at_info = {text for level, text in logged(kafka) if level == "info"}
+    spoken = {text for text in at_info if SPEAKS.search(text) and "{}" in text}
     ours = {text.text for text in KNOWN} | NOTHING | {PREPARING}
     assert len(spoken) > 60
     assert spoken <= ours, sorted(spoken - ours)
     ours_at_info = {text for text in ours if "{}" in text}
-    assert ours_at_info <= logged, sorted(ours_at_info - logged)
+    assert ours_at_info <= at_info, sorted(ours_at_info - at_info)
 
 
 @pytest.mark.broker
 def test_every_reason_of_a_rebalance_is_in_the_table(kafka):
-    constants = {text for one in kafka for text in one.strings()}
-    reasons = {text for text in constants if OF_A_REASON.search(text) and "{}" not in text}
+    reasons = {text for text in constants(kafka) if OF_A_REASON.search(text) and "{}" not in text}
     reasons = {text for text in reasons if not NOT_A_REASON.search(text)}
     assert reasons == {text for text, _ in REASONS}
-
-
-def line(message):
-    return f"{LINE} {message} {LOGGER}\n"
 
 
 def written(text):
@@ -82,19 +77,11 @@ def plain(text):
     return line(text.replace("{}", "etl"))
 
 
-def preparing(generation, reason):
-    return line(
-        f"Preparing to rebalance group etl in state Stable with old generation {generation} "
-        f"(reason: {reason})."
-    )
+preparing = partial(of_reason, "etl")
 
 
 def bumped(epoch):
     return line(f"[GroupId etl] Bumped group epoch to {epoch} with metadata hash 1.")
-
-
-def cause_of(one):
-    return together({word.cause for word in one.words})
 
 
 def said(*lines):

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 from tests.pipeline import local
-from tests.pipeline.test_kill import everything, lived
+from tests.pipeline.local import everything
+from tests.pipeline.test_kill import lived
 
 from holdfast.fleet.pipeline.session import RUNTIME_CONF, get_session
 from holdfast.fleet.tables.reading import Tables

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from tests.pipeline import fleet
 from tests.pipeline.fleet import classics
 from tests.pipeline.histories import COOPERATIVE, generation
+from tests.pipeline.local import rows
 
-from holdfast.errors import SourceError
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.batches.views import register_views
 from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.folder.contents import sweep
 from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST
-from holdfast.fleet.tables.reading import Tables, sort_rows
+from holdfast.fleet.tables.reading import sort_rows
 
 STRANGE = [
     "../x",
@@ -32,11 +28,6 @@ STRANGE = [
     "batch=1",
     "%2e",
 ]
-
-
-def rows(history, name, *columns, **options):
-    table = history.table(name, **options).to_pylist()
-    return [tuple(row[c] for c in columns) for row in table]
 
 
 def bounce(group="g", *, protocol="range", topic="t"):
@@ -145,47 +136,9 @@ def test_bad_records_are_kept_whole_and_fail_nothing(tmp_path):
     assert out.tables.rows("generations") == 4
 
 
-def test_a_kip_848_group(tmp_path):
-    group = "new"
-    steps = [
-        fleet.consumer_member(group, "a-1", ["t"]),
-        fleet.consumer_epoch(group, 1),
-        fleet.consumer_target(group, "a-1", {"t": [0, 1]}),
-        fleet.assignment_epoch(group, 1),
-        fleet.consumer_member(group, "b-1", ["t"]),
-        fleet.consumer_epoch(group, 2),
-        fleet.consumer_target(group, "a-1", {"t": [0]}),
-        fleet.consumer_target(group, "b-1", {"t": [1]}),
-        fleet.assignment_epoch(group, 2),
-        *[fleet.tombstone(n, group, "a-1") for n in (8, 7, 5)],
-        *[fleet.tombstone(n, group, "b-1") for n in (8, 7, 5)],
-        fleet.consumer_epoch(group, 3),
-    ]
-    records = [(group, 100 + i, step) for i, step in enumerate(steps)]
-    dump = fleet.write_dump(tmp_path / "dump", records, topics=[("t", 2)])
-    out = run(None, dump, tmp_path / "out")
-    assert rows(out, "generations", "generation", "group_type", "state", "n_members") == [
-        (1, "consumer", "Stable", 1),
-        (2, "consumer", "Stable", 2),
-        (3, "consumer", "Empty", 0),
-    ]
-    assert rows(out, "movements", "generation", "topic", "partition", "kind") == [
-        (2, "t", 1, "moved"),
-        (3, "t", 0, "lost"),
-        (3, "t", 1, "lost"),
-    ]
-
-
 def test_an_empty_dump_is_an_empty_report(tmp_path):
     out = run(None, fleet.write_dump(tmp_path / "dump", []), tmp_path / "out")
     assert out.dump.n_records() == 0 and out.table("rebalances").num_rows == 0
-
-
-def test_reading_nothing_from_a_topic_that_holds_records_is_an_error(tmp_path):
-    offsets = [("__consumer_offsets", 3, 0, 17)]
-    dump = fleet.write_dump(tmp_path / "dump", [], offsets=offsets)
-    with pytest.raises(SourceError, match=r"no record was read, .* holds up to 17"):
-        run(None, dump, tmp_path / "out")
 
 
 def test_a_second_run_replaces_the_first(tmp_path):
@@ -210,21 +163,3 @@ def test_a_cooperative_group_pauses_only_what_moves(tmp_path):
     out = run(None, dump, tmp_path / "out")
     columns = ("generation", "partition", "pause_lower_seconds", "pause_upper_seconds", "basis")
     assert rows(out, "pauses", *columns) == [(3, 1, 2.0, 12.0, "unowned")]
-
-
-def test_every_file_that_counts_is_named_by_the_manifest(tmp_path):
-    out = run(None, fleet.write_dump(tmp_path / "d", classics(bounce())), tmp_path / "out")
-    again = Tables(out.tables.root)
-    stray = again.root / "movements" / "batch-000000000" / f"{'0' * 32}.parquet"
-    stray.write_bytes(b"")
-    assert stray not in again.files("movements")
-    kept = [str(f.relative_to(again.root)) for name in TABLES for f in again.files(name)]
-    sweep(again.root, kept, stray.stat().st_mtime_ns)
-    assert not stray.exists() and again.files("movements")[0].exists()
-
-
-def test_the_dump_says_what_it_is(tmp_path):
-    dump = Dump.open(fleet.write_dump(tmp_path / "dump", classics(bounce())))
-    assert (dump.cluster_id, dump.n_records()) == ("c", 4)
-    document = json.loads((dump.path / "dump.json").read_text())
-    assert document["schema_version"] == 1

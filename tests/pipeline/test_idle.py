@@ -59,20 +59,20 @@ def test_a_pause_without_a_record_that_waits_is_idle(tmp_path, stream):
     assert shown.idle_upper_s[-1] == upper[0] + upper[3]
 
 
+def noted():
+    """A cluster in which every record is of second 120, and what it was asked for."""
+    asked = []
+    return lambda wanted: asked.extend(wanted) or [120_000 for _ in wanted], asked
+
+
 def test_the_time_of_the_next_record_says_until_when_nothing_waited(tmp_path):
     lag = local.run(dump(tmp_path / "dump"), tmp_path / "tables").table("lag")
-    asked = []
-
-    def times(wanted):
-        asked.extend(wanted)
-        return [120_000 for _ in wanted]
-
+    times, asked = noted()
     dated = with_record_ages(lag, times, 1_000_000_000)
     assert [(topic, partition, offset) for topic, partition, offset, _ in asked] == [("t", 1, 7)]
     found = idle_rows(dated, 1_000_000_000).select(["partition", "last_seen", "timestamp"])
     seconds = [
-        (row["partition"], row["last_seen"].timestamp(), row["timestamp"].timestamp())
-        for row in found.to_pylist()
+        (p, *(t.timestamp() for t in times)) for p, *times in map(dict.values, found.to_pylist())
     ]
     assert seconds == [(0, 80, 1000), (1, 80, 120), (2, 130, 1000), (3, 0, 1000)]
 
@@ -84,12 +84,7 @@ def test_tasks_are_given_the_times_of_the_records_that_are_furthest_behind(tmp_p
     (record,) = parts[0].to_pylist()
     nearer = pa.Table.from_pylist([{**record, "topic": "s", "lag": 2}], lags.OLDEST_UNREAD)
     monkeypatch.setattr(lags, "MOST_ASKED", 1)
-    asked = []
-
-    def times(wanted):
-        asked.extend(wanted)
-        return [120_000 for _ in wanted]
-
+    times, asked = noted()
     known = lags.times_in_advance(pa.concat_tables([nearer, *parts]), times)
     assert [topic for topic, *_ in asked] == ["t"]
     sent = pickle.loads(pickle.dumps(known))  # as Spark sends it to its tasks

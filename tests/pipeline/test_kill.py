@@ -11,18 +11,15 @@ from pathlib import Path
 import pytest
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
-from tests.pipeline.test_stream import TABLES, consumer_records
+from tests.pipeline.local import everything
+from tests.pipeline.test_stream import consumer_records
 
-from holdfast.fleet.tables.columns.stored import TABLES as DEFINED
+from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import Tables
 
 pytestmark = pytest.mark.spark
 
 SCRIPT = Path(__file__).with_name("stream_that_dies.py")
-
-
-def everything(tables):
-    return {n: sorted(map(repr, tables.table(n).to_pylist())) for n in TABLES}
 
 
 def lived(folder):
@@ -68,7 +65,7 @@ def test_killed_in_every_stage_it_resumes_to_the_tables_of_one_run(tmp_path):
     assert start(dump, out) == 0
     assert everything(Tables(out)) == everything(local.run(dump, tmp_path / "whole"))
     assert [b.id for b in Tables(out).batches()] == [0, 1, 2]
-    named = {str(f.relative_to(out)) for name in DEFINED for f in Tables(out).files(name)}
+    named = {str(f.relative_to(out)) for name in TABLES for f in Tables(out).files(name)}
     found = {str(f.relative_to(out)) for f in out.glob("[a-z]*/batch-*/*.parquet")}
     # What the last kill left unswept is named by nothing, and goes with the next commit.
     assert named <= found

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.pipeline import fleet, local
-from tests.pipeline.kinds import kind, printed
+from tests.pipeline.kinds import kind, printed, tables_of
 from tests.suites import further
 
 from holdfast.cli.histories import tell_unread
@@ -46,11 +46,7 @@ EVERY = (*MODERN, "streams_classic", "connect", "migrated", "worker")
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
     """Tables of every capture, by its name."""
-    made = {}
-    for name in EVERY:
-        folder = tmp_path_factory.mktemp(name)
-        made[name] = local.run(kind(name).write_dump(folder / "dump"), folder / "out")
-    return made
+    return tables_of(EVERY, tmp_path_factory.mktemp("kinds"))
 
 
 def assigned(tables, generation, role):
@@ -620,27 +616,10 @@ def worker_round(number, members, protocol_type="holdfast"):
             topics=("shard",), owned=owned, generation=number - 1, leaving=leaving
         )
         given = MemberAssignment(assigned=assigned, revoked=revoked, delay_ms=5_000)
-        rows.append(
-            {
-                "memberId": name,
-                "groupInstanceId": None,
-                "clientId": name,
-                "clientHost": "/10.0.0.1",
-                "rebalanceTimeout": 1,
-                "sessionTimeout": 1,
-                "subscription": encode_member_subscription(asked),
-                "assignment": encode_member_assignment(given),
-            }
-        )
-    value = {
-        "protocolType": protocol_type,
-        "generation": number,
-        "protocol": "holdfast-deferred",
-        "leader": "a",
-        "currentStateTimestamp": 0,
-        "members": tuple(rows),
-    }
-    return fleet.record(2, 3, {"group": "w"}, value)
+        messages = encode_member_subscription(asked), encode_member_assignment(given)
+        rows.append(fleet.member(name, *messages, rebalanceTimeout=1, sessionTimeout=1))
+    kind = {"protocolType": protocol_type, "protocol": "holdfast-deferred"}
+    return fleet.record(2, 3, {"group": "w"}, fleet.generation_value(number, rows, **kind))
 
 
 def test_resources_of_our_own_workers_by_kind(tmp_path):

@@ -7,7 +7,7 @@ import json
 import pytest
 from tests.cli.running import run as cli
 from tests.pipeline import fleet, known, local
-from tests.pipeline.test_stream import everything
+from tests.pipeline.local import everything, rows
 from tests.suites import further
 
 from holdfast.fleet.pipeline.batches.history import run
@@ -31,7 +31,13 @@ def lag_of(tables):
     """Where every group stands, in the order of :class:`known.Truth`, whatever that of the rows."""
     place, offsets = ("group", "topic", "partition"), ("current_offset", "log_end_offset")
     names = (*place, *offsets, "lag", "lag_by_reset", "member_id")
-    return sorted((tuple(r[n] for n in names) for r in tables.table("lag").to_pylist()), key=repr)
+    return sorted(rows(tables, "lag", *names), key=repr)
+
+
+def owners(tables):
+    """{(group, generation, topic, partition): member id}."""
+    names = ("group", "generation", "topic", "partition", "member_id")
+    return {tuple(place): member for *place, member in rows(tables, "assignments", *names)}
 
 
 def check(tables, truth):
@@ -39,16 +45,14 @@ def check(tables, truth):
     wanted = sorted(truth.rebalances, key=lambda r: (r["group"].encode(), r["generation"]))
     assert [so_far(row, wanted[0]) for row in found] == wanted
     names = ("group", "generation", "topic", "partition", "from_member", "to_member", "kind")
-    moves = [tuple(row[n] for n in names) for row in tables.table("movements").to_pylist()]
+    moves = rows(tables, "movements", *names)
     assert sorted(moves, key=repr) == sorted(truth.movements, key=repr)
-    given = {
-        (r["group"], r["generation"], r["topic"], r["partition"]): r["member_id"]
-        for r in tables.table("assignments").to_pylist()
-    }
-    assert given == truth.owners
+    assert owners(tables) == truth.owners
     assert lag_of(tables) == sorted(truth.lag, key=repr)
     assert tables.rows("offset_commits") == truth.commits
     assert tables.rows("bad_records") == truth.bad
+    states = rows(tables, "generations", "state", "n_members")
+    assert all((state in ("Empty", "Dead")) == (n == 0) for state, n in states)
     assert {row["kind"] for row in tables.table("anomalies").to_pylist()} <= {"generation_reset"}
 
 
@@ -95,21 +99,14 @@ def test_what_compaction_leaves_is_still_true(tmp_path, seed):
     last = {}
     for row in truth.rebalances:
         last[row["group"]] = row["generation"]
-    given = {
-        (r["group"], r["generation"], r["topic"], r["partition"]): r["member_id"]
-        for r in tables.table("assignments").to_pylist()
-    }
+    given = owners(tables)
     assert given.items() <= truth.owners.items()
     at_last = {k: m for k, m in truth.owners.items() if last[k[0]] == k[1]}
     assert {k: m for k, m in given.items() if last[k[0]] == k[1]}.keys() <= at_last.keys()
     kept = {(r["group"], r["generation"]): r for r in tables.table("rebalances").to_pylist()}
     for row in truth.rebalances:
         found = kept.get((row["group"], row["generation"]))
-        if (
-            found is not None
-            and found["n_missed_generations"] == 0
-            and found["previous_generation"]
-        ):
+        if found and found["n_missed_generations"] == 0 and found["previous_generation"]:
             assert so_far(found, row) == row
 
 

@@ -16,7 +16,6 @@ from tests.suites import dear
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.ingest.split import POSITION, reduced
 
-TAKEN_AT = 1_000
 ISO = "1970-01-01T00:16:40+00:00"
 COLUMNS = ("group", "topic", "partition", "current_offset", "log_end_offset", "lag", "member_id")
 
@@ -40,7 +39,7 @@ def lag(
         records.append((group, at, value))
     fleet.write_dump(tmp_path / "dump", records, offsets=offsets, taken_at=ISO)
     tables = local.run(tmp_path / "dump", tmp_path / "out", reset=reset, batch_rows=batch_rows)
-    return [tuple(row[c] for c in columns) for row in tables.table("lag").to_pylist()]
+    return local.rows(tables, "lag", *columns)
 
 
 names = st.sampled_from(["g", "", "../x", "😀"])

@@ -52,28 +52,12 @@ def row(monkeypatch):
 
 def generation(number: int, members: dict[str, tuple[dict, dict | None]], protocol: str):
     """A record of a group of runners: by member, what it had and what it is given."""
-    found = [
-        {
-            "memberId": name,
-            "groupInstanceId": None,
-            "clientId": name,
-            "clientHost": "/h",
-            "rebalanceTimeout": 60_000,
-            "sessionTimeout": 10_000,
-            "subscription": json.dumps(had).encode(),
-            "assignment": b"{" if now is None else json.dumps(now).encode(),
-        }
-        for name, (had, now) in members.items()
-    ]
-    value = {
-        "protocolType": "queue-runner",
-        "generation": number,
-        "protocol": protocol,
-        "leader": "a",
-        "currentStateTimestamp": 0,
-        "members": tuple(found),
-    }
-    return fleet.record(2, 3, {"group": "runners"}, value)
+    found = []
+    for name, (had, now) in members.items():
+        given = b"{" if now is None else json.dumps(now).encode()
+        found.append(fleet.member(name, json.dumps(had).encode(), given))
+    kind = {"protocolType": "queue-runner", "protocol": protocol}
+    return fleet.record(2, 3, {"group": "runners"}, fleet.generation_value(number, found, **kind))
 
 
 @pytest.fixture(params=["gentle", "hard"])

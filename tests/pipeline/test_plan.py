@@ -36,11 +36,12 @@ def tables(tmp_path, history, commits=(), ends=()):
 
 
 TOPICS = {"t": 4, "u": 1}
+CROOKED = {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}
+EVEN = {"a-1": {"t": [0, 1]}, "b-1": {"t": [2, 3]}}
 
 
 def test_a_crooked_group_is_evened_out(tmp_path):
-    owned = {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}
-    made = tables(tmp_path, [generation("g", 7, owned), generation("empty", 1, {})])
+    made = tables(tmp_path, [generation("g", 7, CROOKED), generation("empty", 1, {})])
     (row,) = plan(None, made, TOPICS, "sticky").to_pylist()
     assert row["group"] == "g" and row["refused"] is None and row["optimal"]
     assert (row["n_kept"], row["n_moved"]) == (2, 2)
@@ -49,17 +50,10 @@ def test_a_crooked_group_is_evened_out(tmp_path):
     assert [m[2:] for m in moves] == [["a-1", "b-1"]] * 2
 
 
-def test_an_even_group_has_nothing_to_move(tmp_path):
-    owned = {"a-1": {"t": [0, 1]}, "b-1": {"t": [2, 3]}}
-    (row,) = plan(None, tables(tmp_path, [generation("g", 7, owned)]), TOPICS, "sticky").to_pylist()
-    assert (row["n_kept"], row["n_moved"], row["moves"]) == (4, 0, "[]")
-
-
 def test_lag_comes_from_the_tables(tmp_path):
-    owned = {"a-1": {"t": [0, 1]}, "b-1": {"t": [2, 3]}}
     commits = [("g", "t", p, 10, 1) for p in range(4)]
     ends = [("t", p, 0, end) for p, end in enumerate((110, 60, 10, 10))]
-    made = tables(tmp_path, [generation("g", 7, owned)], commits, ends)
+    made = tables(tmp_path, [generation("g", 7, EVEN)], commits, ends)
     assert fleet_rows(made, TOPICS)["lag"].to_pylist() == [[100, 50, 0, 0]]
     (row,) = plan(None, made, TOPICS, "lag").to_pylist()
     assert (row["largest_lag_before"], row["largest_lag"]) == (150, 100)
@@ -67,8 +61,7 @@ def test_lag_comes_from_the_tables(tmp_path):
 
 def test_a_refused_group_is_a_row_and_stops_no_other(tmp_path):
     uneven = {"a-1": {"t": [0]}, "b-1": {"u": [0]}}
-    even = {"a-1": {"t": [0, 1]}, "b-1": {"t": [2, 3]}}
-    made = tables(tmp_path, [generation("x", 1, uneven), generation("y", 1, even)])
+    made = tables(tmp_path, [generation("x", 1, uneven), generation("y", 1, EVEN)])
     rows = plan(None, made, TOPICS, "constrained-sticky").to_pylist()
     assert rows[0]["refused"] and rows[0]["n_moved"] is None
     assert rows[1]["refused"] is None and rows[1]["n_moved"] == 0
@@ -86,6 +79,23 @@ def test_only_the_last_generation_counts(tmp_path):
     (row,) = fleet_rows(tables(tmp_path, history), TOPICS).to_pylist()
     assert (row["group"], row["generation"], row["member_ids"]) == ("g", 2, ["b-1"])
     assert (row["topics"], row["owner"]) == (["t"], [0, 0, 0, 0])
+
+
+def fleet_row(number, counts, asks, owner, **more):
+    """A row of FLEET: partitions of each topic, topics that each member asks for, and owners."""
+    row = {
+        "group": f"g{number:02d}",
+        "generation": number,
+        "topics": [f"t{i}" for i in range(len(counts))],
+        "n_partitions": counts,
+        "member_ids": [f"m{i}" for i in range(len(asks))],
+        "instance_ids": [None] * len(asks),
+        "n_asked": [len(one) for one in asks],
+        "asked": [topic for one in asks for topic in one],
+        "owner": owner,
+        "lag": [0] * len(owner),
+    }
+    return row | more
 
 
 @st.composite
@@ -115,22 +125,12 @@ def rows(draw):
         owner = [draw(st.integers(-1, n_members - 1)) for _ in range(sum(counts))]
         if draw(st.booleans()):
             owner = sorted(owner)
-        found.append(
-            {
-                "group": f"g{number}",
-                "generation": number,
-                "topics": [f"t{i}" for i in everything],
-                "n_partitions": counts,
-                "member_ids": [f"m{i}" for i in range(n_members)],
-                "instance_ids": instances,
-                "n_asked": [len(one) for one in asks],
-                "asked": [topic for one in asks for topic in one],
-                "owner": owner,
-                "lag": [draw(st.integers(0, 2**40)) for _ in owner],
-                "pause_lower_seconds": draw(st.sampled_from([None, 0.5])),
-                "pause_upper_seconds": draw(st.sampled_from([None, 2.0])),
-            }
-        )
+        more = {
+            "lag": [draw(st.integers(0, 2**40)) for _ in owner],
+            "pause_lower_seconds": draw(st.sampled_from([None, 0.5])),
+            "pause_upper_seconds": draw(st.sampled_from([None, 2.0])),
+        }
+        found.append(fleet_row(number, counts, asks, owner, instance_ids=instances, **more))
     return pa.Table.from_pylist(found, schema=FLEET)
 
 
@@ -156,20 +156,9 @@ def test_so_are_groups_whose_topics_must_be_spread(monkeypatch, seed):
         owner = rng.integers(-1, n_members, int(counts.sum()))
         crooked = rng.random(len(owner)) < rng.random()
         owner[crooked] //= 2
-        found.append(
-            {
-                "group": f"g{number:02d}",
-                "generation": 1,
-                "topics": [f"t{i}" for i in range(len(counts))],
-                "n_partitions": counts.tolist(),
-                "member_ids": [f"m{i}" for i in range(n_members)],
-                "instance_ids": [None] * n_members,
-                "n_asked": [len(counts)] * n_members,
-                "asked": list(range(len(counts))) * n_members,
-                "owner": (np.sort(owner) if rng.random() < 0.5 else owner).tolist(),
-                "lag": [0] * len(owner),
-            }
-        )
+        asks = [range(len(counts))] * n_members
+        owner = (np.sort(owner) if rng.random() < 0.5 else owner).tolist()
+        found.append(fleet_row(number, counts.tolist(), asks, owner))
     as_one_by_one(pa.Table.from_pylist(found, schema=FLEET), "sticky")
     assert sum(spread) > 0
 
@@ -220,7 +209,7 @@ def test_a_plan_costs_what_standing_still_has_cost_so_far(tmp_path):
     history = [
         generation("g", 1, {"a-1": {"t": [0, 1, 2, 3]}}, at=100),
         generation("g", 2, {"a-1": {"t": [1, 2, 3]}, "b-1": {"t": []}}, at=110),
-        generation("g", 3, {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}, at=120),
+        generation("g", 3, CROOKED, at=120),
     ]
     made = tables(tmp_path, history)
     pauses = made.table("pauses").to_pylist()
@@ -234,15 +223,14 @@ def test_a_plan_costs_what_standing_still_has_cost_so_far(tmp_path):
 
 
 def test_a_plan_of_a_group_without_a_history_has_no_cost(tmp_path):
-    owned = {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}
-    (row,) = plan(None, tables(tmp_path, [generation("g", 7, owned)]), TOPICS, "sticky").to_pylist()
+    made = tables(tmp_path, [generation("g", 7, CROOKED)])
+    (row,) = plan(None, made, TOPICS, "sticky").to_pylist()
     assert row["cost_lower_seconds"] is None and row["n_stopped"] == 4
 
 
 def test_the_command_plans_tables_that_were_kept(tmp_path):
     """Without Spark and without a dump: partitions are those of the lag table."""
-    crooked = {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}
-    made = tables(tmp_path, [generation("g", 7, crooked), generation("h", 7, crooked)])
+    made = tables(tmp_path, [generation("g", 7, CROOKED), generation("h", 7, CROOKED)])
     assert topics_of(made) == {"t": 4}
     kept = ["plan", "--input", made.root, "--assignor", "sticky", "--format", "json", "-q"]
     done = cli(*kept, "--group", "g*")
@@ -254,10 +242,9 @@ def test_the_command_plans_tables_that_were_kept(tmp_path):
 
 
 def test_options_reach_the_assignor(tmp_path):
-    owned = {"a-1": {"t": [0, 1]}, "b-1": {"t": [2, 3]}}
     commits = [("g", "t", p, 10, 1) for p in range(4)]
     ends = [("t", p, 0, end) for p, end in enumerate((1010, 810, 10, 10))]
-    made = tables(tmp_path, [generation("g", 7, owned)], commits, ends)
+    made = tables(tmp_path, [generation("g", 7, EVEN)], commits, ends)
     free, none = (
         plan(None, made, TOPICS, "lag-sticky", max_moves=limit).to_pylist()[0] for limit in (4, 0)
     )
@@ -270,9 +257,9 @@ def test_options_reach_the_assignor(tmp_path):
 @pytest.mark.parametrize("assignor", further(["sticky", "lag-sticky", "constrained-sticky"]))
 def test_spark_plans_as_the_driver_does(spark, tmp_path, monkeypatch, assignor):
     history = [
-        generation("a", 1, {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}),
+        generation("a", 1, CROOKED),
         generation("../b", 1, {"a-1": {"t": [0], "u": [0]}, "b-1": {"t": [1, 2, 3]}}),
-        generation("c\n😀", 1, {"a-1": {"t": [0, 1]}, "b-1": {"t": [2, 3]}}),
+        generation("c\n😀", 1, EVEN),
         generation("d", 1, {}),
     ]
     made = tables(tmp_path, history)
@@ -289,8 +276,7 @@ LIES = [2**31 - 1, 2**31 - 2, 50_000_000]
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_partition_that_cannot_be_sizes_nothing(tmp_path, number, ends):
     """One group's word costs the other groups neither memory nor partitions."""
-    owned = {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}
-    history = [generation("g", 7, owned), generation("liar", 1, {"x": {"t": [0, number]}})]
+    history = [generation("g", 7, CROOKED), generation("liar", 1, {"x": {"t": [0, number]}})]
     known = [("t", p, 0, 9) for p in range(4)] if ends else ()
     made = tables(tmp_path, history, ends=known)
     topics = topics_of(made)
@@ -312,7 +298,7 @@ def test_a_dump_whose_topics_cannot_be_is_refused(tmp_path):
 def test_a_group_that_is_too_large_is_a_row_and_stops_no_other(tmp_path):
     history = [
         generation("large", 1, {"a-1": {"t": [0], "u": [0]}}),
-        generation("other", 1, {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}),
+        generation("other", 1, CROOKED),
     ]
     made = tables(tmp_path, history)
     for count in (MOST_PARTITIONS + 1, 2**31 - 1, 2**40):
@@ -323,8 +309,7 @@ def test_a_group_that_is_too_large_is_a_row_and_stops_no_other(tmp_path):
 
 
 def test_a_group_that_memory_does_not_hold_is_a_row(tmp_path, monkeypatch):
-    owned = {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}
-    made = tables(tmp_path, [generation("g", 7, owned), generation("h", 7, owned)])
+    made = tables(tmp_path, [generation("g", 7, CROOKED), generation("h", 7, CROOKED)])
 
     def full(group, name, group_id):
         if group_id == "g":

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.cli.running import run
-from tests.pipeline import local
 from tests.pipeline.histories import generation
-from tests.pipeline.kinds import kind
+from tests.pipeline.kinds import tables_of
 from tests.pipeline.test_replay_story import told
 
 from holdfast.fleet.pipeline.replay.run import NO_848, Request, replay
@@ -26,11 +25,8 @@ SETTINGS = (
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
     """Tables of the captured groups, by kind."""
-    found = {}
-    for name in ("connect", "worker", "streams_classic"):
-        folder = tmp_path_factory.mktemp(name)
-        found[name] = local.run(kind(name).write_dump(folder / "dump"), folder / "tables")
-    return found
+    names = ("connect", "worker", "streams_classic")
+    return tables_of(names, tmp_path_factory.mktemp("kinds"))
 
 
 def replayed(tables):

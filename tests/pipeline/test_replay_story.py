@@ -63,6 +63,12 @@ def done(story):
 A, B = {"t": [0, 1]}, {"t": [2, 3]}
 
 
+def pause(at_ms, last_seen, partitions, *, basis="eager", unowned_since=None):
+    """A row of pauses that ended with a generation."""
+    row = {"timestamp": at_ms, "last_seen": last_seen, "topic": "t", "partitions": partitions}
+    return row | {"basis": basis, "unowned_since": unowned_since}
+
+
 def test_a_member_that_goes_and_comes_back_keeps_its_place():
     story = told(
         [
@@ -102,15 +108,7 @@ def test_silence_of_a_session_timeout_is_a_crash():
     ]
 
     def seen(at_ms):
-        pause = {
-            "timestamp": 30_000,
-            "unowned_since": None,
-            "last_seen": at_ms,
-            "topic": "t",
-            "partitions": [2, 3],
-            "basis": "eager",
-        }
-        return told(history, pauses=[pause])
+        return told(history, pauses=[pause(30_000, at_ms, [2, 3])])
 
     assert done(seen(26_000)) == [(Do.STOP, 1, 19_500)]
     assert done(seen(18_000)) == [(Do.CRASH, 1, 10_000)]
@@ -256,8 +254,7 @@ def test_a_member_of_the_new_protocol_is_silent_for_the_brokers_session_before_i
         generation("g", 1, {"a-1": A, "b-1": B}, at=10, kind="consumer", protocol="uniform"),
         generation("g", 2, {"a-1": A}, at=30, kind="consumer", protocol="uniform"),
     ]
-    pause = {"timestamp": 30_000, "unowned_since": None, "last_seen": 18_000, "topic": "t"}
-    pauses = [{**pause, "partitions": [2, 3], "basis": "reconciled"}]
+    pauses = [pause(30_000, 18_000, [2, 3], basis="reconciled")]
 
     def departure(broker_session_ms):
         rows = rows_of(history, pauses=pauses)
@@ -293,17 +290,7 @@ def killed(*, stayed_until_ms, costs=None, again=(), client_id=""):
         generation("g", 2, {"a-2": A, "b-1": B}, at=30),
         *again,
     ]
-    pauses = [
-        {
-            "timestamp": 30_000,
-            "unowned_since": None,
-            "last_seen": seen_ms,
-            "topic": "t",
-            "partitions": partitions,
-            "basis": "eager",
-        }
-        for seen_ms, partitions in ((20_000, [0, 1]), (stayed_until_ms, [2, 3]))
-    ]
+    pauses = [pause(30_000, 20_000, [0, 1]), pause(30_000, stayed_until_ms, [2, 3])]
     rows = rows_of(history, pauses=pauses)
     for row in rows.generations if client_id else ():
         row.members = [replace(m, client_id=f"{client_id}-{m.member_id[0]}") for m in row.members]
@@ -360,11 +347,8 @@ def test_a_member_of_a_kip848_group_that_fell_silent_before_another_epoch_has_cr
         generation("g", n, members, at=at, kind="consumer", protocol="uniform")
         for n, (members, at) in enumerate(zip(steps, (10, 26, 30), strict=True), start=1)
     ]
-    pause = {"unowned_since": 30_000, "topic": "t", "basis": "reconciled"}
-    pauses = [
-        {**pause, "timestamp": 26_300, "last_seen": 26_000, "partitions": [1]},
-        {**pause, "timestamp": 30_400, "last_seen": last_seen, "partitions": [0]},
-    ]
+    given = {"basis": "reconciled", "unowned_since": 30_000}
+    pauses = [pause(26_300, 26_000, [1], **given), pause(30_400, last_seen, [0], **given)]
     rows = rows_of(generations, pauses=pauses)
     for row in rows.generations:
         row.members = [replace(m, session_timeout_ms=None) for m in row.members]

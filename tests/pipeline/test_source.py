@@ -16,7 +16,7 @@ from tests.pipeline import fleet
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.ingest import dump as dump_module
-from holdfast.fleet.pipeline.ingest.dump import _check_counts, _write_records, gathered
+from holdfast.fleet.pipeline.ingest.dump import _check_counts, _write_records, gathered, part_of
 from holdfast.fleet.pipeline.ingest.offsets_topic import kafka_options
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump, read_pieces
@@ -205,7 +205,7 @@ def test_a_read_of_many_partitions_does_not_wait_at_each_end():
 @pytest.mark.parametrize(("n_parts", "expected"), [(1, 1), (4, 4), (99, 12)])
 def test_a_dump_is_read_in_even_parts(tmp_path, n_parts, expected):
     """Every row group once and in order, and what is read is what stands there."""
-    rows = pa.Table.from_pylist([fleet_row(i) for i in range(36)], schema=arrow_schema("records"))
+    rows = some_records(36)
     files = [str(tmp_path / name) for name in ("a.parquet", "b.parquet")]
     for i, file in enumerate(files):
         pq.write_table(rows.slice(18 * i, 18), file, row_group_size=3)
@@ -219,13 +219,12 @@ def test_a_dump_is_read_in_even_parts(tmp_path, n_parts, expected):
     assert named(iter([asked]), parts) == parts[-1]
 
 
-def fleet_row(i):
-    return {"partition": i % 3, "offset": i, "timestamp": i, "key": b"k%d" % i, "value": None}
+def some_records(n):
+    return part_of("records", [(i % 3, i, i, b"k%d" % i, None) for i in range(n)])
 
 
 def test_row_groups_of_a_dump_are_large(monkeypatch):
-    schema = arrow_schema("records")
-    rows = pa.Table.from_pylist([fleet_row(i) for i in range(50)], schema=schema)
+    rows = some_records(50)
     batches = rows.to_batches(max_chunksize=7)
     monkeypatch.setattr(dump_module, "BATCH_BYTES", 2 * batches[0].nbytes)
     found = list(gathered(batches))

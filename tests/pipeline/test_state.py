@@ -5,27 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.pipeline import fleet
 from tests.pipeline.histories import generation
 
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches import state
+from holdfast.fleet.pipeline.ingest.decode_groups import generations
 from holdfast.fleet.pipeline.ingest.generations import Generations
 from holdfast.fleet.pipeline.ingest.split import RowKind, split_rows
-from holdfast.fleet.tables.columns.schemas import arrow_schema
 
 
 def some():
     """Two generations of a group, one member each, which owns a partition."""
-    from tests.pipeline import fleet
-
-    from holdfast.fleet.pipeline.ingest.decode_groups import generations
-
     records = [fleet.classic(generation("g", n, {"a": {"t": [0]}})) for n in (1, 2)]
-    rows = [
-        {"partition": 0, "offset": n, "timestamp": n, "key": key, "value": value}
-        for n, (key, value) in enumerate(records)
-    ]
-    batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema("records"))
+    batch = fleet.record_batch([(0, n, n, *pair) for n, pair in enumerate(records)])
     (found,) = generations(batch)
     return found
 

@@ -11,30 +11,11 @@ from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.fleet import classics
 from tests.pipeline.histories import generation, histories
+from tests.pipeline.local import everything, rows
 from tests.suites import dear
 
 from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.fleet.pipeline.batches import tasks
-
-TABLES = (
-    "generations",
-    "members",
-    "assignments",
-    "movements",
-    "rebalances",
-    "pauses",
-    "anomalies",
-    "offset_commits",
-    "lag",
-    "bad_records",
-)
-
-
-def everything(tables, but=()):
-    """Every row of every table, without some columns."""
-    found = {n: tables.table(n) for n in TABLES}
-    found = {n: t.drop_columns([c for c in but if c in t.column_names]) for n, t in found.items()}
-    return {n: sorted(map(repr, t.to_pylist())) for n, t in found.items()}
 
 
 @dear
@@ -82,8 +63,8 @@ def test_pauses_of_each_life_of_a_group_are_its_own(tmp_path):
     cuts = [60_000_000, 115_000_000, 160_000_000]
     stream = local.stream(dump, tmp_path / "stream", cuts, batch_rows=3)
     assert everything(stream) == everything(whole)
-    rows = whole.table("rebalances").filter(pc.field("generation") == 3)
-    assert rows["pause_lower_seconds"].to_pylist() == [2.0, 40.0, 6.0]
+    ended = whole.table("rebalances").filter(pc.field("generation") == 3)
+    assert ended["pause_lower_seconds"].to_pylist() == [2.0, 40.0, 6.0]
 
 
 CLASSIC = {"sessionTimeoutMs": 1, "supportedProtocols": ({"name": "range", "metadata": b"\xff"},)}
@@ -141,17 +122,14 @@ def test_kip_848_groups_may_be_cut_anywhere(tmp_path_factory, cuts, bound):
 def test_what_members_say_they_have_bounds_their_pauses(tmp_path):
     dump = fleet.write_dump(tmp_path / "dump", consumer_records("g"), topics=[("t", 2)])
     names = ("generation", "partition", "pause_lower_seconds", "pause_upper_seconds", "basis")
-    found = local.run(dump, tmp_path / "out").table("pauses").to_pylist()
+    tables = local.run(dump, tmp_path / "out")
     # 1 is asked back at 112, committed at 113, given up at 114 and had by b at 115. When a is
     # gone at 116, 0 was in its record of 114; b has it at 122.
-    assert [tuple(row[n] for n in names) for row in found] == [
+    assert rows(tables, "pauses", *names) == [
         (2, 1, 1.0, 2.0, "reconciled"),
         (3, 0, 6.0, 8.0, "reconciled"),
     ]
-    rebalances = local.run(dump, tmp_path / "out").table("rebalances").to_pylist()
-    sums = [
-        (r["generation"], r["pause_lower_seconds"], r["pause_upper_seconds"]) for r in rebalances
-    ]
+    sums = rows(tables, "rebalances", "generation", "pause_lower_seconds", "pause_upper_seconds")
     assert sums == [(1, 0.0, 0.0), (2, 1.0, 2.0), (3, 6.0, 8.0)]
 
 
@@ -159,12 +137,8 @@ def test_a_topic_id_that_nobody_knows_is_told(tmp_path):
     dump = fleet.write_dump(tmp_path / "dump", consumer_records("g"))
     tables = local.run(dump, tmp_path / "out")
     topic = topic_id_text(fleet.topic_id("t"))
-    found = [
-        (r["kind"], r["generation"], r["topic"], r["member_ids"])
-        for r in tables.table("anomalies").to_pylist()
-    ]
     kind = "unknown_topic_id"
-    assert found == [
+    assert rows(tables, "anomalies", "kind", "generation", "topic", "member_ids") == [
         (kind, 1, topic, ["a-1"]),
         (kind, 2, topic, ["a-1", "b-1"]),
         (kind, 3, topic, ["b-1"]),

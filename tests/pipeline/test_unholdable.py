@@ -8,26 +8,15 @@ from tests.pipeline import fleet
 from tests.pipeline.histories import generation
 
 from holdfast.fleet.pipeline.ingest.decode import placed
-from holdfast.fleet.pipeline.ingest.decode_groups import Decoded, generations, read_groups
+from holdfast.fleet.pipeline.ingest.decode_groups import Decoded, read_groups
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.share_positions import share_positions
-from holdfast.fleet.pipeline.ingest.split import read_commits
 from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
-from holdfast.fleet.tables.columns.schemas import arrow_schema
-
-RECORDS = arrow_schema("records")
 
 
 def batch(records, times):
-    n = len(records)
-    columns = [[0] * n, range(n), times, *zip(*records, strict=True)]
-    arrays = [
-        pa.array(list(values), pa.int64()).cast(field.type)
-        if field.name == "timestamp"
-        else pa.array(list(values), field.type)
-        for values, field in zip(columns, RECORDS, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=RECORDS)
+    pairs = zip(records, times, strict=True)
+    return fleet.record_batch([(0, n, at, *pair) for n, (pair, at) in enumerate(pairs)])
 
 
 @pytest.mark.parametrize("time", [LAST_US + 1, FIRST_US - 1, 2**62, -(2**62), None])
@@ -36,14 +25,6 @@ def test_a_time_that_no_table_holds_is_a_bad_record(time):
     assert good["offset"].to_pylist() == [0, 2, 3]
     (row,) = bad.to_pylist()
     assert (row["log_offset"], row["timestamp"], row["reason"]) == (1, None, "out-of-range")
-
-
-def test_a_commit_of_a_partition_below_0_is_a_bad_record():
-    found = [fleet.commit("g", "t", partition, 5, at=1) for partition in (0, -1, 1)]
-    commits, bad, _ = read_commits(batch([(r[0], r[1]) for r in found], [0, 0, 0]))
-    assert commits["partition"].to_pylist() == [0, 1]
-    (row,) = bad.to_pylist()
-    assert (row["log_offset"], row["reason"]) == (1, "out-of-range")
 
 
 @pytest.mark.parametrize(
@@ -63,15 +44,6 @@ def test_a_record_of_a_group_with_a_number_below_0_is_a_bad_record(strange):
     assert [event["log_offset"] for event in out.consumer] == [0, 2] and not out.generations
     (row,) = pa.Table.from_batches(out.bad).to_pylist()
     assert (row["log_offset"], row["reason"]) == (1, "out-of-range")
-
-
-def test_a_member_that_was_given_a_partition_below_0_is_unreadable_and_owns_nothing():
-    record = fleet.classic(generation("g", 1, {"a-1": {"t": [0, -1]}, "b-1": {"t": [1]}}))
-    (found,) = generations(batch([record], [0]))
-    assert found.members["readable"].to_pylist() == [False, True]
-    assert found.owned.select(["member", "partitions"]).to_pylist() == [
-        {"member": 1, "partitions": [1]}
-    ]
 
 
 def test_what_a_share_group_says_of_no_partition_or_at_no_time_is_counted():

@@ -8,11 +8,11 @@ from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
-from tests.pipeline import fleet, local
-from tests.pipeline.histories import generation
+from tests.pipeline import local
+from tests.pipeline.local import everything
 from tests.pipeline.stream_that_dies import Said
 from tests.pipeline.test_broker_log import preparing
-from tests.pipeline.test_stream import consumer_records
+from tests.pipeline.test_kill import lived
 
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.history import run
@@ -23,35 +23,10 @@ from holdfast.fleet.tables.reading import Tables
 
 pytestmark = pytest.mark.spark
 
-TABLES = (
-    "offset_commits",
-    "generations",
-    "members",
-    "assignments",
-    "movements",
-    "rebalances",
-    "pauses",
-    "lag",
-    "anomalies",
-    "bad_records",
-)
-
 
 @pytest.fixture
 def dump(tmp_path):
-    records = consumer_records("new")
-    for n, members in enumerate(({"a-1": [0, 1]}, {"a-1": [0], "b-1": [1]}, {"b-1": [0, 1]})):
-        owned = {m: {"t": p} for m, p in members.items()}
-        at = 100 + 5 * n
-        records.append(("old", at, fleet.classic(generation("old", n, owned, at=at))))
-        records.append(("old", at + 2, fleet.commit("old", "t", 0, n, at=at + 2)))
-    records.append(("old", 109, (b"\x00\x02", b"")))
-    records.sort(key=lambda r: r[1])
-    return Dump.open(fleet.write_dump(tmp_path / "dump", records, topics=[("t", 2)]))
-
-
-def everything(tables):
-    return {n: sorted(map(repr, tables.table(n).to_pylist())) for n in TABLES}
+    return Dump.open(lived(tmp_path / "dump"))
 
 
 def stream(dump, root):

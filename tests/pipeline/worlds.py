@@ -11,29 +11,16 @@ from holdfast.core.wire.layouts.offsets_records import decode_record, encode_rec
 from holdfast.sim.scenarios import Setup, simulate
 from holdfast.sim.world.broker import WALL_MS
 from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.world import World
 
 COSTS = Costs(slow_members=0)
 
 
 @dataclass(frozen=True)
 class Played:
-    """A run: what it measured, its world, its records as (group, second, (key, value))."""
+    """A run: what it measured, its records as (group, second, (key, value))."""
 
     report: object
-    world: World
     records: list
-
-    @property
-    def generations(self):
-        """(number, {member id}) of each record of the group, in the order of the log."""
-        found = []
-        for _, _, (key, value) in self.records:
-            record = decode_record(key, value)
-            if record.name == "GroupMetadata":
-                members = {m["memberId"] for m in record.value["members"]}
-                found.append((record.value["generation"], members))
-        return found
 
 
 def play(group="g", **setup):
@@ -47,7 +34,7 @@ def play(group="g", **setup):
         (group, (WALL_MS + time_ms) / 1000, renamed(group, key, value))
         for time_ms, key, value in world.log
     ]
-    return Played(report=report, world=world, records=records)
+    return Played(report=report, records=records)
 
 
 def renamed(group, key, value):

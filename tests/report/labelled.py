@@ -12,6 +12,7 @@ are those that a cluster would tell.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 from tests.pipeline import fleet, local, worlds
-from tests.pipeline.kinds import kind
+from tests.pipeline.kinds import tables_of
 from tests.report.captured import capture
 from tests.report.fleet import examine_all
 
@@ -28,7 +29,7 @@ from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.fleet.pipeline.history.lag import with_record_ages
 from holdfast.fleet.report.findings.examination import Examination
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.reading import read_tables
+from holdfast.fleet.tables.reading import Tables, read_tables
 from holdfast.sim.scenarios import ScenarioStep
 
 CAPTURED = Path(local.__file__).parent / "captured"
@@ -81,63 +82,37 @@ def sound() -> list[Labelled]:
     return found
 
 
+def _ill(name: str, setup: Any, reads: str, codes: str, beside: str = "") -> Labelled:
+    named = {"planted": frozenset(codes.split()), "beside": frozenset(beside.split())}
+    return Labelled(name=name, setup=setup, reads=reads, **named)
+
+
 def ill() -> list[Labelled]:
     """Groups with one problem each."""
     found = []
     for n, (members, partitions) in enumerate(((3, 12), (4, 16), (5, 20))):
         size = {"members": members, "partitions": partitions, "seed": 10 + n}
         calm = {"scenario": "first-start", "policy": "cooperative-sticky", **size}
-        for reads, code in (
-            ("stuck", "HF105"),
-            ("poison", "HF125"),
-            ("behind", "HF126"),
-            ("skewed", "HF104"),
-            ("hot", "HF104"),
-            ("never", "HF107"),
-        ):
-            beside = frozenset({"HF104"}) if reads == "stuck" else frozenset()
-            one = Labelled(
-                name=f"{reads}-{n}",
-                setup=calm,
-                reads=reads,
-                planted=frozenset({code}),
-                beside=beside,
-            )
-            found.append(one)
-        loop = {**size, "scenario": "loop", "policy": "deferred", "script": restarts(1, 8, 40, 10)}
-        found.append(Labelled(name=f"loops-{n}", setup=loop, planted=frozenset({"HF124"})))
-        static = Labelled(
-            name=f"static-{n}",
-            setup={**calm, "static": True},
-            reads="stuck",
-            planted=frozenset({"HF109"}),
-            beside=frozenset({"HF104"}),
-        )
         hung = (ScenarioStep(at_ms=HUNG_S * 1000, do="stop", slot=1, returns=False),)
-        evicted = Labelled(
-            name=f"evicted-{n}",
-            setup={**calm, "scenario": "hung", "script": hung},
-            reads="evicted",
-            planted=frozenset({"HF105"}),
-        )
-        found.append(evicted)
         gone = tuple(
             ScenarioStep(at_ms=1000 * slot, do="stop", slot=slot, returns=False)
             for slot in range(members)
         )
-        left = {**size, "scenario": "gone", "policy": "cooperative-sticky", "script": gone}
-        empty = Labelled(name=f"empty-{n}", setup=left, reads="left", planted=frozenset({"HF115"}))
-        found += [static, empty]
-        deploy = {"scenario": "rolling-bounce", "policy": "simple", **size}
-        codes, others = {"HF102", "HF111"}, {"HF101", "HF103"}
-        found.append(
-            Labelled(
-                name=f"deployed-{n}",
-                setup=deploy,
-                planted=frozenset(codes),
-                beside=frozenset(others),
-            )
-        )
+        loop = {"scenario": "loop", "policy": "deferred", "script": restarts(1, 8, 40, 10)}
+        deploy = {"scenario": "rolling-bounce", "policy": "simple"}
+        found += [
+            _ill(f"stuck-{n}", calm, "stuck", "HF105", "HF104"),
+            _ill(f"poison-{n}", calm, "poison", "HF125"),
+            _ill(f"behind-{n}", calm, "behind", "HF126"),
+            _ill(f"skewed-{n}", calm, "skewed", "HF104"),
+            _ill(f"hot-{n}", calm, "hot", "HF104"),
+            _ill(f"never-{n}", calm, "never", "HF107"),
+            _ill(f"loops-{n}", size | loop, "well", "HF124"),
+            _ill(f"evicted-{n}", calm | {"scenario": "hung", "script": hung}, "evicted", "HF105"),
+            _ill(f"static-{n}", calm | {"static": True}, "stuck", "HF109", "HF104"),
+            _ill(f"empty-{n}", calm | {"scenario": "gone", "script": gone}, "left", "HF115"),
+            _ill(f"deployed-{n}", size | deploy, "well", "HF102 HF111", "HF101 HF103"),
+        ]
     return found
 
 
@@ -159,13 +134,9 @@ members were stopped and started at once, or came back later than the others wai
 
 def live(folder: Path) -> dict[str, Examination]:
     """Findings of the groups of :data:`LIVE`."""
-    found = {}
-    dumps = [CAPTURED / "dump"]
-    for name in ("share", "streams", "streams_classic", "connect", "migrated", "worker"):
-        dumps.append(kind(name).write_dump(folder / name))
-    for i, dump in enumerate(dumps):
-        made = local.run(dump, folder / f"tables-{i}", batch_rows=5_000)
-        found |= {e.facts.group: e for e in examine_all(made.hold())}
+    names = ("share", "streams", "streams_classic", "connect", "migrated", "worker")
+    made = [*tables_of(names, folder).values(), local.run(CAPTURED / "dump", folder / "captured")]
+    found = {e.facts.group: e for one in made for e in examine_all(one.hold())}
     return {name: found[name] for name in LIVE}
 
 
@@ -173,18 +144,20 @@ def captured(folder: Path) -> dict[str, Examination]:
     """Findings of the groups of ``tests/report/captured``, at the moment of their dump."""
     dump = capture.HERE / "dump"
     made = local.run(dump, folder / "tables", batch_rows=5_000)
-    held = {name: made.table(name, flat=False) for name in TABLES}
     taken_at = json.loads((dump / "dump.json").read_text())["taken_at"]
     taken_us = round(datetime.fromisoformat(taken_at).timestamp() * 1e6)
     ages = json.loads((capture.HERE / "ages.json").read_text())
-    held["lag"] = with_record_ages(
-        held["lag"],
-        lambda wanted: [ages[f"{topic}-{p}@{offset}"] for topic, p, offset, _ in wanted],
-        taken_us,
-    )
-    examined_now = examine_all(read_tables(held), last_ms=taken_us // 1000)
-    found = {e.facts.group: e for e in examined_now}
+    found = at_moment(made, taken_us, lambda topic, p, offset: ages[f"{topic}-{p}@{offset}"])
     return {scene.name: found[scene.name] for scene in capture.SCENES}
+
+
+def at_moment(made: Tables, taken_us: int, time_ms: Callable[..., int]) -> dict[str, Examination]:
+    """Findings of the groups of these tables, where a cluster tells times of records."""
+    held = {name: made.table(name, flat=False) for name in TABLES}
+    held["lag"] = with_record_ages(
+        held["lag"], lambda wanted: [time_ms(*place) for *place, _ in wanted], taken_us
+    )
+    return {e.facts.group: e for e in examine_all(read_tables(held), last_ms=taken_us // 1000)}
 
 
 def commits_of(one: Labelled, owned: dict[str, list[int]], end_s: float) -> list[Any]:
@@ -192,10 +165,8 @@ def commits_of(one: Labelled, owned: dict[str, list[int]], end_s: float) -> list
     if one.reads == "never":
         return []
     if one.reads == "left":
-        behind = [
-            (p, fleet.commit(one.name, TOPIC, p, END - 900, at=end_s - 1_200)) for p in (0, 1)
-        ]
-        return [(one.name, end_s - 1_200, commit) for _, commit in behind]
+        at = end_s - 1_200
+        return [(one.name, at, fleet.commit(one.name, TOPIC, p, END - 900, at=at)) for p in (0, 1)]
     found = []
     first = min(owned)
     for member, partitions in sorted(owned.items()):
@@ -277,12 +248,7 @@ def write(folder: Path, groups: list[Labelled]) -> Path:
 def examined(folder: Path, groups: list[Labelled]) -> dict[str, Examination]:
     """Findings of every group, by its name."""
     made = local.run(write(folder / "dump", groups), folder / "tables", batch_rows=5_000)
-    held = {name: made.table(name, flat=False) for name in TABLES}
-    taken_us = int(pc.max(held["lag"]["commit_timestamp"].cast("int64")).as_py()) + 10**7
+    committed = made.table("lag")["commit_timestamp"].cast("int64")
+    taken_us = int(pc.max(committed).as_py()) + 10**7
     # One record a second was written: what is unread is as old as it is much.
-    held["lag"] = with_record_ages(
-        held["lag"],
-        lambda wanted: [taken_us // 1000 - 1000 * (END - offset) for _, _, offset, _ in wanted],
-        taken_us,
-    )
-    return {e.facts.group: e for e in examine_all(read_tables(held), last_ms=taken_us // 1000)}
+    return at_moment(made, taken_us, lambda _, __, at: taken_us // 1000 - 1000 * (END - at))

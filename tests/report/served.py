@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,14 +50,23 @@ def following(
 
 
 @contextmanager
-def serving(fleet: ServedFleet, **more: Any) -> Iterator[str]:
-    """Address of a server of this fleet."""
-    with PageServer("127.0.0.1", 0, print) as server:
-        server.application = ServedPages(fleet, **{"is_local": True, **more})
+def running(
+    application: Any, host: str = "127.0.0.1", say: Callable[[str], object] = print
+) -> Iterator[PageServer]:
+    """A server of this application on a thread."""
+    with PageServer(host, 0, say) as server:
+        server.application = application
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
-            yield f"http://{server.address}"
+            yield server
         finally:
             server.shutdown()
             thread.join(PATIENCE_S)
+
+
+@contextmanager
+def serving(fleet: ServedFleet, **more: Any) -> Iterator[str]:
+    """Address of a server of this fleet."""
+    with running(ServedPages(fleet, **{"is_local": True, **more})) as server:
+        yield f"http://{server.address}"

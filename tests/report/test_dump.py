@@ -1,6 +1,5 @@
 """A dump at the command line: through the pipeline, to findings and a page; without Spark."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +35,6 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder / "dump", records + commits, topics=[("t", 4)], offsets=ends
     )
     return made
-
-
-def test_findings_of_a_dump(dump: Path) -> None:
-    done = run("doctor", "--input", dump, "--format", "json", "-q")
-    assert done.code == 0, done.err
-    group = json.loads(done.out)["groups"][0]
-    assert (group["group"], group["generation"], group["members"]) == ("etl", 8, 1)
-    codes = [finding["code"] for finding in group["findings"]]
-    assert "HF102" in codes
-    assert "HF111" in codes
 
 
 def test_page_of_a_dump_has_its_rebalances_and_lag(dump: Path, tmp_path: Path) -> None:

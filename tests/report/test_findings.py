@@ -14,7 +14,7 @@ from tests.report.fleet import START_MS, Script, deal, examine_all, rolling_boun
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
 from holdfast.fleet.report.columns import rebuilding
 from holdfast.fleet.report.findings.doctor import examinations, worst_of
-from holdfast.fleet.report.findings.examination import all_rules
+from holdfast.fleet.report.findings.examination import Examination, all_rules
 from holdfast.fleet.report.findings.facts import Facts
 from holdfast.fleet.report.findings.finding import Basis, Finding, Severity, rule
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
@@ -39,19 +39,19 @@ def flapping(every_s: float, cause: str = "join", **more: Any) -> Script:
     return script
 
 
-def bounce(*, away_s: float, visits: bool) -> Script:
-    """Both members restart; ``visits``: their partitions go to the other one meanwhile."""
+def bounce(*, away_s: float, visits: bool, restarts: int = 2, every_s: float = 100) -> Script:
+    """Members restart in turn; ``visits``: their partitions go to the other one meanwhile."""
     script, ids = quiet(), list(AB)
     owners = deal(TOPICS, ids)
-    for i in range(2):
-        at, old = 100.0 * (i + 1), ids[i]
+    for i in range(restarts):
+        at, old = every_s * (i + 1), ids[i % 2]
         rest = [m for m in ids if m != old]
         kept = {tp: m for tp, m in owners.items() if m != old}
         lost = [tp for tp in owners if tp not in kept]
         between = {**kept, **dict.fromkeys(lost, rest[0])} if visits else kept
         script.settle(at, rest, between, cause="leave", pause=(1, 2))
-        ids[i] = old[:-1] + "2"
-        owners = {**kept, **dict.fromkeys(lost, ids[i])}
+        ids[i % 2] = f"{old[0]}-{i + 2}"
+        owners = {**kept, **dict.fromkeys(lost, ids[i % 2])}
         script.settle(at + away_s, sorted(ids), kept, cause="restart")
         script.settle(at + away_s + 3, sorted(ids), owners, cause="restart")
     return script
@@ -247,9 +247,13 @@ OF_A_FOLDER = {"HF123"}
 """About tables as a whole: no script of a group has them."""
 
 
-def examine(script: Script, minutes: int = 20) -> dict[str, Finding]:
-    found = examine_all(read_tables(tables(script)), last_ms=START_MS + minutes * MINUTES)
-    return {f.code: f for f in found[0].findings}
+def examination(script: Script) -> Examination:
+    (found,) = examine_all(read_tables(tables(script)), last_ms=START_MS + 20 * MINUTES)
+    return found
+
+
+def examine(script: Script) -> dict[str, Finding]:
+    return {f.code: f for f in examination(script).findings}
 
 
 def test_every_rule_has_its_two_fleets_and_there_are_enough() -> None:
@@ -329,13 +333,11 @@ def test_the_first_generation_seen_is_no_rebalance() -> None:
         cause = "join" if i else "first_seen"
         script.settle(30 * i, AB, deal(TOPICS, AB, i), cause=cause)
     assert "HF101" not in examine(script)
-    (found,) = examine_all(read_tables(tables(script)), last_ms=START_MS + 20 * MINUTES)
-    assert found.facts.n_rebalances == 9
+    assert examination(script).facts.n_rebalances == 9
 
 
 def test_a_perfect_bounce_under_a_delay_is_neither_churn_nor_a_storm() -> None:
-    script, ids = quiet(), [f"m{i}-1" for i in range(5)]
-    topics = {"t": 10}
+    ids, topics = [f"m{i}-1" for i in range(5)], {"t": 10}
     script = Script("g", topics).settle(0, ids, deal(topics, ids), cause="first_seen")
     for i in range(5):
         owners, gone = dict(script.owners), ids[i]
@@ -587,8 +589,7 @@ def test_a_dead_stream_is_started_again_as_it_was(monkeypatch: pytest.MonkeyPatc
 
 def test_names_in_commands_are_quoted_for_the_shell() -> None:
     script = rolling_bounce("x; rm -rf / #\x1b[0m")
-    found = examine_all(read_tables(tables(script)), last_ms=START_MS + 10 * MINUTES)
-    commands = [f.command for f in found[0].findings if "--group" in f.command]
+    commands = [f.command for f in examination(script).findings if "--group" in f.command]
     assert commands
     for command in commands:
         assert "'x; rm -rf / #\\u001b[[]0m'" in command  # no pattern either
@@ -602,19 +603,7 @@ def test_groups_without_some_tables_are_examined_all_the_same() -> None:
 
 
 def test_a_deploy_leads_and_what_follows_from_it_stands_under_it() -> None:
-    script = quiet()
-    ids, owners = list(AB), deal(TOPICS, AB)
-    for i in range(6):
-        old, at = ids[i % 2], 60.0 * (i + 1)
-        rest = [m for m in ids if m != old]
-        kept = {tp: m for tp, m in owners.items() if m != old}
-        lost = [tp for tp in owners if tp not in kept]
-        elsewhere = {**kept, **dict.fromkeys(lost, rest[0])}
-        script.settle(at, rest, elsewhere, cause="leave", pause=(1, 2))
-        ids[i % 2] = old[:-1] + str(i + 2)
-        owners = {**kept, **dict.fromkeys(lost, ids[i % 2])}
-        script.settle(at + 12, sorted(ids), owners, cause="restart")
-    found = examine_all(read_tables(tables(script)), last_ms=START_MS + 20 * MINUTES)[0]
+    found = examination(bounce(away_s=12, visits=True, restarts=6, every_s=60))
     shown = [(f.code, f.follows) for f in found.findings]
     at = [code for code, _ in shown].index("HF102")
     assert shown[at] == ("HF102", "")

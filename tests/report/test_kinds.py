@@ -6,7 +6,7 @@ import re
 
 import pytest
 from tests.pipeline import local
-from tests.pipeline.kinds import kind, printed
+from tests.pipeline.kinds import kind, printed, tables_of
 from tests.pipeline.test_kinds import said_partitions, said_tasks
 from tests.report.browser import Opened
 from tests.report.fleet import examine_all
@@ -32,10 +32,8 @@ TOOLS = {
 
 @pytest.fixture(params=TOOLS, scope="module")
 def made(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp(request.param)
-    found = kind(request.param)
-    tables = local.run(found.write_dump(folder / "dump"), folder / "out")
-    return request.param, tables, found.group
+    ((name, tables),) = tables_of([request.param], tmp_path_factory.mktemp("kinds")).items()
+    return name, tables, kind(name).group
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.running import Done, run
 from tests.live.small_group import small_group
+from tests.report.test_metrics import samples_of
 
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.core.names import visible
@@ -105,19 +105,16 @@ def test_lag_of_a_broker_for_a_spreadsheet(spark: Any, lived: Lived) -> None:
     assert lived.group in LiveCluster(bootstrap=lived.bootstrap).group_names()
 
 
-def samples_of(metrics: Path) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+def values_of(metrics: Path) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """What a file of metrics says: (name, labels) to value."""
-    return {
-        (s.name, tuple(sorted(s.labels.items()))): s.value
-        for family in text_string_to_metric_families(metrics.read_text(encoding="utf-8"))
-        for s in family.samples
-    }
+    samples = samples_of(metrics.read_text(encoding="utf-8"))
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for s in samples}
 
 
 def test_metrics_are_of_what_watch_keeps(spark: Any, lived: Lived, tmp_path: Path) -> None:
     tables, metrics = tmp_path / "tables", tmp_path / "m.prom"
     looked(lived, "watch", "-o", tables, "--metrics", metrics)
-    first = samples_of(metrics)
+    first = values_of(metrics)
     shown = visible(lived.group)
     for partition, committed in ((0, 2), (1, 1)):
         tp = (("consumergroup", shown), ("partition", str(partition)), ("topic", lived.topic))
@@ -134,6 +131,6 @@ def test_metrics_are_of_what_watch_keeps(spark: Any, lived: Lived, tmp_path: Pat
     assert "holdfast_group_rebalances_total" in named
     lived.go_on()
     looked(lived, "watch", "-o", tables, "--metrics", metrics)
-    second = samples_of(metrics)
+    second = values_of(metrics)
     assert second["kafka_consumergroup_lag_sum", both] == 5
     assert second["kafka_consumergroup_current_offset_sum", both] == 4

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 from tests.report.fleet import START_MS, examine_all, rolling_bounce, tables
 
 from holdfast.core.names import visible
@@ -21,6 +22,10 @@ def text_of(*scripts: object) -> str:
     return exposition(found, examine_all(found, last_ms=START_MS + 600_000))
 
 
+def samples_of(text: str) -> list[Sample]:
+    return [s for family in text_string_to_metric_families(text) for s in family.samples]
+
+
 def bounced() -> object:
     script = rolling_bounce()
     lags = {tp: i for i, tp in enumerate(sorted(script.owners))}
@@ -28,14 +33,9 @@ def bounced() -> object:
 
 
 def test_kafka_names_and_labels_are_those_of_the_exporters() -> None:
-    samples = {
-        (s.name, tuple(s.labels)): s.value
-        for family in text_string_to_metric_families(text_of(bounced()))
-        for s in family.samples
-        if s.name.startswith("kafka_")
-    }
+    found = {(s.name, tuple(s.labels)) for s in samples_of(text_of(bounced()))}
     tp = ("consumergroup", "topic", "partition")
-    assert set(samples) == {
+    assert {sample for sample in found if sample[0].startswith("kafka_")} == {
         ("kafka_consumergroup_lag", tp),
         ("kafka_consumergroup_current_offset", tp),
         ("kafka_consumergroup_lag_sum", ("consumergroup", "topic")),
@@ -48,7 +48,10 @@ def test_values_are_those_of_the_tables() -> None:
     text = text_of(bounced())
     assert 'kafka_consumergroup_lag{consumergroup="etl",topic="orders",partition="7"} 11\n' in text
     assert 'kafka_consumergroup_lag_sum{consumergroup="etl",topic="clicks"} 6\n' in text
+    assert 'current_offset_sum{consumergroup="etl",topic="clicks"} 4000\n' in text
     assert 'kafka_consumergroup_members{consumergroup="etl"} 4\n' in text
+    assert 'holdfast_group_generation{group="etl"} 15\n' in text
+    assert 'holdfast_group_partitions_moved_total{group="etl"} 24\n' in text
     assert 'holdfast_group_pause_upper_seconds_total{group="etl"} 75.6\n' in text
     assert 'holdfast_group_rebalances_total{group="etl",cause="restart"} 4\n' in text
     assert 'holdfast_group_findings{group="etl",code="HF102",severity="warn"} 1\n' in text
@@ -66,8 +69,7 @@ def test_ours_are_in_seconds_and_totals() -> None:
 def test_a_name_is_one_label_value_and_nothing_else(name: str) -> None:
     script = rolling_bounce(name, {name: 2}, 2)
     script.lag({(name, 0): 5})
-    families = list(text_string_to_metric_families(text_of(script)))
-    samples = [s for family in families for s in family.samples]
+    samples = samples_of(text_of(script))
     assert {s.name for s in samples} <= METRICS.keys()
     for sample in samples:
         shown = sample.labels.get("group", sample.labels.get("consumergroup"))
@@ -77,7 +79,8 @@ def test_a_name_is_one_label_value_and_nothing_else(name: str) -> None:
 def test_a_lag_that_is_not_known_has_no_sample() -> None:
     script = rolling_bounce()
     script.lag({("orders", 0): None})
-    assert "kafka_consumergroup_lag{" not in text_of(script)
+    assert "kafka_consumergroup_lag" not in text_of(script)
+    assert "kafka_consumergroup_current_offset" not in text_of(script)
 
 
 def test_the_dashboard_asks_for_metrics_and_labels_that_exist() -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import threading
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.live.crew import Hand, Topic, fresh
 from tests.live.waiting import until
 from tests.report.browser import browser
 
@@ -32,39 +31,16 @@ def chromium() -> Iterator[Any]:
         yield started
 
 
-class Member:
-    """A member of a stock client, polled by a thread until it leaves."""
-
-    def __init__(self, bootstrap: str, topic: str, group: str, client_id: str):
-        from confluent_kafka import Consumer
-
-        self._consumer = Consumer(
-            {"bootstrap.servers": bootstrap, "group.id": group, "client.id": client_id}
-        )
-        self._consumer.subscribe([topic])
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._over.is_set():
-            self._consumer.poll(0.2)
-        self._consumer.close()
-
-    def leave(self) -> None:
-        self._over.set()
-        self._thread.join(PATIENCE_S)
-
-
 @contextmanager
-def members(bootstrap: str, topic: str, group: str) -> Iterator[Any]:
+def members(bootstrap: str, topic: str, group: str) -> Iterator[Callable[[str], None]]:
     """A function that lets a member join; all leave at the end."""
-    joined: list[Member] = []
-    try:
-        yield lambda client_id: joined.append(Member(bootstrap, topic, group, client_id))
-    finally:
-        for member in joined:
-            member.leave()
+    with ExitStack() as leaving:
+
+        def join(client_id: str) -> None:
+            hand = Hand(bootstrap, group, [topic], client_id=client_id)
+            leaving.callback(hand.start().stop)
+
+        yield join
 
 
 @contextmanager
@@ -89,15 +65,9 @@ def served(bootstrap: str, group: str, state: Path) -> Iterator[str]:
 def test_an_open_page_shows_a_rebalance_and_a_cluster_that_is_away_without_a_reload(
     broker: RunBroker, cut: Cut, chromium: Any, tmp_path: Path
 ) -> None:
-    from kafka import KafkaAdminClient
-    from kafka.admin import NewTopic
-
-    bootstrap, topic, group = broker.bootstrap, f"t-{uuid.uuid4().hex}", f"g-{uuid.uuid4().hex}"
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
-    admin.create_topics([NewTopic(topic, 2, 1)])
-    admin.close()
+    topic, group = Topic(broker.bootstrap, 2), fresh("g")
     with (
-        members(bootstrap, topic, group) as join,
+        members(broker.bootstrap, topic.name, group) as join,
         served(broker.bootstrap_of("CUT"), group, tmp_path) as address,
     ):
         context = chromium.new_context()

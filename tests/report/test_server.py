@@ -11,14 +11,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.running import write_tables
 from tests.report.fleet import rolling_bounce, tables
+from tests.report.served import running
 
 from holdfast.fleet.report.serving import server as page_server
 from holdfast.fleet.report.serving.hosts import is_loopback, names_this_computer
@@ -40,21 +41,12 @@ def plain(text: Callable[[], str]) -> Any:
     return application
 
 
-@contextmanager
 def serving(
     text: Callable[[], str] = lambda: "x 1\n",
     host: str = "127.0.0.1",
     said: list[str] | None = None,
-) -> Iterator[PageServer]:
-    with PageServer(host, 0, [].append if said is None else said.append) as server:
-        server.application = plain(text)
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+) -> AbstractContextManager[PageServer]:
+    return running(plain(text), host, [].append if said is None else said.append)
 
 
 def port_of(server: PageServer) -> int:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.report.fleet import Script
+from tests.cli.running import write_tables
 from tests.report.fleet import tables as columns_of
 from tests.report.served import bounced, quiet
 from tests.tables.compacted import ROWS, bytes_read, compacted_fleet, folder_bytes
@@ -15,9 +14,7 @@ from tests.tables.compacted import ROWS, bytes_read, compacted_fleet, folder_byt
 from holdfast.fleet.pipeline.plan.rows import fleet_rows, topics_of
 from holdfast.fleet.report.columns.timeline import last_time
 from holdfast.fleet.report.drawing.writing import render
-from holdfast.fleet.tables.columns.stored import NOT_SHOWN, TABLES
-from holdfast.fleet.tables.folder.manifest import Batch
-from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
+from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
 
 GROUP = "group-01471"
@@ -29,16 +26,6 @@ def read_for(answer: Callable[[Tables], Any], tables: Tables) -> int:
     before = bytes_read()
     answer(open_tables(tables.root).pinned())
     return bytes_read() - before
-
-
-def commit_groups(root: Path, *scripts: Script) -> None:
-    """One batch of the tables of these groups."""
-    rows = read_tables(columns_of(*scripts))
-    out = BatchWriter(str(root), 0)
-    for name in TABLES:
-        if name in rows:
-            out.write(name, rows.stored(name))
-    Tables(root).commit(Batch(id=0, files=files_of(out.close())))
 
 
 def shown(tables: Tables) -> Tables:
@@ -66,6 +53,7 @@ def test_one_group_of_a_fleet_is_read_without_the_others(tmp_path, n_groups, par
     for name, n_rows in ROWS.items():
         assert held.stored(name).num_rows == (n_rows if name not in NOT_SHOWN else 0), name
         assert tables.stored(name, groups=[GROUP]).num_rows == n_rows, name
+    assert tables.files("lag", groups=["h"]) == []
     topics = {f"topic-{i}": 3 for i in range(20)}
 
     def planned(kept: Tables) -> Any:
@@ -75,7 +63,7 @@ def test_one_group_of_a_fleet_is_read_without_the_others(tmp_path, n_groups, par
 
 
 def test_a_page_is_the_same_whether_or_not_the_others_were_read(tmp_path):
-    commit_groups(tmp_path, bounced("a"), bounced("b", lag=7), quiet("c"))
+    write_tables(columns_of(bounced("a"), bounced("b", lag=7), quiet("c")), tmp_path)
     whole, kept = read_tables(tmp_path), open_tables(tmp_path).pinned()
     for groups in (["b"], ["c", "a"], ["[ab]"]):
         chosen = kept.choose(groups)
@@ -86,7 +74,7 @@ def test_a_page_is_the_same_whether_or_not_the_others_were_read(tmp_path):
 
 
 def test_a_plan_of_one_group_is_the_one_that_it_has_among_all(tmp_path):
-    commit_groups(tmp_path, bounced("a"), bounced("b", lag=7), quiet("c"))
+    write_tables(columns_of(bounced("a"), bounced("b", lag=7), quiet("c")), tmp_path)
     kept = open_tables(tmp_path).pinned()
     topics = topics_of(kept)
     every = fleet_rows(kept, topics).to_pylist()

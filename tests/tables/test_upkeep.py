@@ -120,25 +120,6 @@ def test_a_merge_under_a_batch_that_brought_nothing_brings_it_nothing(tmp_path):
     assert [batch.rows for batch in tables.batches()] == [{"bad_records": 2}] * 3 + [{}]
 
 
-def test_one_group_is_read_without_the_others(tmp_path, monkeypatch):
-    tables = Tables(tmp_path)
-    names = [f"g{i:05d}" for i in range(10_000)]
-    with tables.writing():
-        for batch in range(2):
-            committed(tables, batch, generations=generations(*names))
-        merge(tables.folder, everything=True)
-    read = []
-    from holdfast.fleet.tables.folder import version
-
-    row_groups_of = version.row_groups_of
-    monkeypatch.setattr(
-        version, "row_groups_of", lambda *a: read.append(row_groups_of(*a)) or read[-1]
-    )
-    assert tables.stored("generations", groups=["g04711"]).num_rows == 2
-    assert [len(one) for one in read] == [1]
-    assert tables.files("generations", groups=["h"]) == []
-
-
 def history_of(days):
     """A group with a generation on each of these days, one rebalance each."""
     times = [TIME_US + day * DAY_US for day in days]

@@ -74,6 +74,11 @@ class Life:
         self.admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
         self.ends: list[Callable[[], None]] = []
 
+    def conf(self, client: str) -> dict[str, Any]:
+        """What every member is configured with."""
+        where = {"bootstrap.servers": self.bootstrap, "group.id": self.group}
+        return {**where, "client.id": client, "auto.offset.reset": "earliest"}
+
     def topic(self, partitions: int = 3, n: int = 0, *, old: bool = False, name: str = "t") -> str:
         """Make a topic with ``n`` records in each partition, new ones or a backlog."""
         topic = f"{self.group}-{name}"
@@ -112,6 +117,11 @@ class Life:
         self.ends.append(reader.close)
         return reader
 
+    def readers(self, clients: str, topics: Sequence[str], how: str = "well", **conf: Any) -> None:
+        """A member by librdkafka for each letter."""
+        for client in clients:
+            self.reader(client, topics, how, **conf)
+
     def own(self, client: str, topics: Sequence[str], **conf: Any) -> Own:
         """A member of the project's own."""
         member = Own(self, client, topics, conf)
@@ -138,17 +148,8 @@ class Reader:
         if conf.get("group.protocol") != "consumer":
             conf = {"partition.assignment.strategy": COOPERATIVE, **conf}
             conf = {"session.timeout.ms": 30_000, **conf}
-        self.consumer = Librdkafka(
-            {
-                "bootstrap.servers": life.bootstrap,
-                "group.id": life.group,
-                "client.id": client,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                **QUIET,
-                **conf,
-            }
-        )
+        own = {"enable.auto.commit": False, **QUIET, **conf}
+        self.consumer = Librdkafka(life.conf(client) | own)
         self.how, self.leaves = how, True
         self.ended, self.has_committed = threading.Event(), threading.Event()
         self.consumer.subscribe(list(topics))
@@ -228,15 +229,7 @@ class Own:
     """holdfast.Consumer on a thread."""
 
     def __init__(self, life: Life, client: str, topics: Sequence[str], conf: Any):
-        self.consumer = Consumer(
-            {
-                "bootstrap.servers": life.bootstrap,
-                "group.id": life.group,
-                "client.id": client,
-                "auto.offset.reset": "earliest",
-                **conf,
-            }
-        )
+        self.consumer = Consumer(life.conf(client) | conf)
         self.ended = threading.Event()
         self.consumer.subscribe(list(topics))
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -285,16 +278,14 @@ def gives(topic: str, shares: Callable[[int, int], list[int]]) -> Any:
 def avoidable(life: Life) -> None:
     topic = life.topic(24)
     eager = {"partition.assignment.strategy": "range"}
-    for client in ("a", "b", "c"):
-        life.reader(client, [topic], **eager)
+    life.readers("abc", [topic], **eager)
     life.wait(40)
     life.reader("d", [topic], **eager)
 
 
 def idle(life: Life) -> None:
     topics = [life.topic(1, name=f"t{i}") for i in range(4)]
-    for client in ("a", "b", "c"):
-        life.reader(client, topics, **{"partition.assignment.strategy": "range"})
+    life.readers("abc", topics, **{"partition.assignment.strategy": "range"})
 
 
 def two_owners(life: Life) -> None:
@@ -366,8 +357,7 @@ def deleted(life: Life) -> None:
 
 def uneven(life: Life) -> None:
     topics = [life.topic(3, name=f"t{i}") for i in range(4)]
-    for client in ("a", "b"):
-        life.reader(client, topics, **{"partition.assignment.strategy": "range"})
+    life.readers("ab", topics, **{"partition.assignment.strategy": "range"})
 
 
 def interrupted(life: Life) -> None:
@@ -414,49 +404,42 @@ def stuck(life: Life) -> None:
     life.keep_writing(topic, range(6))
     life.wait(LIVES_S - 260)
     life.reader("a", [topic], "hangs")
-    for client in ("b", "c"):
-        life.reader(client, [topic])
+    life.readers("bc", [topic])
 
 
 def evicted(life: Life) -> None:
     topic = life.topic(6)
     life.keep_writing(topic, range(6))
     life.reader("a", [topic], "hangs", **{"max.poll.interval.ms": 260_000})
-    for client in ("b", "c"):
-        life.reader(client, [topic])
+    life.readers("bc", [topic])
 
 
 def poison(life: Life) -> None:
     topic = life.topic(3, 200)
     life.keep_writing(topic, range(3))
-    for client in ("a", "b"):
-        life.reader(client, [topic], "poisoned")
+    life.readers("ab", [topic], "poisoned")
 
 
 def too_slow(life: Life) -> None:
     topic = life.topic(4, 3_000, old=True)
-    for client in ("a", "b"):
-        life.reader(client, [topic], "slowly")
+    life.readers("ab", [topic], "slowly")
 
 
 def hot(life: Life) -> None:
     topic = life.topic(6, 50)
     life.produce(topic, 0, 8_000)
-    for client in ("a", "b", "c", "d"):
-        life.reader(client, [topic], "slowly")
+    life.readers("abcd", [topic], "slowly")
 
 
 def skewed(life: Life) -> None:
     topic = life.topic(8, 3_000)
     life.reader("a", [topic], "slowly")
-    for client in ("b", "c", "d"):
-        life.reader(client, [topic])
+    life.readers("bcd", [topic])
 
 
 def crash_loop(life: Life) -> None:
     topic = life.topic(6)
-    for client in ("a", "b"):
-        life.reader(client, [topic])
+    life.readers("ab", [topic])
     life.wait(15)
     for _ in range(8):
         broken = life.reader("c", [topic])
@@ -507,16 +490,14 @@ def reads(strategy: str, members: int, partitions: int) -> Callable[[Life], None
 
 def grows(life: Life) -> None:
     topic = life.topic(24)
-    for client in ("a", "b", "c"):
-        life.reader(client, [topic])
+    life.readers("abc", [topic])
     life.wait(40)
     life.reader("d", [topic])
 
 
 def standby(life: Life) -> None:
     topic = life.topic(2, 100)
-    for client in ("a", "b", "c"):
-        life.reader(client, [topic])
+    life.readers("abc", [topic])
 
 
 def raw_well(life: Life) -> None:
@@ -573,8 +554,7 @@ def rejoins_once(life: Life) -> None:
 
 def trimmed(life: Life) -> None:
     topic = life.topic(2, 500)
-    for client in ("a", "b"):
-        life.reader(client, [topic])
+    life.readers("ab", [topic])
     life.wait(40)
     for done in life.admin.delete_records([TopicPartition(topic, p, 300) for p in (0, 1)]).values():
         done.result()
@@ -604,8 +584,7 @@ def read_to_the_end(life: Life) -> None:
 
 def next_protocol(life: Life) -> None:
     topic = life.topic(6, 100)
-    for client in ("a", "b", "c"):
-        life.reader(client, [topic], **{"group.protocol": "consumer"})
+    life.readers("abc", [topic], **{"group.protocol": "consumer"})
 
 
 def restarts_once(life: Life) -> None:
@@ -621,16 +600,14 @@ def restarts_once(life: Life) -> None:
 
 def backlog_read(life: Life) -> None:
     topic = life.topic(4, 3_000, old=True)
-    for client in ("a", "b"):
-        life.reader(client, [topic])
+    life.readers("ab", [topic])
 
 
 def nothing_to_read(life: Life) -> None:
     """One member's partitions are empty: it commits nothing, and need not."""
     topic = life.topic(2)
     life.produce(topic, 0, 50)
-    for client in ("a", "b"):
-        life.reader(client, [topic])
+    life.readers("ab", [topic])
 
 
 def _ill(name: str, play: Callable[[Life], None], codes: str, beside: str = "") -> Scene:
