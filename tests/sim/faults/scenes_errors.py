@@ -1,6 +1,6 @@
 """Fault scenarios 73 to 75 as scenes: a coordinator that answers with error codes.
 
-**Rules.** A name is its number; titles stand in :mod:`tests.sim.faults.titles`.
+**Rules.** A name is its number; its docstring is its title.
 
 **Strategy.** Hands answer requests in place of the coordinator, for as long as the cause lasts.
 """

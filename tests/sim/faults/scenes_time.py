@@ -1,6 +1,6 @@
 """Fault scenarios 52 to 64 as scenes: applications that fail or stall, and delays that cannot be.
 
-**Rules.** A name is its number; titles stand in :mod:`tests.sim.faults.titles`.
+**Rules.** A name is its number; its docstring is its title.
 
 **Strategy.** Small worlds whose applications misbehave; hands on commits and on bytes.
 """
