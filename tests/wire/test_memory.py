@@ -6,12 +6,11 @@ Python object of its own; in columns it is eight bytes of a row start.
 
 from __future__ import annotations
 
-import tracemalloc
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from tests.peak import peak_bytes
 from tests.suites import further
 from tests.wire.records_twin import binary
 from tests.wire.spoiling import Piece, Pieces, Tagged, count, render, tags, uvarint
@@ -36,7 +35,6 @@ from holdfast.core.wire.layouts.offsets_schemas import (
 )
 from holdfast.core.wire.many import lockstep
 from holdfast.core.wire.many.offsets_batch import decode_batch
-from holdfast.core.wire.many.ragged import keep_freed_memory
 from holdfast.errors import WireError
 
 SCALAR_FACTOR = 32
@@ -50,19 +48,6 @@ BATCH_SLACK_BYTES = 60_000
 
 # Texts of three bytes that Python keeps in an object of 76, of two that share one, of none.
 TEXTS = ("Ā", "ab", "")
-
-
-def peak_bytes(call: Callable[[], object]) -> int:
-    """Most memory in use during a call, its answer included."""
-    keep_freed_memory()  # its block is counted once in a process
-    tracemalloc.start()
-    try:
-        answer = call()
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    del answer
-    return peak
 
 
 def cheapest(one: Field, version: int, flexible: bool, text: str) -> bytes:

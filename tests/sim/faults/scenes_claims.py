@@ -63,7 +63,6 @@ def scene_35(s: Scene) -> None:
     group = w.coordinator
     w.start(3)
     until(w, lambda: group_is(w, COMPLETING))
-    assert group is not None
     slow = next(p.slot for p in w.living() if p.slot not in (leader(w), 3))
     client, late = w.slots[slow].client, group.generation
     hold(w, SyncAnswered, slow, 12_000)

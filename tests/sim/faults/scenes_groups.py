@@ -77,7 +77,6 @@ def scene_17(s: Scene) -> None:
     turns = tape(w).turns
     w.start(3)
     until(w, lambda: group_is(w, COMPLETING))
-    assert w.coordinator is not None
     broken = w.coordinator.generation
     w.crash(leader(w))
     s.ends_well(w)
@@ -96,7 +95,6 @@ def scene_18(s: Scene) -> None:
     turns = tape(w).turns
     w.start(4)
     until(w, lambda: group_is(w, COMPLETING))
-    assert w.coordinator is not None
     slow = next(p.slot for p in w.living() if p.slot not in (leader(w), 4))
     missed = lose(w, SyncAnswered, slow)
     rounds, generation = w.rounds, w.coordinator.generation
@@ -245,7 +243,6 @@ def scene_27(s: Scene) -> None:
     kept = tape(w)
     w.start(3)
     until(w, lambda: group_is(w, COMPLETING))
-    assert w.coordinator is not None
     old, client = leader(w), w.slots[leader(w)].client
     generation = w.coordinator.generation
     hold(w, SendSync, old, 9_000)
@@ -265,7 +262,6 @@ def scene_28(s: Scene) -> None:
     """A JoinGroup response is lost, an id is a ghost."""
     w = s.world(n=2)
     group = w.coordinator
-    assert group is not None
     w.start(2)
     lost = lose(w, JoinAnswered, 2)
     until(w, lambda: len(group.data.pending) + len(group.members) >= 4)
@@ -283,7 +279,6 @@ def scene_29(s: Scene) -> None:
     kept = tape(w)
     w.start(3)
     until(w, lambda: group_is(w, COMPLETING))
-    assert w.coordinator is not None
     generation, before = w.coordinator.generation, running(w, 1) | running(w, 2)
     hold(w, SendSync, leader(w), 2_000)
     w.run(w.now_ms + 20)
@@ -358,7 +353,6 @@ def scene_32(s: Scene) -> None:
     first = leader(w)
     member, client = w.slots[first].member, w.slots[first].client
     group = w.coordinator
-    assert group is not None
     before = group.generation
     hold(w, SendHeartbeat, first, 2_000)
     until(w, lambda: member.data.heartbeat_request >= 0)  # it is on its way, slowly
