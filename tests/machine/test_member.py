@@ -464,6 +464,15 @@ def test_errors_that_end_a_member_say_what_to_do():
         assert play.member.state is MemberState.DEAD
 
 
+def test_join_refusals_reset_what_they_must():
+    play = Player().stable(T0)
+    play(RejoinRequested())
+    actions = play.join(error=ErrorCode.UNKNOWN_MEMBER_ID)
+    assert actions[0] == DropNow((T0,), (T0,))
+    (join,) = play(Tick(play.member.deadline_ms))
+    assert join.member_id == ""
+
+
 def test_scenario_49_a_subscription_that_changes_while_revoking():
     play = Player()
     play.start("t", "u")

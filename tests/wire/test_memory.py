@@ -12,9 +12,9 @@ from dataclasses import replace
 import pytest
 from tests.peak import peak_bytes
 from tests.suites import further
+from tests.wire.codecs import CODECS
 from tests.wire.records_twin import binary
 from tests.wire.spoiling import Piece, Pieces, Tagged, count, render, tags, uvarint
-from tests.wire.test_bad_bytes import SCHEMAS
 
 from holdfast.core.wire.layouts.container import (
     MemberAssignment,
@@ -191,7 +191,7 @@ def large(text: str, n_partitions: int) -> dict[str, bytes]:
 @pytest.mark.parametrize("schema", large("", 0))
 def test_messages(schema: str, text: str, n_partitions: int) -> None:
     data = large(text, n_partitions)[schema]
-    peak = peak_bytes(lambda: SCHEMAS[schema][0](data))
+    peak = peak_bytes(lambda: CODECS[schema].decode(data))
     assert peak < SCALAR_FACTOR * len(data) + SLACK_BYTES
 
 
@@ -232,16 +232,16 @@ def frames() -> dict[str, tuple[str, bytes]]:
 @pytest.mark.parametrize("name", frames())
 def test_frames(name: str) -> None:
     schema, data = frames()[name]
-    peak = peak_bytes(lambda: SCHEMAS[schema][0](data))
+    peak = peak_bytes(lambda: CODECS[schema].decode(data))
     factor = SHARE_FACTOR if schema == "memory" else FRAME_FACTOR
     assert peak < factor * len(data) + SLACK_BYTES
 
 
-@pytest.mark.parametrize("schema", SCHEMAS)
+@pytest.mark.parametrize("schema", CODECS)
 def test_a_count_of_two_billion(schema: str) -> None:
     def decode(data: bytes) -> None:
         with suppress(WireError):
-            SCHEMAS[schema][0](data)
+            CODECS[schema].decode(data)
 
     for head in (b"\0\1", b"\0\2" + bytes(4), b"\0\1" + bytes(14), b""):
         data = head + b"\x7f\xff\xff\xff" + bytes(2000)
