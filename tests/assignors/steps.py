@@ -12,16 +12,19 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 
+import holdfast
 from holdfast.core.assignors.claims import normalise
 from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.model.group import Group
 
+SOURCE = str(Path(holdfast.__file__).parent)
 ROOMS = ("holdfast.core.assignors.", "holdfast.core.model.")
 
 
@@ -34,7 +37,7 @@ class Counter:
 
     def on_call(self, frame: FrameType, event: str, _: object) -> Any:
         """For ``sys.settrace``: follow our own frames."""
-        return self.on_line if "holdfast" in frame.f_code.co_filename else None
+        return self.on_line if frame.f_code.co_filename.startswith(SOURCE) else None
 
     def on_line(self, frame: FrameType, event: str, _: object) -> Any:
         """For ``sys.settrace``: count a line."""

@@ -15,7 +15,10 @@ import pytest
 from tests.assignors.groups import run, settled, snapshot
 from tests.assignors.steps import steps_of
 
+from holdfast.core.assignors.registry import ASSIGNORS
+
 EQUAL_ONLY = ("constrained-sticky", "constrained-cooperative-sticky")
+COLUMNS = ("range", "roundrobin", *EQUAL_ONLY)
 ANY = ("sticky", "cooperative-sticky", "fair", "fairest-sticky", "lag")
 TWICE = 2.5
 """Above 2 for what a sort or an uneven draw adds, far below the 4 of a square."""
@@ -55,6 +58,21 @@ def changed(partitions: dict[str, int], members: Any) -> dict[str, Any]:
     held = settled(group, run(group, "roundrobin").to_dict())
     left = [member for i, member in enumerate(held["members"]) if i % 20]
     return dict(held, members=left)
+
+
+def with_racks(group: dict[str, Any]) -> dict[str, Any]:
+    """The same group in three racks."""
+    for i, member in enumerate(group["members"]):
+        member["rack"] = "abc"[i % 3]
+    racks = {t: [["abc"[p % 3]] for p in range(n)] for t, n in group["partitions"].items()}
+    return dict(group, racks=racks)
+
+
+def sized(n_partitions: int, *, equal: bool = True) -> dict[str, Any]:
+    """8 topics of so many partitions, and 6 members of which one has left."""
+    names = [f"t{i}" for i in range(8)]
+    members = {f"C{i}": names if equal else [*names[i : i + 4], names[0]] for i in range(6)}
+    return changed(dict.fromkeys(names, n_partitions), members)
 
 
 Shape = Callable[[int], dict[str, Any]]
@@ -98,12 +116,77 @@ def test_racks_cost_hardly_more_lines_for_more_partitions(name: str) -> None:
     def group(n_partitions: int) -> dict[str, Any]:
         names = [f"t{i}" for i in range(4)]
         members = {f"C{i:02}": names[i % 2 : i % 2 + 3] for i in range(12)}
-        made = changed(dict.fromkeys(names, n_partitions), members)
-        made["racks"] = {t: [["abc"[p % 3]] for p in range(n_partitions)] for t in names}
-        for i, member in enumerate(made["members"]):
-            member["rack"] = "abc"[i % 3]
-        return made
+        return with_racks(changed(dict.fromkeys(names, n_partitions), members))
 
     small, large = (steps_of(name, group(n)) for n in (300, 600))
     assert large.lines <= TWICE * small.lines
     assert large.elements <= TWICE * small.elements
+
+
+# Lines alone
+
+
+def lines_of(name: str, group: dict[str, Any]) -> int:
+    return steps_of(name, group).lines
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_cost_no_more_lines_for_more_partitions(name: str) -> None:
+    assert lines_of(name, sized(16)) == lines_of(name, sized(128))
+
+
+@pytest.mark.parametrize("name", [name for name in ASSIGNORS if name not in EQUAL_ONLY])
+def test_partitions_of_unequal_members_cost_no_more_than_so_many_lines(name: str) -> None:
+    small, large = (lines_of(name, sized(n, equal=False)) for n in (128, 512))
+    assert large <= 2.3**2 * small  # twice, twice
+
+
+def test_the_rack_kernels_of_range_cost_a_line_a_replica() -> None:
+    small, large = (lines_of("range", with_racks(sized(n))) for n in (64, 128))
+    assert 1.5 * small < large <= 2.3 * small
+
+
+def test_lag_sticky_costs_lines_by_members() -> None:
+    """4 times the members with rows of one length: about 4 times the lines."""
+
+    def lines(n_members: int) -> int:
+        group = snapshot({"t0": 8 * n_members}, [f"C{i:03}" for i in range(n_members)])
+        rng = np.random.default_rng(2)
+        group["lags"] = {"t0": rng.exponential(1000, 8 * n_members).astype(int).tolist()}
+        return lines_of("lag-sticky", settled(group, run(group, "range").to_dict()))
+
+    assert lines(200) <= 6 * lines(50)
+
+
+@pytest.mark.parametrize("leave", [False, True])
+def test_twice_the_partitions_cost_sticky_no_more_lines_where_all_read_the_same(leave) -> None:
+    def group(n: int) -> dict[str, Any]:
+        topics = [f"t{i}" for i in range(10)]
+        owned = {f"m{m:02}": {t: range(m, n, 30) for t in topics} for m in range(30)}
+        made = snapshot(dict.fromkeys(topics, n), [*owned], owned=owned)
+        return dict(made, members=made["members"][leave:])
+
+    assert lines_of("sticky", group(120)) <= lines_of("sticky", group(60)) + 8
+
+
+def test_twice_the_partitions_cost_sticky_about_as_many_lines_where_hubs_are_large() -> None:
+    def halves(n_partitions: int) -> dict[str, Any]:
+        members = {f"m{i:02}": (["a", "b"], ["b", "c"])[i % 2] for i in range(40)}
+        return snapshot(dict.fromkeys("abc", n_partitions), members)
+
+    assert lines_of("sticky", halves(2000)) / lines_of("sticky", halves(1000)) < 2.3
+
+
+def test_partitions_that_take_one_way_are_moved_together() -> None:
+    """A chain of members hands on; many full members read the same topics, and get nothing."""
+
+    def handed_on(n: int) -> dict[str, Any]:
+        full = {f"u{i:02}": 2 * n for i in range(60)}
+        topics = [["t0"], ["t0", "t1"], ["t1", "t2"], ["t2", "t3"], ["t3"]]
+        members = {f"m{i}": own for i, own in enumerate(topics)}
+        members |= {own: ["t0", "t1", "t2", own] for own in full}
+        owned = {m: {own[-1]: range(n)} for m, own in [*members.items()][:4]}
+        owned |= {own: {own: range(2 * n)} for own in full}
+        return snapshot({f"t{i}": n for i in range(4)} | full, members, owned=owned)
+
+    assert lines_of("sticky", handed_on(40)) / lines_of("sticky", handed_on(20)) < 1.45

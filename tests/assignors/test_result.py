@@ -6,6 +6,8 @@ import json
 import sys
 from types import ModuleType
 
+from tests.assignors.groups import run, snapshot
+
 import holdfast
 from holdfast import Group, assign, verify
 from holdfast.core.assignors import registry
@@ -76,12 +78,8 @@ def test_rack_matches_count_what_is_read_at_home() -> None:
 
 def test_what_is_proven_is_named_goal_by_goal() -> None:
     """Balance is proven by loads within one of each other, claims by the certificate alone."""
-    owned = [["t", 0], ["t", 1]]
-    members = [
-        {"id": "a", "topics": ["t"], "owned": [["t", 3]], "generation": 2},
-        {"id": "b", "topics": ["t"], "owned": owned, "generation": 2},
-    ]
-    group = Group.from_dict({"partitions": {"t": 4}, "members": members})
+    owned = {"a": {"t": [3]}, "b": {"t": [0, 1]}}
+    group = Group.from_dict(snapshot({"t": 4}, ["a", "b"], owned=owned))
     for name in ("sticky", "constrained-sticky"):
         assert assign(group, name).quality.proven == ("balance", "kept", "topics")
     fair = assign(group, "fair").quality
@@ -89,30 +87,22 @@ def test_what_is_proven_is_named_goal_by_goal() -> None:
     assert fair.moved > 0
     dealt = assign(group, "roundrobin").quality
     assert (dealt.proven, dealt.optimal) == (("balance", "topics"), False)
-    members = [{"id": "a", "topics": ["t"]}, {"id": "b", "topics": []}]
-    uneven = assign(Group.from_dict({"partitions": {"t": 4}, "members": members}), "range").quality
+    uneven = run(snapshot({"t": 4}, {"a": ["t"], "b": []}), "range").quality
     assert uneven.proven == ("topics",)
 
 
 def test_topics_that_the_search_cannot_even_out_are_not_called_proven() -> None:
     """Keeping all claims is worth more than spreading the topic of each."""
-    members = [
-        {"id": m, "topics": ["t", "u"], "owned": [[t, 0], [t, 1]], "generation": 1}
-        for m, t in (("a", "t"), ("b", "u"))
-    ]
-    group = Group.from_dict({"partitions": {"t": 2, "u": 2}, "members": members})
-    quality = assign(group, "sticky").quality
+    owned = {"a": {"t": [0, 1]}, "b": {"u": [0, 1]}}
+    quality = run(snapshot({"t": 2, "u": 2}, ["a", "b"], owned=owned), "sticky").quality
     assert (quality.topic_excess, quality.kept) == (4, 4)
     assert quality.proven == ("balance", "kept")
 
 
 def test_constrained_is_not_proven_where_more_could_be_kept() -> None:
     """A member behind the newest generation loses its whole claim, as the document says."""
-    members = [
-        {"id": "a", "topics": ["t"], "owned": [["t", 1]], "generation": 2},
-        {"id": "b", "topics": ["t"], "owned": [["t", 0]], "generation": 3},
-    ]
-    group = Group.from_dict({"partitions": {"t": 4}, "members": members})
+    claims = {"owned": {"a": {"t": [1]}, "b": {"t": [0]}}, "generations": {"a": 2, "b": 3}}
+    group = Group.from_dict(snapshot({"t": 4}, ["a", "b"], **claims))
     quality = assign(group, "constrained-sticky").quality
     assert assign(group, "sticky").quality.kept == 2
     assert (quality.kept, quality.dropped_claims) == (1, {"stale-generation": 1})

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tests.assignors.groups import settled
 from tests.oracles import as_assignment, best, goals, subscribers
 from tests.strategies import snapshots
 
@@ -76,11 +77,7 @@ def test_it_reaches_the_goals_that_the_best_of_all_assignments_reaches(
 @given(mixed())
 def test_a_second_round_with_the_same_members_moves_nothing(snapshot: dict[str, Any]) -> None:
     first = assign(Group.from_dict(snapshot), "sticky").to_dict()
-    for member in snapshot["members"]:
-        rows = first[member["id"]]
-        member["owned"] = [[topic, p] for topic, numbers in rows.items() for p in numbers]
-        member["generation"] = 5
-    second = assign(Group.from_dict(snapshot), "sticky")
+    second = assign(Group.from_dict(settled(snapshot, first)), "sticky")
     assert second.quality.moved == 0
     assert second.to_dict() == first
 
@@ -90,12 +87,8 @@ def test_cooperative_reaches_the_eager_target_in_two_rounds(snapshot: dict[str, 
     eager = assign(Group.from_dict(snapshot), "sticky")
     now = assign(Group.from_dict(snapshot), "cooperative-sticky")
     assert now.target.tolist() == eager.target.tolist()
-    given_up = now.to_dict()
-    for member in snapshot["members"]:
-        rows = given_up[member["id"]]
-        member["owned"] = [[topic, p] for topic, numbers in rows.items() for p in numbers]
-        member["generation"] = 9
-    then = assign(Group.from_dict(snapshot), "cooperative-sticky")
+    after = settled(snapshot, now.to_dict())
+    then = assign(Group.from_dict(after), "cooperative-sticky")
     assert not then.withheld
     assert then.quality.balance_score == eager.quality.balance_score
 

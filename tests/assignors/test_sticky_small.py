@@ -6,37 +6,15 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from ortools.graph.python import min_cost_flow
+from tests.assignors.groups import settled
+from tests.assignors.solver import solver_goals
 from tests.assignors.test_sticky import sticky
-from tests.oracles import owner_by_claims, subscribers
+from tests.oracles import owner_by_claims
 
 from holdfast.core.assignors.registry import assign
 from holdfast.core.model.group import Group
 
 Topics = tuple[str, ...]
-
-
-def solver_optimum(group: Group) -> tuple[int, int]:
-    """Least sum of squared loads, and the most claims kept with it: one flow of integers."""
-    may, owners = subscribers(group), owner_by_claims(group)
-    n_tps, n_members = group.topics.n_tps, group.n_members
-    weight, sink = n_tps + 1, n_tps + n_members
-    flow = min_cost_flow.SimpleMinCostFlow()
-    supply = 0
-    for tp, members in enumerate(may):
-        supply += bool(members)
-        flow.set_node_supply(tp, int(bool(members)))
-        for member in members:
-            cost = int(owners.get(tp) != member)
-            flow.add_arc_with_capacity_and_unit_cost(tp, n_tps + member, 1, cost)
-    for member in range(n_members):
-        for k in range(sum(member in members for members in may)):
-            cost = (2 * k + 1) * weight
-            flow.add_arc_with_capacity_and_unit_cost(n_tps + member, sink, 1, cost)
-    flow.set_node_supply(sink, -supply)
-    assert flow.solve() == flow.OPTIMAL
-    squares, moved = divmod(flow.optimal_cost(), weight)
-    return squares, supply - moved
 
 
 def small_group(rng: np.random.Generator) -> Group:
@@ -47,11 +25,8 @@ def small_group(rng: np.random.Generator) -> Group:
         return [t for t in counts if rng.random() < 0.5] or [str(rng.choice(list(counts)))]
 
     members = [{"id": f"m{i}", "topics": subscription()} for i in range(rng.integers(3, 9))]
-    before = assign(Group.from_dict({"partitions": counts, "members": members}), "sticky").to_dict()
-    for member in members:
-        rows = before[str(member["id"])]
-        member["owned"] = [[t, p] for t, numbers in rows.items() for p in numbers]
-        member["generation"] = 5
+    group = {"partitions": counts, "members": members}
+    members = settled(group, assign(Group.from_dict(group), "sticky").to_dict())["members"]
     change = rng.integers(3)
     if change == 0:
         members = members[int(rng.integers(1, 3)) :]
@@ -70,7 +45,7 @@ def test_small_groups_reach_the_optimum_of_the_solver(seed: int) -> None:
         group = small_group(rng)
         quality = assign(group, "sticky").quality
         squares = sum(load * load for load in quality.loads.values())
-        assert (squares, quality.kept) == solver_optimum(group)
+        assert (squares, quality.kept) == solver_goals(group)[::2]
         assert quality.optimal
         assert quality.needed_moves == len(owner_by_claims(group)) - quality.kept
 
@@ -80,14 +55,12 @@ def test_chains_of_members_that_share_topics_reach_the_optimum_of_the_solver() -
     topics = [f"t{i:02}" for i in range(63)]
     counts = {topic: int(rng.integers(1, 13)) for topic in topics}
     members = [{"id": f"m{i:02}", "topics": topics[i : i + 4]} for i in range(60)]
-    before = sticky(counts, members).to_dict()
-    for member in members:
-        rows = before[str(member["id"])]
-        member["owned"] = [[t, p] for t, numbers in rows.items() for p in numbers]
+    rows = sticky(counts, members).to_dict()
+    members = settled({"members": members}, rows)["members"]
     left = [m for i, m in enumerate(members) if i % 9] + [{"id": "new", "topics": topics[20:24]}]
     result = sticky(counts, left)
     squares = sum(load * load for load in result.quality.loads.values())
-    assert (squares, result.quality.kept) == solver_optimum(result.group)
+    assert (squares, result.quality.kept) == solver_goals(result.group)[::2]
 
 
 def test_hubs_of_many_members_reach_the_optimum_of_the_solver() -> None:
@@ -109,7 +82,7 @@ def test_hubs_of_many_members_reach_the_optimum_of_the_solver() -> None:
         group = Group.from_dict({"partitions": counts, "members": members})
         quality = assign(group, "sticky").quality
         squares = sum(load * load for load in quality.loads.values())
-        assert (squares, quality.kept) == solver_optimum(group)
+        assert (squares, quality.kept) == solver_goals(group)[::2]
         assert quality.optimal
 
 

@@ -5,46 +5,15 @@ The first byte of an input chooses the decoder, so that one run covers them all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
 from tests.fuzz import folders
-from tests.wire import records_twin
+from tests.wire import codecs, records_twin
+from tests.wire.codecs import Codec
 
-from holdfast.core.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
-from holdfast.core.wire.layouts.consumer_protocol import (
-    SubscriptionDecoder,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
-from holdfast.core.wire.layouts.container import (
-    decode_member_assignment,
-    decode_member_subscription,
-    encode_member_assignment,
-    encode_member_subscription,
-)
-from holdfast.core.wire.layouts.incremental import (
-    decode_design_assignment,
-    decode_design_subscription,
-    encode_design_assignment,
-    encode_design_subscription,
-)
-from holdfast.core.wire.layouts.memory import decode_share, encode_share
+from holdfast.core.wire.layouts.consumer_protocol import SubscriptionDecoder, decode_subscription
 from holdfast.core.wire.layouts.offsets_records import decode_record, encode_record
-from holdfast.core.wire.layouts.sticky_user_data import (
-    decode_cooperative_user_data,
-    decode_sticky_user_data,
-    encode_cooperative_user_data,
-    encode_sticky_user_data,
-)
-from holdfast.core.wire.layouts.streams_user_data import (
-    decode_streams_assignment,
-    decode_streams_subscription,
-)
 from holdfast.core.wire.many.name_table import NameTable
 from holdfast.core.wire.many.offsets_batch import decode_batch
 from holdfast.core.wire.many.subscription_columns import decode_subscriptions
@@ -54,14 +23,6 @@ from holdfast.errors import WireError
 
 NULL_SIZE = 0xFFFF
 _remembering = SubscriptionDecoder()
-
-
-@dataclass(frozen=True, slots=True)
-class Codec:
-    """A decoder and, where there is one, its encoder."""
-
-    decode: Callable[[bytes], Any]
-    encode: Callable[[Any], bytes] | None = None
 
 
 def _decode_remembering(data: bytes) -> Any:
@@ -89,20 +50,10 @@ def _encode_pair(record: Any) -> bytes:
 
 CODECS: tuple[Codec, ...] = (
     Codec(lambda data: decode_record(*split(data)), _encode_pair),
-    Codec(decode_subscription, encode_subscription),
-    Codec(decode_assignment, encode_assignment),
+    codecs.CODECS["subscription"],
+    codecs.CODECS["assignment"],
     Codec(_decode_remembering),
-    Codec(decode_sticky_user_data, encode_sticky_user_data),
-    Codec(decode_cooperative_user_data, encode_cooperative_user_data),
-    Codec(decode_design_subscription, encode_design_subscription),
-    Codec(decode_design_assignment, encode_design_assignment),
-    Codec(decode_member_subscription, encode_member_subscription),
-    Codec(decode_member_assignment, encode_member_assignment),
-    Codec(decode_share, encode_share),
-    Codec(decode_connect_metadata),
-    Codec(decode_connect_assignment),
-    Codec(decode_streams_subscription),
-    Codec(decode_streams_assignment),
+    *(codecs.CODECS[name] for name in [*codecs.CODECS][3:]),
 )
 
 

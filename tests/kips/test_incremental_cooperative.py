@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.machine.subscribed import reports, subscribed
+from tests.machine.subscribed import joined, reports, subscribed
 from tests.sim.hand_played import HandPlayedGroup
 
-from holdfast.core.machine.leader.designs import DesignAssignor
+from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
 from holdfast.core.machine.leader.embedded import Instruction, MemberView
 from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
@@ -391,29 +391,10 @@ class TestDesignIII:
 
 def told(policy: Policy, play: HandPlayedGroup) -> dict[str, Instruction]:
     """What members read, bytes and all."""
-    from holdfast.core.machine.events import JoinedMember
-    from holdfast.core.machine.leader.designs import LeaderRound
-    from holdfast.core.machine.leader.embedded import MemberView
-
     design = DesignAssignor(policy)
-    members = tuple(
-        JoinedMember(
-            member_id=c.member_id,
-            instance_id=c.instance_id,
-            metadata=design.subscribe(
-                MemberView(
-                    topics=c.subscription.topics,
-                    owned=tuple((t, p) for t, numbers in c.subscription.owned for p in numbers),
-                    previous=(),
-                    generation=c.subscription.generation,
-                    memory=c.subscription.memory,
-                    memory_age_ms=c.subscription.memory_age_ms,
-                )
-            ),
-        )
-        for c in play.claims()
+    turn = LeaderRound(
+        members=joined(play.claims()), partitions=play.partitions, generation=play.generation + 1
     )
-    turn = LeaderRound(members=members, partitions=play.partitions, generation=play.generation + 1)
     return {name: design.read(data) for name, data in design.lead(turn).items()}
 
 

@@ -146,11 +146,6 @@ def test_each_topic_has_the_lags_of_the_loop_of_the_document(group: dict[str, An
         assert sorted(lag.values()) == sorted(one_by_one(group, topic).values())
 
 
-def test_a_group_id_that_is_not_text_is_refused() -> None:
-    with pytest.raises(ConfigError, match="group_id: 3, expected a string"):
-        run(snapshot({"t0": 1}, ["C0"]), "lag", group_id=3)
-
-
 @pytest.mark.parametrize("design", list(Design))
 def test_under_a_design_lag_is_refused_because_it_never_rests(design) -> None:
     with pytest.raises(ConfigError, match=r"lag would move .* in every round.*take lag-sticky"):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from tests.assignors.groups import run, settled, snapshot, tp
 from tests.machine.player import Player
+from tests.machine.subscribed import offering, turn_of
 from tests.strategies import snapshots
 
 from holdfast.core.assignors import laws
@@ -197,24 +198,16 @@ OWNED = {"A": (("t", (0, 1)),), "B": ()}
 
 def led(assignor: Assignor) -> AssignmentComputed:
     """One leader's turn in the middle of the deploy."""
-    members = []
-    for name, topics in DEPLOYED.items():
-        view = MemberView(
+    views = {
+        name: MemberView(
             topics=topics,
             owned=() if assignor.modes == EAGER else resources(OWNED[name]),
             previous=resources(OWNED[name]),
             generation=3 if OWNED[name] else -1,
         )
-        members.append(JoinedMember(member_id=name, metadata=assignor.subscribe(view)))
-    request = ComputeAssignment(
-        token=1,
-        generation=4,
-        protocol_name=assignor.name,
-        members=tuple(members),
-        partitions=(("t", 4), ("u", 2)),
-        member_id="A",
-        waited_ms=0,
-    )
+        for name, topics in DEPLOYED.items()
+    }
+    request = turn_of(assignor.name, offering(assignor, **views), {"t": 4, "u": 2}, 4)
     return compute((assignor,), request)
 
 

@@ -32,11 +32,9 @@ def test_example_1_round_robin_after_c1_left_preserves_only_3() -> None:
     left = snapshot(FOUR_TOPICS, ["C0", "C2"], owned=without(tp(EXAMPLE_1), "C1"))
     result = run(left, "roundrobin")
     assert result.to_dict() == tp("C0: t0p0 t1p0 t2p0 t3p0; C2: t0p1 t1p1 t2p1 t3p1")
-    before = snapshot(FOUR_TOPICS, ["C0", "C1", "C2"], owned=tp(EXAMPLE_1))
     owners = laws.owners(tp(EXAMPLE_1))
     kept = [tp_ for tp_, member in laws.owners(result.to_dict()).items() if owners[tp_] == member]
     assert len(kept) == 3 == result.quality.kept
-    assert before["partitions"] == FOUR_TOPICS
 
 
 @pytest.mark.parametrize("name", [*STICKY, "lag-sticky", "fairest-sticky", "constrained-sticky"])

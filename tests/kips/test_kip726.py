@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from tests.kips.ways import plan_upgrade
+from tests.kips.ways import bounce, plan_upgrade
 
 from holdfast.core.machine.actions import SendJoin
 from holdfast.core.machine.leader.designs import (
@@ -27,9 +27,7 @@ from holdfast.core.machine.upgrade import (
 )
 from holdfast.core.model.designs import Design
 from holdfast.errors import ConfigError
-from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.hooks import Hooks
-from holdfast.sim.world.world import World, WorldOptions
 
 RANGE = Config(assignors=("range",))
 BOTH = Config(assignors=("cooperative-sticky", "range"))
@@ -111,79 +109,26 @@ def test_owned_is_reported_empty_while_eager():
     assert choose_mode([CooperativeAssignor(), EagerAssignor("range")]) is RebalanceMode.EAGER
 
 
-COSTS = Costs(
-    heartbeat_ms=500,
-    session_ms=6_000,
-    slow_members=0,
-    rebuild_ms=0,
-    restart_ms=500,
-    initial_delay_ms=200,
-)
-
-DEFERRED = DesignAssignor(Policy(design=Design.DEFERRED, delay_ms=10_000))
-
-SIMPLE = DesignAssignor(Policy(design=Design.SIMPLE))
-INCREMENTAL = DesignAssignor(Policy(design=Design.INCREMENTAL, delay_ms=10_000))
+PLAIN, STICKY = EagerAssignor("range"), CooperativeAssignor()
+SIMPLE, DEFERRED, INCREMENTAL = (DesignAssignor(Policy(design=design)) for design in Design)
 
 PATHS: dict[str, list[Sequence[Assignor]]] = {
-    "range to cooperative-sticky": [
-        [EagerAssignor("range")],
-        [CooperativeAssignor(), EagerAssignor("range")],
-        [CooperativeAssignor()],
-    ],
-    "cooperative-sticky back to range": [
-        [CooperativeAssignor()],
-        [CooperativeAssignor(), EagerAssignor("range")],
-        [EagerAssignor("range")],
-    ],
-    "range to Design II": [
-        [EagerAssignor("range")],
-        [DEFERRED, EagerAssignor("range")],
-        [DEFERRED],
-    ],
-    "range to Design I": [[EagerAssignor("range")], [SIMPLE, EagerAssignor("range")], [SIMPLE]],
-    "range to Design III": [
-        [EagerAssignor("range")],
-        [INCREMENTAL, EagerAssignor("range")],
-        [INCREMENTAL],
-    ],
-    "Design I back to range": [
-        [SIMPLE],
-        [SIMPLE, EagerAssignor("range")],
-        [EagerAssignor("range")],
-    ],
-    "Design II back to range": [
-        [DEFERRED],
-        [DEFERRED, EagerAssignor("range")],
-        [EagerAssignor("range")],
-    ],
-    "Design III back to range": [
-        [INCREMENTAL],
-        [INCREMENTAL, EagerAssignor("range")],
-        [EagerAssignor("range")],
-    ],
-    "cooperative-sticky to Design II": [
-        [CooperativeAssignor()],
-        [DEFERRED, CooperativeAssignor()],
-        [DEFERRED],
-    ],
-    "Design II back to cooperative-sticky": [
-        [DEFERRED],
-        [DEFERRED, CooperativeAssignor()],
-        [CooperativeAssignor()],
-    ],
-    "Design II to Design III": [
-        [DEFERRED],
-        [DEFERRED, INCREMENTAL],
-        [INCREMENTAL],
-    ],
+    "range to cooperative-sticky": [[PLAIN], [STICKY, PLAIN], [STICKY]],
+    "cooperative-sticky back to range": [[STICKY], [STICKY, PLAIN], [PLAIN]],
+    "range to Design II": [[PLAIN], [DEFERRED, PLAIN], [DEFERRED]],
+    "range to Design I": [[PLAIN], [SIMPLE, PLAIN], [SIMPLE]],
+    "range to Design III": [[PLAIN], [INCREMENTAL, PLAIN], [INCREMENTAL]],
+    "Design I back to range": [[SIMPLE], [SIMPLE, PLAIN], [PLAIN]],
+    "Design II back to range": [[DEFERRED], [DEFERRED, PLAIN], [PLAIN]],
+    "Design III back to range": [[INCREMENTAL], [INCREMENTAL, PLAIN], [PLAIN]],
+    "cooperative-sticky to Design II": [[STICKY], [DEFERRED, STICKY], [DEFERRED]],
+    "Design II back to cooperative-sticky": [[DEFERRED], [DEFERRED, STICKY], [STICKY]],
+    "Design II to Design III": [[DEFERRED], [DEFERRED, INCREMENTAL], [INCREMENTAL]],
 }
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda p: p.replace(" ", "-"))
 def test_both_bounces_in_the_world_break_no_rule(path):
-    configs = PATHS[path]
-    phase = [0] * 3
     modes, kept = set(), []
 
     def watch_joins(duties):
@@ -196,29 +141,6 @@ def test_both_bounces_in_the_world_break_no_rule(path):
 
         return {**duties, SendJoin: watched}
 
-    world = World(
-        WorldOptions(
-            assignors=lambda slot: configs[phase[slot]],
-            partitions={"t": 6},
-            costs=COSTS,
-        ),
-        seed=1,
-        hooks=Hooks(duties=watch_joins),
-    )
-    world.checker.waiting.delay_ms = 10_000
-    for slot in range(3):
-        world.start(slot)
-    world.run(8_000)
-    for step in (1, 2):
-        for slot in range(3):
-            world.stop(slot)
-            world.run(world.now_ms + 1_500)
-            phase[slot] = step
-            world.start(slot)
-            world.run(world.now_ms + 8_000)
-    world.run(world.now_ms + 20_000)
-    assert world.ledger.violations == []
+    bounce(PATHS[path], Hooks(duties=watch_joins))
     assert kept == []  # owned is reported empty while EAGER
     assert RebalanceMode.COOPERATIVE in modes
-    assert [p.failed for p in world.living()] == ["", "", ""]
-    assert sorted(len(p.running) for p in world.living()) == [2, 2, 2]

@@ -39,10 +39,10 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import (
     StickyPartitionAssignor as KafkaPythonSticky,
 )
 from tests.adapters.configured import CLIENTS, NEEDED, STRATEGY
-from tests.kips.ways import plan_upgrade
+from tests.kips.ways import bounce, plan_upgrade
 
 from holdfast import Consumer, Worker
-from holdfast.core.machine.leader.designs import Assignor, DesignAssignor
+from holdfast.core.machine.leader.designs import Assignor
 from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.offers import offered
 from holdfast.core.machine.policies import DESIGNS
@@ -57,12 +57,9 @@ from holdfast.core.machine.upgrade import (
 from holdfast.errors import ConfigError
 from holdfast.members import aiokafka_assignor, kafka_python
 from holdfast.members.member.membership import assignors_of
-from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.world import World, WorldOptions
 
 PROTOCOLS = ("range", "sticky", "cooperative-sticky", *DESIGNS)
 PAIRS = list(permutations(PROTOCOLS, 2))
-DELAY_MS = 10_000
 
 
 def of_holdfast(config: Config) -> tuple[Assignor, ...]:
@@ -311,49 +308,3 @@ def test_what_a_plan_may_not_print_the_client_refuses(client, assignors, refusal
     with pytest.raises(refusal):
         OFFERS_OF[client](config)
     assert any(finding.unsafe for finding in check_group([config]))
-
-
-COSTS = Costs(
-    heartbeat_ms=500,
-    session_ms=6_000,
-    slow_members=0,
-    rebuild_ms=0,
-    restart_ms=500,
-    initial_delay_ms=200,
-)
-
-
-def quick(offers: Sequence[Assignor]) -> list[Assignor]:
-    """The same assignors; designs wait and pause for less than the default minutes."""
-    return [
-        replace(a, policy=replace(a.policy, delay_ms=DELAY_MS, interval_ms=500))
-        if isinstance(a, DesignAssignor)
-        else a
-        for a in offers
-    ]
-
-
-def bounce(stages: Sequence[Sequence[Assignor]]) -> None:
-    """Three members roll through the stages one by one; no rule is broken, nothing is unowned."""
-    offers = [quick(stage) for stage in stages]
-    phase = [0] * 3
-    world = World(
-        WorldOptions(assignors=lambda slot: offers[phase[slot]], partitions={"t": 6}, costs=COSTS),
-        seed=1,
-    )
-    world.checker.waiting.delay_ms = DELAY_MS
-    for slot in range(3):
-        world.start(slot)
-    world.run(8_000)
-    for stage in range(1, len(stages)):
-        for slot in range(3):
-            world.stop(slot)
-            world.run(world.now_ms + 1_500)
-            phase[slot] = stage
-            world.start(slot)
-            world.run(world.now_ms + 8_000)
-    world.run(world.now_ms + 20_000)
-    assert world.ledger.violations == []
-    assert [p.failed for p in world.living()] == ["", "", ""]
-    assert {p.member.data.protocol_name for p in world.living()} == {stages[-1][0].name}
-    assert sorted(len(p.running) for p in world.living()) == [2, 2, 2]

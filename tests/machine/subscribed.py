@@ -6,10 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from holdfast.core.machine.actions import ComputeAssignment
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader.designs import Assignor
+from holdfast.core.machine.leader.embedded import MemberView
 from holdfast.core.machine.leader.ring import LeftOut, RoundMemory, identity_of, shares
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.model.partitions import TopicPartitions
-from holdfast.core.wire.layouts.container import MemberSubscription
+from holdfast.core.wire.layouts.container import MemberSubscription, encode_member_subscription
 from holdfast.core.wire.layouts.memory import RememberedMember
 
 
@@ -57,3 +61,41 @@ def carried(
         waiting=waiting,
     )
     return shares(memory, left_out)
+
+
+def joined(members: Iterable[SubscribedMember]) -> tuple[JoinedMember, ...]:
+    """Members of a design as their leader is told of them."""
+    return tuple(
+        JoinedMember(
+            member_id=m.member_id,
+            instance_id=m.instance_id,
+            metadata=encode_member_subscription(m.subscription),
+        )
+        for m in members
+    )
+
+
+def offering(assignor: Assignor, **views: MemberView) -> tuple[JoinedMember, ...]:
+    """Members of an assignor that have this to say."""
+    return tuple(
+        JoinedMember(member_id=name, metadata=assignor.subscribe(view))
+        for name, view in views.items()
+    )
+
+
+def turn_of(
+    protocol_name: str,
+    members: tuple[JoinedMember, ...],
+    partitions: Mapping[str, int],
+    generation: int,
+    **fields: Any,
+) -> ComputeAssignment:
+    """What the member that comes first by its id is asked for as the leader."""
+    values = {"token": 0, "member_id": min(m.member_id for m in members), "waited_ms": 0} | fields
+    return ComputeAssignment(
+        generation=generation,
+        protocol_name=protocol_name,
+        members=members,
+        partitions=tuple(partitions.items()),
+        **values,
+    )

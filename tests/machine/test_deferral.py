@@ -1,4 +1,7 @@
-"""The examples in the rules of deferral, each played by the real leader."""
+"""The examples in the rules of deferral, each played by the real leader.
+
+Those of rules 1, 3, 5 and 6 are the document's: ``tests/kips/test_incremental_cooperative.py``.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,8 @@ import pytest
 from tests.machine.subscribed import reports, subscribed
 from tests.sim.hand_played import HandPlayedGroup
 
-from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.leader.ring import RoundMemory, shares
-from holdfast.core.machine.policy import Policy, When
+from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
 
 POLICY = Policy(design=Design.DEFERRED, delay_ms=30_000)
@@ -20,14 +22,6 @@ POLICY = Policy(design=Design.DEFERRED, delay_ms=30_000)
 def play() -> HandPlayedGroup:
     """A, B and C own partitions 0, 1 and 2."""
     return HandPlayedGroup.of(POLICY, {"T": 3}, A="T0", B="T1", C="T2")
-
-
-def test_rule_1_a_deadline_goes_on_when_the_leader_changes(play):
-    play.leave("C")
-    assert play.round().delay_ms == 30_000
-    play.now_ms += 10_000
-    play.leave("A")
-    assert play.round().delay_ms == 20_000
 
 
 def test_rule_2_a_partition_that_nobody_ever_owned_does_not_wait(play):
@@ -130,17 +124,6 @@ def test_rule_2_a_share_of_one_member_makes_no_claims_old():
     assert play.all_owned() == {"A": "T0", "B": "T1", "C": "T2"}
 
 
-def test_rule_3_each_departed_member_has_a_deadline_of_its_own(play):
-    play.leave("C")
-    play.round()
-    play.now_ms += 20_000
-    play.leave("B")
-    assert play.round().delay_ms == 10_000
-    play.now_ms += 10_000
-    assert play.round().delay_ms == 20_000  # partition 2 is assigned, partition 1 waits 20 s more
-    assert play.owned("A") == "T0,T2"
-
-
 @pytest.mark.parametrize(("instance_id", "owned"), [(None, "T2"), ("c", "")])
 def test_rule_4_a_newcomer_takes_the_place_of_a_dynamic_member_alone(play, instance_id, owned):
     play.members["C"] = replace(play.members["C"], instance_id=instance_id)
@@ -214,7 +197,6 @@ def test_rule_4_newcomers_to_spare_divide_a_place_and_leave_nothing_of_it():
 
 def test_rule_4_of_an_unknown_owner_a_newcomer_gets_its_fair_share():
     play = HandPlayedGroup.of(POLICY, {"T": 8}, A="T0,T1")
-    assert play.last is not None
     assert play.last.delay_ms == 30_000
     play.join("D")
     done = play.round()
@@ -223,35 +205,4 @@ def test_rule_4_of_an_unknown_owner_a_newcomer_gets_its_fair_share():
     assert (done.delay_ms, done.again) == (0, True)
     play.settle()
     assert sorted(len(own.split(",")) for own in play.all_owned().values()) == [3, 3]
-    assert play.last is not None
     assert play.last.delay_ms == 30_000
-
-
-def test_rule_4_a_static_member_that_is_back_gets_exactly_its_own(play):
-    play.members["C"] = replace(play.members["C"], instance_id="c")
-    play.settle()
-    play.leave("C")
-    play.round()
-    play.join("C2", instance="c")
-    play.settle()
-    assert play.all_owned() == {"A": "T0", "B": "T1", "C2": "T2"}
-
-
-def test_rule_5_without_memory_what_is_missing_of_a_known_topic_waits():
-    claims = [
-        subscribed(m, topics=("T",), owned=(("T", (p,)),), generation=3)
-        for m, p in (("A", 0), ("B", 1))
-    ]
-    done = plan_round(POLICY, claims, {"T": 3}, generation=4)
-    assert (done.delay_ms, [a.gained for a in done.assignments.values()]) == (30_000, [(), ()])
-    back = [*claims, subscribed("D", topics=("T",))]
-    done = plan_round(POLICY, back, {"T": 3}, generation=4)
-    assert (done.delay_ms, done.assignments["D"].gained) == (0, (("T", (2,)),))
-
-
-@pytest.mark.parametrize("first_member", list(When))
-def test_rule_6_a_new_group_waits_or_not_as_its_policy_has_it(first_member):
-    policy = replace(POLICY, first_member=first_member)
-    done = plan_round(policy, [subscribed("A", topics=("T",))], {"T": 3}, generation=1)
-    assert done.delay_ms == (3_000 if first_member is When.DEFERRED else 0)
-    assert (done.assignments["A"].gained == ()) == (first_member is When.DEFERRED)

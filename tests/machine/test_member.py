@@ -188,13 +188,6 @@ def test_hand_over_is_stop_drain_callback_commit_rejoin():
     assert play.script.views[-1].given_up == (T1,)
 
 
-def test_a_design_s_absence_never_revokes():
-    play = Player().stable(T0)
-    play.another_round(2, T1, revoked=frozenset({T2}), absence_revokes=False, again=False)
-    assert play.member.owned == (T0, T1)
-    assert play.member.state is MemberState.STABLE
-
-
 def test_an_eager_member_gives_everything_up_first_even_nothing():
     play = Player(Script(EAGER)).stable(T0)
     assert [type(a) for a in play(RejoinRequested())] == [StopFetching]
@@ -299,17 +292,6 @@ def test_a_static_member_is_not_fenced_by_its_own_next_member_id(error):
     assert play.member.owned == (T0,)
     assert play(CommitRefused(before + 1, error))
     assert play.member.owned == ()
-
-
-def test_scenario_29_a_missed_sync_keeps_the_claims_of_the_old_generation():
-    play = Player().stable(T0)
-    play(RejoinRequested())
-    play.join(2)
-    assert play.sync(error=ErrorCode.REBALANCE_IN_PROGRESS) == ()
-    (join,) = play(Tick(play.member.deadline_ms))
-    assert isinstance(join, SendJoin)
-    view = play.script.views[-1]
-    assert (view.owned, view.generation) == ((T0,), 1)
 
 
 def test_a_session_that_ran_out_stops_the_member_before_it_resumes():

@@ -40,15 +40,6 @@ def handing_over(**options) -> Player:
     return play
 
 
-def test_scenario_52_a_callback_that_raises_gives_up_without_a_commit():
-    play = handing_over()
-    play.drain()
-    actions = play.callback("boom")
-    assert isinstance(actions[0], Warn)
-    assert [type(a) for a in actions[1:]] == [CallListener, SendJoin]
-    assert play.member.owned == (T0,)
-
-
 def test_scenario_53_a_hand_over_past_its_deadline_commits_what_is_processed_and_drops_the_rest():
     play = handing_over(drain_timeout_ms=4_000, drain_setting="the.key")
     token = play.last(StopFetching).token
@@ -108,15 +99,6 @@ def test_scenario_54_a_commit_is_tried_within_bounds():
     assert [type(a) for a in play(Tick(play.member.deadline_ms))] == [Commit]
     actions = play(CommitAnswered(token, 14))
     assert [type(a) for a in actions] == [Warn, SendJoin]
-
-
-def test_scenario_55_a_commit_after_the_revocation_is_refused_here():
-    play = Player().stable(T0, T1)
-    assert play.member.may_commit({T0: 0, T1: 0})
-    play.another_round(2, T0)
-    play.hand_over()
-    assert play.member.may_commit({T0: 0})
-    assert not play.member.may_commit({T1: 0})
 
 
 def test_a_hand_over_overtaken_by_a_loss_is_superseded():

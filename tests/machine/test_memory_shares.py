@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.machine.subscribed import awaited, reports, subscribed
+from tests.machine.subscribed import awaited, joined, reports, subscribed
 from tests.suites import further
 
 import holdfast.core.machine.leader.ring as ring_room
 import holdfast.core.wire.layouts.memory as memory_layout
 from holdfast.core.assignors.claims import normalise
-from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader.deferral import defer
 from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
 from holdfast.core.machine.leader.leader import group_of, plan_round
@@ -35,7 +34,6 @@ from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import TopicPartitions, resources_of
 from holdfast.core.wire.layouts.container import (
     decode_member_assignment,
-    encode_member_subscription,
 )
 from holdfast.core.wire.layouts.memory import (
     RememberedMember,
@@ -110,9 +108,7 @@ def group(
 
 
 def told(present: Sequence[SubscribedMember], leader_id: str, policy: Policy = POLICY) -> Memory:
-    found = recall(policy, present, 8, leader_id)
-    assert found is not None
-    return found
+    return recall(policy, present, 8, leader_id)
 
 
 def knows_the_dead(whole: Group, gone: Sequence[str], leader_id: str) -> None:
@@ -170,7 +166,6 @@ def test_what_three_deaths_leave_is_planned_with():
         )
         assert done.delay_ms == 1_000
         assert not any(a.gained or a.revoked for a in done.assignments.values())
-        assert done.memory is not None
         lost = {w.identity[:3]: w for w in done.memory.waiting}
         for m in whole.members:
             if m.member_id in gone:
@@ -236,7 +231,6 @@ def test_a_forged_memory_holds_nothing():
             }
             asked_back = {r for a in done.assignments.values() for r in resources_of(a.revoked)}
             assert len(handed | asked_back) == 200
-            assert done.memory is not None
             assert done.memory.waiting == ()
 
 
@@ -330,17 +324,20 @@ def test_what_one_member_says_it_gave_up_voids_no_deadline():
     assert not any(a.gained for a in done.assignments.values())
 
 
+def with_a_ghost_that_waits(whole: Group, carrier: SubscribedMember) -> list[SubscribedMember]:
+    """One that carries the list of what waits has a ghost's partitions in it."""
+    share = decode_share(carrier.subscription.memory or b"")
+    of_t = replace(ghost("ghost"), owned=(("", (1, 2, 3)),))  # of the only topic
+    other = encode_share(replace(share, waiting=(*share.waiting, of_t)))
+    return [reports(m, memory=other) if m is carrier else m for m in whole.members]
+
+
 def test_who_waits_by_another_list_than_that_of_most_is_dropped():
     whole = group(9, waits=1)
     newcomer = subscribed("new", topics=("t",))
     carriers = [m for m in whole.members if decode_share(m.subscription.memory or b"").waiting]
     assert len(carriers) == 4
-    share = decode_share(carriers[1].subscription.memory or b"")
-    of_t = replace(ghost("ghost"), owned=(("", (1, 2, 3)),))  # of the only topic
-    other = replace(share, waiting=(*share.waiting, of_t))
-    present = [
-        reports(m, memory=encode_share(other)) if m is carriers[1] else m for m in whole.members
-    ]
+    present = with_a_ghost_that_waits(whole, carriers[1])
     for leader_id in ("new", "m0", carriers[1].member_id):
         found = told([*present, newcomer], leader_id).waiting
         assert (len(found) == 2) == (leader_id == carriers[1].member_id)
@@ -352,12 +349,7 @@ def test_a_list_with_the_digest_of_the_true_one_is_outvoted(monkeypatch):
         monkeypatch.setattr(room, "digest_of", lambda waiting: b"same")
     whole = group(9, waits=1, salt="-same-digest")
     carriers = [m for m in whole.members if decode_share(m.subscription.memory or b"").waiting]
-    share = decode_share(carriers[1].subscription.memory or b"")
-    of_t = replace(ghost("ghost"), owned=(("", (1, 2, 3)),))
-    other = replace(share, waiting=(*share.waiting, of_t))
-    present = [
-        reports(m, memory=encode_share(other)) if m is carriers[1] else m for m in whole.members
-    ]
+    present = with_a_ghost_that_waits(whole, carriers[1])
     newcomer = subscribed("new", topics=("t",))
     for leader_id in ("new", whole.in_ring()[0], carriers[2].member_id):
         assert len(told([*present, newcomer], leader_id).waiting) == 1
@@ -439,20 +431,13 @@ def lead(
     members: Sequence[SubscribedMember], partitions: int, policy: Policy, leader_id: str = "m0"
 ) -> tuple[int, dict[str, bytes]]:
     """The record's estimated bytes, and the assignments."""
-    joined = tuple(
-        JoinedMember(
-            member_id=m.member_id,
-            instance_id=m.instance_id,
-            metadata=encode_member_subscription(m.subscription),
-        )
-        for m in members
-    )
+    told_of = joined(members)
     turn = LeaderRound(
-        members=joined, partitions={"t": partitions}, generation=8, leader_id=leader_id
+        members=told_of, partitions={"t": partitions}, generation=8, leader_id=leader_id
     )
     given = DesignAssignor(policy).lead(turn)
     size = estimate_group_bytes(
-        (m.member_id, m.instance_id, len(m.metadata) + len(given[m.member_id])) for m in joined
+        (m.member_id, m.instance_id, len(m.metadata) + len(given[m.member_id])) for m in told_of
     )
     return size, given
 
@@ -545,11 +530,7 @@ def test_serving_newcomers_is_linear():
 def test_a_leader_that_cannot_plan_keeps_deadlines_and_owners_going():
     whole = group(6, waits=1)
     present = [reports(m, memory_age_ms=400) for m in whole.without("m2")]
-    joined = tuple(
-        JoinedMember(member_id=m.member_id, metadata=encode_member_subscription(m.subscription))
-        for m in present
-    )
-    turn = LeaderRound(members=joined, partitions={}, generation=8, leader_id="m1")
+    turn = LeaderRound(members=joined(present), partitions={}, generation=8, leader_id="m1")
     given = DesignAssignor(POLICY).stay(turn)
     after = [
         reports(
@@ -562,7 +543,6 @@ def test_a_leader_that_cannot_plan_keeps_deadlines_and_owners_going():
     ]
     done = plan_round(POLICY, after, {"t": whole.partitions}, generation=9, leader_id="m4")
     assert done.delay_ms == 600
-    assert done.memory is not None
     lost = {w.identity[:3]: w for w in done.memory.waiting}
     assert lost[identity_of(whole.members[2])[:3]].owned == whole.owned["m2"]
     assert not any(a.gained for a in done.assignments.values())

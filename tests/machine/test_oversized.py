@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.machine.subscribed import turn_of
 
-from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader import oversized
 from holdfast.core.machine.leader.designs import DesignAssignor, compute, named_in_round, read_round
@@ -90,15 +90,7 @@ def test_too_many_names_beyond_those_that_exist_are_none(monkeypatch) -> None:
 def test_a_leader_looks_up_the_topics_of_a_large_message() -> None:
     assignor = DesignAssignor(Policy(design=Design.DEFERRED))
     large = joined("b", topics=("clicks", "new"), owned=(("orders", MANY),), rack="r")
-    request = ComputeAssignment(
-        token=1,
-        generation=7,
-        protocol_name=assignor.name,
-        members=(joined("a"), large),
-        partitions=(),
-        member_id="a",
-        waited_ms=0,
-    )
+    request = turn_of(assignor.name, (joined("a"), large), {}, 7)
     assert named_in_round(request) == ("clicks", "new", "orders")
     request = replace(request, partitions=(("clicks", 2), ("orders", 4)))
     turn = read_round([assignor], request)

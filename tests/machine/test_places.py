@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from tests.machine.subscribed import carried, reports, subscribed
 from tests.machine.test_share_sizes import DESIGN, quiet_turn
-from tests.machine.test_successors import HOUR_MS, POLICY, group, wait_after
+from tests.machine.test_successors import HOUR_MS, POLICY, group, loads, wait_after
 from tests.sim.hand_played import HandPlayedGroup
 from tests.suites import further
 
@@ -20,7 +22,7 @@ from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES, estimate_g
 A, B, C, D = (digest_of(name) for name in "ABCD")
 
 
-def placed(partitions: int = 12, members: str = "ABC") -> HandPlayedGroup:
+def placed(partitions: int = 12, members: Sequence[str] = "ABC") -> HandPlayedGroup:
     """A group of members with places, that has been as it is for an hour."""
     play = group(partitions, members)
     for name in members:
@@ -50,7 +52,6 @@ def test_a_process_that_is_back_gets_what_it_had_and_another_one_does_not():
     play.round()
     play.arrive("E", place=C)
     assert play.owned("E") == had["C"]
-    assert play.last is not None
     assert play.last.delay_ms == POLICY.delay_ms
     play.arrive("F", place=B)
     assert (play.owned("F"), play.owned("E")) == (had["B"], had["C"])
@@ -130,12 +131,10 @@ def test_a_member_keeps_what_it_has_when_another_one_says_that_it_lives_there():
     play.arrive("D", place=C)
     assert set(play.owned("C").split(",")) <= set(had.split(","))
     share = read_share(play.members["C"].subscription.memory)
-    assert share is not None
     assert not share.placed
     play.leave("D")
     play.round()
     share = read_share(play.members["C"].subscription.memory)
-    assert share is not None
     assert share.placed
     kept = play.owned("C")
     play.leave("C")
@@ -208,20 +207,14 @@ def test_after_a_surge_of_all_nothing_waits():
     play.settle()
     play.leave(*"ABCDEF")
     play.round()
-    assert play.last is not None
     assert play.last.delay_ms == 0
     play.settle()
-    loads = [len(own) for own in play.all_owned().values()]
-    assert max(loads) - min(loads) <= 1
+    assert set(loads(play).values()) == {4}
 
 
 @pytest.mark.parametrize("at_once", further([200, 100, 50]))
 def test_a_surge_of_many_of_200_members_waits_for_nobody(at_once):
-    play = group(400, [f"a{i:03}" for i in range(200)])
-    for name in play.members:
-        play.members[name] = reports(play.members[name], place=digest_of(name))
-    play.settle()
-    play.now_ms += HOUR_MS
+    play = placed(400, [f"a{i:03}" for i in range(200)])
     for first in range(0, 200, at_once):
         old = [f"a{i:03}" for i in range(first, first + at_once)]
         for name in old:

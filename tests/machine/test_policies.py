@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.machine.clients import Group
-from tests.machine.subscribed import awaited, carried, reports, subscribed
+from tests.machine.subscribed import awaited, carried, offering, reports, subscribed
 from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.core.machine.codes import ErrorCode
@@ -157,9 +157,7 @@ def test_what_a_newcomer_does_not_subscribe_to_goes_on_waiting():
 
 def test_an_eager_leader_that_cannot_plan_goes_by_range():
     assignor = EagerAssignor("sticky")
-    members = tuple(
-        JoinedMember(member_id=name, metadata=assignor.subscribe(view())) for name in "ab"
-    )
+    members = offering(assignor, a=view(), b=view())
     plan = assignor.stay(LeaderRound(members=members, partitions={"t": 3}, generation=6))
     assert {m: assignor.read(data).assigned for m, data in plan.items()} == {
         "a": {("t", 0), ("t", 1)},
@@ -204,13 +202,8 @@ def test_policies_by_name():
 
 def claims_of(assignor, **claims) -> tuple[JoinedMember, ...]:
     """Members with these resources, all of generation 5."""
-    return tuple(
-        JoinedMember(
-            member_id=name,
-            metadata=assignor.subscribe(view(owned=own, generation=5 if own else -1)),
-        )
-        for name, own in claims.items()
-    )
+    views = {name: view(owned=own, generation=5 if own else -1) for name, own in claims.items()}
+    return offering(assignor, **views)
 
 
 def test_kafka_s_cooperative_protocol_tells_all_at_once_that_another_round_is_coming():
@@ -232,13 +225,8 @@ def reads(assignor, *, unbroken: bool, lie: int):
         "b": (5, (("t", 2), ("t", 3))),
         "liar": (lie, tuple(("t", p) for p in range(4))),
     }
-    members = tuple(
-        JoinedMember(
-            member_id=name,
-            metadata=assignor.subscribe(view(owned=own, generation=generation)),
-        )
-        for name, (generation, own) in owns.items()
-    )
+    views = {m: view(owned=own, generation=generation) for m, (generation, own) in owns.items()}
+    members = offering(assignor, **views)
     turn = LeaderRound(members=members, partitions={"t": 5}, generation=6, unbroken=unbroken)
     plan = assignor.lead(turn)
     assert {assignor.read(d).assigned for d in assignor.stay(turn).values()} == (
@@ -276,13 +264,7 @@ def test_what_a_message_names_as_assigned_and_revoked_is_revoked():
 
 def test_the_leader_s_own_memory_is_older_by_what_its_join_has_waited():
     design = DesignAssignor(POLICY)
-    members = tuple(
-        JoinedMember(
-            member_id=name,
-            metadata=design.subscribe(view(memory=b"share", memory_age_ms=300)),
-        )
-        for name in "ab"
-    )
+    members = offering(design, **dict.fromkeys("ab", view(memory=b"share", memory_age_ms=300)))
     ages = {
         c.member_id: c.subscription.memory_age_ms for c in subscribed_members(members, "a", 700)
     }
@@ -292,13 +274,7 @@ def test_the_leader_s_own_memory_is_older_by_what_its_join_has_waited():
 def test_a_cooperative_leader_that_cannot_plan_keeps_what_nobody_disputes():
     assignor = CooperativeAssignor()
     claims = {"a": ((("t", 0), ("t", 1)), 5), "b": ((("t", 1), ("t", 2)), 5), "c": ((("t", 2),), 4)}
-    members = tuple(
-        JoinedMember(
-            member_id=name,
-            metadata=assignor.subscribe(view(owned=owned, generation=generation)),
-        )
-        for name, (owned, generation) in claims.items()
-    )
+    members = offering(assignor, **{m: view(owned=o, generation=g) for m, (o, g) in claims.items()})
     kept = assignor.stay(LeaderRound(members=members, partitions={"t": 3}, generation=6))
     assert {m: decode_assignment(data).partitions for m, data in kept.items()} == {
         "a": (("t", (0,)),),

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import strategies
-from tests.machine.subscribed import subscribed
+from tests.assignors.groups import snapshot
+from tests.machine.subscribed import subscribed, turn_of
 from tests.suites import dear
 
 from holdfast.core.assignors.registry import assign
-from holdfast.core.machine.actions import ComputeAssignment, LedRound
+from holdfast.core.machine.actions import LedRound
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader.designs import DesignAssignor, compute, led_round
 from holdfast.core.machine.leader.leader import plan_round
@@ -33,20 +34,7 @@ def sticky(group: Group):
 
 def group(partitions: dict, **members) -> Group:
     """``a={"x": [0]}`` claims partition 0 of x; everybody subscribes to everything."""
-    return Group.from_dict(
-        {
-            "partitions": partitions,
-            "members": [
-                {
-                    "id": m,
-                    "topics": sorted(partitions),
-                    "owned": [[t, p] for t, numbers in owned.items() for p in numbers],
-                    "generation": 3 if owned else -1,
-                }
-                for m, owned in members.items()
-            ],
-        }
-    )
+    return Group.from_dict(snapshot(partitions, [*members], owned=members, generation=3))
 
 
 def table(group: Group, target) -> dict:
@@ -231,16 +219,7 @@ class WorkersByHand:
             )
             for name, said in self.members.items()
         )
-        request = ComputeAssignment(
-            token=0,
-            generation=self.generation,
-            protocol_name=self.design.name,
-            members=joined,
-            partitions=tuple(self.kinds.items()),
-            member_id=min(self.members),
-            waited_ms=0,
-            led=self.led,
-        )
+        request = turn_of(self.design.name, joined, self.kinds, self.generation, led=self.led)
         done = compute((self.design,), request)
         assert done.failure is None
         self.led = led_round(request, done)

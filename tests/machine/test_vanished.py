@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.machine.subscribed import offering, turn_of
 
-from holdfast.core.machine import actions, events
 from holdfast.core.machine.leader.designs import compute
 from holdfast.core.machine.leader.embedded import MemberView
 from holdfast.core.machine.offers import assignors_for
@@ -15,29 +15,11 @@ OWNED = {"a": (("t", 0), ("t", 2), ("u", 0)), "b": (("t", 1), ("t", 3))}
 def plan(policy, counts):
     """What two members are told by a leader that knows these counts."""
     (assignor,) = assignors_for(policy)
-    members = [
-        events.JoinedMember(
-            member_id=member_id,
-            metadata=assignor.subscribe(
-                MemberView(
-                    topics=("t", "u"),
-                    owned=owned,
-                    previous=owned,
-                    generation=3,
-                )
-            ),
-        )
-        for member_id, owned in OWNED.items()
-    ]
-    request = actions.ComputeAssignment(
-        token=1,
-        generation=4,
-        protocol_name=assignor.name,
-        members=tuple(members),
-        partitions=tuple(counts.items()),
-        member_id="a",
-        waited_ms=0,
-    )
+    views = {
+        m: MemberView(topics=("t", "u"), owned=owned, previous=owned, generation=3)
+        for m, owned in OWNED.items()
+    }
+    request = turn_of(assignor.name, offering(assignor, **views), counts, 4)
     answer = compute((assignor,), request)
     assert answer.failure is None
     return {m: assignor.read(data) for m, data in answer.assignments}

@@ -23,6 +23,18 @@ def group_of(**member: Any) -> Group:
     return Group.from_dict({"partitions": {"t": 3, "u": 2}, "members": [row]})
 
 
+def built(*member_ids: str) -> Group:
+    """A group of columns without topics."""
+    none, n = np.empty(0, np.int32), len(member_ids)
+    return Group.build(
+        topics=Topics.from_counts({}),
+        member_ids=member_ids,
+        subscriptions=Subscriptions.from_rows([()] * n),
+        claims=ReportedClaims(none, none, none),
+        generation=np.full(n, -1, np.int32),
+    )
+
+
 @given(snapshots())
 def test_a_snapshot_written_is_read_as_the_same_group(snapshot: dict[str, Any]) -> None:
     group = Group.from_dict(snapshot)
@@ -129,28 +141,14 @@ def test_static_members_take_their_turn_by_instance_id_before_the_others() -> No
 
 
 def test_columns_without_racks_or_instance_ids_name_none() -> None:
-    none = np.empty(0, np.int32)
-    group = Group.build(
-        topics=Topics.from_counts({}),
-        member_ids=("a", "b"),
-        subscriptions=Subscriptions.from_rows([()] * 2),
-        claims=ReportedClaims(none, none, none),
-        generation=np.full(2, -1, np.int32),
-    )
+    group = built("a", "b")
     assert group.rack.tolist() == [NO_RACK, NO_RACK]
     assert group.instance_ids == (None, None)
 
 
 def test_member_ids_out_of_order_are_refused_in_columns() -> None:
-    none = np.empty(0, np.int32)
     with pytest.raises(ModelError, match=r"member_ids\[2\]: 'a' after 'b'"):
-        Group.build(
-            topics=Topics.from_counts({}),
-            member_ids=("a", "b", "a"),
-            subscriptions=Subscriptions.from_rows([()] * 3),
-            claims=ReportedClaims(none, none, none),
-            generation=np.full(3, -1, np.int32),
-        )
+        built("a", "b", "a")
 
 
 @pytest.mark.parametrize("n_topics", [3, 6000])

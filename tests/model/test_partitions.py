@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.peak import peak_bytes
 
 from holdfast.core.model import partition_columns, partitions
 from holdfast.core.model.partitions import KEPT, resources_of, resources_of_topic
@@ -32,24 +31,16 @@ def test_a_resource_is_the_same_object_each_time():
     assert again is first and far is first
 
 
-def peak_bytes(work) -> int:
-    """The most memory that ``work`` held at a time."""
-    work()  # what it makes once and for all
-    partitions._kept.clear()
-    tracemalloc.start()
-    try:
-        work()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
 @pytest.mark.parametrize("highest", [16_383, 2**31 - 1])
 def test_one_high_number_costs_no_more_than_a_low_one(highest):
     """A claim of 400 topics, 5.5 kB on the wire, took 650 MiB: a row up to each number."""
-    low = tuple((f"y{i}", (0,)) for i in range(400))
-    high = tuple((f"z{i}", (highest,)) for i in range(400))
-    assert peak_bytes(lambda: resources_of(high)) < 1.5 * peak_bytes(lambda: resources_of(low))
+    peaks = []
+    for name, number in (("y", 0), ("z", highest)):
+        claimed = tuple((f"{name}{i}", (number,)) for i in range(400))
+        resources_of(claimed)  # what it makes once and for all
+        partitions._kept.clear()
+        peaks.append(peak_bytes(lambda claimed=claimed: resources_of(claimed)))
+    assert peaks[1] < 1.5 * peaks[0]
 
 
 def test_what_is_kept_is_bounded_whatever_is_read():

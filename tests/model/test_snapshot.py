@@ -87,7 +87,6 @@ def test_lags_of_offsets_follow_the_reset_and_are_clamped(reset: str, unknown: i
         "auto_offset_reset": reset,
     }
     lags = Group.from_dict(snapshot).lags
-    assert lags is not None
     assert lags.tolist() == [unknown, unknown, unknown, 60, 90, 0, 0]
 
 
@@ -99,7 +98,6 @@ def test_reset_is_read_whatever_its_case() -> None:
         "auto_offset_reset": "LATEST",
     }
     lags = Group.from_dict(snapshot).lags
-    assert lags is not None
     assert lags.tolist() == [0]
 
 

@@ -8,23 +8,21 @@ from itertools import product
 import pytest
 from tests.proof.walk import KINDS, Bound, Found, Search
 from tests.sim.bugs import (
+    Bent,
     ask_only_who_owns_it,
     give_the_number_of_a_term_again,
+    never_stop,
     rejoin_before_the_hand_over,
 )
 from tests.suites import further
 
-from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.coordinator import coordinator
-from holdfast.core.machine.events import HeartbeatAnswered
 from holdfast.core.machine.leader import ring
-from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.core.machine.member import answers
-from holdfast.core.machine.member.member_data import NEVER_MS, MemberData
+from holdfast.core.machine.member.member_data import NEVER_MS
 from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import MemberState
-from holdfast.core.wire.layouts.container import decode_member_assignment, encode_member_assignment
 
 POLICY = Policy(delay_ms=20_000, interval_ms=10_000)
 POLICIES = ("eager", "holdfast-simple", "deferred", "incremental")
@@ -141,33 +139,8 @@ def rules(policy: str, bound: Bound, assignors=None) -> set[str]:
     return reduced
 
 
-class Generous(DesignAssignor):
-    """Gives everybody everything."""
-
-    def lead(self, turn):
-        assignments = {
-            m: decode_member_assignment(data) for m, data in DesignAssignor.lead(self, turn).items()
-        }
-        everything = (("t", tuple(range(turn.partitions["t"]))),)
-        return {
-            m: encode_member_assignment(replace(v, assigned=everything, revoked=None))
-            for m, v in assignments.items()
-        }
-
-
-class Restless(DesignAssignor):
-    """Announces another round in every round of two members or more."""
-
-    def lead(self, turn):
-        if len(turn.members) < 2:
-            return DesignAssignor.lead(self, turn)
-        assignments = {
-            m: decode_member_assignment(data) for m, data in DesignAssignor.lead(self, turn).items()
-        }
-        return {
-            m: encode_member_assignment(replace(v, revoked=v.revoked or ()))
-            for m, v in assignments.items()
-        }
+def bent(bend) -> tuple[Bent]:
+    return (Bent(assignors_for("holdfast-simple", POLICY)[0].policy, bend=bend),)
 
 
 def test_no_bug_no_finding():
@@ -175,14 +148,22 @@ def test_no_bug_no_finding():
 
 
 def test_double_assignment_is_found():
-    simple = assignors_for("holdfast-simple", POLICY)[0].policy
-    assert {"S1", "S3"} <= rules("holdfast-simple", PAIR, (Generous(simple),))
+    def everybody_everything(assignments, turn):
+        everything = (("t", tuple(range(turn.partitions["t"]))),)
+        for name, v in assignments.items():
+            assignments[name] = replace(v, assigned=everything, revoked=None)
+
+    assert {"S1", "S3"} <= rules("holdfast-simple", PAIR, bent(everybody_everything))
 
 
 def test_rounds_that_never_end_are_found():
-    simple = assignors_for("holdfast-simple", POLICY)[0].policy
+    def another_round(assignments, turn):
+        for name, v in assignments.items():
+            if len(assignments) > 1:
+                assignments[name] = replace(v, revoked=v.revoked or ())
+
     bound = replace(GROWING, crashes=0, leaves=0, generations=9)
-    assert rules("holdfast-simple", bound, (Restless(simple),)) == {"L4"}
+    assert rules("holdfast-simple", bound, bent(another_round)) == {"L4"}
 
 
 def test_a_rejoin_before_the_hand_over_is_found(monkeypatch):
@@ -201,15 +182,7 @@ def test_a_commit_of_what_was_handed_out_before_a_loss_is_found(monkeypatch, pol
 
 
 def test_a_zombie_that_does_not_stop_is_found(monkeypatch):
-    monkeypatch.setattr(MemberData, "session_ends_ms", property(lambda member: NEVER_MS))
-    on_heartbeat = answers.on_heartbeat
-
-    def deaf(member, event):
-        if event.error:
-            event = HeartbeatAnswered(event.request, ErrorCode.NONE)
-        return on_heartbeat(member, event)
-
-    monkeypatch.setattr(answers, "on_heartbeat", deaf)
+    never_stop(monkeypatch)
     assert "L1" in rules("holdfast-simple", PAIR)
 
 

@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import pytest
 
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.events import HeartbeatAnswered
+from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
+from holdfast.core.machine.member import answers
 from holdfast.core.machine.member.holdings import Holdings
 from holdfast.core.machine.member.member import Member
+from holdfast.core.machine.member.member_data import NEVER_MS, MemberData
 from holdfast.core.model.partitions import Resource
+from holdfast.core.wire.layouts.container import (
+    MemberAssignment,
+    decode_member_assignment,
+    encode_member_assignment,
+)
+
+Bend = Callable[[dict[str, MemberAssignment], LeaderRound], None]
+
+
+@dataclass(frozen=True)
+class Bent(DesignAssignor):
+    """A design whose leader writes something else in the end."""
+
+    bend: Bend = lambda assignments, turn: None
+
+    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
+        plan = DesignAssignor.lead(self, turn)
+        assignments = {m: decode_member_assignment(data) for m, data in plan.items()}
+        self.bend(assignments, turn)
+        return {m: encode_member_assignment(v) for m, v in assignments.items()}
 
 
 def rejoin_before_the_hand_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,3 +69,16 @@ def give_the_number_of_a_term_again(monkeypatch: pytest.MonkeyPatch) -> None:
         return actions
 
     monkeypatch.setattr(Holdings, "gain", always_the_same)
+
+
+def never_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member's session never ends for it, and it hears of no error."""
+    monkeypatch.setattr(MemberData, "session_ends_ms", property(lambda member: NEVER_MS))
+    on_heartbeat = answers.on_heartbeat
+
+    def deaf(member, event):
+        if event.error:
+            event = HeartbeatAnswered(event.request, ErrorCode.NONE)
+        return on_heartbeat(member, event)
+
+    monkeypatch.setattr(answers, "on_heartbeat", deaf)

@@ -120,7 +120,6 @@ class HandPlayedGroup:
 
     def said(self, name: str) -> str:
         """What the last round gave a member, in the document's notation."""
-        assert self.last is not None
         planned = self.last.assignments[name]
         return f"assigned:{_short(planned.gained)},revoked:{_short(planned.revoked)}"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from holdfast.core.machine.actions import ComputeAssignment
+from tests.machine.subscribed import turn_of
+
 from holdfast.core.machine.events import AssignmentComputed, JoinedMember
 from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
 from holdfast.core.machine.policy import Policy
@@ -65,15 +66,8 @@ class History:
         self.generation += 1
         joined = tuple(self._joined(name) for name in self.members)
         lead = leader or min(self.members)
-        request = ComputeAssignment(
-            token=0,
-            generation=self.generation,
-            protocol_name=self.design.name,
-            members=joined,
-            partitions=tuple(sorted(self.partitions.items())),
-            member_id=lead,
-            waited_ms=0,
-        )
+        counts = dict(sorted(self.partitions.items()))
+        request = turn_of(self.design.name, joined, counts, self.generation, member_id=lead)
         plan = self.design.lead(
             LeaderRound(
                 members=joined,
@@ -140,7 +134,6 @@ def remember(change: Callable[[Share], Share]) -> Bend:
 
     def bend(assignments: dict[str, MemberAssignment]) -> None:
         for name, v in assignments.items():
-            assert v.memory is not None
             memory = encode_share(change(decode_share(v.memory)))
             assignments[name] = replace(v, memory=memory)
 

@@ -5,12 +5,12 @@ Ids are as long as Kafka's, because they are half of a record where members own 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 from tests.proof.random_runs import QUICK
-from tests.sim.faults.scene import SceneWorld, tape
+from tests.sim.faults.scene import SceneWorld, loads, running, tape, until
 from tests.suites import further
 
 from holdfast.core.machine.codes import ErrorCode
@@ -18,12 +18,12 @@ from holdfast.core.machine.events import JoinAnswered, SyncAnswered
 from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policies import find_policy
 from holdfast.core.machine.policy import Policy
-from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES, batch_bytes
 from holdfast.sim.world.world import WorldOptions
 
 DELAY_MS = 60_000
 UUID_CHARACTERS = 36
+STEP_MS = 100
 POLICIES = ("deferred", "incremental")
 
 
@@ -39,7 +39,7 @@ def crowd(
     """So many members that own so much each, of one topic each; all are in the first round."""
     info = find_policy(name)
     policy = settings or Policy(delay_ms=DELAY_MS)
-    offered = assignors_for(name, policy if info.design is None else _of(policy, name))
+    offered = assignors_for(name, policy)
     each = n_members * n_each // n_topics
     topics = [f"topic-{i:03d}" for i in range(n_topics)]
     options = WorldOptions(
@@ -54,48 +54,30 @@ def crowd(
     for slot in range(n_members):
         w.subscriptions[slot] = (topics[slot % n_topics],)
         w.start(slot)
-    wait(w, lambda: processed(w) == len(w.resources()))
+    until(w, lambda: sum(loads(w)) == len(w.resources()), 60_000, STEP_MS)
     return w
-
-
-def _of(policy: Policy, name: str) -> Policy:
-    design = find_policy(name).design
-    assert design is not None
-    return replace(policy, design=design)
-
-
-def processed(w: SceneWorld) -> int:
-    """How much is processed now."""
-    return sum(len(p.running) for p in w.living())
-
-
-def wait(w: SceneWorld, condition: Callable[[], object], limit_ms: int = 60_000) -> None:
-    """Run until a condition holds, which is looked at ten times a second."""
-    end_ms = w.now_ms + limit_ms
-    while not condition():
-        assert w.now_ms < end_ms, f"it never came to that; rounds {w.rounds}, {w.warnings[-3:]}"
-        w.run(w.now_ms + 100)
 
 
 def bounce(w: SceneWorld, slots: Iterable[int], *, crash: bool = False) -> None:
     """End one process after the other and start each again; each has what it had before."""
     for slot in slots:
-        process, had = w.slots[slot], owned(w, slot)
+        process, had = w.slots[slot], running(w, slot)
         assert process.alive, process.failed
         if crash:
             w.crash(slot)
-            wait(w, lambda p=process: p.member.member_id not in w.coordinator.members)
+            until(
+                w,
+                lambda p=process: p.member.member_id not in w.coordinator.members,
+                60_000,
+                STEP_MS,
+            )
         else:
             w.stop(slot)
-            wait(w, lambda p=process: not p.alive)
+            until(w, lambda p=process: not p.alive, 60_000, STEP_MS)
         w.run(w.now_ms + 2_000)
         w.start(slot)
-        wait(w, lambda s=slot: w.slots[s].running, DELAY_MS // 2)
-        assert owned(w, slot) == had
-
-
-def owned(w: SceneWorld, slot: int) -> set[Resource]:
-    return set(w.slots[slot].running)
+        until(w, lambda s=slot: w.slots[s].running, DELAY_MS // 2, STEP_MS)
+        assert running(w, slot) == had
 
 
 def sizes(w: SceneWorld) -> list[int]:
@@ -109,7 +91,7 @@ def ends_well(w: SceneWorld, n_members: int) -> None:
     w.run(w.now_ms + 5_000)
     assert [p.failed for p in w.slots.values() if p.failed] == []
     assert len(w.living()) == n_members
-    assert processed(w) == len(w.resources())
+    assert sum(loads(w)) == len(w.resources())
     assert w.ledger.violations == []
     assert w.ledger.moved == 0
 
@@ -158,7 +140,7 @@ def test_a_group_fits_wherever_cooperative_sticky_does(name):
     assert ErrorCode.UNKNOWN_SERVER_ERROR not in kept.errors(SyncAnswered)
     assert max(sizes(w)) <= limit
     assert [p.failed for p in w.slots.values() if p.failed] == []
-    assert processed(w) == len(w.resources())
+    assert sum(loads(w)) == len(w.resources())
     assert w.ledger.violations == []
 
 
@@ -167,7 +149,7 @@ def bounce_any(w: SceneWorld, slots: Iterable[int]) -> None:
     for slot in slots:
         process = w.slots[slot]
         w.stop(slot)
-        wait(w, lambda p=process: not p.alive)
+        until(w, lambda p=process: not p.alive, 60_000, STEP_MS)
         w.run(w.now_ms + 2_000)
         w.start(slot)
-        wait(w, lambda: processed(w) == len(w.resources()), 2 * DELAY_MS)
+        until(w, lambda: sum(loads(w)) == len(w.resources()), 2 * DELAY_MS, STEP_MS)

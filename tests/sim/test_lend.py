@@ -15,22 +15,14 @@ MOST = 1.2
 
 def played(policy: str, *, partitions: int = 24, **fields) -> tuple[Report, int, int]:
     """The run; how many partitions are where they were, how many were with two others."""
-    before: dict = {}
-    found: dict = {}
-
-    def ended(world):
-        found.update({r: span.slot for r, span in world.ledger.spans.items()})
-        before.update(
-            {r: (span.first_slot, span.visited) for r, span in world.ledger.spans.items()}
-        )
-
+    spans: dict = {}
     report = simulate(
         Setup(policy=policy, partitions=partitions, settings=Policy(delay_ms=120_000), **fields),
-        ended=ended,
+        ended=lambda world: spans.update(world.ledger.spans),
     )
     assert not report.violations
-    home = sum(found[r] == first for r, (first, _) in before.items())
-    third = sum(len(visited - {first}) > 1 for first, visited in before.values())
+    home = sum(span.slot == span.first_slot for span in spans.values())
+    third = sum(len(span.visited - {span.first_slot}) > 1 for span in spans.values())
     return report, home, third
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -11,71 +10,35 @@ import pytest
 from tests.machine.player import Player
 from tests.proof.random_runs import random_run
 from tests.sim.broken_progress import grown_by_e
-from tests.sim.broken_safety import DEFERRED, waiting
-from tests.sim.bugs import ask_only_who_owns_it, rejoin_before_the_hand_over
-from tests.sim.history import History
+from tests.sim.broken_safety import DEFERRED, SIMPLE, t, waiting
+from tests.sim.bugs import Bend, Bent, ask_only_who_owns_it, never_stop, rejoin_before_the_hand_over
+from tests.sim.history import History, tell, tell_all, together
 
-from holdfast.core.machine.actions import ComputeAssignment
-from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import (
-    AssignmentComputed,
     CommitAnswered,
-    HeartbeatAnswered,
-    JoinedMember,
 )
 from holdfast.core.machine.leader import deferral, leader, successors
 from holdfast.core.machine.leader.designs import (
     CooperativeAssignor,
     DesignAssignor,
     EagerAssignor,
-    LeaderRound,
-    compute,
 )
 from holdfast.core.machine.leader.embedded import Instruction
 from holdfast.core.machine.leader.recall import recall
 from holdfast.core.machine.leader.subscriptions import read_subscribed_member
 from holdfast.core.machine.leader.successors import after_round, served_by
-from holdfast.core.machine.member import answers, holdings
+from holdfast.core.machine.member import holdings
 from holdfast.core.machine.member.member import Member
-from holdfast.core.machine.member.member_data import NEVER_MS, MemberData
-from holdfast.core.machine.policy import Policy
-from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import grouped, resources_of
-from holdfast.core.wire.layouts.container import (
-    MemberAssignment,
-    MemberSubscription,
-    decode_member_assignment,
-    encode_member_assignment,
-    encode_member_subscription,
-)
-from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.world.application import Application
 
 SEEDS = 60
 
-Bend = Callable[[dict[str, MemberAssignment], LeaderRound], None]
-
-
-@dataclass(frozen=True)
-class Bent(DesignAssignor):
-    """A design whose leader writes something else in the end."""
-
-    bend: Bend = lambda assignments, turn: None
-
-    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
-        assignments = {
-            m: decode_member_assignment(data) for m, data in DesignAssignor.lead(self, turn).items()
-        }
-        self.bend(assignments, turn)
-        return {m: encode_member_assignment(v) for m, v in assignments.items()}
-
 
 def bent(bend: Bend):
-    def change(assignors: Sequence[DesignAssignor]):
-        return [Bent(a.policy, bend=bend) for a in assignors]
-
-    return change
+    """Every member's design writes something else in the end."""
+    return lambda assignors: [Bent(a.policy, bend=bend) for a in assignors]
 
 
 class Caught(BaseException):
@@ -138,38 +101,18 @@ def test_03_stale_claim_wins(monkeypatch):
         owner[claims.former_tp] = claims.former_member
         return replace(claims, owner=owner)
 
-    assert broken_rules({"a": 7, "b": 5}) == set()
+    assert both_claim(a=7, b=5).turn() == set()
     monkeypatch.setattr(leader, "normalise", oldest)
     monkeypatch.setattr(leader._RoundPlanner, "target", lambda self: self.claims.owner)
-    assert broken_rules({"a": 7, "b": 5}) == {"S10"}
+    assert both_claim(a=7, b=5).turn() == {"S10"}
 
 
-def broken_rules(generations: dict[str, int]) -> set[str]:
-    """Rules that Design I's leader breaks when the members all claim t-0."""
-    design = DesignAssignor(Policy(design=Design.SIMPLE))
-    members = tuple(
-        JoinedMember(
-            member_id=m,
-            metadata=encode_member_subscription(
-                MemberSubscription(topics=("t",), owned=(("t", (0,)),), generation=g)
-            ),
-        )
-        for m, g in generations.items()
-    )
-    request = ComputeAssignment(
-        token=0,
-        generation=9,
-        protocol_name=design.name,
-        members=members,
-        partitions=(("t", 1),),
-        member_id="a",
-        waited_ms=0,
-    )
-    turn = LeaderRound(members=members, partitions={"t": 1}, generation=9)
-    done = AssignmentComputed(0, tuple(design.lead(turn).items()))
-    ledger = Ledger([("t", 0)])
-    RoundChecker(ledger, 0).check(request, done, 0, design)
-    return {v.rule for v in ledger.violations}
+def both_claim(**generations: int) -> History:
+    """Members that claim t-0, of these generations; the next round is 9."""
+    history = History(SIMPLE, {"t": 1}, generation=8)
+    for name, generation in generations.items():
+        history.join(name, "0", generation=generation)
+    return history
 
 
 def test_04_revoke_after_rejoin(monkeypatch):
@@ -296,15 +239,7 @@ def test_15_another_round_is_not_announced():
 
 
 def test_16_a_zombie_that_does_not_stop(monkeypatch):
-    monkeypatch.setattr(MemberData, "session_ends_ms", property(lambda member: NEVER_MS))
-    on_heartbeat = answers.on_heartbeat
-
-    def deaf(member, event):
-        if event.error:
-            event = HeartbeatAnswered(event.request, ErrorCode.NONE)
-        return on_heartbeat(member, event)
-
-    monkeypatch.setattr(answers, "on_heartbeat", deaf)
+    never_stop(monkeypatch)
     caught("holdfast-simple", {"S2", "S1", "L1"})
 
 
@@ -373,67 +308,28 @@ def test_27_a_commit_of_what_is_owned_is_refused(monkeypatch):
 
 
 def test_22_a_resource_claimed_twice_stays_with_one():
-    design = DesignAssignor(Policy(design=Design.SIMPLE))
-    claim = encode_member_subscription(
-        MemberSubscription(topics=("t",), owned=(("t", (0,)),), generation=4)
-    )
-    new = encode_member_subscription(MemberSubscription(topics=("t",)))
-    members = tuple(JoinedMember(member_id=m, metadata=claim) for m in "ab")
-    members += (JoinedMember(member_id="c", metadata=new),)
-    request = ComputeAssignment(
-        token=0,
-        generation=5,
-        protocol_name=design.name,
-        members=members,
-        partitions=(("t", 1),),
-        member_id="c",
-        waited_ms=0,
-    )
-    turn = LeaderRound(members=members, partitions={"t": 1}, generation=5, leader_id="c")
-    right = AssignmentComputed(0, tuple(design.lead(turn).items()))
-    keep = encode_member_assignment(MemberAssignment(assigned=(("t", (0,)),)))
-    none = encode_member_assignment(MemberAssignment(assigned=()))
-    wrong = AssignmentComputed(0, (("a", keep), ("b", keep), ("c", none)))
-    for done, rules in ((right, set()), (wrong, {"S1", "S11", "S13"})):
-        ledger = Ledger([("t", 0)])
-        RoundChecker(ledger, 0).check(request, done, 0, design)
-        assert {v.rule for v in ledger.violations} == rules
-    for name in "ab":
-        told = decode_member_assignment(dict(right.assignments)[name])
-        assert resources_of(told.revoked) == {("t", 0)}
+    kept = {"assigned": t(0), "revoked": None}
+    for bend, rules in ((None, set()), (kept, {"S1", "S11", "S13"})):
+        history = both_claim(a=8, b=8)
+        history.join("c")
+        bends = together(tell("a", **bend), tell("b", **bend)) if bend else None
+        assert history.turn(bends, leader="c") == rules
+        given_up = [history.members[name].given_up for name in "ab"]
+        assert given_up == [() if bend else t(0)] * 2
 
 
 @pytest.mark.parametrize("owner", ["a", "b"])
 def test_22_a_resource_claimed_twice_stays_with_the_wrong_one(owner):
     """Leader a believes itself; whether it is right, the plan of the claims' generation says."""
-    design = DesignAssignor(Policy(design=Design.SIMPLE))
-    keep = encode_member_assignment(MemberAssignment(assigned=(("t", (0,)),)))
-    none = encode_member_assignment(MemberAssignment(assigned=()))
-    ledger = Ledger([("t", 0)])
-    checker = RoundChecker(ledger, 0)
-    for generation in (4, 5):
-        owned = () if generation == 4 else (("t", (0,)),)
-        claim = encode_member_subscription(
-            MemberSubscription(topics=("t",), owned=owned, generation=generation - 1)
-        )
-        members = tuple(JoinedMember(member_id=m, metadata=claim) for m in "ab")
-        request = ComputeAssignment(
-            token=0,
-            generation=generation,
-            protocol_name=design.name,
-            members=members,
-            partitions=(("t", 1),),
-            member_id="a",
-            waited_ms=0,
-        )
-        if generation == 4:
-            given = {m: keep if m == owner else none for m in "ab"}
-            checker.note(request, AssignmentComputed(0, tuple(given.items())), 0, design)
-        else:
-            done = compute([design], request)
-            assert decode_member_assignment(dict(done.assignments)["b"]).revoked == (("t", (0,)),)
-            checker.check(request, done, 0, design)
-    assert {v.rule for v in ledger.violations} == (set() if owner == "a" else {"S11"})
+    history = History(SIMPLE, {"t": 1})
+    for name in "ab":
+        history.join(name, generation=3)
+    given = together(tell_all(assigned=()), tell(owner, assigned=t(0)))
+    history.turn(given)
+    for name in "ab":
+        history.join(name, "0", generation=4)
+    assert history.turn() == (set() if owner == "a" else {"S11"})
+    assert history.members["b"].given_up == t(0)
 
 
 def test_24_survivors_get_what_a_newcomer_could_carry():

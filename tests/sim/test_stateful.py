@@ -139,32 +139,13 @@ def case(policy: str, *, examples: int, phases: tuple[Phase, ...] = tuple(Phase)
     return machine.TestCase
 
 
-class TestEager(case("eager", examples=10)):
-    pass
-
-
-class TestSticky(case("eager-sticky", examples=8)):
-    pass
-
-
-class TestCooperativeSticky(case("simple", examples=14)):
-    pass
-
-
-class TestDesignI(case("holdfast-simple", examples=14)):
-    pass
-
-
-class TestDesignII(case("deferred", examples=16)):
-    pass
-
-
-class TestDesignIII(case("incremental", examples=16)):
-    pass
-
-
-class TestLend(case("lend", examples=8)):
-    pass
+TestEager = case("eager", examples=10)
+TestSticky = case("eager-sticky", examples=8)
+TestCooperativeSticky = case("simple", examples=14)
+TestDesignI = case("holdfast-simple", examples=14)
+TestDesignII = case("deferred", examples=16)
+TestDesignIII = case("incremental", examples=16)
+TestLend = case("lend", examples=8)
 
 
 def test_every_soaked_policy_has_a_machine() -> None:

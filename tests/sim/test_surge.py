@@ -1,5 +1,7 @@
 """A Deployment that surges, under Design II beside ``simple``: no setting, no waiting."""
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.core.machine.policy import Policy
@@ -17,17 +19,13 @@ NOISE_SECONDS = 0.1
 def test_a_surge_costs_at_most_what_it_costs_under_simple(partitions, surge, crash):
     setup = Setup(scenario="surge", partitions=partitions, steps=surge, crash=crash, costs=FREE)
     simple, deferred = (
-        simulate(Setup(**{**_fields(setup), "policy": policy})) for policy in ("simple", "deferred")
+        simulate(replace(setup, policy=policy)) for policy in ("simple", "deferred")
     )
     assert not deferred.violations
     assert deferred.moved <= simple.moved
     unowned = simple.partition_seconds_unowned
     assert deferred.partition_seconds_unowned <= unowned + NOISE_SECONDS
     assert deferred.longest_stop_seconds <= simple.longest_stop_seconds + NOISE_SECONDS
-
-
-def _fields(setup):
-    return {name: getattr(setup, name) for name in setup.__slots__}
 
 
 def test_a_plain_bounce_still_moves_nothing():

@@ -87,20 +87,8 @@ class Scene:
         self.moments.append({"at_ms": int(time.time() * 1000), "what": what, **said, **more})
 
 
-def streams_views() -> dict[str, list[str]]:
-    return {
-        "members": ["--members", "--verbose"],
-        "state": ["--state", "--verbose"],
-        "offsets": ["--offsets", "--verbose"],
-    }
-
-
 CONSUMER = {"members": ["--members", "--verbose"], "state": ["--state"], "offsets": ["--offsets"]}
-SHARE = {
-    "members": ["--members", "--verbose"],
-    "state": ["--state", "--verbose"],
-    "offsets": ["--offsets", "--verbose"],
-}
+VERBOSE = {name: [f"--{name}", "--verbose"] for name in ("members", "state", "offsets")}
 
 
 def streams_classic(scene: Scene) -> None:
@@ -134,13 +122,13 @@ def streams(scene: Scene) -> None:
     for name in ("a", "b"):
         made = lambda name=name: actors.streams(name, group, "orders", **new)  # noqa: E731
         scene.do(f"{name} starts", made, quiet_s=10)
-        scene.note(f"{name} runs", "streams", streams_views())
+        scene.note(f"{name} runs", "streams", VERBOSE)
     scene.do("b crashes", lambda: actors.kill("b"), quiet_s=8)
-    scene.note("a alone", "streams", streams_views())
+    scene.note("a alone", "streams", VERBOSE)
     scene.do("c starts", lambda: actors.streams("c", group, "orders", **new), quiet_s=10)
-    scene.note("a and c", "streams", streams_views())
+    scene.note("a and c", "streams", VERBOSE)
     scene.do("a stops", lambda: actors.stop("a"), quiet_s=8)
-    scene.note("c alone", "streams", streams_views())
+    scene.note("c alone", "streams", VERBOSE)
 
 
 def share(scene: Scene) -> None:
@@ -151,16 +139,16 @@ def share(scene: Scene) -> None:
     for name in ("a", "b", "c"):
         made = lambda name=name: actors.share(name, group, "pair")  # noqa: E731
         scene.do(f"{name} starts", made, quiet_s=8)
-        scene.note(f"{name} runs", "share", SHARE)
+        scene.note(f"{name} runs", "share", VERBOSE)
     scene.do("c stops", lambda: actors.stop("c"), quiet_s=8)
-    scene.note("a and b", "share", SHARE)
+    scene.note("a and b", "share", VERBOSE)
     scene.do("b crashes", lambda: actors.kill("b"), quiet_s=8)
     produce(scene.bootstrap, "pair", 300)
     time.sleep(5)
     actors.kill("a")
     time.sleep(1)
     produce(scene.bootstrap, "pair", 100)
-    scene.note("work is left", "share", SHARE)
+    scene.note("work is left", "share", VERBOSE)
 
 
 def connect(scene: Scene) -> None:
@@ -198,16 +186,8 @@ def _note_connect(scene: Scene, what: str, worker: str) -> None:
         name: scene.actors.request(worker, f"/connectors/{name}/status")
         for name in ("sink", "source")
     }
-    own = ["--describe", "--group", scene.group]
-    scene.moments.append(
-        {
-            "at_ms": int(time.time() * 1000),
-            "what": what,
-            "state": ask("consumer", scene.bootstrap, *own, "--state"),
-            "status": status,
-            "urls": dict(scene.actors.urls),
-        }
-    )
+    said = {"state": ["--state"]}
+    scene.note(what, "consumer", said, status=status, urls=dict(scene.actors.urls))
 
 
 def migrated(scene: Scene) -> None:

@@ -20,6 +20,8 @@ from holdfast.core.wire.layouts.offsets_schemas import (
 
 ENDLESS = b"\xff" * 6
 GIANT = b"\xff\xff\xff\xff\x07"  # 2**31 - 1 as a varint
+MOST, BELOW = b"\x7f\xff\xff\xff", b"\xff\xff\xff\xfe"  # as int32: 2**31 - 1, -2
+BEYOND = "length beyond the end"
 
 
 @dataclass(eq=False)
@@ -49,66 +51,49 @@ def uvarint(value: int) -> bytes:
     return out + bytes([value])
 
 
+def prefixed(
+    size: int, n_bytes: int, how: list[tuple[str, bytes, str]], *, flexible: bool, nullable: bool
+) -> tuple[bytes, list[tuple[str, bytes, str]]]:
+    """How many follow, a varint or ``n_bytes`` long, and how to spoil that; -1 would be null."""
+    if flexible:
+        how, null = [("endless varint", ENDLESS, "bad-varint"), *how], b"\x00"
+    else:
+        null = b"\xff" * n_bytes
+    if not nullable:
+        how = [*how, ("null", null, "unexpected-null")]
+    return uvarint(size + 1) if flexible else size.to_bytes(n_bytes, "big"), how
+
+
 def text(value: str, *, flexible: bool, nullable: bool) -> Pieces:
     """A string; the content of one that is not empty may be no UTF-8."""
     blob = value.encode()
+    how = [("length below -1", b"\xff\xfe", "bad-length"), (BEYOND, b"\x7f\xff", "truncated")]
     if flexible:
-        how = [
-            ("endless varint", ENDLESS, "bad-varint"),
-            ("giant length", GIANT, "bad-length"),
-            ("length beyond the end", uvarint(0x7001), "truncated"),
-        ]
-        null, prefix = b"\x00", uvarint(len(blob) + 1)
-    else:
-        how = [
-            ("length below -1", b"\xff\xfe", "bad-length"),
-            ("length beyond the end", b"\x7f\xff", "truncated"),
-        ]
-        null, prefix = b"\xff\xff", len(blob).to_bytes(2, "big")
-    if not nullable:
-        how.append(("null", null, "unexpected-null"))
+        how = [("giant length", GIANT, "bad-length"), (BEYOND, uvarint(0x7001), "truncated")]
+    prefix, how = prefixed(len(blob), 2, how, flexible=flexible, nullable=nullable)
     # The text fails where its length stands, so both are one piece when it is spoiled.
-    bad = prefix[:-1] + bytes([prefix[-1]]) + b"\xff" * len(blob)
-    how.append(("no UTF-8", bad, "bad-utf8"))
-    return [Piece(prefix + blob, [(n, b if n == "no UTF-8" else b + blob, r) for n, b, r in how])]
+    spoilers = [(name, other + blob, reason) for name, other, reason in how]
+    spoilers.append(("no UTF-8", prefix + b"\xff" * len(blob), "bad-utf8"))
+    return [Piece(prefix + blob, spoilers)]
 
 
 def binary(value: bytes, *, flexible: bool, nullable: bool) -> Pieces:
     """Bytes."""
+    how = [("length below -1", BELOW, "bad-length"), ("giant length", MOST, "truncated")]
     if flexible:
-        how = [
-            ("endless varint", ENDLESS, "bad-varint"),
-            ("giant length", GIANT, "truncated"),
-        ]
-        null, prefix = b"\x00", uvarint(len(value) + 1)
-    else:
-        how = [
-            ("length below -1", b"\xff\xff\xff\xfe", "bad-length"),
-            ("giant length", b"\x7f\xff\xff\xff", "truncated"),
-        ]
-        null, prefix = b"\xff\xff\xff\xff", len(value).to_bytes(4, "big")
-    if not nullable:
-        how.append(("null", null, "unexpected-null"))
-    return [Piece(prefix, how), Piece(value)]
+        how = [("giant length", GIANT, "truncated")]
+    return [
+        Piece(*prefixed(len(value), 4, how, flexible=flexible, nullable=nullable)),
+        Piece(value),
+    ]
 
 
 def count(number: int, *, flexible: bool, nullable: bool) -> Piece:
     """How many elements follow."""
+    how = [("count below -1", BELOW, "bad-count"), ("giant count", MOST, "bad-count")]
     if flexible:
-        how = [
-            ("endless varint", ENDLESS, "bad-varint"),
-            ("giant count", GIANT, "bad-count"),
-        ]
-        null, prefix = b"\x00", uvarint(number + 1)
-    else:
-        how = [
-            ("count below -1", b"\xff\xff\xff\xfe", "bad-count"),
-            ("giant count", b"\x7f\xff\xff\xff", "bad-count"),
-        ]
-        null, prefix = b"\xff\xff\xff\xff", number.to_bytes(4, "big")
-    if not nullable:
-        how.append(("null", null, "unexpected-null"))
-    return Piece(prefix, how)
+        how = [("giant count", GIANT, "bad-count")]
+    return Piece(*prefixed(number, 4, how, flexible=flexible, nullable=nullable))
 
 
 def tags(fields: list[Tagged]) -> Pieces:

@@ -86,11 +86,6 @@ def test_an_error_names_schema_version_field_and_position(data, field, position)
     assert error.version == (None if len(raw) < 2 else raw[1])
 
 
-def test_assigned_partitions_keep_their_order() -> None:
-    value = AssignmentMessage(partitions=(("b", (3, 1)), ("a", (0,)), ("b", (2,))))
-    assert decode_assignment(encode_assignment(value)).partitions == (("b", (3, 1, 2)), ("a", (0,)))
-
-
 @given(wire.subscriptions())
 def test_kio_reads_what_we_write_and_writes_what_we_read(value: Subscription) -> None:
     data = encode_subscription(value)

@@ -18,7 +18,6 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.sticky_user_data import (
     StickyUserData,
     decode_cooperative_user_data,
@@ -202,11 +201,6 @@ def test_there_is_a_vector_for_every_record_type_and_each_of_its_versions() -> N
     assert {v["type"] for v in vectors} == set(range(24)) - {9, 18}
     assert {v["version"] for v in vectors if v["type"] == 1} == {None, 0, 1, 2, 3, 4}
     assert {v["version"] for v in vectors if v["type"] == 2} == {None, 0, 1, 2, 3, 4}
-    for vector in vectors:
-        value = None if vector["value_hex"] is None else bytes.fromhex(vector["value_hex"])
-        record = decode_record(bytes.fromhex(vector["key_hex"]), value)
-        assert (record.record_type, record.value_version) == (vector["type"], vector["version"])
-        assert record.n_unknown_tags == vector.get("unknown_tags", 0)
 
 
 @pytest.mark.broker

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.model.designs import Design
-from holdfast.core.model.partitions import TopicPartitions, grouped, resources_of
 from holdfast.core.wire.layouts.incremental import (
     DesignAssignment,
     DesignSubscription,
@@ -17,19 +16,6 @@ from holdfast.core.wire.layouts.incremental import (
 from holdfast.errors import WireError
 
 T1, T4 = (("T", (1,)),), (("T", (4,)),)
-
-
-def next_owned(
-    owned: TopicPartitions, assigned: TopicPartitions | None, revoked: TopicPartitions | None
-) -> TopicPartitions:
-    """(owned - revoked) + assigned, sorted; null is empty.
-
-    References
-    ----------
-    Incremental Cooperative Rebalancing, Design I, "Member process".
-    """
-    held = resources_of(owned) - resources_of(revoked or ()) | resources_of(assigned or ())
-    return grouped(sorted(held))
 
 
 @pytest.mark.parametrize("design", Design)

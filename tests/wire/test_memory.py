@@ -6,16 +6,15 @@ Python object of its own; in columns it is eight bytes of a row start.
 
 from __future__ import annotations
 
-import tracemalloc
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from tests.peak import peak_bytes
 from tests.suites import further
+from tests.wire.codecs import CODECS
 from tests.wire.records_twin import binary
 from tests.wire.spoiling import Piece, Pieces, Tagged, count, render, tags, uvarint
-from tests.wire.test_bad_bytes import SCHEMAS
 
 from holdfast.core.wire.layouts.container import (
     MemberAssignment,
@@ -36,7 +35,6 @@ from holdfast.core.wire.layouts.offsets_schemas import (
 )
 from holdfast.core.wire.many import lockstep
 from holdfast.core.wire.many.offsets_batch import decode_batch
-from holdfast.core.wire.many.ragged import keep_freed_memory
 from holdfast.errors import WireError
 
 SCALAR_FACTOR = 32
@@ -50,19 +48,6 @@ BATCH_SLACK_BYTES = 60_000
 
 # Texts of three bytes that Python keeps in an object of 76, of two that share one, of none.
 TEXTS = ("Ā", "ab", "")
-
-
-def peak_bytes(call: Callable[[], object]) -> int:
-    """Most memory in use during a call, its answer included."""
-    keep_freed_memory()  # its block is counted once in a process
-    tracemalloc.start()
-    try:
-        answer = call()
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    del answer
-    return peak
 
 
 def cheapest(one: Field, version: int, flexible: bool, text: str) -> bytes:
@@ -206,7 +191,7 @@ def large(text: str, n_partitions: int) -> dict[str, bytes]:
 @pytest.mark.parametrize("schema", large("", 0))
 def test_messages(schema: str, text: str, n_partitions: int) -> None:
     data = large(text, n_partitions)[schema]
-    peak = peak_bytes(lambda: SCHEMAS[schema][0](data))
+    peak = peak_bytes(lambda: CODECS[schema].decode(data))
     assert peak < SCALAR_FACTOR * len(data) + SLACK_BYTES
 
 
@@ -247,16 +232,16 @@ def frames() -> dict[str, tuple[str, bytes]]:
 @pytest.mark.parametrize("name", frames())
 def test_frames(name: str) -> None:
     schema, data = frames()[name]
-    peak = peak_bytes(lambda: SCHEMAS[schema][0](data))
+    peak = peak_bytes(lambda: CODECS[schema].decode(data))
     factor = SHARE_FACTOR if schema == "memory" else FRAME_FACTOR
     assert peak < factor * len(data) + SLACK_BYTES
 
 
-@pytest.mark.parametrize("schema", SCHEMAS)
+@pytest.mark.parametrize("schema", CODECS)
 def test_a_count_of_two_billion(schema: str) -> None:
     def decode(data: bytes) -> None:
         with suppress(WireError):
-            SCHEMAS[schema][0](data)
+            CODECS[schema].decode(data)
 
     for head in (b"\0\1", b"\0\2" + bytes(4), b"\0\1" + bytes(14), b""):
         data = head + b"\x7f\xff\xff\xff" + bytes(2000)

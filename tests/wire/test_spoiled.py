@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.wire.codecs import CODECS
 from tests.wire.records_twin import batch, scalar
 from tests.wire.spoiling import (
     Piece,
@@ -22,7 +23,7 @@ from tests.wire.spoiling import (
     value_pieces,
     version_of,
 )
-from tests.wire.test_bad_bytes import MAY_END_EARLY, SCHEMAS
+from tests.wire.test_bad_bytes import MAY_END_EARLY
 from tests.wire.test_offsets_embedded import slices_of
 
 from holdfast.core.wire.layouts.offsets_records import decode_record
@@ -308,12 +309,12 @@ AROUND = {
 
 
 def test_every_decoder_is_here() -> None:
-    assert {schema for schema, _ in (*MESSAGES, *FRAMES)} == set(SCHEMAS)
+    assert {schema for schema, _ in (*MESSAGES, *FRAMES)} == set(CODECS)
 
 
 @pytest.mark.parametrize(("schema", "version"), MESSAGES)
 def test_messages_spoiled(schema: str, version: int) -> None:
-    pieces, decode = MESSAGES[schema, version], SCHEMAS[schema][0]
+    pieces, decode = MESSAGES[schema, version], CODECS[schema].decode
     decode(render(pieces)[0])
     for how, bad, reason, position in spoiled(pieces):
         with pytest.raises(WireError) as error:
@@ -329,7 +330,7 @@ def test_messages_spoiled(schema: str, version: int) -> None:
 @pytest.mark.parametrize(("schema", "version"), FRAMES)
 def test_frames_spoiled(schema: str, version: int) -> None:
     pieces, (head, tail) = FRAMES[schema, version], AROUND[schema]
-    decode = SCHEMAS[schema][0]
+    decode = CODECS[schema].decode
 
     def message(inner: bytes) -> bytes:
         return head + len(inner).to_bytes(4, "big") + inner + tail
@@ -349,7 +350,7 @@ def test_frames_spoiled(schema: str, version: int) -> None:
 
 @pytest.mark.parametrize(("schema", "version"), MESSAGES)
 def test_messages_cut_at_every_byte_or_with_bytes_to_spare(schema: str, version: int) -> None:
-    whole, decode = render(MESSAGES[schema, version])[0], SCHEMAS[schema][0]
+    whole, decode = render(MESSAGES[schema, version])[0], CODECS[schema].decode
     n_read = 0
     for size in range(len(whole)):
         try:

@@ -222,12 +222,14 @@ def said(w: World, words: str) -> list[str]:
     return [line for line in w.trace if words in line]
 
 
-def until(w: World, condition: Callable[[], object], limit_ms: int = 40_000) -> int:
+def until(
+    w: World, condition: Callable[[], object], limit_ms: int = 40_000, step_ms: int = 1
+) -> int:
     """Run until a condition holds; returns the time that took."""
     begin_ms = w.now_ms
     while not condition():
         assert w.now_ms < begin_ms + limit_ms, "it never came to that"
-        w.run(w.now_ms + 1)
+        w.run(w.now_ms + step_ms)
     return w.now_ms - begin_ms
 
 
@@ -238,7 +240,6 @@ def revoking(w: World) -> tuple[Process, frozenset[Resource]]:
     until(w, lambda: any(p.member.state is handing for p in w.living()))
     process = next(p for p in w.living() if p.member.state is handing)
     job = process.member.holdings.hand_over
-    assert job is not None
     return process, job.resources
 
 
@@ -267,12 +268,9 @@ def tape(w: SceneWorld) -> Tape:
     """Record messages as they arrive at the coordinator and leave it, and every leader's turn."""
     kept = Tape()
 
-    def arrived(arrive: Function) -> Function:
-        def arrive_and_keep(entry: tuple[Process, Any]) -> None:
-            kept.requests.append((entry[0].client, entry[1]))
-            arrive(entry)
-
-        return arrive_and_keep
+    def arrived(process: Process, message: Any, go: Callable[..., None]) -> None:
+        kept.requests.append((process.client, message))
+        go()
 
     def answered(answer: Function) -> Function:
         def answer_and_keep(a: Answer) -> None:
@@ -294,10 +292,22 @@ def tape(w: SceneWorld) -> Tape:
 
         return check_and_keep
 
-    w.hands.arrive.put(arrived)
+    between(w.hands.arrive, arrived)
     w.hands.answer.put(answered)
     w.hands.check.put(checked)
     return kept
+
+
+def between(hand: Hand, do: Callable[[Process, Any, Callable[..., None]], None]) -> None:
+    """Do something with every message from now on; the last argument lets it go on its way."""
+
+    def around(way: Function) -> Function:
+        def on_its_way(entry: tuple[Process, Any]) -> None:
+            do(*entry, lambda *_: way(entry))
+
+        return on_its_way
+
+    hand.put(around)
 
 
 def hold(w: SceneWorld, kind: type[Any], slot: int, by_ms: int) -> None:
@@ -305,19 +315,15 @@ def hold(w: SceneWorld, kind: type[Any], slot: int, by_ms: int) -> None:
     client = w.slots[slot].client
     held: list[Any] = []
 
-    def later(original: Function) -> Function:
-        def moved(entry: tuple[Process, Any]) -> None:
-            process, message = entry
-            if isinstance(message, kind) and process.client == client and not held:
-                held.append(message)
-                w.clock.at(w.now_ms + by_ms, original, entry)
-            else:
-                original(entry)
+    def later(process: Process, message: Any, go: Callable[..., None]) -> None:
+        if isinstance(message, kind) and process.client == client and not held:
+            held.append(message)
+            w.clock.at(w.now_ms + by_ms, go, None)
+        else:
+            go()
 
-        return moved
-
-    w.hands.arrive.put(later)
-    w.hands.respond.put(later)
+    between(w.hands.arrive, later)
+    between(w.hands.respond, later)
 
 
 def lose(w: SceneWorld, kind: type[Any], slot: int) -> list[Any]:
@@ -325,52 +331,40 @@ def lose(w: SceneWorld, kind: type[Any], slot: int) -> list[Any]:
     client = w.slots[slot].client
     lost: list[Any] = []
 
-    def losing(respond: Function) -> Function:
-        def respond_or_lose(entry: tuple[Process, Any]) -> None:
-            process, message = entry
-            if isinstance(message, kind) and process.client == client and not lost:
-                lost.append(message)
-                w.clock.at(w.now_ms + 500, process.give_up, message.request)
-            else:
-                respond(entry)
+    def losing(process: Process, message: Any, go: Callable[..., None]) -> None:
+        if isinstance(message, kind) and process.client == client and not lost:
+            lost.append(message)
+            w.clock.at(w.now_ms + 500, process.give_up, message.request)
+        else:
+            go()
 
-        return respond_or_lose
-
-    w.hands.respond.put(losing)
+    between(w.hands.respond, losing)
     return lost
 
 
 def twice(w: SceneWorld, kind: type[Any], slot: int) -> None:
     """Every request of a kind from a slot arrives twice."""
 
-    def doubled(arrive: Function) -> Function:
-        def arrive_twice(entry: tuple[Process, Any]) -> None:
-            process, message = entry
-            arrive(entry)
-            if isinstance(message, kind) and process.slot == slot:
-                w.clock.at(w.now_ms + 3, arrive, entry)
+    def doubled(process: Process, message: Any, go: Callable[..., None]) -> None:
+        go()
+        if isinstance(message, kind) and process.slot == slot:
+            w.clock.at(w.now_ms + 3, go, None)
 
-        return arrive_twice
-
-    w.hands.arrive.put(doubled)
+    between(w.hands.arrive, doubled)
 
 
 def refuse_commits(w: SceneWorld, slot: int, error: int, times: int) -> list[Any]:
     """The coordinator answers a slot's next commits with an error; returns what was refused."""
     refused: list[Any] = []
 
-    def refusing(arrive: Function) -> Function:
-        def arrive_or_refuse(entry: tuple[Process, Any]) -> None:
-            process, message = entry
-            if isinstance(message, SendCommit) and process.slot == slot and len(refused) < times:
-                refused.append(message)
-                process.tell(CommitAnswered(message.request, error))
-            else:
-                arrive(entry)
+    def refusing(process: Process, message: Any, go: Callable[..., None]) -> None:
+        if isinstance(message, SendCommit) and process.slot == slot and len(refused) < times:
+            refused.append(message)
+            process.tell(CommitAnswered(message.request, error))
+        else:
+            go()
 
-        return arrive_or_refuse
-
-    w.hands.arrive.put(refusing)
+    between(w.hands.arrive, refusing)
     return refused
 
 
@@ -378,16 +372,12 @@ def accepted_commits(w: SceneWorld, client: str) -> list[SendCommit]:
     """A client's commits that became records, from now on."""
     found: list[SendCommit] = []
 
-    def watching(arrive: Function) -> Function:
-        def arrive_and_watch(entry: tuple[Process, Any]) -> None:
-            process, message = entry
-            before = len(w.log)
-            arrive(entry)
-            ours = isinstance(message, SendCommit) and process.client == client
-            if ours and len(w.log) > before:
-                found.append(message)
+    def watching(process: Process, message: Any, go: Callable[..., None]) -> None:
+        before = len(w.log)
+        go()
+        ours = isinstance(message, SendCommit) and process.client == client
+        if ours and len(w.log) > before:
+            found.append(message)
 
-        return arrive_and_watch
-
-    w.hands.arrive.put(watching)
+    between(w.hands.arrive, watching)
     return found

@@ -1,6 +1,6 @@
 """Fault scenarios 66 to 68 as scenes: lags that cannot be known.
 
-**Rules.** A name is its number; titles stand in :mod:`tests.sim.faults.titles`.
+**Rules.** A name is its number; its docstring is its title.
 
 **Strategy.** The real assignors on counts by hand.
 """

@@ -1,6 +1,6 @@
 """Fault scenarios 73 to 75 as scenes: a coordinator that answers with error codes.
 
-**Rules.** A name is its number; titles stand in :mod:`tests.sim.faults.titles`.
+**Rules.** A name is its number; its docstring is its title.
 
 **Strategy.** Hands answer requests in place of the coordinator, for as long as the cause lasts.
 """
@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.sim.faults.scene import (
-    Function,
     Scene,
     SceneWorld,
+    between,
     group_is,
     loads,
     said,
@@ -72,21 +72,16 @@ class Refusing:
         self.code = 0
         self.n_refused = 0
         self._kind, self._cause, self._world = kind, cause, w
-        w.hands.arrive.put(self._refusing)
+        between(w.hands.arrive, self._refuse)
 
-    def _refusing(self, arrive: Function) -> Function:
-        def arrive_or_refuse(entry: tuple[Process, Any]) -> None:
-            process, message = entry
-            refused = self.code and isinstance(message, self._kind) and self._cause(process)
-            if not refused:
-                arrive(entry)
-                return
-            self.n_refused += 1
-            process.outstanding.discard(message.request)
-            clock = self._world.clock
-            clock.at(clock.now_ms + 2, process.tell, answer_of(message, self.code))
-
-        return arrive_or_refuse
+    def _refuse(self, process: Process, message: Any, go: Callable[..., None]) -> None:
+        if not (self.code and isinstance(message, self._kind) and self._cause(process)):
+            go()
+            return
+        self.n_refused += 1
+        process.outstanding.discard(message.request)
+        clock = self._world.clock
+        clock.at(clock.now_ms + 2, process.tell, answer_of(message, self.code))
 
 
 def settled(w: SceneWorld) -> bool:

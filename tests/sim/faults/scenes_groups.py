@@ -1,7 +1,7 @@
 """Fault scenarios 7 to 32 as scenes: which member leads, which are members, and what messages say
 of it.
 
-**Rules.** A name is its number; titles stand in :mod:`tests.sim.faults.titles`.
+**Rules.** A name is its number; its docstring is its title.
 
 **Strategy.** Real members and the real coordinator in a small world; hands on it as
 :mod:`tests.sim.faults.scene` has them.
@@ -51,9 +51,6 @@ COMPLETING = GroupState.COMPLETING_REBALANCE
 
 def scene_07(s: Scene) -> None:
     """A member without partitions leaves: no deferral."""
-    play = HandPlayedGroup.of(DEFERRED, {"T": 2}, A="T0", B="T1", C="")
-    play.leave("C")
-    s.expect(play.round().delay_ms == 0, "the leader plans no delay")
     w = s.world(partitions=2)
     (idle,) = (p.slot for p in w.living() if not p.running)
     rounds = w.rounds
@@ -80,7 +77,6 @@ def scene_17(s: Scene) -> None:
     turns = tape(w).turns
     w.start(3)
     until(w, lambda: group_is(w, COMPLETING))
-    assert w.coordinator is not None
     broken = w.coordinator.generation
     w.crash(leader(w))
     s.ends_well(w)
@@ -99,7 +95,6 @@ def scene_18(s: Scene) -> None:
     turns = tape(w).turns
     w.start(4)
     until(w, lambda: group_is(w, COMPLETING))
-    assert w.coordinator is not None
     slow = next(p.slot for p in w.living() if p.slot not in (leader(w), 4))
     missed = lose(w, SyncAnswered, slow)
     rounds, generation = w.rounds, w.coordinator.generation
@@ -132,12 +127,6 @@ def scene_20(s: Scene) -> None:
 
 def scene_21(s: Scene) -> None:
     """The leader changes between revoke and assign: no loss."""
-    play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0,T3", B="T1", C="T2")
-    play.join("D")
-    s.expect(play.round().again, "the first round asks for a second one")
-    play.members = dict(reversed(play.members.items()))  # whoever leads, the set is the same
-    s.expect(play.round().delay_ms == 0, "what was given up is no loss")
-    s.expect(play.owned("D") == "T3", "it goes to whom it was meant for")
     w = s.world(n=3, partitions=9)
     kept = tape(w)
     w.start(3)
@@ -254,7 +243,6 @@ def scene_27(s: Scene) -> None:
     kept = tape(w)
     w.start(3)
     until(w, lambda: group_is(w, COMPLETING))
-    assert w.coordinator is not None
     old, client = leader(w), w.slots[leader(w)].client
     generation = w.coordinator.generation
     hold(w, SendSync, old, 9_000)
@@ -274,7 +262,6 @@ def scene_28(s: Scene) -> None:
     """A JoinGroup response is lost, an id is a ghost."""
     w = s.world(n=2)
     group = w.coordinator
-    assert group is not None
     w.start(2)
     lost = lose(w, JoinAnswered, 2)
     until(w, lambda: len(group.data.pending) + len(group.members) >= 4)
@@ -292,7 +279,6 @@ def scene_29(s: Scene) -> None:
     kept = tape(w)
     w.start(3)
     until(w, lambda: group_is(w, COMPLETING))
-    assert w.coordinator is not None
     generation, before = w.coordinator.generation, running(w, 1) | running(w, 2)
     hold(w, SendSync, leader(w), 2_000)
     w.run(w.now_ms + 20)
@@ -367,7 +353,6 @@ def scene_32(s: Scene) -> None:
     first = leader(w)
     member, client = w.slots[first].member, w.slots[first].client
     group = w.coordinator
-    assert group is not None
     before = group.generation
     hold(w, SendHeartbeat, first, 2_000)
     until(w, lambda: member.data.heartbeat_request >= 0)  # it is on its way, slowly

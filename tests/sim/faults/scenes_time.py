@@ -1,6 +1,6 @@
 """Fault scenarios 52 to 64 as scenes: applications that fail or stall, and delays that cannot be.
 
-**Rules.** A name is its number; titles stand in :mod:`tests.sim.faults.titles`.
+**Rules.** A name is its number; its docstring is its title.
 
 **Strategy.** Small worlds whose applications misbehave; hands on commits and on bytes.
 """
@@ -93,7 +93,6 @@ def scene_53(s: Scene) -> None:
     w.stall(process.slot, 30_000)
     old, generation = process.member.member_id, process.member.generation
     group = w.coordinator
-    assert group is not None
     until(w, lambda: old not in group.members)
     until(w, lambda: runs(w, given_up) and not given_up & process.running, 60_000)
     s.ends_well(w)
@@ -144,7 +143,6 @@ def scene_55(s: Scene) -> None:
         "what was given up may be committed no more",
     )
     s.expect(member.may_commit({r: process.terms[r] for r in member.owned}), "what is owned may")
-    assert group is not None
     (answer,) = group.step(w.now_ms, Received(process.client, _late_commit(process, given_up)))
     refused = isinstance(answer, Answer) and answer.response == CommitDone(
         0, ErrorCode.ILLEGAL_GENERATION

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import threading
 
+from tests.machine.subscribed import offering, turn_of
 from tests.pipeline import fleet
 from tests.pipeline.histories import generation
 from tests.pipeline.local import made, rows
 from tests.sim.faults.played import ends_well, world
 
 from holdfast.cluster.settings import Settings
-from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.coordinator.group_log import Durable
-from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader.designs import EagerAssignor
 from holdfast.core.machine.leader.embedded import MemberView
 from holdfast.members.member.lag_source import AskedInTime
@@ -29,7 +28,7 @@ RANGES = EagerAssignor("lag")
 def led(source) -> dict[str, int]:
     """How many partitions each of three members gets from a leader with this lag source."""
     view = MemberView(topics=("t",), owned=(), previous=(), generation=-1)
-    members = tuple(JoinedMember(member_id=m, metadata=RANGES.subscribe(view)) for m in "abc")
+    members = offering(RANGES, **dict.fromkeys("abc", view))
     settings = Settings.parse(
         {
             "bootstrap.servers": "nowhere:1",
@@ -40,16 +39,7 @@ def led(source) -> dict[str, int]:
         }
     )
     leadership = Leadership(settings, [RANGES], lambda topics: {"t": 6}, lag_source=source)
-    request = ComputeAssignment(
-        token=1,
-        generation=1,
-        protocol_name="lag",
-        members=members,
-        partitions=(("t", 6),),
-        member_id="a",
-        waited_ms=0,
-    )
-    done = leadership.compute(request)
+    done = leadership.compute(turn_of("lag", members, {"t": 6}, 1))
     assert done.failure is None
     return {m: len(RANGES.read(data).assigned) for m, data in done.assignments}
 

@@ -11,14 +11,12 @@ from tests.sim.faults.scene import (
     DEFERRED,
     DELAY_MS,
     FOUND_MS,
-    SIMPLE,
     running,
     runs,
     said,
     tape,
     until,
 )
-from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.core.machine.events import RejoinRequested
 from holdfast.core.machine.member.member_data import NO_REQUEST
@@ -68,14 +66,6 @@ def test_59_all_timers_fire_together_one_round():
 
 
 def test_60_unrelated_rounds_during_a_delay():
-    play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
-    play.leave("D")
-    assert play.round().delay_ms == DELAY_MS
-    for passed in range(1, 15):
-        play.now_ms += 1_000
-        assert play.round().delay_ms == DELAY_MS - 1_000 * passed
-    play.now_ms += 1_000
-    assert play.round().delay_ms == 0
     took = []
     for extra in (0, 8):
         w = world()
@@ -95,17 +85,6 @@ def test_60_unrelated_rounds_during_a_delay():
 
 
 def test_61_a_second_loss_during_a_delay():
-    play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
-    play.leave("D")
-    play.round()
-    play.now_ms += 10_000
-    play.leave("C")
-    assert play.round().delay_ms == 5_000
-    play.now_ms += 5_000
-    assert play.round().delay_ms == 10_000
-    owned = ",".join(play.all_owned().values())
-    assert "T3" in owned
-    assert "T2" not in owned
     w = world(n=4, partitions=8)
     first, second = running(w, 2), running(w, 3)
     w.crash(2)
@@ -118,14 +97,6 @@ def test_61_a_second_loss_during_a_delay():
 
 
 def test_62_a_member_returns_in_the_round_of_the_deadline():
-    play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
-    play.leave("D")
-    play.round()
-    play.now_ms += DELAY_MS
-    play.join("D2")
-    play.settle()
-    owned = ",".join(play.all_owned().values())
-    assert owned.count("T3") == 1
     for early_ms in (900, 520, 200, 0, -200):
         w = world()
         w.crash(2)
@@ -136,12 +107,6 @@ def test_62_a_member_returns_in_the_round_of_the_deadline():
 
 
 def test_63_delay_0_is_now():
-    play = HandPlayedGroup.of(
-        replace(DEFERRED, delay_ms=0), {"T": 4}, A="T0", B="T1", C="T2", D="T3"
-    )
-    play.leave("D")
-    assert play.round().delay_ms == 0
-    assert "T3" in ",".join(play.all_owned().values())
     w = world(policy=replace(DEFERRED, delay_ms=0))
     gone = running(w, 2)
     w.crash(2)
@@ -151,16 +116,6 @@ def test_63_delay_0_is_now():
 
 
 def test_46_a_topic_grows_during_a_delay():
-    play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
-    play.leave("D")
-    play.round()
-    play.now_ms += 1_000
-    play.partitions["T"] = 6
-    assert play.round().delay_ms == 14_000
-    owned = ",".join(play.all_owned().values())
-    assert "T4" in owned
-    assert "T5" in owned
-    assert "T3" not in owned
     w = world()
     lost = running(w, 2)
     w.crash(2)
@@ -182,10 +137,6 @@ def test_a_topic_grows_while_the_leader_plans(policy):
 
 
 def test_48_a_topic_is_recreated_smaller():
-    play = HandPlayedGroup.of(SIMPLE, {"T": 4}, A="T0,T1", B="T2,T3")
-    play.partitions["T"] = 2
-    done = play.round()
-    assert all(p < 2 for s in done.assignments.values() for _, ps in s.kept + s.gained for p in ps)
     w = world("holdfast-simple")
     turns = tape(w).turns
     w.resize("a", 2)

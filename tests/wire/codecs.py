@@ -1,0 +1,65 @@
+"""Every decoder of messages and, where there is one, its encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
+from holdfast.core.wire.layouts.consumer_protocol import (
+    SubscriptionDecoder,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from holdfast.core.wire.layouts.container import (
+    decode_member_assignment,
+    decode_member_subscription,
+    encode_member_assignment,
+    encode_member_subscription,
+)
+from holdfast.core.wire.layouts.incremental import (
+    decode_design_assignment,
+    decode_design_subscription,
+    encode_design_assignment,
+    encode_design_subscription,
+)
+from holdfast.core.wire.layouts.memory import decode_share, encode_share
+from holdfast.core.wire.layouts.sticky_user_data import (
+    decode_cooperative_user_data,
+    decode_sticky_user_data,
+    encode_cooperative_user_data,
+    encode_sticky_user_data,
+)
+from holdfast.core.wire.layouts.streams_user_data import (
+    decode_streams_assignment,
+    decode_streams_subscription,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """A decoder and, where there is one, its encoder."""
+
+    decode: Callable[[bytes], Any]
+    encode: Callable[[Any], bytes] | None = None
+
+
+CODECS = {
+    "subscription": Codec(decode_subscription, encode_subscription),
+    "remembering": Codec(SubscriptionDecoder().decode, encode_subscription),
+    "assignment": Codec(decode_assignment, encode_assignment),
+    "sticky": Codec(decode_sticky_user_data, encode_sticky_user_data),
+    "cooperative": Codec(decode_cooperative_user_data, encode_cooperative_user_data),
+    "design-subscription": Codec(decode_design_subscription, encode_design_subscription),
+    "design-assignment": Codec(decode_design_assignment, encode_design_assignment),
+    "claim": Codec(decode_member_subscription, encode_member_subscription),
+    "verdict": Codec(decode_member_assignment, encode_member_assignment),
+    "memory": Codec(decode_share, encode_share),
+    "connect-metadata": Codec(decode_connect_metadata),
+    "connect-assignment": Codec(decode_connect_assignment),
+    "streams-subscription": Codec(decode_streams_subscription),
+    "streams-assignment": Codec(decode_streams_assignment),
+}
