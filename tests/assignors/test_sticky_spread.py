@@ -42,6 +42,18 @@ def test_members_above_their_share_give_of_the_topics_that_they_have_most_of() -
     assert (quality.kept, quality.topic_excess) == (4, 0)
 
 
+def test_what_a_member_above_its_share_keeps_is_what_spreads_the_topics() -> None:
+    """By number, m gives the last of its claims, c-0, to n, which then has all of c."""
+    topics = ["a", "b", "c"]
+    rows: list[dict[str, Any]] = [
+        {"id": "m", "topics": topics, "owned": owned(("a", 0), ("b", 0), ("c", 0))},
+        {"id": "n", "topics": topics, "owned": owned(("c", 1))},
+    ]
+    group = Group.from_dict({"partitions": {"a": 1, "b": 1, "c": 2}, "members": rows})
+    quality = assign(group, "sticky").quality
+    assert (quality.kept, quality.topic_excess) == (3, 0)
+
+
 def crowded_group() -> Group:
     """n takes all it gets from a, b is free of it: an exchange with m helps."""
     rows = [
