@@ -79,7 +79,7 @@ def _end(*_: object) -> None:
 def _end_once_ready(listen: str) -> None:
     """End a server as a service is ended, once the pages of the cluster are there."""
     while True:
-        with suppress(OSError), urlopen(f"http://{listen}/ready") as answer:
+        with suppress(OSError), urlopen(f"http://{listen}/ready", timeout=30) as answer:
             if answer.status == 200:
                 break
         time.sleep(0.1)

@@ -135,7 +135,9 @@ def test_what_watch_keeps_of_it_is_compacted_exported_and_served(
 def served(folder: Path, *paths: str) -> list[str]:
     """What a server of these tables answers, once all of it is examined."""
     with following(folder) as fleet, serving(fleet) as url, ExitStack() as stack:
-        answers = [stack.enter_context(urllib.request.urlopen(url + path)) for path in paths]
+        answers = [
+            stack.enter_context(urllib.request.urlopen(url + path, timeout=60)) for path in paths
+        ]
         return [answer.read().decode() for answer in answers]
 
 

@@ -476,12 +476,13 @@ def test_the_command_serves_asks_strangers_for_a_token_and_ends_well(
             base, _, token = url.partition("?token=")
             base = base.replace("0.0.0.0", "127.0.0.1")
             headers = {"Authorization": f"Bearer {token}"} if needs else {}
-            with urllib.request.urlopen(urllib.request.Request(base, headers=headers)) as answer:
+            asked = urllib.request.Request(base, headers=headers)
+            with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:
                 assert b"etl" in answer.read()
                 assert "Server" not in answer.headers
             if needs:
                 with pytest.raises(urllib.error.HTTPError, match="401") as told:
-                    urllib.request.urlopen(base)
+                    urllib.request.urlopen(base, timeout=PATIENCE_S)
                 told.value.close()
         finally:
             process.send_signal(signal.SIGTERM)
