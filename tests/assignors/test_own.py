@@ -15,6 +15,7 @@ import holdfast
 from holdfast.core.assignors.claims import Claims
 from holdfast.core.assignors.own import OwnAssignor
 from holdfast.core.assignors.registry import ASSIGNORS, find
+from holdfast.core.assignors.rounds import follow
 from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.group import Group
@@ -206,8 +207,6 @@ def test_a_law_that_is_claimed_by_nobody_can_be_asked_for() -> None:
 
 
 def test_a_cooperative_one_that_never_rests_is_no_endless_loop() -> None:
-    from holdfast.core.assignors.rounds import follow
-
     other = {"a": "b", "b": "a"}
 
     def swaps(members: Any, topics: Any, claims: Any) -> object:
@@ -216,6 +215,17 @@ def test_a_cooperative_one_that_never_rests_is_no_endless_loop() -> None:
     group = snapshot({"t": 2}, ["a", "b", "c"], owned={"a": {"t": [0]}})
     with pytest.raises(ModelError, match="mine still withholds after 8 rounds"):
         follow(Group.from_dict(group), made(swaps, cooperative=True))
+
+
+def test_each_round_begins_with_what_the_round_before_left() -> None:
+    """t-0 goes from a to b, and only then t-1 from b to a."""
+
+    def one_by_one(members: Any, topics: Any, claims: Any) -> object:
+        return {("t", 0): "b", ("t", 1): "b" if claims.get(("t", 0)) == "a" else "a"}
+
+    group = snapshot({"t": 2}, ["a", "b"], owned={"a": {"t": [0]}, "b": {"t": [1]}})
+    rounds = follow(Group.from_dict(group), made(one_by_one, cooperative=True))
+    assert [len(result.withheld) for result in rounds] == [1, 1, 0]
 
 
 def test_under_a_design_it_sees_kafkas_numbers_of_what_does_not_wait() -> None:

@@ -22,7 +22,9 @@ def test_what_a_broker_wrote():
     states = [decode_share_state(*pair) for pair in PAIRS]
     assert {state.group for state in states} == {"group-share"}
     assert {state.partition for state in states} == {0, 1}
-    assert {state.is_update for state in states} == {False, True}
+    is_update = [key[:2] == b"\x00\x01" for key, _ in PAIRS]
+    assert [state.is_update for state in states] == is_update
+    assert {*is_update} == {False, True}
     first = states[0]
     assert (first.start_offset, first.n_delivered) == (-1, -1)  # not known yet
     for partition in (0, 1):
