@@ -14,12 +14,14 @@ import sys
 import threading
 import time
 
+from holdfast.cluster.answers import Flag
+
 LAST_SECONDS = 15.0
 
 
-def watch() -> threading.Event:
-    """Return an event that is set when this process should end in order."""
-    stop = threading.Event()
+def watch() -> Flag:
+    """Return a flag that is set when this process should end in order."""
+    stop = Flag()  # an Event may be locked by the code that its signal interrupts
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
