@@ -27,8 +27,8 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
+from dataclasses import dataclass
 from itertools import groupby
 
 from tests.live.chaos_clients import CLIENTS, RefusedError, note_drops, sign_commits
@@ -77,25 +77,31 @@ def runs(places, begin):
         yield "batch", partition, offsets[0], offsets[-1], begin
 
 
-def stalling() -> threading.Event:
-    """Set from SIGUSR1 to SIGUSR2."""
-    event = threading.Event()
-    signal.signal(signal.SIGUSR1, lambda *_: event.set())
-    signal.signal(signal.SIGUSR2, lambda *_: event.clear())
-    return event
+@dataclass
+class Asked:
+    """What signals have asked for, without a lock that a signal could find taken."""
+
+    stalls: bool = False  # from SIGUSR1 to SIGUSR2
+    stands: bool = False  # by SIGHUP, until it is answered
+
+    def on_signal(self, number, frame) -> None:
+        if number == signal.SIGHUP:
+            self.stands = True
+        else:
+            self.stalls = number == signal.SIGUSR1
 
 
-def asked() -> threading.Event:
-    """Set by SIGHUP."""
-    event = threading.Event()
-    signal.signal(signal.SIGHUP, lambda *_: event.set())
+def listening() -> Asked:
+    asked = Asked()
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+        signal.signal(number, asked.on_signal)
     faulthandler.register(signal.SIGQUIT, all_threads=True)
-    return event
+    return asked
 
 
 def main(text: str) -> int:
     spec = json.loads(text)
-    stop, stalls, question = watch(), stalling(), asked()
+    stop, asked = watch(), listening()
     journal = Journal(spec["journal"], spec["callback_s"])
     sign_commits(spec["name"], lambda offsets: journal.write(("commit", offsets)))
     note_drops(lambda partitions: journal.write(("dropped", partitions)))
@@ -108,12 +114,12 @@ def main(text: str) -> int:
             begin = time.time()
             places = consumer.poll()
             consumer.rest(spec["work_s"])
-            while stalls.is_set() and not stop.is_set():
+            while asked.stalls and not stop.is_set():
                 consumer.rest(0.02)
             if places:
                 journal.write(*runs(places, begin))
-            if question.is_set():
-                question.clear()
+            if asked.stands:
+                asked.stands = False
                 journal.write(("stands", consumer.stands()))
     except RefusedError as error:
         journal.write(("failed", str(error)))

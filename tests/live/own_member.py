@@ -6,7 +6,6 @@ Kafka writes partition.assignment.strategy; MORE has other settings as JSON. SIG
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import sys
 from pathlib import Path
@@ -18,7 +17,6 @@ from holdfast.members.consumer_questions import TopicPartition
 
 
 def main(bootstrap, topic, group, name, journal, strategy, more) -> None:
-    faulthandler.enable()
     stop = watch()
     with Path(journal).open("a", encoding="utf-8") as file:
         writer = JournalWriter(name, file)

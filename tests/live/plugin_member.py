@@ -6,7 +6,6 @@ the names of holdfast.members.kafka_python. SIGTERM closes it.
 
 from __future__ import annotations
 
-import faulthandler
 import sys
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from holdfast.members import kafka_python
 
 
 def main(bootstrap, topic, group, name, journal, strategy) -> None:
-    faulthandler.enable()
     stop = watch()
     names = {n: getattr(kafka_python, n) for n in kafka_python.__all__}
     assignors = eval(f"[{strategy}]", names)

@@ -38,8 +38,11 @@ class Processes:
     def launch(self, name: str, command: Sequence[str], cwd: Path | None = None) -> None:
         """Start a process; one that reads its standard input ends when this process does."""
         pipes: Any = {"stdin": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        environment = os.environ | {"PYTHONFAULTHANDLER": "1"}  # SIGABRT: what every thread does
         with (self.folder / f"{name}.out").open("ab") as out:
-            self.running[name] = subprocess.Popen(command, stdout=out, cwd=cwd, **pipes)
+            self.running[name] = subprocess.Popen(
+                command, stdout=out, cwd=cwd, env=environment, **pipes
+            )
 
     def gone(self, name: str) -> int:
         """Wait for an end, and forget the process; its exit code."""
@@ -47,7 +50,7 @@ class Processes:
         try:
             code = process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGABRT)  # ours write down what every thread is doing
+            process.send_signal(signal.SIGABRT)
             process.wait()
             raise AssertionError(f"{name} does not end: {self.said(name, 20_000)}") from None
         del self.running[name]

@@ -29,6 +29,7 @@ from typing import Any
 
 from holdfast import Consumer, Worker
 from holdfast.cli.demo.lifeline import watch
+from holdfast.cluster.answers import Flag
 from holdfast.errors import RemoteProtocolError
 
 N_HELD = 10  # records of a partition when the process is stopped
@@ -204,7 +205,7 @@ class Spec:
     topic: str
     journal: Journal
     awake: threading.Event
-    stop: threading.Event
+    stop: Flag
 
     def config(self, case: Case) -> dict[str, object]:
         return {
