@@ -1,7 +1,7 @@
 """What the whole run shares: one real broker, one Spark session, each started once.
 
-``make test`` and ``make test-all`` (``tools/run_tests.py``) run ``pytest --dist loadgroup``: all
-tests of the session go to one worker. The broker is there for all workers
+A run with workers (``pytest -n``, ``tools/run_tests.py``) has ``--dist loadgroup``: all tests of
+the session go to one worker. The broker is there for all workers
 (``tests/live/run_broker.py``). The longest groups begin first.
 """
 

@@ -30,8 +30,7 @@ WORKERS = {"test": "4", "test-all": "3"}
 def main(arguments: list[str]) -> int:
     """Return pytest's exit code."""
     suite = "test-all" if "--all" in arguments else "test"
-    command = [sys.executable, "-m", "pytest", "-n", WORKERS[suite], "--dist", "loadgroup", "-q"]
-    command += ["--no-loadscope-reorder"]
+    command = [sys.executable, "-m", "pytest", "-n", WORKERS[suite], "-q"]
     marks = SUITES[suite]
     try:
         find_java()

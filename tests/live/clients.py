@@ -69,6 +69,7 @@ class Client:
         self.kind = self.kinds[0 if is_original else 1]
         self.records: list[Place] = []
         self.topics: set[str] = set()  # of these records
+        self.diary: Diary | None = None  # of what it has subscribed to
         self.consumer = self.made({**QUICK, **config})
 
     def made(self, config: dict[str, Any]) -> Any:
@@ -107,6 +108,15 @@ class Client:
 
     def owns(self) -> set[int]:
         return {p.partition for p in self.consumer.assignment()}
+
+    def is_told(self) -> bool:
+        """Whether its callbacks have heard of what it owns, which may be later."""
+        return self.diary is None or self.diary.holds() == self.owns()
+
+    def seen(self) -> str:
+        """What a test that waits in vain shows."""
+        calls = "" if self.diary is None else f", was told {self.diary.calls}"
+        return f"{self.name} owns {sorted(self.owns())}, has {len(self.records)} records{calls}"
 
     def commit(self) -> None:
         self.does("commit")
@@ -157,6 +167,7 @@ class Consumer(Client):
         return self.consumer._seat
 
     def subscribe(self, topics: list[str] | str, diary: Diary | None = None) -> None:
+        self.diary = diary
         kind = LossListener if diary is not None and diary.hears_losses else Listener
         wanted = re.compile(topics) if isinstance(topics, str) else topics
         self.consumer.subscribe(wanted, None if diary is None else kind(diary))
@@ -199,6 +210,7 @@ class Confluent(Client):
         return self.consumer._holdfast.seat
 
     def subscribe(self, topics: list[str] | str, diary: Diary | None = None) -> None:
+        self.diary = diary
         calls: dict[str, Any] = {}
         if diary is not None:
             calls["on_assign"] = lambda _, partitions: diary.note("assigned", partitions)
@@ -306,6 +318,7 @@ class KafkaPython(Client):
         return Tokens()
 
     def subscribe(self, topics: list[str] | str, diary: Diary | None = None) -> None:
+        self.diary = diary
         named = {"pattern": topics} if isinstance(topics, str) else {"topics": topics}
         listener = None if diary is None else self.listener(diary)
         self.does("subscribe", **named, listener=listener)

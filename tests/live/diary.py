@@ -36,6 +36,13 @@ class Diary:
         """Partitions of all callbacks of one word."""
         return sorted(p for word, found in self.calls if word == call for p in found)
 
+    def holds(self) -> set[int]:
+        """What the consumer has, as far as its callbacks were told."""
+        held: set[int] = set()
+        for word, found in list(self.calls):
+            held = held.union(found) if word == "assigned" else held.difference(found)
+        return held
+
     def counts(self) -> list[tuple[str, int]]:
         """Each callback, with how many partitions it was about."""
         return [(call, len(found)) for call, found in self.calls]

@@ -121,7 +121,7 @@ class Stage:
                 client.poll(0.05)
             return bool(condition())
 
-        until(holds, lambda: f"{self.group}: {what}")
+        until(holds, lambda: "; ".join([f"{self.group}: {what}", *(c.seen() for c in polled)]))
 
     def read(self, client: Client, n: int) -> list[Place]:
         """The next ``n`` records and what comes with them, in order of partitions and offsets."""
@@ -133,12 +133,16 @@ class Stage:
         return sorted(found)
 
     def share(self, topic: Topic, *clients: Client) -> None:
-        """Poll until they own every partition of a topic, each once, and the same number."""
+        """Poll until they own every partition of a topic, each once, and the same number.
+
+        Their callbacks have been told by then.
+        """
         n = topic.n_partitions // len(clients)
 
         def is_shared() -> bool:
             owned = [client.owns() for client in clients]
-            return {*map(len, owned)} == {n} and len(set().union(*owned)) == topic.n_partitions
+            is_shared = {*map(len, owned)} == {n} and len(set().union(*owned)) == topic.n_partitions
+            return is_shared and all(client.is_told() for client in clients)
 
         self.until(is_shared, f"{n} partitions each", *clients)
 
@@ -251,7 +255,12 @@ def sentence(
             for client, answers in found.items():
                 own = {} if is_original or ours is None else ours.get(client, {})
                 wanted = {**stages[client].recorded, **own}
-                assert answers == wanted, f"{client}: {answers}, not {wanted}"
+                other = [
+                    f"{text!r}: {answers.get(text)}, not {wanted.get(text)}"
+                    for text in {**wanted, **answers}
+                    if text not in answers or answers[text] != wanted.get(text)
+                ]
+                assert not other, "\n".join([client, *other])
 
         test.__name__, test.__doc__, test.__module__ = play.__name__, play.__doc__, play.__module__
         players = ["ours"]
