@@ -63,13 +63,13 @@ class Client:
 
     name: ClassVar[str]
     kinds: ClassVar[tuple[Any, Any]]  # the original, and ours
+    diary: Diary | None = None  # of what it has subscribed to
 
     def __init__(self, topic: str, config: Mapping[str, Any], *, is_original: bool = False):
         self.topic, self.is_original = topic, is_original
         self.kind = self.kinds[0 if is_original else 1]
         self.records: list[Place] = []
         self.topics: set[str] = set()  # of these records
-        self.diary: Diary | None = None  # of what it has subscribed to
         self.consumer = self.made({**QUICK, **config})
 
     def made(self, config: dict[str, Any]) -> Any:
