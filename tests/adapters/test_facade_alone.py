@@ -14,6 +14,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from tests.adapters.configured import QUICK
+from tests.live.waiting import until
 
 from holdfast.cluster.settings import KEYS
 from holdfast.confluent import Consumer
@@ -261,11 +262,12 @@ def test_a_subclass_may_call_its_own_things_what_it_likes(kind):
 
 @KINDS
 def test_an_error_of_a_callback_comes_out_of_poll_and_the_consumer_goes_on(kind):
-    told = []
+    told, raises = [], True
 
     def error_cb(error):
         told.append(error)
-        raise RuntimeError("told")
+        if raises:
+            raise RuntimeError("told")
 
     config = {**QUICK, "bootstrap.servers": "127.0.0.1:1", "error_cb": error_cb}
     consumer = kind(config)
@@ -277,7 +279,24 @@ def test_an_error_of_a_callback_comes_out_of_poll_and_the_consumer_goes_on(kind)
     with pytest.raises(RuntimeError, match="told"):
         for _ in range(200):
             consumer.poll(0.1)
+    raises = False
     consumer.close()
+
+
+@KINDS
+def test_an_error_of_a_callback_comes_out_of_close_and_the_consumer_is_closed(kind):
+    def stats_cb(_):
+        raise RuntimeError("told")
+
+    def close_raises():
+        consumer = kind({**QUICK, "statistics.interval.ms": 1, "stats_cb": stats_cb})
+        time.sleep(0.1)  # statistics come meanwhile, and wait for the next call
+        error = answer(consumer.close)
+        assert error in (None, (RuntimeError, "told"))
+        assert answer(lambda: consumer.poll(0)) == (RuntimeError, "Consumer closed")
+        return error is not None
+
+    until(close_raises, "a close that calls the callback")
 
 
 @KINDS
