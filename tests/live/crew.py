@@ -11,6 +11,7 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from tests.live.diary import held_after
 
 from holdfast import Consumer
 from holdfast.core.machine import actions
@@ -130,10 +131,7 @@ class Hand:
     @property
     def owns(self) -> list[int]:
         """Partitions by the diary."""
-        held: set[int] = set()
-        for _, what, partitions in list(self.diary):
-            held = held | set(partitions) if what == "assigned" else held - set(partitions)
-        return sorted(held)
+        return sorted(held_after((what, found) for _, what, found in list(self.diary)))
 
     def words(self) -> list[str]:
         """What happened, callbacks for nothing left out."""

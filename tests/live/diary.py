@@ -6,6 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 
+def held_after(calls: Iterable[tuple[str, Iterable[int]]]) -> set[int]:
+    """What a member holds after these callbacks: their words, and their partitions."""
+    held: set[int] = set()
+    for word, found in calls:
+        held = held.union(found) if word == "assigned" else held.difference(found)
+    return held
+
+
 class Diary:
     """What the callbacks of one consumer were told.
 
@@ -38,10 +46,7 @@ class Diary:
 
     def holds(self) -> set[int]:
         """What the consumer has, as far as its callbacks were told."""
-        held: set[int] = set()
-        for word, found in list(self.calls):
-            held = held.union(found) if word == "assigned" else held.difference(found)
-        return held
+        return held_after(list(self.calls))
 
     def counts(self) -> list[tuple[str, int]]:
         """Each callback, with how many partitions it was about."""

@@ -141,8 +141,8 @@ class Stage:
 
         def is_shared() -> bool:
             owned = [client.owns() for client in clients]
-            is_shared = {*map(len, owned)} == {n} and len(set().union(*owned)) == topic.n_partitions
-            return is_shared and all(client.is_told() for client in clients)
+            has_all = len(set().union(*owned)) == topic.n_partitions
+            return has_all and {*map(len, owned)} == {n} and all(c.is_told() for c in clients)
 
         self.until(is_shared, f"{n} partitions each", *clients)
 
@@ -255,12 +255,7 @@ def sentence(
             for client, answers in found.items():
                 own = {} if is_original or ours is None else ours.get(client, {})
                 wanted = {**stages[client].recorded, **own}
-                other = [
-                    f"{text!r}: {answers.get(text)}, not {wanted.get(text)}"
-                    for text in {**wanted, **answers}
-                    if text not in answers or answers[text] != wanted.get(text)
-                ]
-                assert not other, "\n".join([client, *other])
+                assert answers == wanted, f"{client}: {differences(answers, wanted)}"
 
         test.__name__, test.__doc__, test.__module__ = play.__name__, play.__doc__, play.__module__
         players = ["ours"]
@@ -269,6 +264,16 @@ def sentence(
         return pytest.mark.parametrize("played_by", players)(test)
 
     return decorate
+
+
+def differences(answers: Answers, wanted: Answers) -> list[str]:
+    """Where two sets of answers differ."""
+    missing = object()
+    return [
+        f"{name!r}: {answers.get(name, 'no answer')}, not {wanted.get(name, 'no answer')}"
+        for name in {**wanted, **answers}
+        if answers.get(name, missing) != wanted.get(name, missing)
+    ]
 
 
 def answers_of_originals() -> dict[str, dict[str, Answers]]:

@@ -65,7 +65,7 @@ class Member:
         del self.told[:]
         answer = self.answer(lambda: self.consumer.commit(**wanted))
         if answer is None:
-            until(lambda: (self.consumer.poll(0.1), self.told)[1], "on_commit is called")
+            until(lambda: self.consumer.poll(0.1) is None and self.told, "on_commit is called")
         return answer, list(self.told)
 
 
