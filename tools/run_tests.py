@@ -6,6 +6,8 @@
 2. `test-all` repeats nothing of `test`; CI runs the two one after the other.
 3. Python keeps what it compiles, also where the caller's environment forbids that: each worker and
    each command that a test starts would compile all of holdfast again, and all tests.
+4. A test that takes ``MOST_SECONDS`` is ended with its worker. The log shows what each thread did,
+   the test counts as failed, and a new worker goes on with the others.
 
 Tests of a broker wait most of the time, so two cores need four workers in `make test` and three
 in `make test-all`, whose members are more processes. All workers use one broker
@@ -25,12 +27,15 @@ from holdfast.jvm.java import find_java
 
 SUITES = {"test": "not slow and not every", "test-all": "every and not slow", "slow": "slow"}
 WORKERS = {"test": "4", "test-all": "3"}
+MOST_SECONDS = 600
 
 
 def main(arguments: list[str]) -> int:
     """Return pytest's exit code."""
     suite = "test-all" if "--all" in arguments else "test"
     command = [sys.executable, "-m", "pytest", "-n", WORKERS[suite], "-q"]
+    command += ["-o", f"faulthandler_timeout={MOST_SECONDS}"]
+    command += ["-o", "faulthandler_exit_on_timeout=true"]
     marks = SUITES[suite]
     try:
         find_java()
