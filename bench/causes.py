@@ -190,8 +190,9 @@ class LiveGroup:
 def run(options: argparse.Namespace) -> None:
     """Live, and write the dump, the log and the journal."""
     from holdfast.cluster.broker import broker as brokers
+    from holdfast.cluster.broker import properties
 
-    brokers._LOG4J2 += LOGGERS
+    properties._LOG4J_2 += LOGGERS
     options.folder.mkdir(parents=True, exist_ok=True)
     settings = brokers.BrokerSettings(
         properties={

@@ -43,8 +43,9 @@ class Topic:
         n_each: int = 0,
         *,
         name: str = "",
-        n_copies: int = 1,
+        n_copies: int = -1,
     ):
+        """Create it; without a number of copies it has as many as the cluster's topics have."""
         self.name = name or fresh("topic")
         self.n_partitions = n_partitions
         client = {"bootstrap.servers": bootstrap, "log_level": 0}
@@ -53,7 +54,7 @@ class Topic:
         self._client = {**client, "enable.idempotence": True}
         self._producer = confluent_kafka.Producer(self._client)
         self.sent: Counter[int] = Counter()
-        config = {"min.insync.replicas": str(min(2, n_copies))}
+        config = {"min.insync.replicas": "2"} if n_copies > 1 else {}
         wanted = NewTopic(self.name, n_partitions, n_copies, config=config)
         self._admin.create_topics([wanted])[self.name].result(60)
         if n_each:
@@ -71,7 +72,8 @@ class Topic:
             for _ in range(n_each):
                 self._producer.produce(self.name, value, partition=partition)
             self.sent[partition] += n_each
-        assert self._producer.flush(60) == 0
+        left = self._producer.flush(60)
+        assert left == 0, f"{left} records to {self.name} have no answer after 60 s"
 
 
 class Hand:

@@ -109,6 +109,7 @@ class WildGroup:
         self.slots[slot] = name
         if kind in PYTHON:
             self.crew.launch(name, self._python(name, kind))
+            self.crew.running[name].stdin.close()  # it joins where its standard input ends
         elif kind == "worker":
             self.crew.launch(name, self._worker(name))
         elif kind == "share":

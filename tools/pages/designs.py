@@ -13,7 +13,8 @@ from tools.pages.verdicts import Runs, characteristic, extremes, stopped, verdic
 
 from holdfast.core.machine.policies import DEFAULTS, POLICIES
 from holdfast.core.machine.policy import Policy
-from holdfast.sim.scenarios import BASELINES, SIMULATED, Report, Setup, simulate
+from holdfast.sim.baselines import BASELINES
+from holdfast.sim.scenarios import SIMULATED, Report, Setup, simulate
 from holdfast.sim.world.costs import Costs, Listener
 
 FREE = Costs(rebuild_ms=0, slow_members=0, poll_ms=20, revoke_ms=10)
