@@ -95,7 +95,7 @@ def run(
     check_target(tables.root, overwrite=overwrite)
     chosen = selection or Selection()
     with tables.writing():
-        check_target(tables.root, overwrite=overwrite)
+        _check_kept(tables.root, overwrite=overwrite)  # a stream may have begun meanwhile
         dump, times = _open(session, source, tables.root, chosen, note)
         dump.check_read()
         before = tables.manifest()
@@ -123,6 +123,11 @@ def check_target(root: Place, *, overwrite: bool = False) -> None:
         It holds what is not ours.
     """
     check_folder(root)
+    _check_kept(root, overwrite=overwrite)
+
+
+def _check_kept(root: Place, *, overwrite: bool) -> None:
+    """Refuse a folder that a stream keeps: a ConfigError."""
     kept = Tables(root).committed()
     if overwrite or not any("query" in batch.notes for batch in kept):
         return
