@@ -14,10 +14,11 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import file_digest
 from importlib.util import find_spec
 from pathlib import Path
@@ -100,8 +101,12 @@ def azurite_program() -> list[str]:
     if not main.exists():
         npm = shutil.which("npm")
         assert npm is not None, "Azurite is fetched by npm: install Node.js"
-        options = ["--no-audit", "--no-fund", "--prefix", str(root)]
-        subprocess.run([npm, "install", *options, f"azurite@{AZURITE_VERSION}"], check=True)
+        root.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=root.parent) as own:  # two workers may fetch at once
+            options = ["--no-audit", "--no-fund", "--prefix", own]
+            subprocess.run([npm, "install", *options, f"azurite@{AZURITE_VERSION}"], check=True)
+            with suppress(OSError):  # the other one was first
+                Path(own).rename(root)
     return ["node", str(main), "--skipApiVersionCheck", "--disableTelemetry"]
 
 
