@@ -5,14 +5,13 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import shutil
 import subprocess
-from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from threading import Lock, Timer
-from uuid import uuid4
+
+from tests.drafts import draft_of
 
 from holdfast.jvm.java import find_java
 
@@ -39,13 +38,10 @@ def compiled(name: str, class_path: str) -> Path:
     key = blake2b(repr(made_of).encode(), digest_size=8).hexdigest()
     folder = ROOT / "build" / "java" / f"{name}-{key}"
     if not folder.exists():
-        draft = folder.with_name(uuid4().hex)
         compiler = ("-m", "jdk.compiler/com.sun.tools.javac.Main", "-proc:none")
-        words = [str(find_java().executable), *compiler, "-d", str(draft), "-cp", class_path]
-        subprocess.run([*words, str(source)], check=True)
-        with suppress(OSError):  # another worker was quicker
-            draft.rename(folder)
-        shutil.rmtree(draft, ignore_errors=True)
+        with draft_of(folder) as draft:
+            words = [str(find_java().executable), *compiler, "-d", str(draft), "-cp", class_path]
+            subprocess.run([*words, str(source)], check=True)
     return folder
 
 

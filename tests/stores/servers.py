@@ -14,15 +14,15 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from hashlib import file_digest
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.drafts import draft_of
 from tests.ports import free_port
 
 from holdfast.jvm.jars import cache_folder, resolve
@@ -101,12 +101,9 @@ def azurite_program() -> list[str]:
     if not main.exists():
         npm = shutil.which("npm")
         assert npm is not None, "Azurite is fetched by npm: install Node.js"
-        root.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=root.parent) as own:  # two workers may fetch at once
-            options = ["--no-audit", "--no-fund", "--prefix", own]
+        with draft_of(root) as draft:
+            options = ["--no-audit", "--no-fund", "--prefix", str(draft)]
             subprocess.run([npm, "install", *options, f"azurite@{AZURITE_VERSION}"], check=True)
-            with suppress(OSError):  # the other one was first
-                Path(own).rename(root)
     return ["node", str(main), "--skipApiVersionCheck", "--disableTelemetry"]
 
 
