@@ -66,9 +66,10 @@ def test_fail_on(folder: Path, fail_on: str, group: str, code: int) -> None:
 def test_the_screen_names_code_basis_cost_evidence_and_a_command(folder: Path) -> None:
     out = run("doctor", "--input", folder, "--group", "etl", width=200).out
     assert "Stable, classic, cooperative-sticky, 4 members, 12 partitions, generation 15" in out
-    assert "2025-11-21 08:00:00 to 08:07:30 UTC: 15 rebalances, cost 40.8 to 75.6 part" in out
-    assert "40.8 to 75.6 partition-seconds as the broker saw it" in out
-    assert "HF102 deploy churn (inferred, 40.8 to 75.6 partition-seconds)" in out
+    window = "2025-11-21 08:00:00 to 08:07:30 UTC: 15 rebalances, downtime up to 6.3 s a partition"
+    assert window in out
+    assert "HF102 deploy churn (inferred, up to 6.3 s a partition)" in out
+    assert out.count("up to: Kafka does not record when a rebalance starts") == 1
     assert "generations 2-11 and 2 more; 2025-11-21 08:01:00 to 08:04:15; worker-0" in out
     assert "$ holdfast simulate --scenario rolling-bounce --policy lend" in out
     assert "nothing found" in run("doctor", "--input", folder, "--group", "calm").out
@@ -76,12 +77,27 @@ def test_the_screen_names_code_basis_cost_evidence_and_a_command(folder: Path) -
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_no_line_of_the_screen_is_wider_than_the_terminal_but_a_command(
-    folder: Path, width: int
+    folder: Path, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tests.cli.running._Kept.isatty", lambda _: True)
     lines = run("doctor", "--input", folder, width=width).out.splitlines()
     assert any(line.startswith("        $ ") for line in lines)
     assert all(len(line) <= width or line.startswith("        $ ") for line in lines)
     assert all(not line or line.startswith(("  ", "etl", "calm", "=cmd")) for line in lines)
+
+
+@pytest.mark.parametrize("to_a_file", [True, False])
+def test_beside_a_terminal_no_line_is_wrapped_and_none_ends_in_blanks(
+    folder: Path, tmp_path: Path, *, to_a_file: bool
+) -> None:
+    target = tmp_path / "doctor.txt"
+    done = run("doctor", "--input", folder, *(["-o", target] if to_a_file else []), width=40)
+    lines = (target.read_text() if to_a_file else done.out).splitlines()
+    assert any(len(line) > 100 for line in lines)
+    assert not any(line.endswith(" ") for line in lines)
+    of_group = lines[: lines.index("")]
+    assert [line[:2] for line in of_group] == [of_group[0][:2], *["  "] * (len(of_group) - 1)]
+    assert sum(line.lstrip().startswith("generations") for line in of_group) == 1
 
 
 def test_csv_holds_no_formula_and_the_screen_no_control_sequence(folder: Path) -> None:

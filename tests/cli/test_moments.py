@@ -91,7 +91,7 @@ def test_what_makes_no_sense_is_refused_before_anything_starts(folder, words):
 
 
 TAKES = {
-    "--since": {"history", "doctor", "report", "replay"},
+    "--since": {"history", "doctor", "report", "replay", "serve"},
     "--until": {"history", "doctor", "report", "replay"},
     "--timeout": {"history", "lag", "doctor", "report", "plan", "replay", "serve", "watch", "dump"},
 }

@@ -23,7 +23,7 @@ from tests.suites import further
 from holdfast.core.command_lines import FOLDER, SERVERS, GivenSource
 from holdfast.core.kinds.kind import GroupKind
 from holdfast.core.kinds.rows import CLASSIC, KINDS
-from holdfast.fleet.report.columns.timeline import last_time
+from holdfast.fleet.report.columns.timeline import window_end_ms
 from holdfast.fleet.report.findings.facts import NOT_KEPT, Age, read_facts
 from holdfast.fleet.report.findings.finding import RULES, Finding, Limits
 from holdfast.fleet.tables.reading import read_tables
@@ -45,7 +45,7 @@ def found(group: str, topic: str, kind: GroupKind, source: GivenSource) -> list[
     for code, rule in RULES.items():
         script, age = (next(iter(CASES)), OLD) if code in OF_A_FOLDER else (code, NOT_KEPT)
         tables = read_tables(fleet_of({script: group}, topic))
-        facts = read_facts(tables, group, last_time(tables), source=source, age=age)
+        facts = read_facts(tables, group, window_end_ms(tables), source=source, age=age)
         object.__setattr__(facts, "kind", kind)
         findings += rule.find(facts, Limits())
     return findings

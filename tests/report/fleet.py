@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.fleet.report.columns.rebuilding import CommitTimes
-from holdfast.fleet.report.findings.doctor import examinations, worst_first
-from holdfast.fleet.report.findings.examination import Examination
+from holdfast.fleet.report.findings.doctor import examinations
+from holdfast.fleet.report.findings.examination import Examination, worst_first
 from holdfast.fleet.tables.reading import Tables
 
 START_MS = 1_763_712_000_000  # 2025-11-21 08:00:00 UTC

@@ -11,6 +11,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "integer": (int,),
     "number": (int, float),
     "null": (type(None),),
+    "boolean": (bool,),
 }
 _KNOWN = {
     "$schema", "title", "description", "type", "required", "additionalProperties", "properties",
@@ -24,7 +25,7 @@ def problems(value: Any, schema: dict[str, Any], path: str = "$") -> Iterator[st
     names = schema.get("type", [])
     names = [names] if isinstance(names, str) else names
     if names and not any(
-        isinstance(value, _TYPES[n]) and not isinstance(value, bool) for n in names
+        isinstance(value, _TYPES[n]) and isinstance(value, bool) == (n == "boolean") for n in names
     ):
         yield f"{path}: {value!r} is not {names}"
         return

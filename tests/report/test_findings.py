@@ -610,8 +610,6 @@ def test_a_deploy_leads_and_what_follows_from_it_stands_under_it() -> None:
     assert sorted(shown[at + 1 : at + 4]) == [
         (code, "HF102") for code in ("HF101", "HF103", "HF111")
     ]
-    pauses = sum(f.cost_upper_s for f in found.findings if not f.follows)
-    assert found.verdict.badness[1] == pauses  # the same time is not counted again
 
 
 def test_a_storm_that_a_deploy_did_not_make_stands_for_itself() -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.report.fleet import examine_all, rolling_bounce, tables
 
 from holdfast.fleet.report.drawing.markup import escape
-from holdfast.fleet.report.drawing.sections import code_link, group_figures
+from holdfast.fleet.report.drawing.sections import code_link
 from holdfast.fleet.report.drawing.writing import _fleet_figures, render
 from holdfast.fleet.report.findings.examination import all_rules
 from holdfast.fleet.report.findings.finding import Evidence, few, generations_of
@@ -23,14 +23,16 @@ def test_a_cause_that_a_broker_stated_is_told_from_one_that_is_inferred() -> Non
     assert page.count("(90%)") == len(script.rows["rebalances"]) - 1
 
 
-def test_figures_show_both_bounds_and_codes_explain_themselves() -> None:
+def test_figures_show_one_number_its_bounds_open_and_codes_explain_themselves() -> None:
     held = read_tables(tables(rolling_bounce("a"), rolling_bounce("b")))
     found = examine_all(held)
     low = sum(float(sum(e.facts.rebalances.pause_lower_s)) for e in found)
     assert low > 0
-    for text in (str(group_figures(found[0].facts)), str(_fleet_figures(held, found))):
-        assert re.search(r"[\d.]+ to [\d.,]+ s<", text), text
-    links = [code_link(*code) for code in found[0].verdict.codes]
+    both, one = str(_fleet_figures(held, found)), str(_fleet_figures(held, found[:1]))
+    for text, most in ((both, "81.6 to 151"), (one, "40.8 to 75.6")):
+        assert "<dd>up to 6.3 s<small>a partition" in text
+        assert re.search(rf"<details class=\"place\">.*for {most} partition-seconds", text), text
+    links = [code_link(code) for code in found[0].verdict.codes]
     assert 'title="deploy churn: A rolling restart' in "".join(links)
 
 
@@ -75,7 +77,7 @@ def test_idle_traffic_stands_beside_what_stood_still() -> None:
     whole, part = (
         examine_all(read_tables(tables(one)))[0].facts for one in (rolling_bounce("a"), script)
     )
-    assert part.cost[0] == pytest.approx(0.75 * whole.cost[0]) and whole.cost[0] > 0
-    assert "more in which no record waited" in group_figures(part)
-    assert "no record waited" not in group_figures(whole)
+    assert part.downtime_s == pytest.approx(0.75 * whole.downtime_s) and whole.downtime_s > 0
+    assert "more in which no record waited" in render(read_tables(tables(script)), "t")
+    assert "no record waited are" not in render(read_tables(tables(rolling_bounce("a"))), "t")
     assert re.search(r"\d \([\d.]+( to [\d.]+)? idle\)", render(read_tables(tables(script)), "t"))

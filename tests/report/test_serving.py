@@ -9,7 +9,6 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
@@ -22,12 +21,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.running import run, write_tables
-from tests.report.fleet import Script, examine_all, rolling_bounce, tables
+from tests.report.fleet import START_MS, Script, examine_all, rolling_bounce, tables
 from tests.report.served import PATIENCE_S, bounced, following, is_examined, quiet, serving
 from werkzeug.test import Client, EnvironBuilder, run_wsgi_app
 
 from holdfast.cli.commands.watch import write_metrics
+from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.findings.doctor import summary
+from holdfast.fleet.report.findings.examination import FoundCode
 from holdfast.fleet.report.findings.finding import Severity
 from holdfast.fleet.report.serving.application import ALWAYS, ServedPages
 from holdfast.fleet.report.serving.group_index import (
@@ -96,9 +97,11 @@ def test_a_row_of_the_index_is_what_the_doctor_says_of_the_group(
         assert index.state[i] == said["state"]
         assert index.n_members[i] == said["members"]
         assert index.n_rebalances[i] == said["rebalances"]
-        cost = said["cost_partition_seconds"]
-        assert index.cost_s[i] == pytest.approx(cost["upper"], abs=1e-3)
-        assert index.cost_lower_s[i] == pytest.approx(cost["lower"], abs=1e-3)
+        assert index.downtime_s[i] == pytest.approx(said["downtime_seconds"], abs=1e-3)
+        assert index.downtime_lower_s[i] == pytest.approx(told[name].downtimes_s[0])
+        assert index.n_owned[i] == told[name].n_owned
+        cost = said["cost_partition_seconds"]["upper"]
+        assert said["downtime_seconds"] == pytest.approx(cost / max(index.n_owned[i], 1), abs=1e-3)
         known = told[name].lag.lag[told[name].lag.lag >= 0]
         assert index.lag[i] == (known.sum() if len(known) else NO_LAG)
 
@@ -124,18 +127,23 @@ def test_a_view_is_what_a_plain_reading_of_it_says(
         state=tuple(row[0] for row in rows),
         n_members=np.asarray([row[1] for row in rows], np.int64),
         n_rebalances=np.zeros(len(rows), np.int64),
-        cost_lower_s=np.zeros(len(rows)),
-        cost_s=np.zeros(len(rows)),
+        downtime_lower_s=np.zeros(len(rows)),
+        downtime_s=np.zeros(len(rows)),
+        n_owned=np.zeros(len(rows), np.int64),
         lag=np.asarray([row[2] for row in rows], np.int64),
         covered_ms=(0, 0),
         lately=np.zeros((len(rows), SLICES), np.int64),
         cause=("",) * len(rows),
-        cause_s=np.zeros(len(rows)),
+        cause_share=np.zeros(len(rows)),
         lags=np.asarray([[row[2]] for row in rows], np.int64).reshape(len(rows), 1),
     )
     verdicts = {
         name: GroupVerdict(
-            badness=(row[3][0], 0.0, 1), codes=() if row[3][0] < 0 else ((row[3][1], "warn"),)
+            rank=row[3][0],
+            downtime_s=0.0,
+            codes=()
+            if row[3][0] < 0
+            else (FoundCode(code=row[3][1], severity=Severity.WARN, is_active=True),),
         )
         for name, row in zip(names, rows, strict=True)
         if row[3] is not None
@@ -149,7 +157,7 @@ def test_a_view_is_what_a_plain_reading_of_it_says(
     )
 
     def rank(i: int) -> int:
-        return verdicts[names[i]].badness[0] if names[i] in verdicts else -2
+        return verdicts[names[i]].rank if names[i] in verdicts else -1
 
     wanted = [
         i
@@ -158,7 +166,7 @@ def test_a_view_is_what_a_plain_reading_of_it_says(
         and (not view.least or rank(i) >= Severity.WARN.rank)
         and (
             view.find.lower() in name
-            or any(c.lower() == view.find for c, _ in verdicts[name].codes)
+            or any(one.code.lower() == view.find for one in verdicts[name].codes)
             if name in verdicts
             else view.find.lower() in name
         )
@@ -186,12 +194,69 @@ def test_a_page_behind_the_last_one_is_the_last_one(
     assert (len(found), number, count) == (rows, shown, pages)
 
 
-def test_the_costliest_group_stands_first_what_is_known_before_what_may_be() -> None:
-    scripts = (quiet("calm"), rolling_bounce("small", members=2), rolling_bounce("large"))
-    index = read_index(held(*scripts))
-    assert [index.names[i] for i in select(index, {}, IndexView())] == ["large", "small", "calm"]
-    vague = replace(index, cost_lower_s=np.asarray([0.0, 5.0, 1.0]), cost_s=np.full(3, 9e9))
-    assert [index.names[i] for i in select(vague, {}, IndexView())] == ["large", "small", "calm"]
+def eager(group: str, rounds: int = 40) -> Script:
+    """A crash loop of an eager group: what stood still is bounded by 0 and by very much."""
+    owners = {("t", p): "m-1" for p in range(4)}
+    script = Script(group, {"t": 4}).settle(0, ["m-1"], owners, cause="first_seen")
+    for i in range(rounds):
+        ids = [f"m-{i + 2}"]
+        script.settle(10 * i + 10, ids, dict.fromkeys(owners, ids[0]), cooperative=False)
+        script.rows["rebalances"][-1] |= {"pause_lower_seconds": 0.0, "pause_upper_seconds": 36.0}
+    return script
+
+
+def test_a_crash_loop_with_a_vague_downtime_stands_above_a_little_that_is_certain() -> None:
+    """One order: the active severity, the best estimate of downtime, the name."""
+    one, both = dict.fromkeys([("t", 0), ("t", 1)], "m-1"), {("t", 0): "m-1", ("t", 1): "m-2"}
+    sure = Script("audit", {"t": 2}).settle(0, ["m-1"], one, cause="first_seen")
+    sure.settle(400, ["m-1", "m-2"], both, pause=(3.0, 3.0))
+    scripts = (quiet("calm"), sure, eager("payments"), quiet("also calm"))
+    found = held(*scripts)
+    index = read_index(found)
+    order = ["payments", "audit", "also calm", "calm"]
+    assert [index.names[i] for i in select(index, {}, IndexView())] == order  # not examined yet
+    examined = examine_all(found)
+    assert [e.facts.group for e in examined] == order
+    assert [e.verdict.rank for e in examined] == [2, -1, -1, -1]
+    verdicts = {e.facts.group: e.verdict for e in examined}
+    assert [index.names[i] for i in select(index, verdicts, IndexView())] == order
+    page = render(found, "t")
+    names = re.findall(r'<td><a href="#g=[^"]*"><bdi class="name">([^<]*)', page)
+    assert names == order
+    # What is active goes before what is past, however long that was down.
+    later = [*scripts, doubled_now("zombie")]
+    last = START_MS + 3_600_000
+    again = examine_all(held(*later), last_ms=last)
+    assert [e.facts.group for e in again] == ["zombie", *order]
+    assert [e.verdict.rank for e in again] == [2, -1, -1, -1, -1]
+
+
+def doubled_now(group: str) -> Script:
+    """A group whose last generation gives a partition to two members, and that never rebalanced."""
+    script = quiet(group)
+    row = {"generation": 1, "timestamp": START_MS, "kind": "double_owner", "topic": "t"}
+    script.add("anomalies", **row, partition=0, member_ids=["m-1", "m-2"], detail="-")
+    return script
+
+
+@pytest.mark.parametrize("command", ["doctor", "report", "serve"])
+def test_no_figure_says_that_a_downtime_is_not_known(command: str, tmp_path: Path) -> None:
+    folder = write_tables(tables(eager("payments"), quiet("calm")), tmp_path / "tables")
+    if command == "doctor":
+        told = run("doctor", "--input", folder).out
+    elif command == "report":
+        assert run("report", "--input", folder, "-o", tmp_path / "r.html").code == 0
+        told = (tmp_path / "r.html").read_text()
+    else:
+        with following(folder) as fleet:
+            client = Client(ServedPages(fleet, is_local=True))
+            pages = ("/", group_address("payments"))
+            told = "".join(client.get(path, headers=LOCAL).text for path in pages)
+    assert "not known" not in told.replace("not known yet", "")
+    assert "up to 6 min" in told  # 40 rounds of 36 partition-seconds, of 4 partitions
+    assert "Kafka does not record when a rebalance starts" in told
+    if command != "doctor":
+        assert "at most 1,440 partition-seconds" in re.sub(r"<[^>]*>", "", told)
 
 
 def test_a_row_knows_when_its_rebalances_were_and_how_its_lag_went() -> None:
@@ -200,7 +265,7 @@ def test_a_row_knows_when_its_rebalances_were_and_how_its_lag_went() -> None:
     index = read_index(held(calm, bounced("etl", lag=7)))
     assert index.lately.sum(axis=1).tolist() == index.n_rebalances.tolist()
     assert index.covered_ms[1] - index.covered_ms[0] == 9_000_000
-    assert index.cause[1] and 0 < index.cause_s[1] <= index.cost_lower_s[1]
+    assert index.cause[1] == "leave" and 0.5 < index.cause_share[1] < 1
     later = read_index(held(bounced("etl", lag=2), quiet("new")))
     both = followed(index, later)
     assert both.lags.tolist() == [[4 * 7, 4 * 2], [NO_LAG, NO_LAG]]
@@ -217,7 +282,8 @@ def test_the_first_words_say_where_when_and_what_is_wrong(client: Client) -> Non
     first = re.search(r'<p class="first">(.*?)</p>', text)
     assert first is not None
     words = re.sub(r"<[^>]*>", "", first[1])
-    assert re.match(r"Partitions of etl stood still for [\d.]+ s together in \d+ min, ", words)
+    told = r"etl: deploy churn, with 9 rebalances in \d+ min and downtime of up to [\d.]+ s a part"
+    assert re.match(told, words), words
     page = client.get(group_address("etl"), headers=LOCAL).text
     assert first[0] in page
     assert re.search(r"<title>Group etl of \S+, 2025-11-21 ", page)
@@ -377,8 +443,7 @@ def test_before_the_first_examination_metrics_are_asked_for_again(tmp_path: Path
 
 
 def test_the_costliest_groups_are_examined_first(tmp_path: Path) -> None:
-    costly = rolling_bounce("c", {"orders": 40}, 4)
-    folder = write_tables(tables(quiet("a"), bounced("b"), costly), tmp_path)
+    folder = write_tables(tables(quiet("a"), bounced("b"), eager("c")), tmp_path)
     fleet = ServedFleet(folder, print)
     order = [e.facts.group for e in fleet._examined(fleet.served)]
     index = fleet.served.index

@@ -12,7 +12,7 @@ from tests.report.served import bounced, quiet
 from tests.tables.compacted import ROWS, bytes_read, compacted_fleet, folder_bytes
 
 from holdfast.fleet.pipeline.plan.rows import fleet_rows, topics_of
-from holdfast.fleet.report.columns.timeline import last_time
+from holdfast.fleet.report.columns.timeline import window_end_ms
 from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
@@ -31,7 +31,7 @@ def read_for(answer: Callable[[Tables], Any], tables: Tables) -> int:
 def shown(tables: Tables) -> Tables:
     """What ``report``, ``doctor`` read."""
     held = tables.hold(tables.choose([GROUP]), without=NOT_SHOWN)
-    assert last_time(held)
+    assert window_end_ms(held)
     return held
 
 
@@ -84,6 +84,6 @@ def test_a_plan_of_one_group_is_the_one_that_it_has_among_all(tmp_path):
 
 def test_tables_held_for_some_groups_know_the_last_time_of_all():
     held = read_tables(columns_of(bounced("a"), quiet("c")))
-    last = last_time(held)
+    last = window_end_ms(held)
     one = held.hold(["c"], without=["generations"])
-    assert last_time(one) == last and one.groups == ("c",)
+    assert window_end_ms(one) == last and one.groups == ("c",)

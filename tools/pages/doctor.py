@@ -121,17 +121,29 @@ _INTRODUCTION = """\
 `holdfast doctor --input TABLES` (or a dump, or `-b HOST:PORT`) examines every group and prints one
 screen for each group, the worst first. It only reads, and joins no group. A finding has
 
-- a stable **code** and a **severity** (info, warn, error); `--fail-on warn` exits with 1;
+- a stable **code** and a **severity** (info, warn, error);
+- whether it is **active**, or past with the time when it ended. How things are now is active. What
+  happened is active for ten minutes after its last evidence: a storm whose last rebalance was
+  eleven minutes ago is past, and ended with that rebalance. What a record states of a generation
+  lasts until the next one. Of a deleted group everything is past. `--fail-on warn` exits with 1 for
+  active findings;
 - a **basis**: *stated* by a record, or *inferred* from several;
 - **evidence**: generations, times, members, partitions: the first ten of each, and how many more
   there are;
-- a **cost** in partition-seconds, at least and at most, as the broker saw it: the time in which a
-  partition had no owner, or an owner that did nothing for it, summed over partitions. Where it is
-  known that no record waited, nothing stood still: that time is no cost;
+- a **downtime**, such as `up to 12 min a partition`: the time in which a partition had no owner, or
+  an owner that did nothing for it, on average over the group's partitions. `up to`, because Kafka
+  does not record when a rebalance starts: time counts from the last sign of an owner. JSON and CSV
+  have both bounds too, in partition-seconds. Time in which it is known that no record waited is no
+  downtime;
 - `follows`: the code of the finding that explains this one. A deploy (HF102) or a crash loop
   (HF124) that made nine in ten of the rebalances is listed first, the others under it;
 - one **command** that helps. It reads the source that the doctor was given; where the doctor knows
   no broker, `HOST:PORT` stands for one.
+
+Groups come by the severity of their worst active finding, then by downtime, in `doctor`, `report`
+and `serve` alike. A window ends when the source was read: now for a cluster, `taken_at` for a dump,
+the newest batch for tables. `--since 6h` says how long before that it begins; for a cluster it is
+one hour. What began earlier and still holds is found all the same.
 
 `--format json` follows [doctor.schema.json](doctor.schema.json). This page is written from the
 rules, and a test compares the two.

@@ -1,7 +1,8 @@
 """Durations and moments as people write them: ``30s``, ``5m``, ``PT5M``, ``2026-11-22T10:00``.
 
 **Rules.** A duration has its unit. A moment is a time of ISO 8601, UTC where it names no zone, or a
-duration before now. A bare number is neither: it is refused, for nobody knows its unit.
+duration before now, which is when a source was read. A bare number is neither: it is refused, for
+nobody knows its unit.
 """
 
 from __future__ import annotations
@@ -107,16 +108,23 @@ def parse_moment_us(text: str, name: str, now_us: int | None = None) -> int:
     return (time.time_ns() // 1000 if now_us is None else now_us) - 1000 * before_ms
 
 
-def read_window(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+def read_window(
+    since: str | None, until: str | None, now_us: int | None = None
+) -> tuple[int | None, int | None]:
     """The two ends of ``--since`` and ``--until``, in microseconds since 1970.
+
+    Parameters
+    ----------
+    now_us : int, optional
+        What a duration stands before; the clock's time by default.
 
     Raises
     ------
     ConfigError
         One is no moment, or the first comes after the last.
     """
-    low = None if since is None else parse_moment_us(since, "--since")
-    high = None if until is None else parse_moment_us(until, "--until")
+    low = None if since is None else parse_moment_us(since, "--since", now_us)
+    high = None if until is None else parse_moment_us(until, "--until", now_us)
     if low is not None and high is not None and low > high:
         raise ConfigError(f"--since {since} comes after --until {until}")
     return low, high

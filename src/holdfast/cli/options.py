@@ -151,10 +151,18 @@ BrokerLogs = Annotated[
 CommandConfig = Annotated[
     Path | None, Option("--command-config", help="Kafka client properties (security, ...).")
 ]
+_MOMENTS = "2h (before the source was read), or 2026-11-22T10:00 (UTC)"
 Since = Annotated[
+    str | None, Option("--since", metavar="WHEN", help=f"What happened since: {_MOMENTS}.")
+]
+SINCE_OF_NOW = "1h"
+"""How far commands look back that say what is wrong with a live cluster."""
+RecentSince = Annotated[
     str | None,
     Option(
-        "--since", metavar="WHEN", help="What happened since: 2h (ago), or 2026-11-22T10:00 (UTC)."
+        "--since",
+        metavar="WHEN",
+        help=f"What happened since: {_MOMENTS}; of a live cluster {SINCE_OF_NOW}.",
     ),
 ]
 Until = Annotated[
@@ -186,6 +194,14 @@ class Window:
     """Which part of a history in time."""
 
     since: Since = None
+    until: Until = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentWindow:
+    """The same for a command that says what is wrong."""
+
+    since: RecentSince = None
     until: Until = None
 
 

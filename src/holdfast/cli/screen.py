@@ -1,7 +1,8 @@
 """The doctor's screen of a group: a heading, then its findings, the worst first.
 
-**Rules.** Every line fits the terminal, except commands: a command is one line, so that it can be
-copied. Names are data from strangers and go through :func:`holdfast.core.names.visible`.
+**Rules.** On a terminal every line fits it, except commands: a command is one line, so that it can
+be copied. In a file or a pipe nothing is wrapped. Names are data from strangers and go through
+:func:`holdfast.core.names.visible`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.padding import Padding
@@ -22,34 +23,40 @@ if TYPE_CHECKING:
     from holdfast.fleet.report.findings.doctor import Verdict
     from holdfast.fleet.report.findings.finding import Evidence, Finding
 
-FILE_WIDTH = 110
 _STYLE = {"error": "bold red", "warn": "bold yellow", "info": "bold cyan"}
 
 
 def print_screens(found: Sequence[Verdict], target: Path | None) -> None:
     """Print the screens of ``found`` to a file or stdout."""
-    width = None if target is None else FILE_WIDTH
     with nullcontext() if target is None else open_private(target) as file:
-        _print_all(Console(file=file, highlight=False, width=width), found)
+        _print_all(Console(file=file, highlight=False), found)
 
 
 def _print_all(console: Console, found: Sequence[Verdict]) -> None:
+    from holdfast.fleet.report.drawing.words import UP_TO
+
     for verdict in found:
-        _print_heading(console, verdict.heading)
+        _print_heading(console, verdict)
+        active = [f for f in verdict.findings if f.is_active]
+        if not active:
+            what = "nothing active" if verdict.findings else "nothing found"
+            _indented(console, what, 2, style="green")
         for finding in verdict.findings:
             if finding.follows:  # below its cause: what it adds, in a line or two
                 head = f"so {finding.code} {finding.rule.name}: {finding.text}"
                 _indented(console, head, 8, style="dim")
             else:
-                _print_finding(console, finding)
-        if not verdict.findings:
-            console.print(Text("  nothing found", style="green"))
+                _print_finding(console, finding, verdict.n_owned)
         console.print()
+    costs = [_cost(**v.heading["cost_partition_seconds"], n_owned=v.n_owned) for v in found]
+    if any(cost.startswith("up to") for cost in costs):
+        _indented(console, UP_TO, 2, style="dim")
 
 
-def _print_heading(console: Console, head: dict[str, Any]) -> None:
+def _print_heading(console: Console, verdict: Verdict) -> None:
     from holdfast.fleet.report.findings.finding import count
 
+    head = verdict.heading
     generation = "none" if head["generation"] is None else head["generation"]
     state = [
         head["state"],
@@ -59,25 +66,34 @@ def _print_heading(console: Console, head: dict[str, Any]) -> None:
         count(head["partitions"], "partition"),
         f"generation {generation}",
     ]
-    console.print(Text(visible(head["group"]), style="bold"))
+    _indented(console, visible(head["group"]), 0, style="bold")
     _indented(console, ", ".join(state), 2)
     if head["window"]["from"]:
-        cost = _cost(**head["cost_partition_seconds"])
+        cost = _cost(**head["cost_partition_seconds"], n_owned=verdict.n_owned)
         window = _window(head["window"]["from"], head["window"]["to"])
         rounds = count(head["rebalances"], "rebalance")
-        heading = f"{window} UTC: {rounds}, cost {cost} as the broker saw it"
-        _indented(console, heading, 2, style="dim")
+        _indented(console, f"{window} UTC: {rounds}, downtime {cost}", 2, style="dim")
 
 
-def _print_finding(console: Console, finding: Finding) -> None:
-    cost = _cost(finding.cost_lower_s, finding.cost_upper_s)
-    head = (
-        Text(f"{finding.severity:<5}", style=_STYLE[finding.severity])
-        + Text(f" {finding.code} ", style="bold")
-        + Text(f"{finding.rule.name} ")
-        + Text(f"({finding.basis}, {cost})", style="dim")
+def _print_finding(console: Console, finding: Finding, n_owned: int) -> None:
+    from holdfast.fleet.report.findings.doctor import moment
+
+    about = [str(finding.basis)]
+    if finding.cost_upper_s:
+        about.append(_cost(finding.cost_lower_s, finding.cost_upper_s, n_owned))
+    label, style = str(finding.severity), _STYLE[finding.severity]
+    if finding.ended_ms is not None:
+        ended = moment(finding.ended_ms)[:19].replace("T", " ")
+        about.insert(0, f"{label} until {ended}")
+        label, style = "past", "dim"
+    head = Text.assemble(
+        "  ",
+        (f"{label:<5}", style),
+        (f" {finding.code} ", "bold"),
+        f"{finding.rule.name} ",
+        (f"({', '.join(about)})", "dim"),
     )
-    console.print(Padding(head, (0, 0, 0, 2), expand=False))
+    console.print(head, soft_wrap=not console.is_terminal)
     _indented(console, finding.text, 8)
     _indented(console, _evidence(finding.evidence), 8, style="dim")
     if finding.command:
@@ -85,15 +101,20 @@ def _print_finding(console: Console, finding: Finding) -> None:
 
 
 def _indented(console: Console, text: str, by: int, *, style: str = "") -> None:
-    if text:
+    """Print text with so many blanks before each line; beside a terminal it is one line."""
+    if not text:
+        return
+    if console.is_terminal:
         console.print(Padding(Text(harmless(text), style=style), (0, 0, 0, by), expand=False))
+    else:
+        console.print(Text(" " * by + harmless(text), style=style), soft_wrap=True)
 
 
-def _cost(lower: float, upper: float) -> str:
-    """Such as ``12 to 75.6 partition-seconds``."""
-    low, high = (f"{value:,.1f}".removesuffix(".0") for value in (lower, max(lower, upper)))
-    unit = "partition-second" if high == "1" else "partition-seconds"
-    return f"{high} {unit}" if low == high else f"{low} to {high} {unit}"
+def _cost(lower: float, upper: float, n_owned: int) -> str:
+    """Such as ``up to 12 min a partition``."""
+    from holdfast.fleet.report.drawing.words import downtime
+
+    return f"{downtime(lower / n_owned, upper / n_owned)} a partition"
 
 
 def _window(first: str, last: str) -> str:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.cli import options
 from holdfast.cli.arrow import load_arrow
-from holdfast.cli.durations import read_window
+from holdfast.cli.durations import parse_duration_ms, read_window
 from holdfast.cli.histories import make_history
 from holdfast.core.command_lines import FOLDER, SERVERS, GivenSource, holdfast_line
 from holdfast.errors import ConfigError
@@ -45,6 +45,12 @@ class OpenedTables:
         tables of a dump or a cluster hold the chosen groups only.
     are_kept : bool
         They are a folder's, as an earlier run has settled them.
+    moments_us : (int or None, int or None)
+        The window that was asked for, in microseconds since 1970: a duration counts back from
+        ``end_ms``.
+    end_ms : int or None
+        When the source was read, in milliseconds since 1970: the end of every window; earlier where
+        the window ends earlier.
     """
 
     tables: Tables
@@ -52,6 +58,15 @@ class OpenedTables:
     groups: tuple[str, ...] | None
     given: GivenSource
     are_kept: bool = False
+    moments_us: tuple[int | None, int | None] = (None, None)
+    end_ms: int | None = None
+
+    def since_ms(self, default: str | None) -> int | None:
+        """The beginning of the window in milliseconds since 1970; by default so long before."""
+        since_us = self.moments_us[0]
+        if since_us is None and default is not None and self.end_ms is not None:
+            return self.end_ms - parse_duration_ms(default)
+        return None if since_us is None else since_us // 1000
 
     def shown(self, groups: Sequence[str] | None) -> tuple[tuple[str, ...] | None, Tables]:
         """The chosen groups, and what pages and findings show of them, read now."""
@@ -67,8 +82,9 @@ def is_dump(source: Place) -> bool:
 @contextmanager
 def open_source(
     asked: options.SourceOptions,
-    window: options.Window = ALL_TIME,
+    window: options.Window | options.RecentWindow = ALL_TIME,
     *,
+    is_cut: bool = True,
     spark_groups: bool = False,
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] | None = None,
@@ -81,6 +97,9 @@ def open_source(
     ----------
     window : Window, optional
         Only what happened then (:mod:`holdfast.fleet.tables.window`).
+    is_cut : bool
+        The tables begin with the window; else they only end with it, so that what holds in it and
+        began before is there.
     spark_groups : bool
         Where no group is asked for, those of Spark's own are taken from a dump or a cluster too.
     auto_offset_reset : str
@@ -102,12 +121,11 @@ def open_source(
     """
     load_arrow()
     from holdfast.fleet.tables.reading import open_tables
-    from holdfast.fleet.tables.window import within
 
     source, groups = asked.source, asked.group
     if (source is None) == (asked.bootstrap is None):
         raise ConfigError("give either --input PATH or --bootstrap-server HOST:PORT")
-    moments = read_window(window.since, window.until)
+    read_window(window.since, window.until)  # a wrong one is told before anything slow begins
     given = GivenSource(
         path=str(source or ""),
         servers=asked.bootstrap or "",
@@ -126,8 +144,8 @@ def open_source(
         chosen = kept.choose(groups)
         if window != ALL_TIME:
             kept = kept.hold(chosen)
-        cut = within(kept, *moments)
-        yield OpenedTables(tables=cut, topics={}, groups=chosen, given=given, are_kept=True)
+        opened = OpenedTables(tables=kept, topics={}, groups=chosen, given=given, are_kept=True)
+        yield _windowed(opened, window, is_cut=is_cut)
         return
     with ExitStack() as stack:
         if output is None:
@@ -142,5 +160,20 @@ def open_source(
             overwrite=overwrite,
         )
         topics = made.dump.partition_counts()
-        cut = within(made.tables, *moments)
-        yield OpenedTables(tables=cut, topics=topics, groups=None, given=given)
+        opened = OpenedTables(tables=made.tables, topics=topics, groups=None, given=given)
+        yield _windowed(opened, window, is_cut=is_cut)
+
+
+def _windowed(
+    opened: OpenedTables, window: options.Window | options.RecentWindow, *, is_cut: bool
+) -> OpenedTables:
+    """The same with the window that was asked for."""
+    from holdfast.fleet.report.columns.timeline import window_end_ms
+    from holdfast.fleet.tables.window import within
+
+    end_ms = window_end_ms(opened.tables)
+    low, high = read_window(window.since, window.until, None if end_ms is None else end_ms * 1000)
+    cut = within(opened.tables, low if is_cut else None, high)
+    if high is not None and end_ms is not None:
+        end_ms = min(end_ms, high // 1000)
+    return replace(opened, tables=cut, moments_us=(low, high), end_ms=end_ms)

@@ -25,9 +25,12 @@ _COLUMNS = (
     "code",
     "name",
     "severity",
+    "active",
+    "ended_at",
     "basis",
     "cost_lower_partition_seconds",
     "cost_upper_partition_seconds",
+    "downtime_seconds",
     "text",
     "command",
 )
@@ -54,28 +57,33 @@ def run(
     *,
     asked: options.SourceOptions,
     fail_on: Annotated[
-        FailOn, Option("--fail-on", help="Exit 1 on findings this bad or worse.")
+        FailOn, Option("--fail-on", help="Exit 1 on active findings this bad or worse.")
     ] = FailOn.NEVER,
     fmt: options.PrintFormat = Format.TABLE,
     output: options.OutputFile = None,
     broker_log: options.BrokerLogs = None,
-    window: options.Window,
+    window: options.RecentWindow,
 ) -> None:
     """Look at groups, the worst first: what is wrong, what it cost, what helps.
 
-    The ten worst are printed; --group '*' prints all. JSON has all, by the schema in the docs.
+    A finding is active, or past with the time when it ended; --fail-on counts active ones. The ten
+    worst groups are printed; --group '*' prints all. JSON has all, by the schema in the docs.
     Every finding has a stable code; `holdfast explain HF104` tells more about one.
     """
     from holdfast.fleet.report.columns.rebuilding import CommitTimes
     from holdfast.fleet.report.findings import doctor
 
-    with open_source(asked, window, spark_groups=True, broker_logs=broker_log) as opened:
+    with open_source(
+        asked, window, is_cut=False, spark_groups=True, broker_logs=broker_log
+    ) as opened:
         groups, tables = opened.shown(asked.group)
         n_groups = len(tables.groups if groups is None else groups)
         shown = SHOWN if fmt is Format.TABLE and not asked.group else n_groups
         examined = doctor.examinations(
             tables,
             groups,
+            opened.end_ms,
+            since_ms=opened.since_ms(options.SINCE_OF_NOW if asked.bootstrap else None),
             track=lambda names: track(names, len(names), "groups", quiet=asked.quiet),
             source=opened.given,
             now_ms=time.time_ns() // 1_000_000,
@@ -89,8 +97,9 @@ def run(
 
 
 def _fail(found: list[Verdict], fail_on: FailOn) -> None:
-    """Exit 1 if a finding is as bad as ``--fail-on`` says, or worse."""
-    worst = max((f.severity.rank for v in found for f in v.findings), default=-1)
+    """Exit 1 if an active finding is as bad as ``--fail-on`` says, or worse."""
+    active = (f.severity.rank for v in found for f in v.findings if f.is_active)
+    worst = max(active, default=-1)
     if fail_on is not FailOn.NEVER and worst >= list(FailOn).index(fail_on) - 1:
         raise Exit(1)
 
@@ -107,15 +116,20 @@ def _print(found: list[Verdict], fmt: Format, output: Path | None) -> None:
 
 
 def _rows(found: list[Verdict]) -> list[dict[str, object]]:
+    from holdfast.fleet.report.findings.doctor import moment
+
     return [
         {
             "group": v.heading["group"],
             "code": f.code,
             "name": f.rule.name,
             "severity": str(f.severity),
+            "active": f.is_active,
+            "ended_at": None if f.ended_ms is None else moment(f.ended_ms),
             "basis": str(f.basis),
             "cost_lower_partition_seconds": round(f.cost_lower_s, 3),
             "cost_upper_partition_seconds": round(f.cost_upper_s, 3),
+            "downtime_seconds": round(f.cost_upper_s / v.n_owned, 3),
             "text": f.text,
             "command": f.command,
         }

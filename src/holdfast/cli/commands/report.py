@@ -31,7 +31,7 @@ def run(
         Option("--replay", help="JSON of holdfast replay: adds the policy comparison."),
     ] = None,
     broker_log: options.BrokerLogs = None,
-    window: options.Window,
+    window: options.RecentWindow,
 ) -> None:
     """Write one HTML file that shows who owned what, when, and what rebalances cost.
 
@@ -43,13 +43,18 @@ def run(
     if not output.parent.is_dir():
         raise ConfigError(f"{output}: its folder {output.parent} does not exist")
     policies = read_policies(replay) if replay is not None else []
-    with open_source(asked, window, spark_groups=True, broker_logs=broker_log) as opened:
+    with open_source(
+        asked, window, is_cut=False, spark_groups=True, broker_logs=broker_log
+    ) as opened:
         groups, tables = opened.shown(asked.group)
         page = render(
             tables,
             f"Consumer groups of {asked.bootstrap or asked.source}",
             groups,
             policies=policies,
+            last_ms=opened.end_ms,
+            since_ms=opened.since_ms(options.SINCE_OF_NOW if asked.bootstrap else None),
+            drawn_since_ms=opened.since_ms(None),
             track=lambda names: track(names, len(names), "groups", quiet=asked.quiet),
             given=opened.given,
         )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 from holdfast.cli import options
 from holdfast.cli.arrow import load_arrow
 from holdfast.cli.declared import Option
-from holdfast.cli.durations import above_zero_s
+from holdfast.cli.durations import above_zero_s, parse_moment_us
 from holdfast.cli.output import print_error, print_note
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError
@@ -25,7 +25,7 @@ from holdfast.fleet.report.serving.hosts import LISTEN, listen_address
 if TYPE_CHECKING:
     from holdfast.cli.keeper import Keeper
     from holdfast.cli.watching import Watching
-    from holdfast.fleet.report.serving.served_fleet import ServedFleet
+    from holdfast.fleet.report.serving.served_fleet import ServedFleet, Since
     from holdfast.fleet.tables.storage.places import Place
 
 EVERY = "10s"
@@ -62,6 +62,7 @@ def run(
     every: Annotated[
         str, Option("--every", metavar="DURATION", help="Between looks at the cluster.")
     ] = EVERY,
+    since: options.RecentSince = None,
     kept: options.Kept,
     quiet: options.Quiet = False,
 ) -> None:
@@ -74,8 +75,9 @@ def run(
     """
     host, port = listen_address(listen)
     token = read_token(token_file)
+    begin = window_begin(since, options.SINCE_OF_NOW if bootstrap else None)
     if bootstrap is None:
-        fleet, keeper = tables_of_others(source), None
+        fleet, keeper = tables_of_others(source, begin), None
     elif source is not None:
         raise ConfigError("give either -b HOST:PORT, a live cluster, or --input PATH, tables of it")
     else:
@@ -88,11 +90,26 @@ def run(
             every_seconds=above_zero_s(every, "--every"),
             max_records=BATCH_RECORDS,
         )
-        fleet, keeper = own_tables(told, has_answered=output is None, quiet=quiet)
+        fleet, keeper = own_tables(told, has_answered=output is None, quiet=quiet, since=begin)
     serve(fleet, keeper, host, port, token, quiet=quiet)
 
 
-def tables_of_others(source: Place | None) -> ServedFleet:
+def window_begin(since: str | None, default: str | None) -> Since | None:
+    """Return what says where a window begins that ends at a moment; None for all time.
+
+    Raises
+    ------
+    ConfigError
+        ``--since`` is no moment.
+    """
+    text = since or default
+    if text is None:
+        return None
+    parse_moment_us(text, "--since")
+    return lambda end_ms: parse_moment_us(text, "--since", 1000 * end_ms) // 1000
+
+
+def tables_of_others(source: Place | None, since: Since | None = None) -> ServedFleet:
     """Tables that another process keeps, or nobody.
 
     Raises
@@ -114,10 +131,12 @@ def tables_of_others(source: Place | None) -> ServedFleet:
         line = holdfast_line("history", "--input", str(source), "-o", FOLDER)
         raise ConfigError(f"{source} is a dump: make tables of it (`{line}`)")
     load_arrow()
-    return ServedFleet(source, print_error)
+    return ServedFleet(source, print_error, since=since)
 
 
-def own_tables(told: Watching, *, has_answered: bool, quiet: bool) -> tuple[ServedFleet, Keeper]:
+def own_tables(
+    told: Watching, *, has_answered: bool, quiet: bool, since: Since | None = None
+) -> tuple[ServedFleet, Keeper]:
     """Tables that are kept here, and their keeper, which has begun.
 
     Parameters
@@ -154,12 +173,18 @@ def own_tables(told: Watching, *, has_answered: bool, quiet: bool) -> tuple[Serv
             reset=str(kept.reset),
             note=lambda _: None,
         )
-        return ServedFleet(
-            told.output, print_error, lambda: keeper.keeping, ask, told.bootstrap
-        ), keeper
+        fleet = ServedFleet(
+            told.output,
+            print_error,
+            keeping=lambda: keeper.keeping,
+            ask=ask,
+            servers=told.bootstrap,
+            since=since,
+        )
     except BaseException:
         keeper.close()
         raise
+    return fleet, keeper
 
 
 def state_folder(bootstrap: str, kept: options.Kept) -> Path:

@@ -130,7 +130,9 @@ METRICS: dict[str, Metric] = {
             "holdfast_tables_timestamp_seconds",
             "When log ends were read for the tables, seconds since 1970: alert on its age.",
         ),
-        _metric("holdfast_group_findings", "Findings of the doctor.", "group", "code", "severity"),
+        _metric(
+            "holdfast_group_findings", "Active findings of the doctor.", "group", "code", "severity"
+        ),
     )
 }
 
@@ -195,7 +197,7 @@ def _lag(tables: Tables) -> Iterator[tuple[str, Sample]]:
 def _ours(examination: Examination) -> Iterator[tuple[str, Sample]]:
     facts = examination.facts
     group = {"group": facts.group}
-    r, last = facts.rebalances, facts.last
+    r, last = facts.recorded, facts.last
     if last >= 0:
         g = facts.generations
         members = {"consumergroup": facts.group}
@@ -220,6 +222,6 @@ def _ours(examination: Examination) -> Iterator[tuple[str, Sample]]:
         if not np.isnan(column).all():
             total = round(float(np.nansum(column)), 3)
             yield f"holdfast_group_pause_{bound}_seconds_total", (group, total)
-    counts = Counter((finding.code, str(finding.severity)) for finding in examination.findings)
+    counts = Counter((f.code, str(f.severity)) for f in examination.findings if f.is_active)
     for (code, severity), count in sorted(counts.items()):
         yield "holdfast_group_findings", ({**group, "code": code, "severity": severity}, count)

@@ -25,9 +25,9 @@ from holdfast.fleet.pipeline.ingest.dump import write_dump
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.steps import Session
-from holdfast.fleet.tables.columns.values import to_us
+from holdfast.fleet.tables.columns.values import moment_text, to_us
 from holdfast.fleet.tables.folder.contents import check_folder
-from holdfast.fleet.tables.folder.manifest import Batch
+from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, Batch
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.places import Place, place_of, store_of
 
@@ -103,6 +103,7 @@ def run(
         names, ends = topic_names(dump), ends_of(dump, chosen, auto_offset_reset)
         job.tables_of(dump.rows(), chosen, names, ends, times=times, logs=broker_logs)
         told = {"cluster_id": dump.cluster_id, "taken_at": dump.taken_at}
+        told |= {COMPLETE_AT: moment_text(_complete_us(dump))}
         notes = {**told, "n_records": dump.n_records(), **job.notes}
         done = Batch(id=job.batch, files=job.files, notes=notes)
         tables.commit(done, replace=True, made_from=before)
@@ -175,6 +176,12 @@ def taken_at_us(dump: Dump) -> int:
     """When the dump was taken, in microseconds; the time or else of its newest record."""
     found = to_us(dump.taken_at)
     return dump.newest_us() if found is None else found
+
+
+def _complete_us(dump: Dump) -> int:
+    """The moment up to which the dump has every record, or else when it was taken."""
+    found = to_us(dump.complete_at)
+    return taken_at_us(dump) if found is None else found
 
 
 def topic_names(dump: Dump) -> dict[str, str]:

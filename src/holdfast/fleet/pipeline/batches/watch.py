@@ -51,9 +51,9 @@ from holdfast.fleet.pipeline.ingest.split import LATEST
 from holdfast.fleet.pipeline.spark_errors import reading
 from holdfast.fleet.pipeline.steps import FrameRows
 from holdfast.fleet.tables.columns.names import batch_folder
-from holdfast.fleet.tables.columns.values import to_us
+from holdfast.fleet.tables.columns.values import moment_text, to_us
 from holdfast.fleet.tables.folder.contents import check_folder
-from holdfast.fleet.tables.folder.manifest import Batch
+from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, Batch
 from holdfast.fleet.tables.folder.upkeep import DROPPED, KEEP_DAYS, UPKEEP_EVERY, keep_up
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.places import Place, place_of
@@ -95,6 +95,9 @@ class Stream:
         Called with the tables and the batch id after each batch (metrics, a progress line).
     after_look : callable, optional
         Called after log ends were read where nothing was new, or with why they could not be.
+    complete_us : int, optional
+        The moment, in microseconds since 1970, up to which the next batch or look has every record;
+        None where it has not, or where that is not known.
     """
 
     tables: Tables
@@ -110,6 +113,7 @@ class Stream:
     before_batch: Callable[[int, int], None] | None = None
     after_batch: Callable[[Tables, int], None] | None = None
     after_look: Callable[[Tables, SourceError | None], None] | None = None
+    complete_us: int | None = None
 
     def process(
         self, records: DataFrame, upto: Offsets | None = None, *, n_rows: int | None = None
@@ -194,9 +198,11 @@ class Stream:
         return True
 
     def _looked(self, cluster: ClusterSnapshot) -> dict[str, Any]:
-        """When log ends were read, and how often they are, as notes of a batch."""
+        """When log ends and records were read, and how often they are, as notes of a batch."""
+        complete_at = "" if self.complete_us is None else moment_text(self.complete_us)
         return {
             "taken_at": cluster.taken_at,
+            COMPLETE_AT: complete_at,
             "every_seconds": self.every_seconds,
             "started_with": list(self.started_with),
         }
@@ -291,7 +297,7 @@ def watch(
 def follow(feed: KafkaFeed, into: Stream, *, wait: Callable[[float], None] = time.sleep) -> None:
     """Take what a feed has into tables, batch after batch, as the only writer of their folder."""
     with into.tables.writing(into.every_seconds or 0.0):
-        ends = feed.ends()  # a cluster that cannot be read at the start ends the run
+        asked_us, ends = _now_us(), feed.ends()  # a cluster that cannot be read now ends the run
         while True:
             began = time.monotonic()
             n_taken = 0
@@ -299,16 +305,20 @@ def follow(feed: KafkaFeed, into: Stream, *, wait: Callable[[float], None] = tim
                 if into.before_batch is not None:
                     into.before_batch(n_offsets(span), n_offsets(next_span(done, ends, None)))
                 upto = {partition: end for partition, (_, end) in span.items()}
+                into.complete_us = None if next_span(upto, ends, None) else asked_us
                 batch_id = into.process(feed.records(span), upto, n_rows=n_offsets(span))
                 n_taken += 1
                 if into.after_batch is not None:
                     into.after_batch(into.tables, batch_id)
             if into.every_seconds is None:
                 return
+            into.complete_us = asked_us
             if not n_taken and _read(into, lambda: into.look(feed.spark)) and into.after_look:
                 into.after_look(into.tables, None)
             wait(max(0.0, into.every_seconds - (time.monotonic() - began)))
-            ends = _read(into, feed.ends) or ends
+            next_us = _now_us()
+            if (found := _read(into, feed.ends)) is not None:
+                asked_us, ends = next_us, found
 
 
 def _read(into: Stream, read: Callable[[], T]) -> T | None:
@@ -319,6 +329,10 @@ def _read(into: Stream, read: Callable[[], T]) -> T | None:
         if into.after_look is not None:
             into.after_look(into.tables, error)
         return None
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
 
 
 def _done(tables: Tables) -> Offsets:

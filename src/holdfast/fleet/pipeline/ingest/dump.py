@@ -17,6 +17,7 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +34,7 @@ from holdfast.fleet.pipeline.spark_errors import reading
 from holdfast.fleet.pipeline.steps import FrameRows, Input, Rows, Step, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
 from holdfast.fleet.tables.folder.contents import held_in
+from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
 from holdfast.fleet.tables.storage.clients import telling
 from holdfast.fleet.tables.storage.parquet import BATCH_BYTES
 from holdfast.fleet.tables.storage.places import Place, parquet_files, place_of, store_of
@@ -80,13 +82,14 @@ def write_dump(
     root = place_of(folder).absolute()
     make_room(root)
     chosen = Selection(groups=groups, all_groups=True)
+    complete_at = datetime.now(UTC).isoformat()  # what is written later may be left out
     ends = cluster.partition_ends(OFFSETS_TOPIC, chosen.log_partitions)
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
         frame = kafka_records(spark, cluster, ends)
         rows = FrameRows(frame=frame, schema=RECORDS, cost_rows=n_offsets(ends))
         files, counts, n_tasks = _write_records(spark, rows, root / "records", chosen)
     _check_counts(ends, n_tasks, counts, note)
-    write_parts(root, cluster.snapshot(), files, groups)
+    write_parts(root, cluster.snapshot(), files, groups, complete_at)
     dump = Dump.open(root)
     dump.check_read()
     return dump
@@ -116,9 +119,16 @@ def write_log(
 
 
 def write_parts(
-    root: Place, snapshot: ClusterSnapshot, records: Sequence[str], groups: Sequence[str] = ()
+    root: Place,
+    snapshot: ClusterSnapshot,
+    records: Sequence[str],
+    groups: Sequence[str] = (),
+    complete_at: str = "",
 ) -> None:
-    """Write topics, offsets and, last, ``dump.json``, which names the files of the records."""
+    """Write topics, offsets and, last, ``dump.json``, which names the files of the records.
+
+    ``complete_at`` is the moment up to which every record is there; empty where it is not known.
+    """
     told: dict[str, Sequence[tuple[object, ...]]]
     told = {"topics": snapshot.topics, "offsets": snapshot.offsets}
     told |= {SHARE_STATE: snapshot.share_state} if snapshot.share_state else {}
@@ -131,6 +141,7 @@ def write_parts(
         "taken_at": snapshot.taken_at,
         "records": sorted(records),
         **({"groups": list(groups)} if groups else {}),
+        **({COMPLETE_AT: complete_at} if complete_at else {}),
     }
     data = f"{json.dumps(document, indent=1)}\n".encode()
     store_of(root).sync(files)

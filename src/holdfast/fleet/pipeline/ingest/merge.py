@@ -92,7 +92,8 @@ def merge_dumps(sources: Sequence[Place | str], folder: Place | str) -> Dump:
     _write_records(dumps, root / "records" / FILE)
     groups = {name for dump in dumps for name in dump.groups}
     whole = any(not dump.groups for dump in dumps)
-    write_parts(root, snapshot, [FILE], () if whole else sorted(groups))
+    chosen = () if whole else sorted(groups)
+    write_parts(root, snapshot, [FILE], chosen, dumps[-1].complete_at)
     return Dump.open(root)
 
 

@@ -27,6 +27,7 @@ from holdfast.fleet.tables.columns.holdable import holdable_times
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema
 from holdfast.fleet.tables.folder.contents import checked_files
 from holdfast.fleet.tables.folder.documents import parsed
+from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
 from holdfast.fleet.tables.storage.parquet import BoundedParquet, batches_of
 from holdfast.fleet.tables.storage.places import Place, parquet_files, place_of, store_of
 
@@ -53,6 +54,8 @@ class Dump:
         is not read. Empty where the writer did not say.
     groups : tuple of str
         Names and patterns of the groups that were asked for; empty for all.
+    complete_at : str
+        The moment up to which every record is there; empty where the writer did not say.
     """
 
     path: Place
@@ -60,6 +63,7 @@ class Dump:
     taken_at: str
     named: frozenset[str] = frozenset()
     groups: tuple[str, ...] = ()
+    complete_at: str = ""
 
     @classmethod
     def open(cls, path: Place | str) -> Dump:
@@ -82,6 +86,7 @@ class Dump:
             taken_at=str(document.get("taken_at") or ""),
             named=frozenset(map(str, document.get("records") or ())),
             groups=tuple(str(name) for name in document.get("groups") or ()),
+            complete_at=str(document.get(COMPLETE_AT) or ""),
         )
 
     def records(self, spark: SparkSession) -> DataFrame:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +56,18 @@ class Rebalances:
     idle_lower_s: F64
     idle_upper_s: F64
     silent_s: F64
+
+    def since(self, at_ms: int) -> Rebalances:
+        """Those since a moment, in UTC milliseconds."""
+        first = int(np.searchsorted(self.at_ms, at_ms))
+        if not first:
+            return self
+        cut = {
+            one.name: getattr(self, one.name)[first:]
+            for one in fields(self)
+            if one.name != "counts"
+        }
+        return Rebalances(**cut, counts={name: n[first:] for name, n in self.counts.items()})
 
     def caused_by(self, name: str) -> npt.NDArray[np.bool_]:
         """Which of them have this cause."""

@@ -22,7 +22,16 @@ import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I32, I64, NO_OWNER, index_in
 from holdfast.fleet.report.columns.identity import Identities, read_identities
-from holdfast.fleet.tables.columns.values import ArrowTable, codes, ints, lists, times_ms, words
+from holdfast.fleet.tables.columns.values import (
+    ArrowTable,
+    codes,
+    ints,
+    lists,
+    times_ms,
+    to_us,
+    words,
+)
+from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
 from holdfast.fleet.tables.reading import Tables
 
 BOOL = npt.NDArray[np.bool_]
@@ -194,10 +203,19 @@ def of_the_last(assignments: ArrowTable, generations: Settlements) -> ArrowTable
     return assignments.filter((index == last) & (last >= 0))
 
 
-def last_time(tables: Tables) -> int | None:
-    """Latest time that any table mentions, in UTC milliseconds."""
+def window_end_ms(tables: Tables) -> int | None:
+    """Return the end of every window, in UTC milliseconds; None for tables of no time.
+
+    A group that writes nothing is silent until its records were read, so the window ends then, and
+    not at the newest record. A first read in several batches has not read every record yet, and
+    tables in memory do not say when they were taken: the newest record is the end there, and where
+    the clock that says when records were read ran behind the brokers' clocks.
+    """
     named = ("offset_commits", "generations", "rebalances")
     found = [tables.newest_ms(name) for name in named]
+    notes = tables.newest_notes()
+    read_us = to_us(str(notes.get(COMPLETE_AT, notes.get("taken_at"))))
+    found.append(None if read_us is None else read_us // 1000)
     return max((ms for ms in found if ms is not None), default=None)
 
 

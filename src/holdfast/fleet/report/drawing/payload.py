@@ -54,7 +54,7 @@ search single a member out, and every picture has its table."""
 
 def group_payload(facts: Facts, tables: Tables) -> str:
     """Columns of one group for the script (see ``page/timeline.js``)."""
-    t, r = facts.timeline, facts.rebalances
+    t, r = facts.timeline, facts.recorded
     edges, owner, step, pause, counts = _folded(t)
     cause, moved, stood_ms = _rebalance_of(facts)
     causes = tuple(c.replace("_", " ") for c in dict.fromkeys(("", *r.cause)))
@@ -126,7 +126,8 @@ def _rebalance_of(facts: Facts) -> tuple[list[str], I64, tuple[I64, I64]]:
 
     They are "" and 0 where it has no rebalance; what stood still is at least and at most so much.
     """
-    r, index = facts.rebalances, facts.rebalance_index
+    r = facts.recorded
+    index = facts.generations.index_of(r.generation, r.at_ms)
     places = np.full(len(facts.generations.number), -1)
     places[index[index >= 0]] = np.flatnonzero(index >= 0)
     gap = np.maximum(r.counts["n_moved_through_gap"], 0)

@@ -17,16 +17,24 @@ from holdfast.fleet.report.columns.history import Rebalances
 from holdfast.fleet.report.drawing.markup import Markup, join, tag
 from holdfast.fleet.report.drawing.words import (
     NONE,
+    UP_TO,
     bounds,
     cost_bar,
-    headline,
+    downtime,
     number,
     seconds,
     span,
 )
 from holdfast.fleet.report.findings.doctor import moment
+from holdfast.fleet.report.findings.examination import FoundCode
 from holdfast.fleet.report.findings.facts import Facts
-from holdfast.fleet.report.findings.finding import RULES, Finding, Rule, generations_of
+from holdfast.fleet.report.findings.finding import (
+    RULES,
+    Finding,
+    Rule,
+    Severity,
+    generations_of,
+)
 from holdfast.fleet.report.findings.finding import count as counted
 from holdfast.fleet.tables.columns.stored import REBALANCES
 
@@ -49,8 +57,12 @@ def amount_s(value: float | None) -> tuple[str, object]:
     return seconds(value), "" if value is None else value
 
 
-def figures(items: Iterable[tuple[str, str, str]]) -> Markup:
-    """Boxes of one figure each: what, how much, a remark."""
+Figure = tuple[str, str, object]
+"""What, how much, a remark."""
+
+
+def figures(items: Iterable[Figure]) -> Markup:
+    """Boxes of one figure each."""
     boxes = (
         tag("div", tag("dt", what), tag("dd", amount, tag("small", remark) if remark else None))
         for what, amount, remark in items
@@ -121,9 +133,7 @@ def _cells(heads: Sequence[tuple[str, bool]], row: Sequence[object], tail: int) 
 def group_figures(facts: Facts) -> Markup:
     """Figures of one group."""
     timeline, rebalances, generations = facts.timeline, facts.rebalances, facts.generations
-    known = not np.isnan(rebalances.pause_upper_s).all()
     avoidable = rebalances.total("n_avoidable_moves")
-    still, remark = headline(*(rebalances.stood_s if known else (0.0, math.nan)))
     members = int(generations.n_members[-1]) if len(generations.n_members) else 0
     words = facts.kind.words
     rows = words.things
@@ -141,19 +151,45 @@ def group_figures(facts: Facts) -> Markup:
                 f"in {span((timeline.last_ms - timeline.first_ms) / 1000)}",
             ),
             (
+                "Rebalances",
+                number(facts.n_rebalances),
+                f"in {span((timeline.last_ms - facts.begin_ms) / 1000)}",
+            ),
+            (
                 f"{rows.capitalize()} moved",
                 number(rebalances.n_moved),
                 "" if avoidable is None else f"{number(avoidable)} of them avoidable",
             ),
-            ("Stood still", still, f"{remark}{idle_words(rebalances)}"),
+            downtime_figure(*facts.downtimes_s),
         ]
     )
 
 
-def idle_words(*told: Rebalances) -> str:
-    """What the partitions had no owner beside, while nothing of them waited; "" for nothing."""
-    low, high = (sum(r.idle_s[i] for r in told) for i in (0, 1))
-    return f"; {bounds(low, high)} more in which no record waited" if high > 0 else ""
+def downtime_figure(lower_s: float, upper_s: float, where: object = "a partition") -> Figure:
+    """A figure of the downtime."""
+    return "Downtime", downtime(lower_s, upper_s), where
+
+
+def downtime_details(
+    stood_s: tuple[float, float], n_owned: int, idle_s: tuple[float, float] = (0.0, 0.0)
+) -> Markup:
+    """A line that says how a downtime was counted, and opens to its bounds.
+
+    Parameters
+    ----------
+    stood_s, idle_s : (float, float)
+        Partition-seconds that stood still, and in which no record waited, at least and at most.
+    n_owned : int
+        Partitions.
+    """
+    words = (
+        f"Partitions had no owner, or one that had stopped, for {bounds(*stood_s)} "
+        f"partition-seconds; {number(n_owned)} partitions had an owner at once."
+    )
+    if idle_s[1] > 0:
+        words += f" {bounds(*idle_s)} more in which no record waited are no downtime."
+    head = UP_TO if bounds(*stood_s) != seconds(stood_s[0]) else "the bounds of the downtime"
+    return tag("details", tag("summary", head), tag("p", words), class_="place")
 
 
 def rebalance_section(rebalances: Rebalances) -> Markup:
@@ -223,11 +259,18 @@ def _stood_still(r: Rebalances, i: int) -> str:
     return f"{shown} ({bounds(float(r.idle_lower_s[i]), idle)} idle)" if idle > 0 else shown
 
 
-def code_link(code: str, severity: str) -> Markup:
-    """A code as a lozenge that says what it means, and leads to the rest."""
-    rule = RULES[code]
-    told = f"{rule.name}: {rule.what} ({severity})"
-    return tag("a", code, class_=f"lozenge s-{severity}", title=told, href=f"#{code}")
+def code_link(found: FoundCode) -> Markup:
+    """A code as a lozenge that says what it means, and leads to the rest; pale where it is past."""
+    rule = RULES[found.code]
+    when = "" if found.is_active else ", past"
+    told = f"{rule.name}: {rule.what} ({found.severity}{when})"
+    classes = lozenge_classes(found.severity, is_active=found.is_active)
+    return tag("a", found.code, class_=classes, title=told, href=f"#{found.code}")
+
+
+def lozenge_classes(severity: Severity, *, is_active: bool) -> str:
+    """Classes of the box of a code (``style.css``)."""
+    return f"lozenge s-{severity}{'' if is_active else ' past'}"
 
 
 @cache
@@ -255,19 +298,30 @@ def _meaning(rule: Rule) -> Markup:
     )
 
 
-def findings_section(findings: Sequence[Finding]) -> Markup:
-    """What the doctor's rules say about a group, worst first."""
+def findings_section(facts: Facts, findings: Sequence[Finding]) -> Markup:
+    """What the doctor's rules say about a group: what is active, and behind it what is past."""
     title = tag("h3", "Findings")
     if not findings:
         return tag("div", title, tag("p", "Nothing was found."))
-    return tag("div", title, *map(_finding, findings))
+    active = [f for f in findings if f.is_active]
+    past = [f for f in findings if not f.is_active]
+    nothing = None if active else tag("p", "Nothing is active now.")
+    shown = [title, nothing, *(_finding(facts, f) for f in active)]
+    if past:
+        head = tag("summary", f"{counted(len(past), 'finding')} past")
+        shown.append(tag("details", head, *(_finding(facts, f) for f in past), class_="past"))
+    return tag("div", *shown)
 
 
-def _finding(finding: Finding) -> Markup:
+def _finding(facts: Facts, finding: Finding) -> Markup:
     e = finding.evidence
-    cost = bounds(finding.cost_lower_s, finding.cost_upper_s) if finding.cost_upper_s else ""
+    costs = (finding.cost_lower_s, finding.cost_upper_s)
+    cost = ""
+    if finding.cost_upper_s:
+        cost = f"downtime of {downtime(*map(facts.per_partition_s, costs))} a partition"
     follows = f"follows from {finding.follows}" if finding.follows else ""
-    notes = [str(finding.basis), f"{cost} partition-seconds" if cost else "", follows]
+    ended = "" if finding.ended_ms is None else f"ended {when(finding.ended_ms, 'seconds')}"
+    notes = [ended, str(finding.basis), cost, follows]
     where = [generations_of(e)] if e.generations.total else []
     if e.from_ms >= 0:
         where.append(f"{when(e.from_ms, 'seconds')} to {when(e.to_ms, 'seconds')}")
@@ -276,7 +330,11 @@ def _finding(finding: Finding) -> Markup:
     jump = tag("button", "show", type="button", class_="jump", data_moment=middle, data_wide=wide)
     head = tag(
         "p",
-        tag("span", finding.code, class_=f"lozenge s-{finding.severity}"),
+        tag(
+            "span",
+            finding.code,
+            class_=lozenge_classes(finding.severity, is_active=finding.is_active),
+        ),
         " ",
         tag("strong", finding.rule.name),
         f" ({finding.severity}; {', '.join(filter(None, notes))}) ",
@@ -288,6 +346,11 @@ def _finding(finding: Finding) -> Markup:
         tag("p", finding.text),
         tag("p", harmless("; ".join(where)), class_="lead") if where else None,
         tag("p", tag("code", finding.command)) if finding.command else None,
-        tag("details", tag("summary", "Why it matters, what helps"), _meaning(finding.rule)),
+        tag(
+            "details",
+            tag("summary", "Why it matters, what helps"),
+            _meaning(finding.rule),
+            tag("p", f"Cost: {bounds(*costs)} partition-seconds.") if cost else None,
+        ),
         class_="finding",
     )

@@ -1,8 +1,9 @@
-"""What stood still in words, and small pictures of it, for the tops and the rows of pages.
+"""Downtime in words, and small pictures of it, for the tops and the rows of pages.
 
-**Rules.** What is known stands first. A bound that is ten times the other says nothing: it stands
-behind, with its reason. A picture is an element of SVG whose numbers are attributes, so the
-policy of the page needs no exception; its label says the same in words.
+**Rules.** One number stands for a downtime: its upper bound, a partition. Both bounds, in
+partition-seconds, stand in details and in the table of rebalances. A picture is an element of SVG
+whose numbers are attributes, so the policy of the page needs no exception; its label says the same
+in words.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from holdfast.core.model.columns import I64
 from holdfast.fleet.report.drawing.markup import Markup, name_of, tag
 
 NONE = "–"
-VAGUE = 10.0
-"""So many times the lower bound the upper one says nothing."""
-UNSURE = "the records bound it no better: they say when a rebalance ended, not when it began"
+UP_TO = (
+    "up to: Kafka does not record when a rebalance starts, so downtime counts from an owner's last "
+    "sign"
+)
+"""How an upper bound comes about, in a line."""
 WIDE, HIGH = 96, 18
 _DURING: Mapping[str, str] = {
     "restart": "while members restarted",
@@ -46,17 +49,24 @@ def seconds(value: float | None) -> str:
 
 
 def span(value_s: float) -> str:
-    """A length of time in the unit that suits it."""
+    """A length of time in the units that suit it: ``75 s``, ``12 min``, ``1 h 49 min``."""
     if value_s < 120:
         return f"{seconds(value_s)} s"
-    if value_s < 7200:
-        return f"{value_s / 60:.0f} min"
-    return f"{value_s / 3600:.1f} h" if value_s < 172800 else f"{value_s / 86400:.1f} days"
+    minutes = round(value_s / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    if value_s >= 172_800:
+        return f"{value_s / 86_400:.1f} days"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"
 
 
-def is_vague(lower: float, upper: float) -> bool:
-    """Whether two bounds are too far from each other to be one headline."""
-    return upper > 1.0 and upper > VAGUE * lower
+def downtime(lower_s: float, upper_s: float) -> str:
+    """Return one number for two bounds of a downtime in seconds: ``up to 1 h 49 min``, ``75 s``."""
+    if math.isnan(upper_s):
+        return NONE
+    most = span(upper_s)
+    return most if span(lower_s) == most else f"up to {most}"
 
 
 def bounds(lower: float, upper: float) -> str:
@@ -69,57 +79,45 @@ def bounds(lower: float, upper: float) -> str:
     return f"{low} to {high}" if lower > 0 else f"at most {high}"
 
 
-def headline(lower: float, upper: float) -> tuple[str, str]:
-    """A figure of partition-seconds, and its remark: of vague bounds the lower one stands alone."""
-    if math.isnan(upper):
-        return NONE, "partition-seconds"
-    if not is_vague(lower, upper):
-        return f"{bounds(lower, upper)} s", "partition-seconds, at least to at most, inferred"
-    known = f"{seconds(lower)} s or more" if lower > 0 else "not known"
-    return known, f"partition-seconds, at most {seconds(upper)}: {UNSURE}"
-
-
-def stood_still(
+def first_words(
     group: str,
-    lower: float,
-    upper: float,
+    downtime_s: tuple[float, float],
     by_cause: Mapping[str, float],
     covered_s: float,
     *,
     n_rebalances: int,
     found: str = "",
 ) -> Markup:
-    """The first words of a page: how long the partitions of a group stood still, when, and why.
+    """The first words of a page: what is wrong with the group that is worst now.
 
     Parameters
     ----------
-    lower, upper : float
-        Partition-seconds, at least and at most.
+    downtime_s : (float, float)
+        Seconds a partition, at least and at most.
     by_cause : mapping of str to float
-        Cause of a rebalance -> what of ``lower`` lies in such ones.
+        Cause of a rebalance -> what of the downtime lies in such ones, in any unit.
     covered_s : float
-        Seconds that the tables cover.
-    n_rebalances : int
-        Rebalances in them, told where ``lower`` is 0.
+        Seconds of the window.
     found : str
-        Name of the group's first finding; empty where it has none, or is not examined yet.
+        Name of the group's first finding that is active; empty where it has none, or is not
+        examined yet.
     """
-    who = tag("strong", name_of(group))
-    within = f" in {span(covered_s)}"
-    first = f" The first finding: {found}." if found else ""
-    if upper <= 0 or math.isnan(upper):
-        return tag("p", "No partition of ", who, f" is known to have stood still{within}.{first}")
-    if lower <= 0:
-        times = f"{number(n_rebalances)} time{'' if n_rebalances == 1 else 's'}"
-        told = f" rebalanced {times}{within}; its partitions stood still for {span(upper)} together"
-        return tag("p", who, f"{told} at most.{first}", class_="first")
-    least = "at least " if is_vague(lower, upper) else ""
-    told = f" stood still for {least}{span(lower)} together{within}"
+    counted = f"{number(n_rebalances) if n_rebalances else 'no'} rebalance"
+    counted += f"{'' if n_rebalances == 1 else 's'} in {span(covered_s)}"
+    cost = "no downtime that is known"
+    if downtime_s[1] > 0:
+        cost = f"downtime of {downtime(*downtime_s)} a partition{_mostly(by_cause)}"
+    told = f": {found + ', with ' if found else ''}{counted} and {cost}."
+    return tag("p", tag("strong", name_of(group)), told, class_="first")
+
+
+def _mostly(by_cause: Mapping[str, float]) -> str:
+    """When most of a downtime was; empty where no cause has more than half of it."""
+    total = sum(by_cause.values())
     cause = max(by_cause, key=lambda name: by_cause[name], default="")
-    if cause and by_cause[cause] > 0:
-        when = _DURING.get(cause, f"with the cause {cause.replace('_', ' ')}")
-        told += f", {span(by_cause[cause])} of it {when}"
-    return tag("p", "Partitions of ", who, f"{told}.{first}", class_="first")
+    if not cause or 2 * by_cause[cause] <= total:
+        return ""
+    return f", mostly {_DURING.get(cause, 'with the cause ' + cause.replace('_', ' '))}"
 
 
 def spark(values: Sequence[int] | I64, label: str, *, line: bool = False) -> Markup:

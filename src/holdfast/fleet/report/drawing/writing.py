@@ -38,19 +38,22 @@ from holdfast.fleet.report.drawing.sections import (
     amount,
     code_link,
     codes_section,
+    downtime_details,
+    downtime_figure,
     figures,
     findings_section,
     group_figures,
-    idle_words,
     rebalance_section,
     table,
     when,
 )
-from holdfast.fleet.report.drawing.words import NONE, bounds, headline, number, stood_still
+from holdfast.fleet.report.drawing.words import NONE, downtime, first_words, number
 from holdfast.fleet.report.findings.doctor import Track, examinations
-from holdfast.fleet.report.findings.examination import Examination
+from holdfast.fleet.report.findings.examination import Examination, worst_first
+from holdfast.fleet.report.findings.facts import Facts, read_facts
 from holdfast.fleet.tables.reading import Source, Tables, read_tables
 from holdfast.fleet.tables.storage.private import write_private
+from holdfast.fleet.tables.window import within
 
 SCRIPTS = (
     "columns.js",
@@ -102,6 +105,8 @@ def render(
     *,
     policies: Sequence[Mapping[str, Any]] = (),
     last_ms: int | None = None,
+    since_ms: int | None = None,
+    drawn_since_ms: int | None = None,
     track: Track = iter,
     given: GivenSource = NOT_KNOWN,
     bar: Markup | None = None,
@@ -115,7 +120,9 @@ def render(
     policies : sequence of mapping
         Rows of a replay, for the comparison of policies.
     last_ms : int, optional
-        End of the window in UTC milliseconds; by default the last time in the tables.
+        End of the window in UTC milliseconds; by default when the tables' source was read.
+    since_ms, drawn_since_ms : int, optional
+        Beginning of the window, and of the pictures, in UTC milliseconds; none by default.
     track : callable
         Passes the names of groups on, one by one, and may show how far it is.
     given : GivenSource, optional
@@ -125,18 +132,21 @@ def render(
     """
     commits = CommitTimes(tables, groups)
     examined = list(
-        examinations(tables, groups, last_ms, track=track, source=given, commits=commits)
+        examinations(
+            tables, groups, last_ms, since_ms=since_ms, track=track, source=given, commits=commits
+        )
     )
     if groups is None:
-        examined.sort(key=lambda e: (e.verdict.badness[0], *e.facts.cost), reverse=True)
+        examined.sort(key=worst_first)
     shown = examined[:MAX_GROUPS]
+    drawn = _drawn(tables, [e.facts for e in shown], drawn_since_ms)
     loader, script = script_of("loader.js"), script_of(*SCRIPTS)
     blobs = {
         "app": pack_text(script),
-        "page": pack_values({"groups": [e.facts.group for e in shown], "colours": COLOURS}),
-        **{f"group-{i}": group_payload(e.facts, tables) for i, e in enumerate(shown)},
+        "page": pack_values({"groups": [facts.group for facts in drawn], "colours": COLOURS}),
+        **{f"group-{i}": group_payload(facts, tables) for i, facts in enumerate(drawn)},
     }
-    is_drawn = any(len(e.facts.timeline.row_partition) for e in shown)
+    is_drawn = any(len(facts.timeline.row_partition) for facts in drawn)
     elements = [
         tag("script", Markup(text), type="application/octet-stream", id=key)
         for key, text in blobs.items()
@@ -166,6 +176,14 @@ def render(
     return document(f"{title}, {window_of(examined)}", body, scripts, served=served)
 
 
+def _drawn(tables: Tables, shown: Sequence[Facts], since_ms: int | None) -> Sequence[Facts]:
+    """Facts of the pictures of some groups, which begin at a moment."""
+    if since_ms is None:
+        return shown
+    cut = within(tables, 1000 * since_ms, None)
+    return [read_facts(cut, facts.group, facts.end_ms) for facts in shown]
+
+
 def window_of(groups: Sequence[Examination]) -> str:
     """The time that the generations of these groups cover."""
     known = [g.facts.timeline for g in groups if g.facts.timeline.first_ms]
@@ -190,49 +208,55 @@ def _header(title: str, groups: Sequence[Examination]) -> Markup:
 
 
 def _first_words(groups: Sequence[Examination]) -> Markup | None:
-    """What is wrong, in a sentence, of the group that stood still longest."""
+    """What is wrong, in a sentence, of the group that is worst now."""
     if not groups:
         return None
-    worst = max(groups, key=lambda g: (g.facts.rebalances.stood_s[0], g.facts.cost))
-    told, timeline = worst.facts.rebalances, worst.facts.timeline
+    worst = min(groups, key=worst_first)
+    facts, told = worst.facts, worst.facts.rebalances
     by_cause = {
-        cause: float(np.nansum(told.pause_lower_s[told.caused_by(cause)]))
+        cause: float(np.nansum(told.pause_upper_s[told.caused_by(cause)]))
         for cause in dict.fromkeys(told.cause)
     }
-    covered_s = (timeline.last_ms - timeline.first_ms) / 1000
-    return stood_still(
-        timeline.group,
-        *told.stood_s,
+    active = (f.rule.name for f in worst.findings if f.is_active)
+    return first_words(
+        facts.group,
+        facts.downtimes_s,
         by_cause,
-        covered_s,
-        n_rebalances=worst.facts.n_rebalances,
-        found=worst.findings[0].rule.name if worst.findings else "",
+        (facts.end_ms - facts.begin_ms) / 1000,
+        n_rebalances=facts.n_rebalances,
+        found=next(active, ""),
     )
 
 
 def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
     odd = _oddities(tables, groups)
     if len(groups) == 1:
-        inner = group_figures(groups[0].facts)
-        return join([inner, figures(odd)]) if odd else inner
-    low, pause = (sum(g.facts.rebalances.stood_s[i] for g in groups) for i in (0, 1))
+        facts = groups[0].facts
+        return join([group_figures(facts), figures(odd) if odd else "", _bounds_of(facts)])
     rebalances = sum(group.facts.n_rebalances for group in groups)
     moved = [g.facts.rebalances.total("n_moved") for g in groups]
-    still, remark = headline(low, pause)
+    longest = max((g.facts for g in groups), key=lambda f: f.downtime_s, default=None)
+    where = join(["a partition of ", name_of(longest.group, 40), ", the most"]) if longest else ""
     lag = np.concatenate([np.zeros(0, np.int64), *(g.facts.lag.lag for g in groups)])
     items = [
         ("Groups", number(len(groups)), ""),
         ("Partitions", number(sum(len(g.facts.timeline.row_partition) for g in groups)), ""),
         ("Rebalances", number(rebalances), ""),
         ("Partitions moved", number(sum(m or 0 for m in moved)), ""),
-        (
-            "Stood still",
-            still,
-            remark + idle_words(*(g.facts.rebalances for g in groups)),
-        ),
+        downtime_figure(*(longest.downtimes_s if longest else (0.0, 0.0)), where),
         ("Lag", number(int(lag[lag >= 0].sum())) if len(lag) else NONE, "records behind"),
     ]
-    return figures([*items, *odd])
+    return join([figures([*items, *odd]), _bounds_of(*(g.facts for g in groups))])
+
+
+def _bounds_of(*told: Facts) -> Markup:
+    """How the downtime of some groups was counted, and its bounds."""
+    stood, idle = (np.zeros(2) for _ in "ab")
+    for facts in told:
+        stood += facts.rebalances.stood_s
+        idle += facts.rebalances.idle_s
+    n_owned = sum(facts.n_owned for facts in told)
+    return downtime_details((stood[0], stood[1]), n_owned, (idle[0], idle[1]))
 
 
 def _oddities(tables: Tables, groups: Sequence[Examination]) -> list[tuple[str, str, str]]:
@@ -250,15 +274,14 @@ def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) ->
         ("Members", True),
         ("Rebalances", True),
         ("Moved", True),
-        ("Stood still, s", True),
+        ("Downtime", True),
         ("Findings", False),
     ]
     rows = []
     for i, group in enumerate(groups[:500]):
         t, name = group.facts.timeline, name_of(group.facts.group)
         members = int(t.generations.n_members[-1]) if len(t.generations.n_members) else 0
-        pause, moved = group.facts.cost
-        codes = [part for code in group.verdict.codes for part in (code_link(*code), " ")]
+        codes = [part for code in group.verdict.codes for part in (code_link(code), " ")]
         rows.append(
             [
                 # The script reads the same words as the address of a section.
@@ -266,15 +289,15 @@ def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) ->
                 amount(group.facts.n_partitions),
                 amount(members),
                 amount(group.facts.n_rebalances),
-                amount(moved),
-                (bounds(*group.facts.rebalances.stood_s), pause),
+                amount(group.facts.rebalances.total("n_moved") or 0),
+                (downtime(*group.facts.downtimes_s), group.facts.downtime_s),
                 tag("td", *codes, class_="t"),
             ]
         )
     hidden = len(groups) - len(shown)
     note = f" {hidden:,} more have no section of their own here." if hidden > 0 else ""
-    lead = tag("p", "Worst first." + note, class_="lead")
-    body = table(heads, rows, narrow=("Group", "Stood still, s", "Findings"))
+    lead = tag("p", f"Worst first. Downtime is that of a partition.{note}", class_="lead")
+    body = table(heads, rows, narrow=("Group", "Downtime", "Findings"))
     return tag("section", tag("h2", "Groups"), lead, body, class_="card")
 
 
@@ -288,7 +311,8 @@ def _group_section(tables: Tables, group: Examination, index: int, *, several: b
         "section",
         tag("h2", "Group ", name_of(timeline.group)),
         group_figures(group.facts) if several else None,
-        findings_section(group.findings),
+        _bounds_of(group.facts) if several else None,
+        findings_section(group.facts, group.findings),
         rebalance_section(group.facts.rebalances),
         readers_section(tables, timeline) if group.facts.kind.is_shared else None,
         lag_section(tables, timeline, by_owner=not group.facts.kind.is_shared),

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.fleet.report.columns.rebuilding import CommitTimes
-from holdfast.fleet.report.columns.timeline import last_time
-from holdfast.fleet.report.findings.examination import Examination, examine
+from holdfast.fleet.report.columns.timeline import window_end_ms
+from holdfast.fleet.report.findings.examination import Examination, examine, worst_first
 from holdfast.fleet.report.findings.facts import NOT_KEPT, Facts, read_age, read_facts
 from holdfast.fleet.report.findings.finding import Finding
 from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
@@ -30,10 +30,22 @@ Track: TypeAlias = Callable[[Sequence[str]], Iterable[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What is said of a group: its heading (:func:`summary`) and its findings, worst first."""
+    """What is said of a group: its heading (:func:`summary`) and its findings, worst first.
+
+    ``n_owned`` is how many partitions had an owner at once, at most: what a finding costs is told a
+    partition.
+    """
 
     heading: dict[str, Any]
     findings: tuple[Finding, ...]
+    n_owned: int
+
+    @classmethod
+    def of(cls, examination: Examination) -> Verdict:
+        """What is said of a group that was examined."""
+        facts = examination.facts
+        heading = summary(facts)
+        return cls(heading=heading, findings=examination.findings, n_owned=max(facts.n_owned, 1))
 
 
 def worst_of(found: Iterable[Examination], most: int | None = None) -> list[Verdict]:
@@ -43,15 +55,10 @@ def worst_of(found: Iterable[Examination], most: int | None = None) -> list[Verd
     -----
     Cost: O(g log g) of g groups; memory of one examination and of what is kept.
     """
-    rows = ((worst_first(e), Verdict(heading=summary(e.facts), findings=e.findings)) for e in found)
+    rows = ((worst_first(e), Verdict.of(e)) for e in found)
     first = itemgetter(0)
     kept = sorted(rows, key=first) if most is None else heapq.nsmallest(most, rows, key=first)
     return [verdict for _, verdict in kept]
-
-
-def worst_first(examination: Examination) -> tuple[Any, ...]:
-    """What groups are sorted by."""
-    return (*(-b for b in examination.verdict.badness), examination.facts.group)
 
 
 def examinations(
@@ -59,6 +66,7 @@ def examinations(
     groups: Sequence[str] | None = None,
     last_ms: int | None = None,
     *,
+    since_ms: int | None = None,
     track: Track = iter,
     source: GivenSource = NOT_KNOWN,
     now_ms: int | None = None,
@@ -69,7 +77,10 @@ def examinations(
     Parameters
     ----------
     last_ms : int, optional
-        End of the window in UTC milliseconds; the last time in the tables by default.
+        End of the window in UTC milliseconds; by default the moment at which the tables' source was
+        read (:func:`~holdfast.fleet.report.columns.timeline.window_end_ms`).
+    since_ms : int, optional
+        Beginning of the window in UTC milliseconds: of what happened before, nothing is said.
     track : callable
         Passes the names on, one by one, and may show how far it is.
     source : GivenSource, optional
@@ -79,18 +90,25 @@ def examinations(
     commits : CommitTimes, optional
         Without it, no finding says what a move costs.
     """
-    last = last_ms if last_ms is not None else last_time(tables)
+    last = last_ms if last_ms is not None else window_end_ms(tables)
     names = tables.groups if groups is None else tuple(groups)
     age = NOT_KEPT if now_ms is None else read_age(tables, now_ms)
     for name in track(names):
-        yield examine(read_facts(tables, name, last, source=source, age=age, commits=commits))
+        yield examine(
+            read_facts(
+                tables, name, last, since_ms=since_ms, source=source, age=age, commits=commits
+            )
+        )
 
 
 def to_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """Document that follows ``doctor.schema.json``."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "groups": [{**v.heading, "findings": [*map(_finding, v.findings)]} for v in verdicts],
+        "groups": [
+            {**v.heading, "findings": [_finding(f, v.n_owned) for f in v.findings]}
+            for v in verdicts
+        ],
     }
 
 
@@ -106,24 +124,28 @@ def summary(facts: Facts) -> dict[str, Any]:
         "partitions": facts.n_partitions,
         "generation": int(g.number[last]) if last >= 0 else None,
         "window": {
-            "from": moment(int(g.at_ms[0])) if last >= 0 else None,
+            "from": moment(facts.begin_ms) if last >= 0 else None,
             "to": moment(facts.end_ms) if last >= 0 else None,
         },
         "rebalances": facts.n_rebalances,
+        "downtime_seconds": _rounded(facts.downtime_s),
         "cost_partition_seconds": _bounds(*r.stood_s),
         "idle_partition_seconds": _bounds(*r.idle_s),
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(finding: Finding, n_owned: int) -> dict[str, Any]:
     e = finding.evidence
     return {
         "code": finding.code,
         "name": finding.rule.name,
         "severity": str(finding.severity),
+        "active": finding.is_active,
+        "ended_at": None if finding.ended_ms is None else moment(finding.ended_ms),
         "follows": finding.follows or None,
         "basis": str(finding.basis),
         "text": finding.text,
+        "downtime_seconds": _rounded(finding.cost_upper_s / n_owned),
         "cost_partition_seconds": _bounds(finding.cost_lower_s, finding.cost_upper_s),
         "evidence": {
             "generations": list(e.generations.shown),

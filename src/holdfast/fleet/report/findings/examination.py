@@ -1,7 +1,10 @@
 """Examine one group: run every rule, the worst finding first.
 
-**Rules.** A finding that comes of another one of the group follows it (:data:`LEADS`): the finding
-that names the cause leads, and what it makes of a group's rebalances stands under it.
+**Rules.** Everywhere groups come in one order (:func:`worst_first`): by the severity of the worst
+finding that is active, then by the best single estimate of their downtime, then by name. Findings
+that ended before the window began are left out. A finding that comes of another one of the group
+follows it (:data:`LEADS`): the finding that names the cause leads, and what it makes of a group's
+rebalances stands under it.
 
 This module imports every module with rules, and is the only one that does. A new file of rules is
 one more name in that import.
@@ -14,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from holdfast.fleet.report.findings import rules_lag, rules_members, rules_rebalances
 from holdfast.fleet.report.findings.facts import Facts
-from holdfast.fleet.report.findings.finding import RULES, Finding, Limits, Rule
+from holdfast.fleet.report.findings.finding import RULES, Finding, Limits, Rule, Severity
 
 RULE_MODULES = (rules_rebalances, rules_members, rules_lag)
 """Importing them has registered their rules."""
@@ -33,11 +36,21 @@ return may lie after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FoundCode:
+    """A code that was found in a group, of several findings the worst one."""
+
+    code: str
+    severity: Severity
+    is_active: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupVerdict:
     """What was found in one group, in short."""
 
-    badness: tuple[int, float, int]  # worst severity, partition-seconds at most, findings
-    codes: tuple[tuple[str, str], ...]  # code and severity, worst first, each code once
+    rank: int  # of the worst severity that is active; -1 where nothing is
+    downtime_s: float  # the best single estimate, a partition
+    codes: tuple[FoundCode, ...]  # worst first, each code once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +63,21 @@ class Examination:
     @property
     def verdict(self) -> GroupVerdict:
         """The short form of it."""
-        worst = max((f.severity.rank for f in self.findings), default=-1)
-        cost = sum(f.cost_upper_s for f in self.findings if not f.follows)
-        severity: dict[str, str] = {}
-        for finding in self.findings:
-            severity.setdefault(finding.code, str(finding.severity))
-        badness = (worst, cost, len(self.findings))
-        return GroupVerdict(badness=badness, codes=tuple(severity.items()))
+        found: dict[str, FoundCode] = {}
+        for f in sorted(self.findings, key=lambda f: not f.is_active):
+            one = FoundCode(code=f.code, severity=f.severity, is_active=f.is_active)
+            found.setdefault(f.code, one)
+        return GroupVerdict(
+            rank=max((f.severity.rank for f in self.findings if f.is_active), default=-1),
+            downtime_s=self.facts.downtime_s,
+            codes=tuple(found.values()),
+        )
+
+
+def worst_first(examination: Examination) -> tuple[int, float, str]:
+    """Return what groups are sorted by: the group that is worst now has the least."""
+    verdict = examination.verdict
+    return -verdict.rank, -verdict.downtime_s, examination.facts.group
 
 
 def all_rules() -> tuple[Rule, ...]:
@@ -67,16 +88,22 @@ def all_rules() -> tuple[Rule, ...]:
 def examine(facts: Facts, limits: Limits | None = None) -> Examination:
     """Run all rules over one group; ``limits`` are the thresholds.
 
-    The findings come worst first; what follows from one comes right behind it, and a cause stands
-    where the worst of what follows from it would.
+    The active findings come first, and of them the worst; what follows from one comes right behind
+    it, and a cause stands where the worst of what follows from it would.
     """
     limits = limits or Limits()
-    found = _folded([f for rule in all_rules() for f in rule.find(facts, limits)])
-    found.sort(key=lambda f: (-f.severity.rank, -f.cost_upper_s, f.code, f.text))
+    told = (f for rule in all_rules() for f in rule.find(facts, limits))
+    found = _folded([f for f in told if f.ended_ms is None or f.ended_ms >= facts.since_ms])
+    found.sort(key=lambda f: (*_badness(f), -f.cost_upper_s, f.code, f.text))
     below = {lead: [f for f in found if f.follows == lead] for lead in LEADS}
     families = [[f, *below.get(f.code, ())] for f in found if not f.follows]
-    families.sort(key=lambda family: -max(f.severity.rank for f in family))
+    families.sort(key=lambda family: min(map(_badness, family)))
     return Examination(facts=facts, findings=tuple(f for family in families for f in family))
+
+
+def _badness(finding: Finding) -> tuple[bool, int]:
+    """Return what findings are sorted by first: active before past, then the worst severity."""
+    return not finding.is_active, -finding.severity.rank
 
 
 def _folded(found: Sequence[Finding]) -> list[Finding]:

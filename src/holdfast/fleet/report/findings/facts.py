@@ -187,11 +187,17 @@ class Facts:
     (:func:`~holdfast.fleet.report.columns.timeline.count_roles`). ``source`` is where the tables
     come from, for commands that are suggested. ``rebuilding`` reads commits, so a rule asks only if
     it needs them.
+
+    ``rebalances``, ``absences`` and ``anomalies`` are those since ``since_ms``, which is before
+    every record where there is no such limit; ``recorded`` are the rebalances of all time. What the
+    last generation has is never too old. ``n_owned`` is how many partitions had an owner at once,
+    at most.
     """
 
     group: str
     timeline: Timeline
     rebalances: Rebalances
+    recorded: Rebalances
     presence: Presence
     absences: tuple[Absence, ...]
     lag: LagRows
@@ -199,6 +205,8 @@ class Facts:
     record_bytes: I64
     group_type: tuple[str, ...]
     rebalance_index: I64
+    since_ms: int = 0
+    n_owned: int = 0
     kind: GroupKind = CLASSIC
     n_shared: int = 0
     roles: Mapping[str, int] = field(default_factory=dict)
@@ -222,6 +230,21 @@ class Facts:
         return self.timeline.last_ms
 
     @property
+    def gone_ms(self) -> int | None:
+        """When the group was deleted, in UTC milliseconds; None for a group that is there."""
+        return int(self.generations.at_ms[self.last]) if self.state == "Dead" else None
+
+    def generation_end_ms(self, at_ms: int) -> int:
+        """When the generation that stood at a moment gave way, in UTC ms; the window's end."""
+        after = int(np.searchsorted(self.generations.at_ms, at_ms, side="right"))
+        return int(np.append(self.generations.at_ms, self.end_ms)[after])
+
+    @property
+    def begin_ms(self) -> int:
+        """Beginning of the window: its limit, or the first generation of the group."""
+        return max(self.timeline.first_ms, self.since_ms)
+
+    @property
     def last(self) -> int:
         """Index of the last generation; -1 where there is none."""
         return len(self.generations.number) - 1
@@ -237,10 +260,24 @@ class Facts:
         return int((~self.rebalances.caused_by("first_seen")).sum())
 
     @property
-    def cost(self) -> tuple[float, int]:
-        """Partition-seconds that stood still, at most, and partitions moved."""
-        moved = self.rebalances.total("n_moved") or 0
-        return self.rebalances.stood_s[1], moved
+    def downtime_s(self) -> float:
+        """Return the best single estimate of the group's downtime, in seconds a partition.
+
+        That is the upper bound of what stood still, divided by the partitions of the group: what
+        Kafka records says when a rebalance ended and not when it began, so of an eager group, in
+        which everything stops, the lower bound is 0.
+        """
+        return self.downtimes_s[1]
+
+    @property
+    def downtimes_s(self) -> tuple[float, float]:
+        """Both bounds of it."""
+        lower, upper = self.rebalances.stood_s
+        return self.per_partition_s(lower), self.per_partition_s(upper)
+
+    def per_partition_s(self, partition_seconds: float) -> float:
+        """Return partition-seconds as seconds of each of the group's partitions, on average."""
+        return partition_seconds / max(self.n_owned, 1)
 
     @property
     def members_now(self) -> BOOL:
@@ -269,6 +306,7 @@ def read_facts(
     group: str,
     last_ms: int | None = None,
     *,
+    since_ms: int | None = None,
     source: GivenSource = NOT_KNOWN,
     age: Age = NOT_KEPT,
     commits: CommitTimes | None = None,
@@ -276,10 +314,13 @@ def read_facts(
     """Facts of one group; the window ends at ``last_ms``, in UTC milliseconds.
 
     ``tables`` may be any of the pipeline's. Without a table, the rules that need it find nothing.
-    Without ``commits``, what a move costs is not known.
+    Without ``since_ms``, the window has no beginning. Without ``commits``, what a move costs is not
+    known.
     """
     timeline = build_timeline(tables, group, last_ms)
-    rebalances = read_rebalances(tables, group)
+    recorded = read_rebalances(tables, group)
+    begin_ms = NEVER if since_ms is None else since_ms
+    rebalances = recorded.since(begin_ms)
     presence = _presence(tables, timeline)
     generations = tables.of_group(group, "generations")
     kinds, names = codes(generations, "group_type")
@@ -288,10 +329,13 @@ def read_facts(
         group=group,
         timeline=timeline,
         rebalances=rebalances,
+        recorded=recorded,
+        since_ms=begin_ms,
+        n_owned=int(ints(generations, "n_partitions", 0).max(initial=0)),
         presence=presence,
-        absences=_absences(presence, timeline.generations),
+        absences=_absences(presence, timeline.generations, begin_ms),
         lag=_lag(tables, group),
-        anomalies=tables.of_group(group, "anomalies"),
+        anomalies=_anomalies(tables.of_group(group, "anomalies"), timeline.generations, begin_ms),
         record_bytes=_record_bytes(generations, timeline.generations),
         group_type=tuple(names[k] for k in np.unique(kinds) if k >= 0),
         kind=_kind(generations),
@@ -343,8 +387,16 @@ def _presence(tables: Tables, timeline: Timeline) -> Presence:
     )
 
 
-def _absences(presence: Presence, generations: Settlements) -> tuple[Absence, ...]:
-    """Absences and restarts of every process, in the order in which they ended."""
+def _anomalies(table: ArrowTable, generations: Settlements, since_ms: int) -> ArrowTable:
+    """Anomalies since a moment, and those of the last generation, whenever that began."""
+    at_ms = times_ms(table, "timestamp")
+    last = len(generations.number) - 1
+    stands = generations.index_of(ints(table, "generation"), at_ms) == last
+    return table.filter(pa.array((at_ms >= since_ms) | stands))
+
+
+def _absences(presence: Presence, generations: Settlements, since_ms: int) -> tuple[Absence, ...]:
+    """Absences and restarts that ended since a moment, in the order in which they ended."""
     found = []
     order = np.lexsort((presence.generation, presence.identity))
     identity, generation = presence.identity[order], presence.generation[order]
@@ -357,6 +409,8 @@ def _absences(presence: Presence, generations: Settlements) -> tuple[Absence, ..
         before, back = int(generation[i - 1]), int(generation[i])
         gap = back > before + 1
         first = before + 1
+        if generations.at_ms[back] < since_ms:
+            continue
         if n_empty[back] > n_empty[first]:
             continue  # the whole group was stopped: no member waited for this one
         since = generations.at_ms[first] if gap else generations.at_ms[before]

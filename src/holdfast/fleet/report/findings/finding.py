@@ -5,6 +5,12 @@ A finding has the code and the texts of its rule, its basis (inferred or stated)
 its cost. A rule is a pure function of
 :class:`holdfast.fleet.report.findings.facts.Facts`.
 
+A finding is *active* or *past*, by its evidence alone (:func:`ended_ms`). Evidence of how things
+are now reaches to the end of the window, so such a finding is active. What happened is active for
+:attr:`Limits.recent_s` after its last evidence: a storm whose last rebalance was 11 minutes ago is
+past, and ended with that rebalance. What a record states of a generation (:attr:`Lasts.GENERATION`)
+is active while that generation is the last one. Of a group that is gone everything is past.
+
 **Strategy.** ``@rule(...)`` stands above the function that looks for symptoms. The decorator holds
 the code, the usual severity and every text that people read, and registers them as a ``Rule``.
 :mod:`holdfast.fleet.report.findings.examination` imports the modules with rules, and so has all of
@@ -48,6 +54,13 @@ class Basis(StrEnum):
 
     STATED = "stated"
     INFERRED = "inferred"
+
+
+class Lasts(StrEnum):
+    """How long a finding lasts beyond the end of its evidence."""
+
+    EVIDENCE = "evidence"  # not at all
+    GENERATION = "generation"  # until the next generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +163,9 @@ class Symptom:
         Stated by a record, or inferred from several.
     rebalances : frozenset of int
         Which of the group's rebalances it is about; empty where it is about none.
+    every_s : float
+        Longest pause in what recurs: the finding is active for twice as long after its evidence,
+        if that is longer than :attr:`Limits.recent_s`.
     """
 
     text: str
@@ -160,6 +176,7 @@ class Symptom:
     command: str = ""
     basis: Basis = Basis.INFERRED
     rebalances: frozenset[int] = frozenset()
+    every_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,13 +184,19 @@ class Finding(Symptom):
     """A symptom with its rule and its final severity.
 
     ``follows`` is the code of the finding of the group that it comes of; empty where it stands for
-    itself. Its text and command are :class:`~holdfast.core.names.Visible`: no writer escapes them
-    again.
+    itself. ``ended_ms`` is when a past finding ended, in UTC milliseconds; None of an active one.
+    Its text and command are :class:`~holdfast.core.names.Visible`: no writer escapes them again.
     """
 
     rule: Rule
     severity: Severity
     follows: str = ""
+    ended_ms: int | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has not ended."""
+        return self.ended_ms is None
 
     @property
     def code(self) -> str:
@@ -213,6 +236,7 @@ class Limits:
     stale_s: float = 300.0
     stale_looks: float = 3.0
     stale_once_s: float = 86_400.0
+    recent_s: float = 600.0
 
     def are_stale(self, age: Age, later_s: float = 0.0) -> bool:
         """Whether ``watch`` should have looked again, now or ``later_s`` seconds after ``age``."""
@@ -239,6 +263,8 @@ class Rule:
         For ``holdfast explain``: what is seen, why it matters, how it is recognised, what to do.
     look : callable
         ``(facts, limits) -> symptoms``.
+    lasts : Lasts
+        How long its findings last beyond the end of their evidence.
     """
 
     code: str
@@ -249,6 +275,7 @@ class Rule:
     how: str
     mend: str
     look: Look
+    lasts: Lasts = Lasts.EVIDENCE
 
     def find(self, facts: Facts, limits: Limits) -> Iterator[Finding]:
         """Every symptom of this rule in one group, as a finding."""
@@ -256,14 +283,35 @@ class Rule:
             told = {one.name: getattr(symptom, one.name) for one in fields(Symptom)}
             told["severity"] = symptom.severity or self.severity
             told |= {name: harmless(told[name]) for name in ("text", "command")}
-            yield Finding(rule=self, **told)
+            yield Finding(rule=self, ended_ms=ended_ms(symptom, self.lasts, facts, limits), **told)
+
+
+def ended_ms(symptom: Symptom, lasts: Lasts, facts: Facts, limits: Limits) -> int | None:
+    """Return when a symptom ended, in UTC milliseconds; None where it is active.
+
+    Examples
+    --------
+    Of a window that ends at 12:00, a storm with its last rebalance at 11:51 is active, and one with
+    its last rebalance at 11:49 ended then. ``tests/report/test_active.py`` has every code.
+    """
+    end_ms, until_ms = facts.end_ms, symptom.evidence.to_ms
+    if until_ms < 0:
+        until_ms = end_ms
+    if lasts is Lasts.GENERATION:
+        until_ms = facts.generation_end_ms(until_ms)
+    if facts.gone_ms is not None:
+        return min(until_ms, facts.gone_ms)
+    quiet_s = max(limits.recent_s, 2 * symptom.every_s)
+    return None if end_ms - until_ms <= quiet_s * 1000 else until_ms
 
 
 RULES: dict[str, Rule] = {}
 """Rules of the modules imported so far, by code."""
 
 
-def rule(code: str, *, severity: Severity, **texts: str) -> Callable[[Look], Look]:
+def rule(
+    code: str, *, severity: Severity, lasts: Lasts = Lasts.EVIDENCE, **texts: str
+) -> Callable[[Look], Look]:
     """Register the function below as the rule of a code; :class:`Rule` explains the parameters.
 
     Raises
@@ -274,7 +322,7 @@ def rule(code: str, *, severity: Severity, **texts: str) -> Callable[[Look], Loo
 
     def register(look: Look) -> Look:
         assert code not in RULES, f"{code} is registered twice"
-        RULES[code] = Rule(code=code, severity=severity, look=look, **texts)
+        RULES[code] = Rule(code=code, severity=severity, look=look, lasts=lasts, **texts)
         return look
 
     return register

@@ -22,6 +22,7 @@ from holdfast.fleet.report.findings.finding import (
     Basis,
     Evidence,
     Few,
+    Lasts,
     Limits,
     Severity,
     Symptom,
@@ -236,6 +237,7 @@ def _silent(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "HF108",
     name="two owners",
     severity=Severity.ERROR,
+    lasts=Lasts.GENERATION,
     what="One generation's assignment gives a partition to two members.",
     why="Records are processed twice and commits overwrite each other.",
     how="Stated by the group's record.",
@@ -263,6 +265,7 @@ def _double_owner(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "HF121",
     name="unreadable member",
     severity=Severity.WARN,
+    lasts=Lasts.GENERATION,
     what="A member's subscription or assignment is not in a layout that is known.",
     why="Tools, and perhaps the leader, do not see what it owns.",
     how="Stated by the group's record.",
@@ -383,6 +386,7 @@ def _uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "HF122",
     name="large group record",
     severity=Severity.WARN,
+    lasts=Lasts.GENERATION,
     what="The group's record, with every member's subscription and assignment, is larger than half "
     f"of the {MESSAGE_MAX_BYTES:,} bytes that a broker writes by default.",
     why="A broker does not write a record above message.max.bytes: every SyncGroup of the round "

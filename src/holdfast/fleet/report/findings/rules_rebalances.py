@@ -355,7 +355,7 @@ def _delay_long(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     limit = max(limits.unowned_s, limits.unowned_restarts * usual)
     # What still has no owner at the end is another finding (HF114).
     waited = (t.owner == -1) & ~first & (t.to_ms < t.last_ms) & (seconds > limit)
-    waited &= g.n_members[np.maximum(began, 0)] > 0
+    waited &= (g.n_members[np.maximum(began, 0)] > 0) & (t.to_ms >= facts.since_ms)
     if not waited.any():
         return
     rows = np.searchsorted(t.start, np.flatnonzero(waited), side="right") - 1

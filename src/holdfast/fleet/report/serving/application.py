@@ -151,6 +151,7 @@ class ServedPages:
             f"Group {name} of {state.where}",
             [name],
             last_ms=served.last_ms,
+            since_ms=served.since_ms,
             given=self._fleet.given,
             bar=bar_of(served, state, group=True),
         )

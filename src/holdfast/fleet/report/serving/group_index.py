@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 
 from holdfast.core.model.columns import F64, I64, Mask
 from holdfast.fleet.report.columns.history import stood_still_s
-from holdfast.fleet.report.columns.timeline import last_time, settled
+from holdfast.fleet.report.columns.timeline import settled, window_end_ms
 from holdfast.fleet.report.findings.examination import GroupVerdict
 from holdfast.fleet.report.findings.finding import Severity
 from holdfast.fleet.tables.columns.values import ArrowTable, codes, ints, times_ms, words
@@ -28,7 +29,8 @@ PAGE_ROWS = 100
 NO_LAG = -1
 SLICES = 24
 """Parts of the covered time that a small picture shows."""
-NOT_EXAMINED = (-2, 0.0, 0)
+NOT_EXAMINED = -1
+"""Stands for the worst severity of a group that was not examined, as for one without findings."""
 SEVERITIES: tuple[str, ...] = tuple(Severity)
 
 
@@ -46,8 +48,10 @@ class GroupIndex:
         State as of the last generation; ``unknown`` where there is none.
     n_members, n_rebalances : int64[n]
         Members of the last generation; rebalances in the tables.
-    cost_lower_s, cost_s : float64[n]
-        Partition-seconds that stood still, at least and at most.
+    downtime_lower_s, downtime_s : float64[n]
+        Seconds of downtime a partition, at least and at most.
+    n_owned : int64[n]
+        Partitions that had an owner at once, at most.
     lag : int64[n]
         Records behind, over all partitions whose lag is known; NO_LAG where none is.
     covered_ms : (int, int)
@@ -55,8 +59,8 @@ class GroupIndex:
         included; 0 where there is none.
     lately : int64[n, SLICES]
         Rebalances in each of as many parts of the covered time.
-    cause, cause_s : tuple of str, float64[n]
-        The cause whose rebalances cost most for certain, and how many partition-seconds at least.
+    cause, cause_share : tuple of str, float64[n]
+        The cause whose rebalances cost most, and its part of the downtime, 0 to 1.
     lags : int64[n, m]
         ``lag`` of the last readings by this server, the newest last (:func:`followed`).
     has_history : bool
@@ -67,29 +71,33 @@ class GroupIndex:
     state: tuple[str, ...]
     n_members: I64
     n_rebalances: I64
-    cost_lower_s: F64
-    cost_s: F64
+    downtime_lower_s: F64
+    downtime_s: F64
+    n_owned: I64
     lag: I64
     covered_ms: tuple[int, int]
     lately: I64
     cause: tuple[str, ...]
-    cause_s: F64
+    cause_share: F64
     lags: I64
     has_history: bool = True
+
+    @property
+    def stood_s(self) -> tuple[float, float]:
+        """Partition-seconds that stood still in all groups, at least and at most."""
+        weight = np.maximum(self.n_owned, 1)
+        both = (self.downtime_lower_s, self.downtime_s)
+        lower, upper = (float((bound * weight).sum()) for bound in both)
+        return lower, upper
 
     @property
     def states(self) -> tuple[str, ...]:
         """Every state that a group is in, sorted."""
         return tuple(sorted(set(self.state)))
 
-    @property
-    def costliest_first(self) -> I64:
-        """Rows in the order of what rebalances cost: at least, then at most, then by name."""
-        return np.lexsort((-self.cost_s, -self.cost_lower_s))
 
-
-def read_index(tables: Tables) -> GroupIndex:
-    """The index of all groups of some tables.
+def read_index(tables: Tables, since_ms: int | None = None) -> GroupIndex:
+    """The index of all groups of some tables, of rebalances since a moment in UTC milliseconds.
 
     Notes
     -----
@@ -97,59 +105,81 @@ def read_index(tables: Tables) -> GroupIndex:
     """
     names = tables.groups
     place = {name: i for i, name in enumerate(names)}
-    last, members, states = _last_settlements(tables.stored("generations"), place)
-    rebalances, lag_rows = tables.stored("rebalances"), tables.stored("lag")
+    generations = tables.stored("generations")
+    last, members, states = _last_settlements(generations, place)
+    rebalances, lag_rows = _since(tables.stored("rebalances"), since_ms), tables.stored("lag")
     of = _group_of(rebalances, place)
     is_real = np.asarray([cause != "first_seen" for cause in rebalances["cause"].to_pylist()], bool)
     n_real = np.bincount(of[is_real], minlength=len(names)).astype(np.int64)
     stood_s = [np.nan_to_num(bound) for bound in stood_still_s(rebalances)]
+    owned = np.zeros(len(names), np.int64)
+    np.maximum.at(owned, _group_of(generations, place), ints(generations, "n_partitions"))
     low_s, high_s = (
-        np.bincount(of, weights=bound, minlength=len(names)).astype(np.float64) for bound in stood_s
+        np.bincount(of, weights=bound, minlength=len(names)) / np.maximum(owned, 1)
+        for bound in stood_s
     )
     lag = ints(lag_rows, "lag")
     behind = _group_of(lag_rows, place)[lag >= 0]
     total = np.zeros(len(names), np.int64)
     np.add.at(total, behind, lag[lag >= 0])
     total[np.bincount(behind, minlength=len(names)) == 0] = NO_LAG
-    cause, cause_s = _costliest(rebalances, stood_s[0], of, len(names))
-    covered, lately = _lately(tables, is_real, of, len(names))
+    cause, share = _costliest(rebalances, stood_s[1], of, len(names))
+    covered = _covered(tables, since_ms)
+    lately = _lately(rebalances, covered, is_real, of, len(names))
     return GroupIndex(
         names=names,
         covered_ms=covered,
         lately=lately,
         cause=cause,
-        cause_s=cause_s,
+        cause_share=share,
         lags=total[:, None],
         state=tuple(states[i] if i >= 0 else "unknown" for i in last),
         n_members=np.where(last >= 0, members[last], 0) if len(members) else last * 0,
         n_rebalances=n_real,
-        cost_lower_s=low_s,
-        cost_s=high_s,
+        downtime_lower_s=low_s,
+        downtime_s=high_s,
+        n_owned=owned,
         lag=total,
     )
 
 
-def _costliest(rebalances: ArrowTable, low_s: F64, of: I64, n: int) -> tuple[tuple[str, ...], F64]:
-    """Of each group the cause whose rebalances cost most, at least, and what they cost."""
+def _since(rows: ArrowTable, since_ms: int | None) -> ArrowTable:
+    """Rows since a moment; all of them without one."""
+    if since_ms is None:
+        return rows
+    return rows.filter(pa.array(times_ms(rows, "timestamp") >= since_ms))
+
+
+def _costliest(rebalances: ArrowTable, most_s: F64, of: I64, n: int) -> tuple[tuple[str, ...], F64]:
+    """Of each group the cause whose rebalances cost most, and its part of what all cost."""
     rank, causes = codes(rebalances, "cause")
     k = max(len(causes), 1)
-    cost_s = np.bincount(of * k + rank % k, weights=low_s, minlength=n * k).reshape(n, k)
+    cost_s = np.bincount(of * k + rank % k, weights=most_s, minlength=n * k).reshape(n, k)
     top = cost_s.argmax(axis=1)
-    return tuple((*causes, "")[i] for i in top), cost_s.max(axis=1, initial=0.0)
+    total = cost_s.sum(axis=1)
+    share = np.divide(cost_s.max(axis=1, initial=0.0), total, out=np.zeros(n), where=total > 0)
+    return tuple((*causes, "")[i] for i in top), share
 
 
-def _lately(tables: Tables, is_real: Mask, of: I64, n: int) -> tuple[tuple[int, int], I64]:
-    """The covered time, and the rebalances of each group in each part of it."""
-    settled = times_ms(tables.stored("generations"), "timestamp")
-    at = times_ms(tables.stored("rebalances"), "timestamp")
-    known = np.concatenate([settled[settled > 0], at[at > 0]])
-    last = last_time(tables)
-    if not len(known) or last is None:
-        return (0, 0), np.zeros((n, SLICES), np.int64)
-    first = int(known.min())
+def _covered(tables: Tables, since_ms: int | None) -> tuple[int, int]:
+    """The time that the index covers: from the first record, or the limit, to the window's end."""
+    stored = (tables.stored(name) for name in ("generations", "rebalances"))
+    known = np.concatenate([times_ms(rows, "timestamp") for rows in stored])
+    last = window_end_ms(tables)
+    if not (known > 0).any() or last is None:
+        return 0, 0
+    return max(int(known[known > 0].min()), since_ms or 0), last
+
+
+def _lately(
+    rebalances: ArrowTable, covered: tuple[int, int], is_real: Mask, of: I64, n: int
+) -> I64:
+    """The rebalances of each group in each part of the covered time."""
+    first, last = covered
+    at = times_ms(rebalances, "timestamp")
     part = np.clip((at - first) * SLICES // max(last - first, 1), 0, SLICES - 1)
     counted = np.bincount((of * SLICES + part)[is_real], minlength=n * SLICES)
-    return (first, last), counted.reshape(n, SLICES).astype(np.int64)
+    return counted.reshape(n, SLICES).astype(np.int64)
 
 
 def followed(old: GroupIndex, new: GroupIndex) -> GroupIndex:
@@ -192,7 +222,7 @@ class IndexView:
     least : str
         Only groups with a finding this bad or worse; empty for any.
     sort : str
-        A column of the index.
+        A column of the index; by findings, the group that is worst now comes first.
     falls : bool
         The greatest first.
     page : int
@@ -202,23 +232,23 @@ class IndexView:
     find: str = ""
     state: str = ""
     least: str = ""
-    sort: str = "cost"
+    sort: str = "findings"
     falls: bool = True
     page: int = 1
 
 
 def select(index: GroupIndex, verdicts: Verdicts, view: IndexView) -> I64:
     """Rows of the index that a view asks for, in its order, on all of its pages."""
-    known = [verdicts[n].badness if n in verdicts else NOT_EXAMINED for n in index.names]
-    badness = np.asarray(known, np.float64).reshape(-1, 3)
+    known = [verdicts[n].rank if n in verdicts else NOT_EXAMINED for n in index.names]
+    rank = np.asarray(known, np.int64)
     hit = np.ones(len(index.names), bool)
     if view.state:
         hit &= np.asarray([state == view.state for state in index.state], bool)
     if view.least in SEVERITIES:
-        hit &= badness[:, 0] >= SEVERITIES.index(view.least)
+        hit &= rank >= SEVERITIES.index(view.least)
     if view.find:
         hit &= np.asarray(_found(index.names, verdicts, view.find.casefold()), bool)
-    keys = _sort_keys(index, badness, view.sort)
+    keys = _sort_keys(index, rank, view.sort)
     if view.falls:
         keys = [-key for key in keys]
     order = np.lexsort((np.arange(len(index.names)), *reversed(keys)))
@@ -235,23 +265,22 @@ def cut(rows: I64, page: int) -> tuple[I64, int, int]:
 def _found(names: Sequence[str], verdicts: Verdicts, text: str) -> list[bool]:
     return [
         text in name.casefold()
-        or (name in verdicts and any(text == code.casefold() for code, _ in verdicts[name].codes))
+        or (name in verdicts and any(text == one.code.casefold() for one in verdicts[name].codes))
         for name in names
     ]
 
 
-def _sort_keys(index: GroupIndex, badness: F64, sort: str) -> list[F64]:
+def _sort_keys(index: GroupIndex, worst: I64, sort: str) -> list[F64]:
     """What rows are sorted by, first the most important one."""
-    if sort == "findings":
-        return [badness[:, 0], badness[:, 1], badness[:, 2], index.cost_s]
-    if sort == "cost":  # what is known before what may be
-        return [index.cost_lower_s, index.cost_s, badness[:, 0], badness[:, 1]]
+    if sort == "findings":  # as worst_first of the doctor
+        return [worst.astype(np.float64), index.downtime_s]
     rank = {state: i for i, state in enumerate(index.states)}
     columns = {
         "group": np.arange(len(index.names)),
         "state": np.asarray([rank[state] for state in index.state], np.int64),
         "members": index.n_members,
         "rebalances": index.n_rebalances,
+        "cost": index.downtime_s,
         "lag": index.lag,
     }
     return [columns[sort].astype(np.float64)]

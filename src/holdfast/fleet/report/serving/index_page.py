@@ -21,16 +21,20 @@ from holdfast.fleet.report.drawing.document import (
 )
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.sections import (
+    Figure,
     all_columns,
     code_link,
     codes_section,
+    downtime_details,
+    downtime_figure,
     figures,
     narrow_classes,
     when,
 )
-from holdfast.fleet.report.drawing.words import NONE, bounds, headline, number, spark, stood_still
+from holdfast.fleet.report.drawing.words import NONE, downtime, first_words, number, spark
 from holdfast.fleet.report.drawing.writing import page_footer
-from holdfast.fleet.report.findings.finding import RULES
+from holdfast.fleet.report.findings.examination import FoundCode
+from holdfast.fleet.report.findings.finding import RULES, count
 from holdfast.fleet.report.serving.group_index import (
     SEVERITIES,
     GroupIndex,
@@ -54,7 +58,7 @@ SORTS = {
     "state": "State",
     "members": "Members",
     "rebalances": "Rebalances",
-    "cost": "Stood still, s",
+    "cost": "Downtime",
     "lag": "Lag",
     "findings": "Findings",
 }
@@ -172,85 +176,121 @@ def _fleet_words(index: GroupIndex, verdicts: Verdicts) -> Markup | None:
     if not (index.has_history and len(index.names)):
         return None
     first, last = index.covered_ms
-    i = int(index.costliest_first[0])
-    name = index.names[i]
-    codes = verdicts[name].codes if name in verdicts else ()
-    words = stood_still(
+    i = int(select(index, verdicts, IndexView())[0])
+    name, share = index.names[i], float(index.cause_share[i])
+    active = [one for one in _codes(verdicts, name) if one.is_active]
+    words = first_words(
         name,
-        float(index.cost_lower_s[i]),
-        float(index.cost_s[i]),
-        {index.cause[i]: float(index.cause_s[i])},
+        (float(index.downtime_lower_s[i]), float(index.downtime_s[i])),
+        {index.cause[i]: share, "": 1.0 - share},
         (last - first) / 1000,
         n_rebalances=int(index.n_rebalances[i]),
-        found=RULES[codes[0][0]].name if codes else "",
+        found=RULES[active[0].code].name if active else "",
     )
     return join([*(tag("p", text, class_="lead") for text in _covered(index)), words])
 
 
 def _wrongs(index: GroupIndex, verdicts: Verdicts) -> Markup | None:
-    """A line for each finding, however many groups have it; it opens to the groups it cost most."""
+    """A line for each active finding, however many groups have it, and one for all that are past.
+
+    A line opens to the groups that are worst.
+    """
     examined = [name for name in index.names if name in verdicts]  # verdicts grow meanwhile
     alike = Counter(verdicts[name].codes for name in examined)
-    n_groups, worst = Counter[str](), dict[str, int]()
-    for codes, count in alike.items():
-        for code, severity in codes:
-            n_groups[code] += count
-            worst[code] = max(SEVERITIES.index(severity), worst.get(code, 0))
-    if not n_groups:
+    n_groups, n_past, worst = Counter[str](), Counter[str](), dict[str, int]()
+    for codes, n_alike in alike.items():
+        for one in codes:
+            (n_groups if one.is_active else n_past)[one.code] += n_alike
+            if one.is_active:
+                worst[one.code] = max(one.severity.rank, worst.get(one.code, 0))
+    if not (n_groups or n_past):
         return None
-    costliest = _costliest(index, verdicts, n_groups)
+    named = _worst_groups(index, verdicts, n_groups)
     worst_first = sorted(n_groups, key=lambda code: (-worst[code], -n_groups[code], code))
-    lines = (
+    lines = [
         tag(
             "details",
             tag(
                 "summary",
                 tag("span", code, class_=f"lozenge s-{SEVERITIES[worst[code]]}"),
-                f" {RULES[code].name}: {number(n_groups[code])} "
-                f"group{'' if n_groups[code] == 1 else 's'}",
+                f" {RULES[code].name}: {count(n_groups[code], 'group')}",
             ),
             tag(
                 "p",
                 join(
                     part
-                    for name in costliest[code]
+                    for name in named[code]
                     for part in (tag("a", name_of(name), href=group_address(name)), " ")
                 ),
-                tag("a", "all of them in the list", href="/?" + urlencode({"find": code})),
+                tag("a", "all of them in the list", href=_found_address(code)),
             ),
         )
         for code in worst_first
+    ]
+    if not lines:
+        lines = [tag("p", "Nothing is active now.")]
+    return tag(
+        "section", tag("h2", "What is wrong"), *lines, _past_line(n_past), class_="card wrongs"
     )
-    return tag("section", tag("h2", "What is wrong"), *lines, class_="card wrongs")
 
 
-def _costliest(
+def _past_line(n_groups: Counter[str]) -> Markup | None:
+    """What has ended, in one line that opens."""
+    if not n_groups:
+        return None
+    links = (
+        tag("a", f"{code} {RULES[code].name}: {count(n, 'group')}", href=_found_address(code))
+        for code, n in sorted(n_groups.items())
+    )
+    head = tag("summary", f"Past: {count(len(n_groups), 'finding')}")
+    return tag("details", head, *(tag("p", link) for link in links), class_="past")
+
+
+def _found_address(code: str) -> str:
+    return "/?" + urlencode({"find": code})
+
+
+def _codes(verdicts: Verdicts, name: str) -> tuple[FoundCode, ...]:
+    return verdicts[name].codes if name in verdicts else ()
+
+
+def _worst_groups(
     index: GroupIndex, verdicts: Verdicts, n_groups: Mapping[str, int]
 ) -> dict[str, list[str]]:
-    """Of each code the groups that it cost most, no more than are shown."""
+    """Of each code the worst groups in which it is active, no more than are shown."""
     found: dict[str, list[str]] = {code: [] for code in n_groups}
     wanted = sum(min(count, SHOWN_OF_ONE) for count in n_groups.values())
-    for i in index.costliest_first.tolist():
+    for i in select(index, verdicts, IndexView()).tolist():
         if not wanted:
             break
         name = index.names[i]
-        for code, _ in verdicts[name].codes if name in verdicts else ():
-            if len(found.get(code, n_groups)) < SHOWN_OF_ONE:
-                found[code].append(name)
+        for one in _codes(verdicts, name):
+            if one.is_active and len(found.get(one.code, n_groups)) < SHOWN_OF_ONE:
+                found[one.code].append(name)
                 wanted -= 1
     return found
 
 
 def _fleet_figures(index: GroupIndex) -> Markup:
     behind = index.lag[index.lag >= 0]
-    history = [
+    history: list[Figure] = [
         ("Members", number(int(index.n_members.sum())), ""),
         ("Rebalances", number(int(index.n_rebalances.sum())), ""),
-        ("Stood still", *headline(float(index.cost_lower_s.sum()), float(index.cost_s.sum()))),
+        _longest_downtime(index),
     ]
     lag = ("Lag", number(int(behind.sum())) if len(behind) else NONE, "records behind")
     known = history if index.has_history else []
-    return figures([("Groups", number(len(index.names)), ""), *known, lag])
+    shown = figures([("Groups", number(len(index.names)), ""), *known, lag])
+    return join([shown, downtime_details(index.stood_s, int(index.n_owned.sum()))])
+
+
+def _longest_downtime(index: GroupIndex) -> Figure:
+    """The figure of the group that was down longest."""
+    if not len(index.names):
+        return downtime_figure(0.0, 0.0, "")
+    i = int(index.downtime_s.argmax())
+    where = join(["a partition of ", name_of(index.names[i], 40), ", the most"])
+    return downtime_figure(float(index.downtime_lower_s[i]), float(index.downtime_s[i]), where)
 
 
 def _form(index: GroupIndex, view: IndexView) -> Markup:
@@ -295,8 +335,8 @@ def _rows(index: GroupIndex, verdicts: Verdicts, view: IndexView, rows: I64) -> 
     return join([_place(view, len(rows), n_pages), all_columns(len(SORTS)), wide])
 
 
-def _place(view: IndexView, count: int, n_pages: int) -> Markup:
-    words = f"{number(count)} group{'' if count == 1 else 's'}"
+def _place(view: IndexView, n_groups: int, n_pages: int) -> Markup:
+    words = count(n_groups, "group")
     if n_pages > 1:
         words += f", page {number(view.page)} of {number(n_pages)}"
     steps = [("First", 1), ("Back", view.page - 1), ("Next", view.page + 1), ("Last", n_pages)]
@@ -340,7 +380,7 @@ def _row(index: GroupIndex, verdicts: Verdicts, i: int) -> Markup:
     history = (
         number(int(index.n_members[i])),
         join([number(int(index.n_rebalances[i])), _bars(index, i)]),
-        bounds(float(index.cost_lower_s[i]), float(index.cost_s[i])),
+        downtime(float(index.downtime_lower_s[i]), float(index.downtime_s[i])),
     )
     behind = join([number(lag), _lag_line(index, i)]) if lag >= 0 else NONE
     known = history if index.has_history else (NONE,) * len(history)
@@ -373,9 +413,10 @@ def _lag_line(index: GroupIndex, i: int) -> Markup:
 def _lozenges(verdicts: Verdicts, name: str) -> Markup:
     if name not in verdicts:
         return tag("span", "not examined yet", class_="place")
-    return join(_lozenge(code, severity) for code, severity in verdicts[name].codes)
+    return join(_lozenge(one) for one in verdicts[name].codes)
 
 
 @cache
-def _lozenge(code: str, severity: str) -> Markup:
-    return tag("span", code_link(code, severity), f" {RULES[code].name}", class_="found")
+def _lozenge(found: FoundCode) -> Markup:
+    classes = "found" if found.is_active else "found past"
+    return tag("span", code_link(found), f" {RULES[found.code].name}", class_=classes)

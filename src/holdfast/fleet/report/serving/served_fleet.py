@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from holdfast.core.command_lines import GivenSource
 from holdfast.errors import HoldfastError
-from holdfast.fleet.report.columns.timeline import last_time
+from holdfast.fleet.report.columns.timeline import window_end_ms
 from holdfast.fleet.report.findings.doctor import examinations
 from holdfast.fleet.report.findings.examination import Examination, GroupVerdict
 from holdfast.fleet.report.findings.facts import Age, read_age
@@ -33,9 +33,11 @@ from holdfast.fleet.report.findings.finding import Limits
 from holdfast.fleet.report.metrics import exposition
 from holdfast.fleet.report.serving.group_index import (
     GroupIndex,
+    IndexView,
     Verdicts,
     followed,
     read_index,
+    select,
 )
 from holdfast.fleet.report.serving.keeping import Keeping
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
@@ -55,6 +57,10 @@ PATIENCE_S: Final = 2.0
 """The first request after a rest waits at most so long for a look at the folder."""
 
 
+Since = Callable[[int], int]
+"""Takes the end of a window, and returns its beginning, both in UTC milliseconds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ServedTables:
     """Tables that were read at one moment.
@@ -63,8 +69,8 @@ class ServedTables:
     ----------
     tables : Tables
         Held in memory.
-    last_ms : int or None
-        Last time in the tables: the end of every window.
+    last_ms, since_ms : int or None
+        End and beginning of every window; None where there is none.
     number : int
         1, 2, ... : the tables after these have a higher one; 0 where no batch is there yet:
         nothing, or the lag that coordinators told.
@@ -72,18 +78,24 @@ class ServedTables:
 
     tables: Tables
     last_ms: int | None
+    since_ms: int | None
     index: GroupIndex
     number: int
     read_ms: int
     age: Age
 
     @classmethod
-    def of(cls, tables: Tables, number: int, read_ms: int) -> ServedTables:
+    def of(
+        cls, tables: Tables, number: int, read_ms: int, since: Since | None = None
+    ) -> ServedTables:
         """These tables, with what is shown of all groups."""
+        last_ms = window_end_ms(tables)
+        since_ms = None if since is None or last_ms is None else since(last_ms)
         return cls(
             tables=tables,
-            last_ms=last_time(tables),
-            index=read_index(tables),
+            last_ms=last_ms,
+            since_ms=since_ms,
+            index=read_index(tables, since_ms),
             number=number,
             read_ms=read_ms,
             age=read_age(tables, read_ms),
@@ -161,6 +173,8 @@ class ServedFleet:
         None where there are too many groups. It is called beside the requests.
     servers : str
         Addresses of the cluster; empty where only the tables may know.
+    since : callable, optional
+        Says where the window begins; without it findings and figures are of all time.
 
     Raises
     ------
@@ -175,8 +189,10 @@ class ServedFleet:
         keeping: Callable[[], Keeping] | None = None,
         ask: Callable[[], Sequence[dict[str, Any]] | None] | None = None,
         servers: str = "",
+        *,
+        since: Since | None = None,
     ):
-        self._servers = servers
+        self._servers, self._since = servers, since
         self.folder, self._tell, self._keeping, self._ask = folder, tell, keeping, ask
         self._look_s = STORE_LOOK_S if isinstance(folder, StorePath) else LOOK_S
         self.given = GivenSource(path=str(folder))
@@ -277,7 +293,7 @@ class ServedFleet:
     def _read(self, number: int) -> ServedTables:
         read_ms = _now_ms()
         tables = open_tables(self.folder).pinned().hold(without=NOT_SHOWN)
-        return ServedTables.of(tables, number, read_ms)
+        return ServedTables.of(tables, number, read_ms, self._since)
 
     def _ask_first(self) -> None:
         """Show what coordinators say, unless a batch is there."""
@@ -352,9 +368,15 @@ class ServedFleet:
             return None if self._closed.is_set() else self._now.served
 
     def _examined(self, served: ServedTables) -> Iterator[Examination]:
-        names = [served.index.names[i] for i in served.index.costliest_first]
+        order = select(served.index, self._now.verdicts, IndexView())
+        names = [served.index.names[i] for i in order]
         found = examinations(
-            served.tables, names, served.last_ms, track=self._until_closed, source=self.given
+            served.tables,
+            names,
+            served.last_ms,
+            since_ms=served.since_ms,
+            track=self._until_closed,
+            source=self.given,
         )
         for examination in found:
             with self._changed:

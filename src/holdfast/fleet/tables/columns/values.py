@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.model.columns import F64, I32, I64
+from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
 from holdfast.fleet.tables.columns.schemas import MILLIS
 
 ArrowTable: TypeAlias = pa.Table
@@ -97,6 +98,12 @@ def to_us(text: str) -> int | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1_000_000)
+
+
+def moment_text(us: int) -> str:
+    """Microseconds since 1970 as ISO 8601 in UTC, which :func:`to_us` reads."""
+    held = min(max(us, FIRST_US), LAST_US)
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=held)).isoformat()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -43,6 +43,11 @@ KEPT_BATCHES: Final = 20
 Files = Sequence[tuple[str, int]]
 """Files below the folder, with their rows."""
 
+COMPLETE_AT: Final = "complete_at"
+"""Note of a batch, and word of a dump: the moment up to which every record is there, in ISO 8601.
+
+Empty in a batch of a stream that has not read so far yet."""
+
 _VERSION: Final = re.compile(r"(\d{9,18})\.json")
 _TRIES: Final = 5
 DRAFT_NS: Final = 3_600 * 10**9
@@ -330,6 +335,7 @@ def _files_by_table(value: object) -> None:
 _NOTES: Final[Mapping[str, Callable[[object], object]]] = {
     "query": text_of,
     "taken_at": text_of,
+    COMPLETE_AT: text_of,
     "cluster_id": text_of,
     "every_seconds": seconds,
     "started_with": _texts,
