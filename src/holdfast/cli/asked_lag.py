@@ -21,7 +21,8 @@ from holdfast.fleet.tables.columns.chosen import SPARK_GROUPS, means
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
-    from holdfast.cluster.groups import GroupReader, Position
+    from holdfast.cluster.group_messages import Position
+    from holdfast.cluster.groups import GroupReader
 
 MOST_GROUPS: Final = 4_000
 """So many groups at most: of 4,000 the pipeline takes six times as long (``bench/lag.py``)."""

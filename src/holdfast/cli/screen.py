@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.padding import Padding
@@ -67,12 +67,32 @@ def _print_heading(console: Console, verdict: Verdict) -> None:
         f"generation {generation}",
     ]
     _indented(console, visible(head["group"]), 0, style="bold")
+    if head["now"] is not None:
+        _indented(console, _now(head["now"]), 2)
     _indented(console, ", ".join(state), 2)
     if head["window"]["from"]:
         cost = _cost(**head["cost_partition_seconds"], n_owned=verdict.n_owned)
         window = _window(head["window"]["from"], head["window"]["to"])
         rounds = count(head["rebalances"], "rebalance")
         _indented(console, f"{window} UTC: {rounds}, downtime {cost}", 2, style="dim")
+
+
+def _now(now: dict[str, Any]) -> str:
+    """What the coordinator says: ``now Stable, 2 members: a on /10.0.0.7, b on /10.0.0.8``."""
+    from holdfast.fleet.report.findings.finding import count, more
+
+    asked = f"(asked {now['asked_at'][11:19]} UTC)"
+    if now["state"] is None:
+        return f"now not listed by any broker {asked}"
+    if now["n_members"] is None:
+        why = f": {now['refused']}" if now["refused"] else ""
+        return f"now {now['state']} {asked}{why}"
+    named = [
+        visible(f"{one['group_instance_id'] or one['client_id']} on {one['client_host']}")
+        for one in now["members"]
+    ]
+    said = f": {', '.join(named)}{more(now['n_members'] - len(named))}" if named else ""
+    return f"now {now['state']} {asked}, {count(now['n_members'], 'member')}{said}"
 
 
 def _print_finding(console: Console, finding: Finding, n_owned: int) -> None:

@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Final
 from holdfast.cli import options
 from holdfast.cli.arrow import load_arrow
 from holdfast.cli.durations import parse_duration_ms, read_window
-from holdfast.cli.histories import make_history
+from holdfast.cli.histories import live_cluster, make_history
+from holdfast.cli.output import notes
 from holdfast.core.command_lines import FOLDER, SERVERS, GivenSource, holdfast_line
 from holdfast.errors import ConfigError
+from holdfast.fleet.report.columns.live import NOT_ASKED, LiveGroups
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 
 if TYPE_CHECKING:
+    from holdfast.cli.asked_states import AskedStates
     from holdfast.fleet.tables.reading import Tables
     from holdfast.fleet.tables.storage.places import Place
 
@@ -48,6 +51,8 @@ class OpenedTables:
     moments_us : (int or None, int or None)
         The window that was asked for, in microseconds since 1970: a duration counts back from
         ``end_ms``.
+    live : LiveGroups
+        What the coordinators of a live cluster said, where that was asked.
     end_ms : int or None
         When the source was read, in milliseconds since 1970: the end of every window; earlier where
         the window ends earlier.
@@ -60,6 +65,7 @@ class OpenedTables:
     are_kept: bool = False
     moments_us: tuple[int | None, int | None] = (None, None)
     end_ms: int | None = None
+    live: LiveGroups = NOT_ASKED
 
     def since_ms(self, default: str | None) -> int | None:
         """The beginning of the window in milliseconds since 1970; by default so long before."""
@@ -85,6 +91,7 @@ def open_source(
     window: options.Window | options.RecentWindow = ALL_TIME,
     *,
     is_cut: bool = True,
+    asks_now: bool = False,
     spark_groups: bool = False,
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] | None = None,
@@ -100,6 +107,9 @@ def open_source(
     is_cut : bool
         The tables begin with the window; else they only end with it, so that what holds in it and
         began before is there.
+    asks_now : bool
+        The coordinators of a live cluster are asked too, before its records are read and after
+        that: what rebalances both times has done so for as long as that took.
     spark_groups : bool
         Where no group is asked for, those of Spark's own are taken from a dump or a cluster too.
     auto_offset_reset : str
@@ -147,10 +157,14 @@ def open_source(
         opened = OpenedTables(tables=kept, topics={}, groups=chosen, given=given, are_kept=True)
         yield _windowed(opened, window, is_cut=is_cut)
         return
+    is_now = asks_now and source is None and window.until is None
     with ExitStack() as stack:
         if output is None:
             scratch = tempfile.TemporaryDirectory(prefix="holdfast-")
             output = Path(stack.enter_context(scratch))
+        states = asked_states(asked, all_groups=spark_groups and not groups) if is_now else None
+        if states is not None:
+            states.ask(lambda _: False)
         made = make_history(
             asked,
             output,
@@ -161,7 +175,19 @@ def open_source(
         )
         topics = made.dump.partition_counts()
         opened = OpenedTables(tables=made.tables, topics=topics, groups=None, given=given)
+        if states is not None:
+            states.ask_all(made.tables.groups)
+            opened = replace(opened, live=states.live)
         yield _windowed(opened, window, is_cut=is_cut)
+
+
+def asked_states(asked: options.SourceOptions, *, all_groups: bool) -> AskedStates:
+    """Who asks the coordinators of the chosen groups."""
+    from holdfast.cli.asked_states import AskedStates
+
+    cluster = live_cluster(str(asked.bootstrap), asked.command_config, asked.timeout)
+    note, chosen = notes(asked.quiet), asked.group or ()
+    return AskedStates(cluster, chosen, all_groups=all_groups, note=note)
 
 
 def _windowed(

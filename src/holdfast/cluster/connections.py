@@ -289,11 +289,11 @@ class Connections:
 
     def pause(self, seconds: float) -> SignalSafeFuture[None]:
         """Wait on the IO thread; closing ends it with an error."""
+        return self.future(lambda: self.sleep(seconds))
 
-        async def work() -> None:
-            await self._net.sleep(seconds)
-
-        return self.future(work)
+    async def sleep(self, seconds: float) -> None:
+        """Wait, in a coroutine on the IO thread."""
+        await self._net.sleep(seconds)
 
     async def again(self, attempt: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Repeat an attempt that fails for a passing reason until the request time-out is over."""

@@ -1,12 +1,13 @@
-"""What the coordinators know of groups: their kinds, positions and members.
+"""What the coordinators know of groups: their kinds, states, positions and members.
 
 **Rules.** Nothing is joined, and no open transaction waited for. A group is asked about at the
-broker that lists it; where the group has moved meanwhile, all brokers are asked again. What a
-member owns is what its group reads: of a streams group the topics of its active tasks, of a group
-that shares something else (Connect, a Worker) nothing.
+broker that lists it; where the group has moved meanwhile, all brokers are asked again. A question
+for states answers for each group by itself: a group that may not be described, or whose coordinator
+does not answer, is named beside the others and takes none of them away.
 
 **Strategy.** A request names all groups of one kind at one broker, up to :data:`AT_ONCE`. Brokers
-before Kafka 3.0 are asked for the commits of one group at a time.
+before Kafka 3.0 are asked for the commits of one group at a time. Requests and what their answers
+say are those of :mod:`~holdfast.cluster.group_messages`.
 
 References: KIP-709 (commits of many groups), KIP-848, KIP-932, KIP-1071, KIP-1226.
 """
@@ -19,12 +20,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from holdfast.cluster.connections import raise_code
+from holdfast.cluster.connections import raise_code, reason
+from holdfast.cluster.group_messages import (
+    DESCRIBED_BY,
+    NOT_FOUND,
+    READ,
+    Position,
+    commits_of,
+    describe_request,
+    fetch_request,
+    name_of,
+    seen_group,
+)
+from holdfast.cluster.seen_groups import SeenGroup
 from holdfast.cluster.versions import GROUP_REQUESTS, REQUESTS
-from holdfast.core.kinds.kind import CONSUMER_PROTOCOL, GroupType
+from holdfast.core.kinds.kind import GroupType
+from holdfast.core.machine.codes import EXPECTED, ErrorCode
 from holdfast.core.model.partitions import TopicPartitions
-from holdfast.core.wire.layouts.consumer_protocol import decode_assignment
-from holdfast.errors import WireError
 
 if TYPE_CHECKING:
     from holdfast.cluster.lookup import Lookup
@@ -32,17 +44,10 @@ if TYPE_CHECKING:
 AT_ONCE: Final = 500
 """Groups in one request: its answer stays within a few megabytes."""
 _GROUPS_SINCE = 8  # the version of OffsetFetch that asks for many groups
-_GONE = 69
-"""GROUP_ID_NOT_FOUND: a group that ended since it was listed has no members and no commits."""
-
-
-DESCRIBED_BY: Final[Mapping[GroupType, str]] = {
-    GroupType.CLASSIC: "DescribeGroups",
-    GroupType.CONSUMER: "ConsumerGroupDescribe",
-    GroupType.SHARE: "ShareGroupDescribe",
-    GroupType.STREAMS: "StreamsGroupDescribe",
-}
-"""GroupType of a group -> the request about its members."""
+_TRIES: Final = 3
+"""So often groups are asked about whose coordinators move or load."""
+_PAUSE_S: Final = 0.3
+"""Between two tries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,18 +57,7 @@ class ListedGroup:
     group: str
     kind: GroupType
     node: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
-    """Where a group is in a partition."""
-
-    group: str
-    topic: str
-    partition: int
-    offset: int  # the commit, or where a share group starts
-    # What a share group has not done yet, -1 where its broker does not say; None for others.
-    share_lag: int | None = None
+    state: str = ""  # empty from a broker before Kafka 2.6, or of KIP-518
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +78,7 @@ class GroupQuestions:
     def __init__(self, lookup: Lookup):
         self._connections = lookup.connections
         self._listed: dict[str, ListedGroup] = {}
+        self._unanswered: dict[int, str] = {}
 
     @classmethod
     def ask(cls, lookup: Lookup) -> concurrent.futures.Future[Self]:
@@ -96,6 +91,22 @@ class GroupQuestions:
 
         return made._connections.future(work)
 
+    @classmethod
+    def ask_each(cls, lookup: Lookup) -> concurrent.futures.Future[Self]:
+        """List the groups of every broker that answers; fails if none does."""
+        made = cls(lookup)
+
+        async def work() -> Self:
+            await made._list_each()
+            return made
+
+        return made._connections.future(work)
+
+    @property
+    def unanswered(self) -> Mapping[int, str]:
+        """Brokers that :meth:`ask_each` has no answer of, and why."""
+        return self._unanswered
+
     @property
     def listed(self) -> Mapping[str, ListedGroup]:
         """Every group that the brokers list, by its name."""
@@ -106,6 +117,45 @@ class GroupQuestions:
     ) -> concurrent.futures.Future[list[GroupReader]]:
         """Members of ``groups``, all of one kind, and what each reads."""
         return self._asked(groups, partial(self._describe, kind))
+
+    def states(self, groups: Sequence[str]) -> concurrent.futures.Future[list[SeenGroup]]:
+        """Describe listed groups of any kind, each as its coordinator does or refuses to."""
+
+        async def work() -> list[SeenGroup]:
+            found: dict[str, SeenGroup] = {}
+            left = [group for group in groups if group in self._listed]
+            for i in range(_TRIES):
+                if i:
+                    await self._connections.sleep(_PAUSE_S)
+                    await self._list_each()
+                left = await self._describe_each(left, found)
+                if not left:
+                    break
+            return [found[group] for group in sorted(found)]
+
+        return self._connections.future(work)
+
+    def absent(self, groups: Sequence[str]) -> concurrent.futures.Future[list[str]]:
+        """Return those of groups that are not listed which no coordinator has.
+
+        A principal is not shown groups that it may not describe. A broker says that of a group
+        before it says that it is not the group's coordinator; so what any broker answers about a
+        group that no broker lists tells the two apart.
+        """
+
+        async def work() -> list[str]:
+            found: list[str] = []
+            for at in range(0, len(groups), AT_ONCE):
+                request = describe_request(GroupType.CLASSIC, [*groups[at : at + AT_ONCE]])
+                answer = await self._connections.send(request)
+                found += [
+                    one.group_id
+                    for one in answer.groups
+                    if one.error_code != ErrorCode.GROUP_AUTHORIZATION_FAILED
+                ]
+            return sorted(found)
+
+        return self._connections.future(work)
 
     def commits(self, groups: Sequence[str]) -> concurrent.futures.Future[list[Position]]:
         """Commits of ``groups``; not for share groups."""
@@ -147,34 +197,96 @@ class GroupQuestions:
             for at in range(0, len(names), AT_ONCE):
                 yield node, names[at : at + AT_ONCE]
 
-    async def _list(self) -> None:
-        from kafka.protocol.admin import ListGroupsRequest
+    async def _brokers(self) -> list[int]:
         from kafka.protocol.metadata import MetadataRequest
 
         bounds = REQUESTS["Metadata"].bounds
-        brokers = await self._connections.send(
+        answer = await self._connections.send(
             MetadataRequest(topics=[], allow_auto_topic_creation=False, **bounds)
         )
-        listed = {}
-        for broker in brokers.brokers:
-            request = ListGroupsRequest(**REQUESTS["ListGroups"].bounds)
-            answer = await self._connections.send(request, broker.node_id)
-            raise_code(answer.error_code)
-            for one in answer.groups:
-                kind = GroupType((getattr(one, "group_type", "") or GroupType.CLASSIC).lower())
-                listed[one.group_id] = ListedGroup(
-                    group=one.group_id, kind=kind, node=broker.node_id
-                )
+        return [broker.node_id for broker in answer.brokers]
+
+    async def _list(self) -> None:
+        listed: dict[str, ListedGroup] = {}
+        for node in await self._brokers():
+            listed |= await self._listed_at(node)
         self._listed = listed
 
+    async def _list_each(self) -> None:
+        """List the groups of the brokers that answer, and note which do not."""
+        listed: dict[str, ListedGroup] = {}
+        unanswered: dict[int, str] = {}
+        failed: Exception | None = None
+        brokers = await self._connections.again(self._brokers)
+        for node in brokers:
+            try:
+                listed |= await self._connections.again(partial(self._listed_at, node))
+            except Exception as error:
+                failed, unanswered[node] = error, reason(error)
+        if failed is not None and len(unanswered) == len(brokers):
+            raise failed
+        self._listed, self._unanswered = listed, unanswered
+
+    async def _listed_at(self, node: int) -> dict[str, ListedGroup]:
+        from kafka.protocol.admin import ListGroupsRequest
+
+        answer = await self._connections.send(
+            ListGroupsRequest(**REQUESTS["ListGroups"].bounds), node
+        )
+        raise_code(answer.error_code)
+        return {
+            one.group_id: ListedGroup(
+                group=one.group_id,
+                kind=GroupType((getattr(one, "group_type", "") or GroupType.CLASSIC).lower()),
+                node=node,
+                state=getattr(one, "group_state", "") or "",
+            )
+            for one in answer.groups
+        }
+
+    async def _describe_each(self, groups: list[str], found: dict[str, SeenGroup]) -> list[str]:
+        """Put what coordinators say of groups into ``found``; return those to be asked again."""
+        again: list[str] = []
+        for kind, names in self._by_kind(groups):
+            for node, some in self._by_node(names):
+                try:
+                    answer = await self._connections.send(describe_request(kind, some), node)
+                except Exception as error:
+                    why = f"{DESCRIBED_BY[kind]}: {reason(error)}"
+                    found |= {name: self._refused(name, why) for name in some}
+                    continue
+                for one in answer.groups:
+                    if one.error_code in EXPECTED:
+                        again.append(one.group_id)
+                    found[one.group_id] = self._told(kind, one)
+        return again
+
+    def _by_kind(self, groups: Iterable[str]) -> Iterator[tuple[GroupType, list[str]]]:
+        kinds: dict[GroupType, list[str]] = {}
+        for group in sorted(groups):
+            if group in self._listed:
+                kinds.setdefault(self._listed[group].kind, []).append(group)
+        yield from sorted(kinds.items())
+
+    def _told(self, kind: GroupType, one: Any) -> SeenGroup:
+        """What a coordinator says of a group, or why it says nothing."""
+        if one.error_code in (0, NOT_FOUND):
+            return seen_group(kind, one)
+        return self._refused(one.group_id, name_of(one.error_code))
+
+    def _refused(self, group: str, why: str) -> SeenGroup:
+        """A group that was listed and not described."""
+        listed = self._listed[group]
+        return SeenGroup(group=group, kind=listed.kind, state=listed.state, refused=why)
+
     async def _describe(self, kind: GroupType, node: int, groups: list[str]) -> list[GroupReader]:
-        answer = await self._connections.send(_describe_request(kind, groups), node)
+        answer = await self._connections.send(describe_request(kind, groups), node)
         found = []
         for one in answer.groups:
-            if one.error_code == _GONE:
+            if one.error_code == NOT_FOUND:
                 continue
             raise_code(one.error_code, f"group {one.group_id!r}")
-            read = _READ[kind](one)
+            read = READ[kind](one)
             found += [
                 GroupReader(
                     group=one.group_id,
@@ -191,12 +303,12 @@ class GroupQuestions:
         found = []
         left = list(groups)
         while left:
-            answer = await self._connections.send(_fetch_request(left), node)
+            answer = await self._connections.send(fetch_request(left), node)
             if answer.API_VERSION >= _GROUPS_SINCE:
                 for one in answer.groups:
-                    found += _commits(one.group_id, one)
+                    found += commits_of(one.group_id, one)
                 return found
-            found += _commits(left.pop(0), answer)
+            found += commits_of(left.pop(0), answer)
         return found
 
     async def _share_starts(self, node: int, groups: list[str]) -> list[Position]:
@@ -211,7 +323,7 @@ class GroupQuestions:
         answer = await self._connections.send(request, node)
         found = []
         for one in answer.groups:
-            if one.error_code == _GONE:
+            if one.error_code == NOT_FOUND:
                 continue
             raise_code(one.error_code, f"group {one.group_id!r}")
             for topic in one.topics:
@@ -229,107 +341,3 @@ class GroupQuestions:
                         )
                     )
         return found
-
-
-def _describe_request(kind: GroupType, groups: list[str]) -> Any:
-    if kind is GroupType.CLASSIC:
-        from kafka.protocol.admin import DescribeGroupsRequest
-
-        return DescribeGroupsRequest(
-            groups=groups, include_authorized_operations=False, **REQUESTS["DescribeGroups"].bounds
-        )
-    from holdfast.cluster.messages import request_class
-
-    return request_class(DESCRIBED_BY[kind])(
-        group_ids=groups,
-        include_authorized_operations=False,
-        **GROUP_REQUESTS[DESCRIBED_BY[kind]].bounds,
-    )
-
-
-def _fetch_request(groups: list[str]) -> Any:
-    """A question for all commits of groups, in the fields of every version; of the first if old."""
-    from kafka.protocol.consumer import OffsetFetchRequest
-
-    return OffsetFetchRequest(
-        group_id=groups[0],
-        topics=None,
-        groups=[
-            OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
-            for group in groups
-        ],
-        require_stable=False,
-        **REQUESTS["OffsetFetch"].bounds,
-    )
-
-
-def _commits(group: str, answer: Any) -> list[Position]:
-    if answer.error_code == _GONE:
-        return []
-    raise_code(answer.error_code, f"group {group!r}")
-    found = []
-    for topic in answer.topics:
-        for part in topic.partitions:
-            raise_code(part.error_code, f"topic {topic.name!r}")
-            if part.committed_offset >= 0:
-                found.append(
-                    Position(
-                        group=group,
-                        topic=topic.name,
-                        partition=part.partition_index,
-                        offset=part.committed_offset,
-                    )
-                )
-    return found
-
-
-Read = Callable[[Any], Iterable[tuple[str, tuple[int, ...]]]]
-"""Takes a member, and returns what it reads."""
-
-
-def _read_classic(group: Any) -> Read:
-    if group.protocol_type != CONSUMER_PROTOCOL:
-        return lambda member: ()
-
-    def read(member: Any) -> Iterable[tuple[str, tuple[int, ...]]]:
-        try:
-            return decode_assignment(bytes(member.member_assignment)).partitions
-        except WireError:  # no assignment yet, or one of an assignor that has its own
-            return ()
-
-    return read
-
-
-def _read_assigned(group: Any) -> Read:
-    return lambda member: [
-        (topic.topic_name, tuple(sorted(topic.partitions)))
-        for topic in member.assignment.topic_partitions
-    ]
-
-
-def _read_tasks(group: Any) -> Read:
-    parts = group.topology.subtopologies or () if group.topology else ()
-    reads = {
-        part.subtopology_id: {
-            *part.source_topics,
-            *(topic.name for topic in part.repartition_source_topics),
-        }
-        for part in parts
-    }
-
-    def read(member: Any) -> Iterable[tuple[str, tuple[int, ...]]]:
-        found: dict[str, set[int]] = {}
-        for tasks in member.assignment.active_tasks:
-            for topic in reads.get(tasks.subtopology_id, ()):
-                found.setdefault(topic, set()).update(tasks.partitions)
-        return [(topic, tuple(sorted(numbers))) for topic, numbers in found.items()]
-
-    return read
-
-
-_READ: Final[Mapping[GroupType, Callable[[Any], Read]]] = {
-    GroupType.CLASSIC: _read_classic,
-    GroupType.CONSUMER: _read_assigned,
-    GroupType.SHARE: _read_assigned,
-    GroupType.STREAMS: _read_tasks,
-}

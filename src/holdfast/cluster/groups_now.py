@@ -14,12 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from holdfast.cluster.cluster import Asked, LiveCluster, led, offsets_of, times_of
-from holdfast.cluster.groups import (
-    DESCRIBED_BY,
-    GroupQuestions,
-    GroupReader,
-    Position,
-)
+from holdfast.cluster.group_messages import DESCRIBED_BY, Position
+from holdfast.cluster.groups import GroupQuestions, GroupReader
 from holdfast.cluster.record_times import MOST_ASKED
 from holdfast.core.kinds.kind import GroupType
 

@@ -74,16 +74,17 @@ def run(
     from holdfast.fleet.report.findings import doctor
 
     with open_source(
-        asked, window, is_cut=False, spark_groups=True, broker_logs=broker_log
+        asked, window, is_cut=False, asks_now=True, spark_groups=True, broker_logs=broker_log
     ) as opened:
         groups, tables = opened.shown(asked.group)
-        n_groups = len(tables.groups if groups is None else groups)
+        n_groups = len(doctor.names_of(tables, groups, opened.live))
         shown = SHOWN if fmt is Format.TABLE and not asked.group else n_groups
         examined = doctor.examinations(
             tables,
             groups,
             opened.end_ms,
             since_ms=opened.since_ms(options.SINCE_OF_NOW if asked.bootstrap else None),
+            live=opened.live,
             track=lambda names: track(names, len(names), "groups", quiet=asked.quiet),
             source=opened.given,
             now_ms=time.time_ns() // 1_000_000,

@@ -44,7 +44,7 @@ def run(
         raise ConfigError(f"{output}: its folder {output.parent} does not exist")
     policies = read_policies(replay) if replay is not None else []
     with open_source(
-        asked, window, is_cut=False, spark_groups=True, broker_logs=broker_log
+        asked, window, is_cut=False, asks_now=True, spark_groups=True, broker_logs=broker_log
     ) as opened:
         groups, tables = opened.shown(asked.group)
         page = render(
@@ -55,6 +55,7 @@ def run(
             last_ms=opened.end_ms,
             since_ms=opened.since_ms(options.SINCE_OF_NOW if asked.bootstrap else None),
             drawn_since_ms=opened.since_ms(None),
+            live=opened.live,
             track=lambda names: track(names, len(names), "groups", quiet=asked.quiet),
             given=opened.given,
         )

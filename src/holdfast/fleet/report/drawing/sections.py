@@ -14,17 +14,9 @@ import numpy as np
 
 from holdfast.core.names import harmless
 from holdfast.fleet.report.columns.history import Rebalances
+from holdfast.fleet.report.columns.spans import NONE, seconds, span
 from holdfast.fleet.report.drawing.markup import Markup, join, tag
-from holdfast.fleet.report.drawing.words import (
-    NONE,
-    UP_TO,
-    bounds,
-    cost_bar,
-    downtime,
-    number,
-    seconds,
-    span,
-)
+from holdfast.fleet.report.drawing.words import UP_TO, bounds, cost_bar, downtime, number
 from holdfast.fleet.report.findings.doctor import moment
 from holdfast.fleet.report.findings.examination import FoundCode
 from holdfast.fleet.report.findings.facts import Facts

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from holdfast.core.model.columns import I64
+from holdfast.fleet.report.columns.spans import NONE, seconds, span
 from holdfast.fleet.report.drawing.markup import Markup, name_of, tag
 
-NONE = "–"
 UP_TO = (
     "up to: Kafka does not record when a rebalance starts, so downtime counts from an owner's last "
     "sign"
@@ -39,26 +39,6 @@ def number(value: float | None, digits: int = 0) -> str:
     if value is None or math.isnan(value):
         return NONE
     return f"{value:,.{digits}f}"
-
-
-def seconds(value: float | None) -> str:
-    """Seconds with three significant places or so."""
-    if value is None or math.isnan(value):
-        return NONE
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 1 else f"{value:.1f}"
-
-
-def span(value_s: float) -> str:
-    """A length of time in the units that suit it: ``75 s``, ``12 min``, ``1 h 49 min``."""
-    if value_s < 120:
-        return f"{seconds(value_s)} s"
-    minutes = round(value_s / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    if value_s >= 172_800:
-        return f"{value_s / 86_400:.1f} days"
-    hours, rest = divmod(minutes, 60)
-    return f"{hours} h {rest} min" if rest else f"{hours} h"
 
 
 def downtime(lower_s: float, upper_s: float) -> str:

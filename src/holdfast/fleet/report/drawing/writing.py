@@ -20,7 +20,9 @@ from urllib.parse import quote
 import numpy as np
 
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
+from holdfast.fleet.report.columns.live import NOT_ASKED, LiveGroups
 from holdfast.fleet.report.columns.rebuilding import CommitTimes
+from holdfast.fleet.report.columns.spans import NONE
 from holdfast.fleet.report.drawing.document import (
     HtmlPage,
     asset,
@@ -31,6 +33,7 @@ from holdfast.fleet.report.drawing.document import (
 )
 from holdfast.fleet.report.drawing.lag_section import lag_section
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
+from holdfast.fleet.report.drawing.now_section import now_section
 from holdfast.fleet.report.drawing.payload import COLOURS, group_payload, pack_text, pack_values
 from holdfast.fleet.report.drawing.policies import policy_section
 from holdfast.fleet.report.drawing.readers_section import readers_section
@@ -47,7 +50,7 @@ from holdfast.fleet.report.drawing.sections import (
     table,
     when,
 )
-from holdfast.fleet.report.drawing.words import NONE, downtime, first_words, number
+from holdfast.fleet.report.drawing.words import downtime, first_words, number
 from holdfast.fleet.report.findings.doctor import Track, examinations
 from holdfast.fleet.report.findings.examination import Examination, worst_first
 from holdfast.fleet.report.findings.facts import Facts, read_facts
@@ -107,6 +110,7 @@ def render(
     last_ms: int | None = None,
     since_ms: int | None = None,
     drawn_since_ms: int | None = None,
+    live: LiveGroups = NOT_ASKED,
     track: Track = iter,
     given: GivenSource = NOT_KNOWN,
     bar: Markup | None = None,
@@ -123,6 +127,8 @@ def render(
         End of the window in UTC milliseconds; by default when the tables' source was read.
     since_ms, drawn_since_ms : int, optional
         Beginning of the window, and of the pictures, in UTC milliseconds; none by default.
+    live : LiveGroups, optional
+        What coordinators say of the groups now.
     track : callable
         Passes the names of groups on, one by one, and may show how far it is.
     given : GivenSource, optional
@@ -133,7 +139,14 @@ def render(
     commits = CommitTimes(tables, groups)
     examined = list(
         examinations(
-            tables, groups, last_ms, since_ms=since_ms, track=track, source=given, commits=commits
+            tables,
+            groups,
+            last_ms,
+            since_ms=since_ms,
+            live=live,
+            track=track,
+            source=given,
+            commits=commits,
         )
     )
     if groups is None:
@@ -165,14 +178,14 @@ def render(
         codes_section(f.code for e in examined for f in e.findings) if several else None,
     )
     served = bar is not None
-    live = [script_of("live.js")] if served else []
+    follower = [script_of("live.js")] if served else []
     # The first group's columns and the script come first: unpacking, which is not done on the
     # browser's main thread, overlaps with reading and laying out everything else.
     first, later = elements[:3], elements[3:]
     top = [*first, shown_script(loader), *([bar] if served else []), _header(title, examined)]
-    bottom = [page_footer(served=served), *later, *map(shown_script, live)]
+    bottom = [page_footer(served=served), *later, *map(shown_script, follower)]
     body = join([*top, main, *bottom])
-    scripts = [loader, script, *live]
+    scripts = [loader, script, *follower]
     return document(f"{title}, {window_of(examined)}", body, scripts, served=served)
 
 
@@ -312,6 +325,7 @@ def _group_section(tables: Tables, group: Examination, index: int, *, several: b
         tag("h2", "Group ", name_of(timeline.group)),
         group_figures(group.facts) if several else None,
         _bounds_of(group.facts) if several else None,
+        now_section(group.facts, group.findings),
         findings_section(group.facts, group.findings),
         rebalance_section(group.facts.rebalances),
         readers_section(tables, timeline) if group.facts.kind.is_shared else None,

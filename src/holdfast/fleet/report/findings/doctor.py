@@ -14,12 +14,14 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, TypeAlias
 
+from holdfast.cluster.seen_groups import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
+from holdfast.fleet.report.columns.live import NOT_ASKED, LiveGroup, LiveGroups
 from holdfast.fleet.report.columns.rebuilding import CommitTimes
 from holdfast.fleet.report.columns.timeline import window_end_ms
 from holdfast.fleet.report.findings.examination import Examination, examine, worst_first
 from holdfast.fleet.report.findings.facts import NOT_KEPT, Facts, read_age, read_facts
-from holdfast.fleet.report.findings.finding import Finding
+from holdfast.fleet.report.findings.finding import Finding, few
 from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
 from holdfast.fleet.tables.reading import Tables
 
@@ -67,6 +69,7 @@ def examinations(
     last_ms: int | None = None,
     *,
     since_ms: int | None = None,
+    live: LiveGroups = NOT_ASKED,
     track: Track = iter,
     source: GivenSource = NOT_KNOWN,
     now_ms: int | None = None,
@@ -81,6 +84,8 @@ def examinations(
         read (:func:`~holdfast.fleet.report.columns.timeline.window_end_ms`).
     since_ms : int, optional
         Beginning of the window in UTC milliseconds: of what happened before, nothing is said.
+    live : LiveGroups, optional
+        What coordinators say of the groups now.
     track : callable
         Passes the names on, one by one, and may show how far it is.
     source : GivenSource, optional
@@ -91,14 +96,31 @@ def examinations(
         Without it, no finding says what a move costs.
     """
     last = last_ms if last_ms is not None else window_end_ms(tables)
-    names = tables.groups if groups is None else tuple(groups)
+    names = names_of(tables, groups, live)
     age = NOT_KEPT if now_ms is None else read_age(tables, now_ms)
     for name in track(names):
         yield examine(
             read_facts(
-                tables, name, last, since_ms=since_ms, source=source, age=age, commits=commits
+                tables,
+                name,
+                last,
+                since_ms=since_ms,
+                live=live.of(name),
+                source=source,
+                age=age,
+                commits=commits,
             )
         )
+
+
+def names_of(
+    tables: Tables, groups: Sequence[str] | None, live: LiveGroups = NOT_ASKED
+) -> Sequence[str]:
+    """Names of the groups that are asked for: all of the tables and of the coordinators for None.
+
+    A group that waits for its first assignment has no record yet.
+    """
+    return sorted({*tables.groups, *live.names}) if groups is None else tuple(groups)
 
 
 def to_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
@@ -117,7 +139,8 @@ def summary(facts: Facts) -> dict[str, Any]:
     g, r, last = facts.generations, facts.rebalances, facts.last
     return {
         "group": facts.group,
-        "state": facts.state,
+        "state": facts.recorded_state,
+        "now": None if facts.live is None else _now(facts.live),
         "group_type": list(facts.group_type),
         "protocol": g.protocol[last] if last >= 0 else "",
         "members": int(g.n_members[last]) if last >= 0 else 0,
@@ -131,6 +154,28 @@ def summary(facts: Facts) -> dict[str, Any]:
         "downtime_seconds": _rounded(facts.downtime_s),
         "cost_partition_seconds": _bounds(*r.stood_s),
         "idle_partition_seconds": _bounds(*r.idle_s),
+    }
+
+
+def _now(live: LiveGroup) -> dict[str, Any]:
+    """What the coordinator of a group says of it."""
+    seen = live.seen
+    members = few(() if seen is None or seen.members is None else seen.members)
+    return {
+        "asked_at": moment(live.asked_ms),
+        "state": GONE if live.is_gone else None if seen is None else seen.state,
+        "refused": (seen.refused or None) if seen is not None else None,
+        "n_members": None if seen is None or seen.members is None else members.total,
+        "members": [
+            {
+                "member_id": one.member_id,
+                "group_instance_id": one.instance_id,
+                "client_id": one.client_id,
+                "client_host": one.client_host,
+                "partitions": sum(len(numbers) for _, numbers in one.partitions),
+            }
+            for one in members.shown
+        ],
     }
 
 

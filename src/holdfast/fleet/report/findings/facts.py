@@ -14,11 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.cluster.seen_groups import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.core.kinds.kind import GroupKind, GroupType
 from holdfast.core.kinds.rows import CLASSIC, kind_of
 from holdfast.core.model.columns import F64, I32, I64
 from holdfast.fleet.report.columns.history import Rebalances, read_rebalances
+from holdfast.fleet.report.columns.live import LiveGroup
 from holdfast.fleet.report.columns.rebuilding import CommitTimes, Rebuilding, rebuilding_of
 from holdfast.fleet.report.columns.timeline import (
     Settlements,
@@ -53,7 +55,7 @@ class Presence:
         Member id and process (:class:`holdfast.fleet.report.columns.identity.Identities`).
     n_copies : int64[n]
         Tasks of which it keeps the state for others.
-    session_timeout_ms : int64[n]
+    session_timeout_ms, rebalance_timeout_ms : int64[n]
         -1 where unknown.
     rows : Table
         The rows as they are stored, for what is asked of a few of them only.
@@ -65,6 +67,7 @@ class Presence:
     n_partitions: I64
     n_copies: I64
     session_timeout_ms: I64
+    rebalance_timeout_ms: I64
     rows: ArrowTable
 
     def members_of(self, generation: int) -> I32:
@@ -191,7 +194,8 @@ class Facts:
     ``rebalances``, ``absences`` and ``anomalies`` are those since ``since_ms``, which is before
     every record where there is no such limit; ``recorded`` are the rebalances of all time. What the
     last generation has is never too old. ``n_owned`` is how many partitions had an owner at once,
-    at most.
+    at most. ``live`` is what coordinators say; None where nobody asked them. ``leader`` is the
+    member id of the last generation's leader.
     """
 
     group: str
@@ -207,6 +211,8 @@ class Facts:
     rebalance_index: I64
     since_ms: int = 0
     n_owned: int = 0
+    live: LiveGroup | None = None
+    leader: str | None = None
     kind: GroupKind = CLASSIC
     n_shared: int = 0
     roles: Mapping[str, int] = field(default_factory=dict)
@@ -231,8 +237,15 @@ class Facts:
 
     @property
     def gone_ms(self) -> int | None:
-        """When the group was deleted, in UTC milliseconds; None for a group that is there."""
-        return int(self.generations.at_ms[self.last]) if self.state == "Dead" else None
+        """When the group was deleted, in UTC milliseconds; None for a group that is there.
+
+        Where no record of that is left, it was gone when its coordinator was asked.
+        """
+        if self.live is not None and self.live.seen is not None and not self.live.is_gone:
+            return None
+        if self.recorded_state == GONE:
+            return int(self.generations.at_ms[self.last])
+        return self.live.asked_ms if self.live is not None and self.live.is_gone else None
 
     def generation_end_ms(self, at_ms: int) -> int:
         """When the generation that stood at a moment gave way, in UTC ms; the window's end."""
@@ -250,9 +263,23 @@ class Facts:
         return len(self.generations.number) - 1
 
     @property
-    def state(self) -> str:
+    def recorded_state(self) -> str:
         """State as of the last generation."""
         return self.generations.state[self.last] if self.last >= 0 else "unknown"
+
+    @property
+    def state(self) -> str:
+        """State as its coordinator says; as of the last generation, where nobody asked."""
+        if self.live is None or self.last < 0:
+            return self.recorded_state
+        if self.live.is_gone:
+            return GONE
+        return self.recorded_state if self.live.seen is None else self.live.seen.state
+
+    @property
+    def settled_ms(self) -> int | None:
+        """Time of the last generation's record, in UTC milliseconds; None without one."""
+        return int(self.generations.at_ms[self.last]) if self.last >= 0 else None
 
     @property
     def n_rebalances(self) -> int:
@@ -307,6 +334,7 @@ def read_facts(
     last_ms: int | None = None,
     *,
     since_ms: int | None = None,
+    live: LiveGroup | None = None,
     source: GivenSource = NOT_KNOWN,
     age: Age = NOT_KEPT,
     commits: CommitTimes | None = None,
@@ -332,6 +360,8 @@ def read_facts(
         recorded=recorded,
         since_ms=begin_ms,
         n_owned=int(ints(generations, "n_partitions", 0).max(initial=0)),
+        live=live,
+        leader=_leader(generations, timeline.generations),
         presence=presence,
         absences=_absences(presence, timeline.generations, begin_ms),
         lag=_lag(tables, group),
@@ -359,6 +389,14 @@ def _kind(generations: ArrowTable) -> GroupKind:
     return kind_of(row["group_type"], row["protocol_type"], row["protocol"])
 
 
+def _leader(generations: ArrowTable, settled: Settlements) -> str | None:
+    """Member id of the leader of the last generation."""
+    index = settled.index_of(ints(generations, "generation"), times_ms(generations, "timestamp"))
+    rows = np.flatnonzero((index == len(settled.number) - 1) & (index >= 0))
+    leader: str | None = generations["leader"][int(rows[0])].as_py() if len(rows) else None
+    return leader
+
+
 def _record_bytes(table: ArrowTable, generations: Settlements) -> I64:
     """Bytes of each settlement's record."""
     found = np.full(len(generations.number), NEVER, dtype=np.int64)
@@ -383,6 +421,7 @@ def _presence(tables: Tables, timeline: Timeline) -> Presence:
         n_partitions=ints(table, "n_partitions")[order],
         n_copies=(ints(table, "n_standby", 0) + ints(table, "n_warmup", 0))[order],
         session_timeout_ms=ints(table, "session_timeout_ms")[order],
+        rebalance_timeout_ms=ints(table, "rebalance_timeout_ms")[order],
         rows=table.select(["group_instance_id", "subscribed_topics"]).take(pa.array(order)),
     )
 

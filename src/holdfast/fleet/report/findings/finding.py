@@ -237,6 +237,8 @@ class Limits:
     stale_looks: float = 3.0
     stale_once_s: float = 86_400.0
     recent_s: float = 600.0
+    rebalancing_s: float = 10.0
+    apart_s: float = 10.0
 
     def are_stale(self, age: Age, later_s: float = 0.0) -> bool:
         """Whether ``watch`` should have looked again, now or ``later_s`` seconds after ``age``."""

@@ -13,6 +13,7 @@ from functools import cache
 from urllib.parse import urlencode
 
 from holdfast.core.model.columns import I64
+from holdfast.fleet.report.columns.spans import NONE
 from holdfast.fleet.report.drawing.document import (
     HtmlPage,
     document,
@@ -31,7 +32,7 @@ from holdfast.fleet.report.drawing.sections import (
     narrow_classes,
     when,
 )
-from holdfast.fleet.report.drawing.words import NONE, downtime, first_words, number, spark
+from holdfast.fleet.report.drawing.words import downtime, first_words, number, spark
 from holdfast.fleet.report.drawing.writing import page_footer
 from holdfast.fleet.report.findings.examination import FoundCode
 from holdfast.fleet.report.findings.finding import RULES, count

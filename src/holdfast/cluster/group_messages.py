@@ -1,0 +1,223 @@
+"""Requests about groups, and what their answers say: members, what they read, commits.
+
+**Rules.** What a member owns is what its group reads: of a streams group the topics of its active
+tasks, of a group that shares something else (Connect, a Worker) nothing.
+
+References: KIP-709 (commits of many groups), KIP-848, KIP-932, KIP-1071.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.cluster.connections import raise_code
+from holdfast.cluster.seen_groups import GONE, SeenGroup, SeenMember
+from holdfast.cluster.versions import GROUP_REQUESTS, REQUESTS
+from holdfast.core.kinds.kind import CONSUMER_PROTOCOL, GroupType
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.wire.layouts.consumer_protocol import decode_assignment
+from holdfast.errors import WireError
+
+NOT_FOUND: Final = 69
+"""GROUP_ID_NOT_FOUND: a group that ended since it was listed has no members and no commits."""
+
+DESCRIBED_BY: Final[Mapping[GroupType, str]] = {
+    GroupType.CLASSIC: "DescribeGroups",
+    GroupType.CONSUMER: "ConsumerGroupDescribe",
+    GroupType.SHARE: "ShareGroupDescribe",
+    GroupType.STREAMS: "StreamsGroupDescribe",
+}
+"""GroupType of a group -> the request about its members."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where a group is in a partition."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int  # the commit, or where a share group starts
+    # What a share group has not done yet, -1 where its broker does not say; None for others.
+    share_lag: int | None = None
+
+
+def seen_group(kind: GroupType, one: Any) -> SeenGroup:
+    """What the answer of a coordinator says of a group that may be described."""
+    if one.error_code == NOT_FOUND:
+        return SeenGroup(group=one.group_id, kind=kind, state=GONE)
+    read, waits = READ[kind](one), _WAITS[kind](one)
+    return SeenGroup(
+        group=one.group_id,
+        kind=kind,
+        state=one.group_state,
+        protocol=getattr(one, "protocol_data", "") or getattr(one, "assignor_name", "") or "",
+        members=tuple(
+            SeenMember(
+                member_id=member.member_id,
+                instance_id=getattr(member, _INSTANCE[kind], None),
+                client_id=member.client_id,
+                client_host=member.client_host,
+                partitions=tuple(sorted(read(member))),
+                **waits(member),
+            )
+            for member in one.members
+        ),
+    )
+
+
+def describe_request(kind: GroupType, groups: list[str]) -> Any:
+    """A question for the members of groups, all of one kind."""
+    if kind is GroupType.CLASSIC:
+        from kafka.protocol.admin import DescribeGroupsRequest
+
+        return DescribeGroupsRequest(
+            groups=groups, include_authorized_operations=False, **REQUESTS["DescribeGroups"].bounds
+        )
+    from holdfast.cluster.messages import request_class
+
+    return request_class(DESCRIBED_BY[kind])(
+        group_ids=groups,
+        include_authorized_operations=False,
+        **GROUP_REQUESTS[DESCRIBED_BY[kind]].bounds,
+    )
+
+
+def fetch_request(groups: list[str]) -> Any:
+    """A question for all commits of groups, in the fields of every version; of the first if old."""
+    from kafka.protocol.consumer import OffsetFetchRequest
+
+    return OffsetFetchRequest(
+        group_id=groups[0],
+        topics=None,
+        groups=[
+            OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
+            for group in groups
+        ],
+        require_stable=False,
+        **REQUESTS["OffsetFetch"].bounds,
+    )
+
+
+def commits_of(group: str, answer: Any) -> list[Position]:
+    """What a group has committed, by the part of an answer that is about it."""
+    if answer.error_code == NOT_FOUND:
+        return []
+    raise_code(answer.error_code, f"group {group!r}")
+    found = []
+    for topic in answer.topics:
+        for part in topic.partitions:
+            raise_code(part.error_code, f"topic {topic.name!r}")
+            if part.committed_offset >= 0:
+                found.append(
+                    Position(
+                        group=group,
+                        topic=topic.name,
+                        partition=part.partition_index,
+                        offset=part.committed_offset,
+                    )
+                )
+    return found
+
+
+Read = Callable[[Any], Iterable[tuple[str, tuple[int, ...]]]]
+"""Takes a member, and returns what it reads."""
+Waits = Callable[[Any], Mapping[str, Any]]
+"""Takes a member, and returns what its group waits for, as fields of a SeenMember."""
+
+
+def _read_classic(group: Any) -> Read:
+    if group.protocol_type != CONSUMER_PROTOCOL:
+        return lambda member: ()
+
+    def read(member: Any) -> Iterable[tuple[str, tuple[int, ...]]]:
+        try:
+            return decode_assignment(bytes(member.member_assignment)).partitions
+        except WireError:  # no assignment yet, or one of an assignor that has its own
+            return ()
+
+    return read
+
+
+def _read_assigned(group: Any) -> Read:
+    return lambda member: [
+        (topic.topic_name, tuple(sorted(topic.partitions)))
+        for topic in member.assignment.topic_partitions
+    ]
+
+
+def _read_tasks(group: Any) -> Read:
+    parts = group.topology.subtopologies or () if group.topology else ()
+    reads = {
+        part.subtopology_id: {
+            *part.source_topics,
+            *(topic.name for topic in part.repartition_source_topics),
+        }
+        for part in parts
+    }
+
+    def read(member: Any) -> Iterable[tuple[str, tuple[int, ...]]]:
+        found: dict[str, set[int]] = {}
+        for tasks in member.assignment.active_tasks:
+            for topic in reads.get(tasks.subtopology_id, ()):
+                found.setdefault(topic, set()).update(tasks.partitions)
+        return [(topic, tuple(sorted(numbers))) for topic, numbers in found.items()]
+
+    return read
+
+
+READ: Final[Mapping[GroupType, Callable[[Any], Read]]] = {
+    GroupType.CLASSIC: _read_classic,
+    GroupType.CONSUMER: _read_assigned,
+    GroupType.SHARE: _read_assigned,
+    GroupType.STREAMS: _read_tasks,
+}
+"""GroupType of a group -> what makes of its answer a reader of its members."""
+
+
+def _says_nothing(group: Any) -> Waits:
+    return lambda member: {}
+
+
+def _in_epochs(group: Any) -> Waits:
+    """By epochs and target assignments: what a member has beyond its target is waited for."""
+
+    def waits(member: Any) -> Mapping[str, Any]:
+        has, shall = (_flat(one) for one in (member.assignment, member.target_assignment))
+        is_behind = 0 <= member.member_epoch < max(group.group_epoch, group.assignment_epoch)
+        return {"n_to_give_up": len(has - shall), "is_behind": is_behind}
+
+    return waits
+
+
+def _flat(assignment: Any) -> set[tuple[Any, int]]:
+    """Partitions, or active tasks, of an assignment."""
+    if hasattr(assignment, "active_tasks"):
+        parts = [(one.subtopology_id, one.partitions) for one in assignment.active_tasks]
+    else:
+        parts = [(one.topic_id, one.partitions) for one in assignment.topic_partitions]
+    return {(place, number) for place, numbers in parts for number in numbers}
+
+
+_WAITS: Final[Mapping[GroupType, Callable[[Any], Waits]]] = {
+    GroupType.CLASSIC: _says_nothing,
+    GroupType.CONSUMER: _in_epochs,
+    GroupType.SHARE: _says_nothing,  # nobody gives up anything before others have it
+    GroupType.STREAMS: _in_epochs,
+}
+_INSTANCE: Final[Mapping[GroupType, str]] = {
+    GroupType.CLASSIC: "group_instance_id",
+    GroupType.CONSUMER: "instance_id",
+    GroupType.SHARE: "instance_id",  # a share group has no static members
+    GroupType.STREAMS: "instance_id",
+}
+
+
+def name_of(code: int) -> str:
+    """Kafka's name of an error code."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"

@@ -1,0 +1,69 @@
+"""What coordinators say of groups at one moment: states, members and hosts. Values alone.
+
+**Rules.** Nothing here imports a client library, so a page without a cluster costs nothing. What a
+coordinator does not say is None.
+
+References: KIP-518 (states in ListGroups), KIP-848, KIP-1071.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.core.kinds.kind import GroupType
+from holdfast.core.model.partitions import TopicPartitions
+
+JOINING: Final = "PreparingRebalance"
+"""A classic group whose coordinator waits for members to join."""
+SYNCING: Final = "CompletingRebalance"
+"""A classic group whose coordinator waits for the leader's assignment."""
+REBALANCING: Final = frozenset({JOINING, SYNCING, "Assigning", "Reconciling", "NotReady"})
+"""States of a group whose members do not have their assignments yet, in Kafka's words."""
+GONE: Final = "Dead"
+"""State of a group that is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenMember:
+    """A member as its coordinator describes it."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    # What it was given last; sorted by topic.
+    partitions: TopicPartitions = ()
+    # Of KIP-848 and KIP-1071: how much of it goes to others, who wait for that; and whether the
+    # member knows the newest assignment. A classic coordinator says neither.
+    n_to_give_up: int | None = None
+    is_behind: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenGroup:
+    """A group as its coordinator describes it."""
+
+    group: str
+    kind: GroupType
+    state: str
+    protocol: str = ""
+    # None where nobody asked, or where the coordinator refused.
+    members: tuple[SeenMember, ...] | None = None
+    refused: str = ""  # why it was not described; empty where it was, or where nobody asked
+
+    @property
+    def is_rebalancing(self) -> bool:
+        """Whether its members wait for their assignments."""
+        return self.state in REBALANCING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenGroups:
+    """Groups of a cluster as their coordinators described them at one moment."""
+
+    asked_ms: int  # when the states were told, milliseconds since 1970
+    groups: Mapping[str, SeenGroup]
+    gone: frozenset[str] = frozenset()  # groups that no coordinator has, among those asked about
+    unanswered: tuple[str, ...] = ()  # brokers that did not answer, and why

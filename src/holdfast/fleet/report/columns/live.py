@@ -1,0 +1,114 @@
+"""What coordinators say of groups, asked again and again: since when a group rebalances.
+
+**Rules.** A coordinator says that a group rebalances and not since when. The first answer of an
+unbroken row that says so bounds that from one side, the last answer before it from the other. A
+generation that was settled in between ends a rebalance: whoever knows its time says so
+(:meth:`LiveGroup.known_s`). Values do not change: each answer makes new ones.
+
+Examples
+--------
+A group was Stable at 06:00:00, and PreparingRebalance at 06:00:10 and 06:00:20. At 06:00:20 it
+rebalances for at least 10 s and at most 20 s (``tests/report/test_now.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from holdfast.cluster.seen_groups import SeenGroup, SeenGroups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveGroup:
+    """A group as of the last answer.
+
+    Parameters
+    ----------
+    seen : SeenGroup or None
+        What its coordinator said; None where no coordinator lists it.
+    is_gone : bool
+        No coordinator has it.
+    since_ms, calm_ms : int or None
+        First answer by which it rebalances, and the last one before that; milliseconds since 1970.
+    """
+
+    asked_ms: int
+    seen: SeenGroup | None = None
+    is_gone: bool = False
+    since_ms: int | None = None
+    calm_ms: int | None = None
+
+    @property
+    def is_rebalancing(self) -> bool:
+        """Whether its members wait for their assignments."""
+        return self.seen is not None and self.seen.is_rebalancing
+
+    def known_s(self, settled_ms: int | None = None) -> float:
+        """Seconds for which it rebalances at least, where its last generation is of that time."""
+        since = [ms for ms in (self.since_ms, settled_ms) if ms is not None]
+        return max(self.asked_ms - max(since, default=self.asked_ms), 0) / 1000
+
+    def most_s(self, settled_ms: int | None = None) -> float | None:
+        """Seconds for which it rebalances at most; None where nothing bounds that."""
+        calm = [ms for ms in (self.calm_ms, settled_ms) if ms is not None]
+        return max(self.asked_ms - max(calm), 0) / 1000 if calm else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveGroups:
+    """All groups as of the last answers; nothing was asked yet by default."""
+
+    seen: SeenGroups | None = None
+    spans: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+
+    def after(self, seen: SeenGroups, *, keeps_members: bool = False) -> LiveGroups:
+        """The same with newer answers.
+
+        ``keeps_members`` keeps the members of a group whose state is as it was a moment ago, and
+        which was not described again.
+        """
+        before = {} if self.seen is None else self.seen.groups
+        spans: dict[str, tuple[int, int | None]] = {}
+        for name, one in seen.groups.items():
+            if one.is_rebalancing:
+                calm_ms = self.seen.asked_ms if self.seen and name in before else None
+                spans[name] = self.spans.get(name, (seen.asked_ms, calm_ms))
+        if keeps_members:
+            kept = {name: _with_members(one, before.get(name)) for name, one in seen.groups.items()}
+            seen = replace(seen, groups=kept)
+        return LiveGroups(seen=seen, spans=spans)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the groups that brokers list, sorted."""
+        return () if self.seen is None else tuple(sorted(self.seen.groups))
+
+    def of(self, group: str) -> LiveGroup | None:
+        """What is known of a group; None where nothing was asked."""
+        if self.seen is None:
+            return None
+        since_ms, calm_ms = self.spans.get(group, (None, None))
+        return LiveGroup(
+            asked_ms=self.seen.asked_ms,
+            seen=self.seen.groups.get(group),
+            is_gone=group in self.seen.gone,
+            since_ms=since_ms,
+            calm_ms=calm_ms,
+        )
+
+    @property
+    def rebalancing(self) -> tuple[str, ...]:
+        """Names of the groups that rebalance, sorted."""
+        return tuple(sorted(self.spans))
+
+
+def _with_members(one: SeenGroup, before: SeenGroup | None) -> SeenGroup:
+    if before is None or one.members is not None or one.refused or one.state != before.state:
+        return one
+    return replace(one, members=before.members)
+
+
+NOT_ASKED: Final = LiveGroups()
+"""Nobody has asked the coordinators."""

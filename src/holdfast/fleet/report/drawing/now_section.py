@@ -1,0 +1,91 @@
+"""What the coordinator of a group says now: its state, since when, and its members with hosts.
+
+**Rules.** What the topic says stands beside it. Members come as the coordinator names them; those
+that it waits for come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.cluster.seen_groups import SeenMember
+from holdfast.fleet.report.columns.live import LiveGroup
+from holdfast.fleet.report.columns.spans import span
+from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
+from holdfast.fleet.report.drawing.sections import MAX_ROWS, amount, table, when
+from holdfast.fleet.report.findings.facts import Facts
+from holdfast.fleet.report.findings.finding import Finding, count
+
+NOW = "HF128"
+"""Code of the finding that names whom a coordinator waits for."""
+
+
+def now_section(facts: Facts, findings: Sequence[Finding]) -> Markup | None:
+    """Section of one group; None where nobody asked its coordinator."""
+    live = facts.live
+    if live is None:
+        return None
+    members = () if live.seen is None else live.seen.members or ()
+    awaited = {name for f in findings if f.code == NOW for name in f.evidence.members.shown}
+    return tag(
+        "div",
+        tag("h3", "Now"),
+        tag("p", *state_words(live, facts.settled_ms), class_="now"),
+        tag("p", _recorded(facts), class_="lead"),
+        _members(members, awaited) if members else None,
+    )
+
+
+def state_words(live: LiveGroup, settled_ms: int | None) -> list[Markup]:
+    """The state of a group as its coordinator says, since when, and as of when."""
+    asked = f", asked {when(live.asked_ms, 'seconds')} UTC"
+    seen = live.seen
+    if live.is_gone:
+        return [tag("strong", "gone"), join([f": no coordinator has this group{asked}."])]
+    if seen is None:
+        return [tag("strong", "not listed"), join([f" by any broker{asked}."])]
+    words = [tag("strong", seen.state)]
+    if live.is_rebalancing:
+        words.append(tag("strong", f" for {span(live.known_s(settled_ms))}", class_="s-error"))
+    if seen.members is not None:
+        words.append(join([f", {count(len(seen.members), 'member')}"]))
+    elif seen.refused:
+        words.append(join([f"; its members could not be asked: {seen.refused}"]))
+    return [*words, join([f"{asked}."])]
+
+
+def _recorded(facts: Facts) -> str:
+    """What the topic says, where its last record came."""
+    if facts.settled_ms is None:
+        return "The offsets topic has no record of this group yet."
+    g, last = facts.generations, facts.last
+    return (
+        f"By its last record in the offsets topic, of {when(facts.settled_ms, 'seconds')} UTC: "
+        f"{facts.recorded_state}, {count(int(g.n_members[last]), 'member')}, "
+        f"generation {int(g.number[last])}."
+    )
+
+
+def _members(members: Sequence[SeenMember], awaited: set[str]) -> Markup:
+    """One row a member: who, where, how many partitions, and whether it is waited for."""
+    order = sorted(members, key=lambda one: (one.member_id not in awaited, one.client_id))
+    rows = [
+        [
+            tag("td", name_of(one.instance_id or one.client_id)),
+            tag("td", name_of(one.client_host)),
+            amount(sum(len(numbers) for _, numbers in one.partitions)),
+            "waited for" if one.member_id in awaited else "",
+            tag("td", name_of(one.member_id)),
+        ]
+        for one in order[:MAX_ROWS]
+    ]
+    heads = [
+        ("Member", False),
+        ("Host", False),
+        ("Partitions", True),
+        ("", False),
+        ("Member id", False),
+    ]
+    left = len(members) - MAX_ROWS
+    more = tag("p", f"{left:,} more are not shown.") if left > 0 else None
+    return join([table(heads, rows, narrow=("Member", "Host", "")), more or ""])
