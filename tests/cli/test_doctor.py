@@ -9,7 +9,7 @@ import pytest
 from tests.cli.running import run, write_tables
 from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 from tests.report.schema_check import problems
-from tests.report.test_findings import CASES, OF_A_FOLDER
+from tests.report.test_findings import CASES, OF_A_FOLDER, OF_NOW
 
 from holdfast.fleet.report.findings.doctor import examinations, to_json, worst_of
 from holdfast.fleet.tables.reading import read_tables
@@ -128,7 +128,7 @@ def test_an_unknown_group_is_told_with_the_nearest_name(folder: Path) -> None:
     assert "did you mean etl?" in done.err
 
 
-@pytest.mark.parametrize("code", [*CASES, *OF_A_FOLDER])
+@pytest.mark.parametrize("code", [*CASES, *OF_A_FOLDER, *OF_NOW])
 def test_every_code_is_explained(code: str) -> None:
     done = run("explain", code)
     assert done.code == 0
@@ -148,6 +148,6 @@ def test_an_explanation_goes_to_a_file(tmp_path: Path) -> None:
 
 def test_explain_without_a_code_lists_all_and_an_unknown_one_suggests() -> None:
     listed = json.loads(run("explain", "--format", "json").out)
-    assert [row["code"] for row in listed["rows"]] == sorted({*CASES, *OF_A_FOLDER})
+    assert [row["code"] for row in listed["rows"]] == sorted({*CASES, *OF_A_FOLDER, *OF_NOW})
     assert run("explain", "HF199").code == 2
     assert "HF104" in run("explain", "lag skew").err

@@ -215,7 +215,12 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         wanted = None if only is None else only(len(held))
         return {p: held[p] for p in held if wanted is None or p in wanted}
 
-    cluster = SimpleNamespace(check=lambda: None, partition_ends=ends)
+    @contextmanager
+    def asking() -> Any:
+        raise SourceError("nobody is asked what groups do now")
+        yield
+
+    cluster = SimpleNamespace(check=lambda: None, partition_ends=ends, asking=asking)
     monkeypatch.setattr("holdfast.cluster.cluster.LiveCluster", lambda **_: cluster)
     monkeypatch.setattr("holdfast.fleet.pipeline.session.get_session", lambda **_: object())
     for slow in ("batches.history.run", "ingest.dump.write_dump", "batches.watch.watch"):

@@ -23,11 +23,13 @@ import pytest
 from tests.cli.running import Done, run, write_tables
 from tests.cli.suggested import fleet_of, listening, parse, sites, words_of
 from tests.pipeline.kinds import kind, tables_of
+from tests.report import now
 from tests.report.fleet import rolling_bounce, tables
 from tests.report.test_findings import CASES
 from tests.source import TREES, trees
 
 from holdfast.cli.app import COMMANDS
+from holdfast.cluster.seen_groups import JOINING
 from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.command_lines import DUMP, FOLDER, SERVERS, GivenSource, holdfast_line
 from holdfast.core.kinds.kind import GroupKind
@@ -335,6 +337,10 @@ def test_every_call_that_suggests_a_command_is_among_the_cases(
                 replace(facts_of("HF101", fleet), age=Age(seconds=1e6, is_kept=True)), Limits()
             )
         )
+        facts = facts_of("HF101", fleet)
+        waits = now.seen(facts.group, JOINING, ["a-1"])
+        live = now.answers((0, [waits]), (20, [waits])).of(facts.group)
+        list(RULES["HF128"].find(replace(facts, live=live), Limits()))
         to_cooperative(as_kind(fleet, "HF110", CLASSIC), ["cooperative-sticky"])
         read_reads(tmp_path / "reads")
         thrown_out(tmp_path / "out")

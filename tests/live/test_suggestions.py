@@ -17,9 +17,11 @@ from tests.live.processes import create_topic
 from tests.live.small_group import small_group
 from tests.live.waiting import until
 from tests.pipeline.kinds import printed
-from tests.report.test_findings import CASES, OF_A_FOLDER
+from tests.report.now import answers, seen
+from tests.report.test_findings import CASES, OF_A_FOLDER, OF_NOW
 from tests.suites import further
 
+from holdfast.cluster.seen_groups import JOINING
 from holdfast.core.command_lines import FOLDER, SERVERS, GivenSource
 from holdfast.core.kinds.kind import GroupKind
 from holdfast.core.kinds.rows import CLASSIC, KINDS
@@ -43,9 +45,13 @@ def found(group: str, topic: str, kind: GroupKind, source: GivenSource) -> list[
     """A finding of every code, about one group of a cluster."""
     findings = []
     for code, rule in RULES.items():
-        script, age = (next(iter(CASES)), OLD) if code in OF_A_FOLDER else (code, NOT_KEPT)
+        script = code if code in CASES else next(iter(CASES))
+        age = OLD if code in OF_A_FOLDER else NOT_KEPT
+        waits = seen(group, JOINING, ["a-1"])
+        live = answers((0, [waits]), (20, [waits])).of(group) if code in OF_NOW else None
         tables = read_tables(fleet_of({script: group}, topic))
-        facts = read_facts(tables, group, window_end_ms(tables), source=source, age=age)
+        end_ms = window_end_ms(tables)
+        facts = read_facts(tables, group, end_ms, live=live, source=source, age=age)
         object.__setattr__(facts, "kind", kind)
         findings += rule.find(facts, Limits())
     return findings
@@ -70,7 +76,7 @@ def test_tools_of_kafka_take_what_is_suggested(broker, tmp_path):
     bootstrap, given = broker.bootstrap, GivenSource(servers=broker.bootstrap)
     with small_group(bootstrap, GROUP) as (topic, _):
         findings = found(GROUP, topic, CLASSIC, given)
-        assert {f.code for f in findings} == RULES.keys() == {*CASES, *OF_A_FOLDER}
+        assert {f.code for f in findings} == RULES.keys() == {*CASES, *OF_A_FOLDER, *OF_NOW}
         assert asked_of_kafka(bootstrap, findings) == {
             "kafka-consumer-groups.sh",
             "kafka-configs.sh",

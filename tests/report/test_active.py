@@ -186,7 +186,7 @@ def test_every_format_says_what_is_past_and_since_when(folder: Path) -> None:
     assert shown in run("doctor", "--input", folder, "--group", "g").out
     for words in (["--since", "30m"], ["--since", "2025-11-21T08:30"]):
         assert "HF101" not in run("doctor", "--input", folder, "--group", "g", *words).out
-    for words in (["--since", "55m"], ["--until", "2025-11-21T08:06"]):
+    for words in (["--since", "59m"], ["--until", "2025-11-21T08:06"]):
         assert "HF101" in run("doctor", "--input", folder, "--group", "g", *words).out
 
 

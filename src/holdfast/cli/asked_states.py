@@ -74,6 +74,10 @@ class AskedStates:
             self._tell_missing(self.live.seen)
         return self.live
 
+    def ask_states(self) -> LiveGroups:
+        """Ask for states alone: a request a broker."""
+        return self.ask(lambda _: False)
+
     def ask_all(self, known: Collection[str], sleep: Callable[[float], None] = time.sleep) -> None:
         """Ask for states and members of all groups.
 

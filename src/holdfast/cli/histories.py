@@ -79,8 +79,12 @@ def make_history(
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] = (),
     overwrite: bool = False,
+    before: Callable[[], object] | None = None,
 ) -> History:
-    """Run the pipeline on what the command line named: one of ``bootstrap`` and ``source``."""
+    """Run the pipeline on what the command line named: one of ``bootstrap`` and ``source``.
+
+    ``before`` is called once a cluster has answered, before its records are read.
+    """
     from holdfast.fleet.pipeline.batches.history import check_target
     from holdfast.fleet.pipeline.batches.history import run as rebuild
     from holdfast.fleet.pipeline.ingest.selection import Selection
@@ -92,6 +96,8 @@ def make_history(
     if asked.source is None:
         where = live_cluster(str(asked.bootstrap), asked.command_config, asked.timeout)
         where.check()
+        if before is not None:
+            before()
     else:
         where = Dump.open(asked.source)
     check_logs(broker_logs)

@@ -142,17 +142,10 @@ def open_source(
         command_config=str(asked.command_config or ""),
     )
     if source is not None and not is_dump(source):
-        if broker_logs:
-            logs = [word for log in broker_logs for word in ("--broker-log", str(log))]
-            line = holdfast_line("history", "-b", SERVERS, *logs, "-o", FOLDER)
-            raise ConfigError(
-                f"{source} holds tables, whose causes are settled: make others (`{line}`)"
-            )
+        _refuse_settled(source, broker_logs or (), output)
         kept = open_tables(source).pinned()
-        if output is not None:
-            raise ConfigError(f"{source} holds tables: -o writes those of a dump or of a cluster")
         chosen = kept.choose(groups)
-        if window != ALL_TIME:
+        if window.until is not None or (is_cut and window.since is not None):
             kept = kept.hold(chosen)
         opened = OpenedTables(tables=kept, topics={}, groups=chosen, given=given, are_kept=True)
         yield _windowed(opened, window, is_cut=is_cut)
@@ -163,8 +156,6 @@ def open_source(
             scratch = tempfile.TemporaryDirectory(prefix="holdfast-")
             output = Path(stack.enter_context(scratch))
         states = asked_states(asked, all_groups=spark_groups and not groups) if is_now else None
-        if states is not None:
-            states.ask(lambda _: False)
         made = make_history(
             asked,
             output,
@@ -172,6 +163,7 @@ def open_source(
             auto_offset_reset=auto_offset_reset,
             broker_logs=broker_logs or (),
             overwrite=overwrite,
+            before=None if states is None else states.ask_states,
         )
         topics = made.dump.partition_counts()
         opened = OpenedTables(tables=made.tables, topics=topics, groups=None, given=given)
@@ -179,6 +171,18 @@ def open_source(
             states.ask_all(made.tables.groups)
             opened = replace(opened, live=states.live)
         yield _windowed(opened, window, is_cut=is_cut)
+
+
+def _refuse_settled(source: Place, logs: Sequence[Path], output: Place | None) -> None:
+    """Refuse what tables that are there cannot have: other causes, another place."""
+    if logs:
+        words = [word for log in logs for word in ("--broker-log", str(log))]
+        line = holdfast_line("history", "-b", SERVERS, *words, "-o", FOLDER)
+        raise ConfigError(
+            f"{source} holds tables, whose causes are settled: make others (`{line}`)"
+        )
+    if output is not None:
+        raise ConfigError(f"{source} holds tables: -o writes those of a dump or of a cluster")
 
 
 def asked_states(asked: options.SourceOptions, *, all_groups: bool) -> AskedStates:

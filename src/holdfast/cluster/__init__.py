@@ -5,8 +5,9 @@ sent, ``refused`` closes the sockets that the layer leaves open and reads last a
 has the futures. ``diagnosis`` says why a cluster does not answer. ``lookup`` (for a member) and
 ``cluster`` (for the command line) ask for topics and offsets, ``record_times`` for the time of a
 record, ``groups`` for what coordinators know of groups, in requests of kafka-python and of
-``messages/``; ``groups_now`` puts the answers about groups together, ``snapshot`` is what a dump
-keeps of a cluster. ``broker/`` starts a real Kafka of any version.
+``messages/``, which ``group_messages`` makes and reads; ``groups_now`` puts the answers about
+positions together, ``states_now`` those about states as ``seen_groups`` has them. ``snapshot`` is
+what a dump keeps of a cluster. ``broker/`` starts a real Kafka of any version.
 
 ``settings`` holds the configuration of a member, ``properties`` reads files of it, and ``render``
 spells it for each client library. ``credentials`` reads logins and TLS in the spelling of any

@@ -162,6 +162,8 @@ def own_tables(
     try:
         load_arrow()
         from holdfast.cli.asked_lag import asked_lag
+        from holdfast.cli.asked_states import AskedStates
+        from holdfast.fleet.report.serving.live_answers import NOW_S
         from holdfast.fleet.report.serving.served_fleet import ServedFleet
 
         kept = told.kept
@@ -173,6 +175,9 @@ def own_tables(
             reset=str(kept.reset),
             note=lambda _: None,
         )
+        states = AskedStates(
+            told.cluster(), kept.group or (), all_groups=kept.all_groups, note=print_error
+        )
         fleet = ServedFleet(
             told.output,
             print_error,
@@ -180,6 +185,8 @@ def own_tables(
             ask=ask,
             servers=told.bootstrap,
             since=since,
+            ask_now=states.ask,
+            every_s=told.every_seconds or NOW_S,
         )
     except BaseException:
         keeper.close()

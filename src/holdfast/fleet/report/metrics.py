@@ -206,7 +206,7 @@ def _ours(examination: Examination) -> Iterator[tuple[str, Sample]]:
         yield "holdfast_group_kind", ({**group, "kind": facts.kind.name}, 1)
         for role, count in sorted(facts.roles.items()):
             yield "holdfast_group_assigned", ({**group, "role": role}, count)
-        yield "holdfast_group_state", ({**group, "state": facts.state}, 1)
+        yield "holdfast_group_state", ({**group, "state": facts.state_now}, 1)
         yield "holdfast_group_last_rebalance_timestamp_seconds", (group, g.at_ms[last] / 1000)
         unowned = int((facts.owner_at(last) == -1).sum())
         yield "holdfast_group_unowned_partitions", (group, unowned)

@@ -19,7 +19,7 @@ def seconds(value: float | None) -> str:
 def span(value_s: float) -> str:
     """A length of time: ``75 s``, ``12 min``, ``1 h 49 min``."""
     if value_s < 120:
-        return f"{seconds(value_s)} s"
+        return f"{value_s:.0f} s" if value_s >= 10 else f"{seconds(value_s)} s"
     minutes = round(value_s / 60)
     if minutes < 60:
         return f"{minutes} min"

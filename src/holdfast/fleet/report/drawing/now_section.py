@@ -14,10 +14,8 @@ from holdfast.fleet.report.columns.spans import span
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.sections import MAX_ROWS, amount, table, when
 from holdfast.fleet.report.findings.facts import Facts
-from holdfast.fleet.report.findings.finding import Finding, count
-
-NOW = "HF128"
-"""Code of the finding that names whom a coordinator waits for."""
+from holdfast.fleet.report.findings.finding import RULES, Finding, count
+from holdfast.fleet.report.findings.rules_now import CODE
 
 
 def now_section(facts: Facts, findings: Sequence[Finding]) -> Markup | None:
@@ -26,7 +24,7 @@ def now_section(facts: Facts, findings: Sequence[Finding]) -> Markup | None:
     if live is None:
         return None
     members = () if live.seen is None else live.seen.members or ()
-    awaited = {name for f in findings if f.code == NOW for name in f.evidence.members.shown}
+    awaited = {name for f in findings if f.code == CODE for name in f.evidence.members.shown}
     return tag(
         "div",
         tag("h3", "Now"),
@@ -34,6 +32,13 @@ def now_section(facts: Facts, findings: Sequence[Finding]) -> Markup | None:
         tag("p", _recorded(facts), class_="lead"),
         _members(members, awaited) if members else None,
     )
+
+
+def name_now(code: str, since_s: float | None) -> str:
+    """Name of a finding; of a rebalance in progress with the seconds for which it is known."""
+    if code == CODE and since_s is not None:
+        return f"rebalancing for {span(since_s)}"
+    return RULES[code].name
 
 
 def state_words(live: LiveGroup, settled_ms: int | None) -> list[Markup]:

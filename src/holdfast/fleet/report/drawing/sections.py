@@ -126,7 +126,6 @@ def group_figures(facts: Facts) -> Markup:
     """Figures of one group."""
     timeline, rebalances, generations = facts.timeline, facts.rebalances, facts.generations
     avoidable = rebalances.total("n_avoidable_moves")
-    members = int(generations.n_members[-1]) if len(generations.n_members) else 0
     words = facts.kind.words
     rows = words.things
     return figures(
@@ -136,7 +135,11 @@ def group_figures(facts: Facts) -> Markup:
                 number(facts.n_partitions),
                 counted(len(timeline.topics), words.place, words.places) if timeline.topics else "",
             ),
-            ("Members now", number(members), f"{number(len(timeline.members))} ids were seen"),
+            (
+                "Members now",
+                number(facts.n_members),
+                f"{number(len(timeline.members))} ids were seen",
+            ),
             (
                 "Generations",
                 number(len(generations.number)),

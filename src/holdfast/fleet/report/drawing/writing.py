@@ -33,7 +33,7 @@ from holdfast.fleet.report.drawing.document import (
 )
 from holdfast.fleet.report.drawing.lag_section import lag_section
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
-from holdfast.fleet.report.drawing.now_section import now_section
+from holdfast.fleet.report.drawing.now_section import name_now, now_section
 from holdfast.fleet.report.drawing.payload import COLOURS, group_payload, pack_text, pack_values
 from holdfast.fleet.report.drawing.policies import policy_section
 from holdfast.fleet.report.drawing.readers_section import readers_section
@@ -154,17 +154,8 @@ def render(
     shown = examined[:MAX_GROUPS]
     drawn = _drawn(tables, [e.facts for e in shown], drawn_since_ms)
     loader, script = script_of("loader.js"), script_of(*SCRIPTS)
-    blobs = {
-        "app": pack_text(script),
-        "page": pack_values({"groups": [facts.group for facts in drawn], "colours": COLOURS}),
-        **{f"group-{i}": group_payload(facts, tables) for i, facts in enumerate(drawn)},
-    }
     is_drawn = any(len(facts.timeline.row_partition) for facts in drawn)
-    elements = [
-        tag("script", Markup(text), type="application/octet-stream", id=key)
-        for key, text in blobs.items()
-        if is_drawn or key == "app"
-    ]
+    elements = _packed(tables, script, drawn if is_drawn else None)
     several = len(examined) > 1
     main = tag(
         "main",
@@ -187,6 +178,18 @@ def render(
     body = join([*top, main, *bottom])
     scripts = [loader, script, *follower]
     return document(f"{title}, {window_of(examined)}", body, scripts, served=served)
+
+
+def _packed(tables: Tables, script: str, drawn: Sequence[Facts] | None) -> list[Markup]:
+    """The script, and what it draws, as elements that hold it packed."""
+    blobs = {"app": pack_text(script)}
+    if drawn is not None:
+        blobs["page"] = pack_values({"groups": [f.group for f in drawn], "colours": COLOURS})
+        blobs |= {f"group-{i}": group_payload(facts, tables) for i, facts in enumerate(drawn)}
+    return [
+        tag("script", Markup(text), type="application/octet-stream", id=key)
+        for key, text in blobs.items()
+    ]
 
 
 def _drawn(tables: Tables, shown: Sequence[Facts], since_ms: int | None) -> Sequence[Facts]:
@@ -230,7 +233,8 @@ def _first_words(groups: Sequence[Examination]) -> Markup | None:
         cause: float(np.nansum(told.pause_upper_s[told.caused_by(cause)]))
         for cause in dict.fromkeys(told.cause)
     }
-    active = (f.rule.name for f in worst.findings if f.is_active)
+    since_s = facts.live.known_s(facts.settled_ms) if facts.live is not None else None
+    active = (name_now(f.code, since_s) for f in worst.findings if f.is_active)
     return first_words(
         facts.group,
         facts.downtimes_s,
@@ -293,14 +297,13 @@ def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) ->
     rows = []
     for i, group in enumerate(groups[:500]):
         t, name = group.facts.timeline, name_of(group.facts.group)
-        members = int(t.generations.n_members[-1]) if len(t.generations.n_members) else 0
         codes = [part for code in group.verdict.codes for part in (code_link(code), " ")]
         rows.append(
             [
                 # The script reads the same words as the address of a section.
                 tag("td", tag("a", name, href=f"#{_address(t.group)}") if i < len(shown) else name),
                 amount(group.facts.n_partitions),
-                amount(members),
+                amount(group.facts.n_members),
                 amount(group.facts.n_rebalances),
                 amount(group.facts.rebalances.total("n_moved") or 0),
                 (downtime(*group.facts.downtimes_s), group.facts.downtime_s),

@@ -268,7 +268,7 @@ class Facts:
         return self.generations.state[self.last] if self.last >= 0 else "unknown"
 
     @property
-    def state(self) -> str:
+    def state_now(self) -> str:
         """State as its coordinator says; as of the last generation, where nobody asked."""
         if self.live is None or self.last < 0:
             return self.recorded_state
@@ -277,9 +277,27 @@ class Facts:
         return self.recorded_state if self.live.seen is None else self.live.seen.state
 
     @property
+    def state(self) -> str:
+        """The same for rules, which take members and owners from the last generation.
+
+        A coordinator that says Stable where the records say Empty has a generation that was not
+        read yet: its members and owners are not known.
+        """
+        is_read = self.state_now != "Stable" or self.recorded_state == "Stable"
+        return self.state_now if is_read else "unknown"
+
+    @property
     def settled_ms(self) -> int | None:
         """Time of the last generation's record, in UTC milliseconds; None without one."""
         return int(self.generations.at_ms[self.last]) if self.last >= 0 else None
+
+    @property
+    def n_members(self) -> int:
+        """Members as the coordinator says; of the last generation, where nobody asked it."""
+        seen = None if self.live is None else self.live.seen
+        if seen is not None and seen.members is not None:
+            return len(seen.members)
+        return int(self.generations.n_members[self.last]) if self.last >= 0 else 0
 
     @property
     def n_rebalances(self) -> int:

@@ -35,12 +35,13 @@ from holdfast.fleet.report.findings.finding import (
     rule,
 )
 
+CODE = "HF128"
 _NAMED = 3
 """So many members are named in the text; all are in the evidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Awaited:
+class AwaitedMembers:
     """Whom a coordinator waits for, as far as that is known.
 
     Parameters
@@ -59,7 +60,7 @@ class Awaited:
 
 
 @rule(
-    "HF128",
+    CODE,
     name="rebalance in progress",
     severity=Severity.ERROR,
     what="The group's coordinator waits for members to join again, or for the leader's assignment.",
@@ -141,7 +142,7 @@ def _duration(known_s: float, most_s: float | None) -> str:
     return f"rebalancing for {span(known_s)} to {span(max(most_s, known_s))}"
 
 
-def _for_whom(seen: SeenGroup, awaited: Awaited) -> str:
+def _for_whom(seen: SeenGroup, awaited: AwaitedMembers) -> str:
     if seen.members is None:
         why = f" ({seen.refused})" if seen.refused else ""
         return f" ({seen.state}); its members could not be asked{why}"
@@ -155,7 +156,7 @@ def _for_whom(seen: SeenGroup, awaited: Awaited) -> str:
     return f" ({seen.state}): {what} {awaited.text}"
 
 
-def _awaited(facts: Facts, seen: SeenGroup, limits: Limits) -> Awaited:
+def _awaited(facts: Facts, seen: SeenGroup, limits: Limits) -> AwaitedMembers:
     """Whom a coordinator waits for."""
     members = seen.members or ()
     if seen.state == JOINING:
@@ -163,23 +164,23 @@ def _awaited(facts: Facts, seen: SeenGroup, limits: Limits) -> Awaited:
     if seen.state == SYNCING:
         found = [one for one in members if one.member_id == facts.leader]
         if not found:
-            return Awaited(members=members, text="its leader, which is new")
-        return Awaited(
+            return AwaitedMembers(members=members, text="its leader, which is new")
+        return AwaitedMembers(
             members=tuple(found), text=f"{_name(found[0])}, if that still leads the group"
         )
     giving = [one for one in members if one.n_to_give_up]
     if giving:
         n = sum(one.n_to_give_up or 0 for one in giving)
         rest = f"to give up {count(n, 'partition')}"
-        return Awaited(members=tuple(giving), text=f"{_names(giving)} {rest}", is_sure=True)
+        return AwaitedMembers(members=tuple(giving), text=f"{_names(giving)} {rest}", is_sure=True)
     behind = [one for one in members if one.is_behind]
     if behind:
         text = f"{_names(behind)} to take up the new assignment"
-        return Awaited(members=tuple(behind), text=text, is_sure=True)
-    return Awaited(text="its coordinator")
+        return AwaitedMembers(members=tuple(behind), text=text, is_sure=True)
+    return AwaitedMembers(text="its coordinator")
 
 
-def _not_joined(facts: Facts, members: Sequence[SeenMember], limits: Limits) -> Awaited:
+def _not_joined(facts: Facts, members: Sequence[SeenMember], limits: Limits) -> AwaitedMembers:
     """Which members of the last generation have not joined again, as far as records tell."""
     names = facts.timeline.members
     former = {names[m] for m in facts.presence.member[facts.members_now]}
@@ -187,14 +188,14 @@ def _not_joined(facts: Facts, members: Sequence[SeenMember], limits: Limits) -> 
     n_new = len(members) - len(old)
     waiting = f"; {count(n_new, 'new member')} {'waits' if n_new == 1 else 'wait'}"
     if not old:
-        return Awaited(
+        return AwaitedMembers(
             text="members to come (group.initial.rebalance.delay.ms): of those that it lists none "
             "was in the last generation"
         )
     if len(old) == 1:
         (one,) = old
         text = f"{_name(one)} to join again{waiting if n_new else ''}"
-        return Awaited(members=(one,), text=text, is_sure=True)
+        return AwaitedMembers(members=(one,), text=text, is_sure=True)
     silent = _first_silent(facts, old, limits)
     if silent is not None:
         one, quiet_s, apart_s = silent
@@ -202,8 +203,8 @@ def _not_joined(facts: Facts, members: Sequence[SeenMember], limits: Limits) -> 
             f"{_name(one)} to join again, most likely: it has not committed for {span(quiet_s)}, "
             f"all others committed {span(apart_s)} later or have nothing to read"
         )
-        return Awaited(members=(one,), text=text)
-    return Awaited(
+        return AwaitedMembers(members=(one,), text=text)
+    return AwaitedMembers(
         members=tuple(old),
         text=f"one or more of {_names(old)} to join again: Kafka does not say which of them have",
     )
@@ -250,7 +251,7 @@ def _is_eager(facts: Facts) -> bool:
     return bool(len(eager) and eager[-1] == 1)
 
 
-def _n_behind(facts: Facts, seen: SeenGroup, awaited: Awaited) -> int:
+def _n_behind(facts: Facts, seen: SeenGroup, awaited: AwaitedMembers) -> int:
     """Partitions with unread records that nobody reads meanwhile."""
     lag = facts.lag
     behind = lag.lag > 0

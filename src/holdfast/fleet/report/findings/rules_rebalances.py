@@ -81,7 +81,8 @@ def _real(facts: Facts) -> BOOL:
     r = facts.rebalances
     real: BOOL = r.counts["n_members"] != 0
     real &= ~r.caused_by("first_seen")
-    real[:1] = False
+    if len(r.at_ms) == len(facts.recorded.at_ms):  # else an earlier one is before the window
+        real[:1] = False
     return real
 
 

@@ -3,5 +3,6 @@
 ``server`` holds connections, and ``hosts`` says who may ask by which name. ``served_fleet`` holds
 the tables of a folder and examines their groups beside the requests; ``keeping`` is how their
 keeper is. ``group_index`` has one row a group, and finds, sorts and cuts pages of them;
-``index_page`` draws one. ``application`` answers requests, and imports the web framework.
+``index_page`` draws one. ``live_answers`` asks coordinators what groups do now, and ``live_index``
+has rows and verdicts by that. ``application`` answers requests, and imports the web framework.
 """

@@ -139,12 +139,15 @@ class ServedPages:
 
     def _index(self, request: Request) -> Response:
         fleet = self._fleet
-        return _page(index_page(fleet.served, fleet.state, fleet.verdicts, view_of(request.args)))
+        served, state, view = fleet.served, fleet.state, view_of(request.args)
+        page = index_page(served, state, fleet.verdicts, view, index=fleet.index, live=fleet.live)
+        return _page(page)
 
     def _group(self, request: Request) -> Response:
         served, state = self._fleet.served, self._fleet.state
         name = request.args.get("name", "")
-        if name not in served.tables.groups:
+        live = self._fleet.want(name)
+        if name not in served.tables.groups and name not in live.names:
             raise NotFound("there is no such group in these tables")
         page = render(
             served.tables,
@@ -152,8 +155,9 @@ class ServedPages:
             [name],
             last_ms=served.last_ms,
             since_ms=served.since_ms,
+            live=live,
             given=self._fleet.given,
-            bar=bar_of(served, state, group=True),
+            bar=bar_of(served, state, live, group=True),
         )
         return _page(page)
 

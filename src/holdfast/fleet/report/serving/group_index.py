@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +39,7 @@ Verdicts = Mapping[str, GroupVerdict]
 """By group; a group that was not examined is not there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: a row's place is kept
 class GroupIndex:
     """One row a group, by name.
 
@@ -54,6 +55,8 @@ class GroupIndex:
         Partitions that had an owner at once, at most.
     lag : int64[n]
         Records behind, over all partitions whose lag is known; NO_LAG where none is.
+    settled_ms : int64[n]
+        Time of the last generation's record, in UTC milliseconds; 0 where there is none.
     covered_ms : (int, int)
         UTC milliseconds of the first rebalance or generation and of the last record, commits
         included; 0 where there is none.
@@ -75,6 +78,7 @@ class GroupIndex:
     downtime_s: F64
     n_owned: I64
     lag: I64
+    settled_ms: I64
     covered_ms: tuple[int, int]
     lately: I64
     cause: tuple[str, ...]
@@ -89,6 +93,11 @@ class GroupIndex:
         both = (self.downtime_lower_s, self.downtime_s)
         lower, upper = (float((bound * weight).sum()) for bound in both)
         return lower, upper
+
+    @cached_property
+    def place(self) -> Mapping[str, int]:
+        """Row of each group by its name."""
+        return {name: i for i, name in enumerate(self.names)}
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -107,6 +116,7 @@ def read_index(tables: Tables, since_ms: int | None = None) -> GroupIndex:
     place = {name: i for i, name in enumerate(names)}
     generations = tables.stored("generations")
     last, members, states = _last_settlements(generations, place)
+    settled_ms = times_ms(generations, "timestamp")
     rebalances, lag_rows = _since(tables.stored("rebalances"), since_ms), tables.stored("lag")
     of = _group_of(rebalances, place)
     is_real = np.asarray([cause != "first_seen" for cause in rebalances["cause"].to_pylist()], bool)
@@ -136,6 +146,7 @@ def read_index(tables: Tables, since_ms: int | None = None) -> GroupIndex:
         state=tuple(states[i] if i >= 0 else "unknown" for i in last),
         n_members=np.where(last >= 0, members[last], 0) if len(members) else last * 0,
         n_rebalances=n_real,
+        settled_ms=np.where(last >= 0, settled_ms[last], 0) if len(settled_ms) else last * 0,
         downtime_lower_s=low_s,
         downtime_s=high_s,
         n_owned=owned,
@@ -184,8 +195,7 @@ def _lately(
 
 def followed(old: GroupIndex, new: GroupIndex) -> GroupIndex:
     """The new index with the lags of the readings before it."""
-    place = {name: i for i, name in enumerate(old.names)}
-    at = np.asarray([place.get(name, -1) for name in new.names], np.int64)
+    at = np.asarray([old.place.get(name, -1) for name in new.names], np.int64)
     before = np.full((len(at), old.lags.shape[1]), NO_LAG, np.int64)
     before[at >= 0] = old.lags[at[at >= 0]]
     return replace(new, lags=np.column_stack([before, new.lag])[:, -SLICES:])

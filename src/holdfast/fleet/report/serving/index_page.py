@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from functools import cache
+from functools import lru_cache
 from urllib.parse import urlencode
 
 from holdfast.core.model.columns import I64
-from holdfast.fleet.report.columns.spans import NONE
+from holdfast.fleet.report.columns.live import LiveGroups
+from holdfast.fleet.report.columns.spans import NONE, span
 from holdfast.fleet.report.drawing.document import (
     HtmlPage,
     document,
@@ -21,6 +22,7 @@ from holdfast.fleet.report.drawing.document import (
     shown_script,
 )
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
+from holdfast.fleet.report.drawing.now_section import name_now
 from holdfast.fleet.report.drawing.sections import (
     Figure,
     all_columns,
@@ -45,6 +47,7 @@ from holdfast.fleet.report.serving.group_index import (
     select,
 )
 from holdfast.fleet.report.serving.keeping import Keeping
+from holdfast.fleet.report.serving.live_index import rebalancing_s
 from holdfast.fleet.report.serving.served_fleet import ServedState, ServedTables
 
 SHOWN_OF_ONE = 12
@@ -68,14 +71,14 @@ _NARROW = ("group", "cost", "findings")
 _NUMBERS = frozenset({"members", "rebalances", "cost", "lag"})
 
 
-def bar_of(served: ServedTables, state: ServedState, *, group: bool) -> Markup:
+def bar_of(served: ServedTables, state: ServedState, live: LiveGroups, *, group: bool) -> Markup:
     """The bar of a served page; that of a group has a way back."""
     return tag(
         "nav",
         tag("a", "All groups", href="/") if group else None,
         tag(
             "span",
-            _tables_words(served, state, group=group),
+            _tables_words(served, state, group=group) + _live_words(live),
             id="live-said",
             role="status",
             class_="old" if state.is_stale else None,
@@ -116,6 +119,13 @@ def _tables_words(served: ServedTables, state: ServedState, *, group: bool) -> s
     return words
 
 
+def _live_words(live: LiveGroups) -> str:
+    """Of when the states are that coordinators say."""
+    if live.seen is None:
+        return ""
+    return f"; states of {when(live.seen.asked_ms, 'seconds')[11:]} UTC"
+
+
 def keeper_words(keeping: Keeping) -> str:
     """What the keeper of the tables does, where it is not well or not ready; else empty."""
     if keeping.trouble:
@@ -124,7 +134,13 @@ def keeper_words(keeping: Keeping) -> str:
 
 
 def index_page(
-    served: ServedTables, state: ServedState, verdicts: Verdicts, view: IndexView
+    served: ServedTables,
+    state: ServedState,
+    verdicts: Verdicts,
+    view: IndexView,
+    *,
+    index: GroupIndex,
+    live: LiveGroups,
 ) -> HtmlPage:
     """The whole page.
 
@@ -132,16 +148,18 @@ def index_page(
     ----------
     verdicts : mapping of str to GroupVerdict
         A group that is not in it has not been examined yet.
+    index : GroupIndex
+        That of the tables, with the states that coordinators say.
     """
-    live = script_of("live.js")
-    index = served.index
+    script = script_of("live.js")
+    since_s = rebalancing_s(index, live)
     rows = select(index, verdicts, view)
     title = f"Consumer groups of {state.where}"
     main = tag(
         "main",
         tag(
             "div",
-            _fleet_words(index, verdicts),
+            _fleet_words(index, verdicts, since_s),
             _fleet_figures(index),
             _wrongs(index, verdicts),
             id="fleet",
@@ -151,7 +169,7 @@ def index_page(
             _form(index, view),
             tag(
                 "div",
-                _rows(index, verdicts, view, rows)
+                _rows(index, verdicts, view, rows, since_s)
                 if served.number or served.is_asked
                 else NO_BATCH,
                 id="groups",
@@ -161,9 +179,9 @@ def index_page(
         codes_section(RULES),
     )
     header = tag("header", tag("h1", title))
-    bar = bar_of(served, state, group=False)
-    body = join([bar, header, main, page_footer(served=True), shown_script(live)])
-    return document(", ".join([title, *_covered(index)]), body, [live], served=True)
+    bar = bar_of(served, state, live, group=False)
+    body = join([bar, header, main, page_footer(served=True), shown_script(script)])
+    return document(", ".join([title, *_covered(index)]), body, [script], served=True)
 
 
 def _covered(index: GroupIndex) -> list[str]:
@@ -172,7 +190,9 @@ def _covered(index: GroupIndex) -> list[str]:
     return [f"{when(first, 'seconds')} to {when(last, 'seconds')} UTC"] if last else []
 
 
-def _fleet_words(index: GroupIndex, verdicts: Verdicts) -> Markup | None:
+def _fleet_words(
+    index: GroupIndex, verdicts: Verdicts, since_s: Mapping[str, float]
+) -> Markup | None:
     """The covered time, and what is wrong in a sentence."""
     if not (index.has_history and len(index.names)):
         return None
@@ -186,7 +206,7 @@ def _fleet_words(index: GroupIndex, verdicts: Verdicts) -> Markup | None:
         {index.cause[i]: share, "": 1.0 - share},
         (last - first) / 1000,
         n_rebalances=int(index.n_rebalances[i]),
-        found=RULES[active[0].code].name if active else "",
+        found=name_now(active[0].code, since_s.get(name)) if active else "",
     )
     return join([*(tag("p", text, class_="lead") for text in _covered(index)), words])
 
@@ -322,11 +342,17 @@ def _option(value: str, text: str, chosen: str) -> Markup:
     return tag("option", text, value=value, selected=value == chosen)
 
 
-def _rows(index: GroupIndex, verdicts: Verdicts, view: IndexView, rows: I64) -> Markup:
+def _rows(
+    index: GroupIndex,
+    verdicts: Verdicts,
+    view: IndexView,
+    rows: I64,
+    since_s: Mapping[str, float],
+) -> Markup:
     shown, page, n_pages = cut(rows, view.page)
     view = replace(view, page=page)
     head = tag("tr", *(_head(view, column) for column in SORTS))
-    body = join(_row(index, verdicts, int(i)) for i in shown)
+    body = join(_row(index, verdicts, since_s, int(i)) for i in shown)
     shown_narrow = narrow_classes([[*SORTS].index(name) for name in _NARROW])
     classes = " ".join(["full", *shown_narrow])
     table = tag("table", tag("thead", head), tag("tbody", body), class_=classes)
@@ -375,7 +401,7 @@ def group_address(group: str) -> str:
     return "/group?" + urlencode({"name": group})
 
 
-def _row(index: GroupIndex, verdicts: Verdicts, i: int) -> Markup:
+def _row(index: GroupIndex, verdicts: Verdicts, since_s: Mapping[str, float], i: int) -> Markup:
     name = index.names[i]
     lag = int(index.lag[i])
     history = (
@@ -388,10 +414,17 @@ def _row(index: GroupIndex, verdicts: Verdicts, i: int) -> Markup:
     return tag(
         "tr",
         tag("td", tag("a", name_of(name), href=group_address(name))),
-        tag("td", index.state[i], class_="t"),
+        tag("td", *_state(index.state[i], since_s.get(name)), class_="t"),
         *(tag("td", text, class_="n") for text in (*known, behind)),
-        tag("td", _lozenges(verdicts, name), class_="t"),
+        tag("td", _lozenges(verdicts, name, since_s.get(name)), class_="t"),
     )
+
+
+def _state(state: str, since_s: float | None) -> list[object]:
+    """A state, and for how long the group rebalances."""
+    if since_s is None:
+        return [state]
+    return [state, tag("small", f"for {span(since_s)}", class_="now-for")]
 
 
 def _bars(index: GroupIndex, i: int) -> Markup:
@@ -411,13 +444,13 @@ def _lag_line(index: GroupIndex, i: int) -> Markup:
     )
 
 
-def _lozenges(verdicts: Verdicts, name: str) -> Markup:
+def _lozenges(verdicts: Verdicts, name: str, since_s: float | None) -> Markup:
     if name not in verdicts:
         return tag("span", "not examined yet", class_="place")
-    return join(_lozenge(one) for one in verdicts[name].codes)
+    return join(_lozenge(one, name_now(one.code, since_s)) for one in verdicts[name].codes)
 
 
-@cache
-def _lozenge(found: FoundCode) -> Markup:
+@lru_cache(maxsize=1000)
+def _lozenge(found: FoundCode, name: str) -> Markup:
     classes = "found" if found.is_active else "found past"
-    return tag("span", code_link(found), f" {RULES[found.code].name}", class_=classes)
+    return tag("span", code_link(found), f" {name}", class_=classes)

@@ -6,7 +6,8 @@ at all. If the folder cannot be read, the last state stays and is marked; one li
 is written.
 
 Until the first batch of a folder that a keeper has just begun to fill, groups are shown as their
-coordinators answer: their lag, and nothing of their history.
+coordinators answer: their lag, and nothing of their history. What groups do now is asked beside the
+batches (:mod:`~holdfast.fleet.report.serving.live_answers`).
 
 **Strategy.** One thread looks whether the folder has changed, reads it and makes the index. Another
 one examines every group of the newest tables, the costliest first, keeps a short verdict of each
@@ -25,6 +26,7 @@ from typing import Any, Final
 
 from holdfast.core.command_lines import GivenSource
 from holdfast.errors import HoldfastError
+from holdfast.fleet.report.columns.live import LiveGroups
 from holdfast.fleet.report.columns.timeline import window_end_ms
 from holdfast.fleet.report.findings.doctor import examinations
 from holdfast.fleet.report.findings.examination import Examination, GroupVerdict
@@ -40,6 +42,8 @@ from holdfast.fleet.report.serving.group_index import (
     select,
 )
 from holdfast.fleet.report.serving.keeping import Keeping
+from holdfast.fleet.report.serving.live_answers import NOW_S, AskNow, LiveAnswers
+from holdfast.fleet.report.serving.live_index import index_now, verdicts_now
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 from holdfast.fleet.tables.folder.manifest import has_manifest, stamp
 from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
@@ -175,6 +179,10 @@ class ServedFleet:
         Addresses of the cluster; empty where only the tables may know.
     since : callable, optional
         Says where the window begins; without it findings and figures are of all time.
+    ask_now : callable, optional
+        Asks the coordinators what groups do now. It is called beside the requests.
+    every_s : float
+        Between two looks at the cluster: coordinators are asked as often, or more often.
 
     Raises
     ------
@@ -191,8 +199,13 @@ class ServedFleet:
         servers: str = "",
         *,
         since: Since | None = None,
+        ask_now: AskNow | None = None,
+        every_s: float = NOW_S,
     ):
         self._servers, self._since = servers, since
+        self._answers = LiveAnswers(
+            ask_now, every_s, lambda: self._now.served.index.names, self._rests
+        )
         self.folder, self._tell, self._keeping, self._ask = folder, tell, keeping, ask
         self._look_s = STORE_LOOK_S if isinstance(folder, StorePath) else LOOK_S
         self.given = GivenSource(path=str(folder))
@@ -218,6 +231,7 @@ class ServedFleet:
             if work != self._ask_first:  # it may wait for a cluster, and computes nothing
                 self._threads.append(thread)
             thread.start()
+        self._answers.start()
 
     def close(self) -> None:
         """End the threads that follow and examine the fleet, and wait for that for a moment.
@@ -226,6 +240,7 @@ class ServedFleet:
         """
         self._closed.set()
         self._wake.set()
+        self._answers.close()
         with self._changed:
             self._changed.notify_all()
         deadline = time.monotonic() + END_S
@@ -245,12 +260,32 @@ class ServedFleet:
             self._now.asked_at = now
             if rested:
                 self._wake.set()
+                self._answers.wake()
                 self._changed.wait_for(lambda: self._now.looked_at >= now, timeout=PATIENCE_S)
+
+    def _rests(self) -> bool:
+        return time.monotonic() - self._now.asked_at > IDLE_S
 
     @property
     def verdicts(self) -> Verdicts:
-        """What the doctor said last of each group."""
-        return self._now.verdicts
+        """What the doctor said last of each group, and which groups rebalance now."""
+        return verdicts_now(self._now.verdicts, self.index, self.live)
+
+    @property
+    def index(self) -> GroupIndex:
+        """The index of the newest tables, with the states of now."""
+        return index_now(self._now.served.index, self.live)
+
+    @property
+    def live(self) -> LiveGroups:
+        """What coordinators say of groups now; nothing where the last answer is old."""
+        return self._answers.live
+
+    def want(self, group: str) -> LiveGroups:
+        """What coordinators say now; the members of a group are asked for from now on."""
+        if group in self.live.names:
+            self._answers.want(group)
+        return self.live
 
     @property
     def state(self) -> ServedState:
@@ -261,7 +296,7 @@ class ServedFleet:
             current = self._now.examined_number == served.number
             marks = "-asked" * served.is_asked + "-stale" * is_stale
             return ServedState(
-                version=f"{self._boot}-{served.number}{marks}",
+                version=f"{self._boot}-{served.number}{self._answers.mark}{marks}",
                 n_groups=len(served.index.names),
                 n_examined=self._now.examined if current else 0,
                 failed=bool(self._now.complaint),
@@ -318,8 +353,7 @@ class ServedFleet:
         """Look at the folder again and again."""
         while not self._closed.is_set():
             self._look()
-            idle = time.monotonic() - self._now.asked_at > IDLE_S
-            self._wake.wait(timeout=None if idle else self._look_s)
+            self._wake.wait(timeout=None if self._rests() else self._look_s)
             self._wake.clear()
 
     def _look(self) -> None:
@@ -375,6 +409,7 @@ class ServedFleet:
             names,
             served.last_ms,
             since_ms=served.since_ms,
+            live=self.live,
             track=self._until_closed,
             source=self.given,
         )

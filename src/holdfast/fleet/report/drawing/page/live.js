@@ -4,6 +4,12 @@ const bar = byId("live"), pause = byId("live-pause");
 let paused = false, asked = 0;
 document.documentElement.classList.add("js");
 
+// What a line that opens is about, whatever it counts: its code, or its words before a number.
+const nameOf = (details) => {
+  const summary = details.querySelector("summary");
+  return (summary.querySelector(".lozenge") ?? summary).textContent.split(":")[0];
+};
+
 // The parts that change take the places of those shown: of the index all but the form, which stays as
 // somebody has filled it in; of a group what its own script knows how to draw anew.
 const renew = async () => {
@@ -18,9 +24,9 @@ const renew = async () => {
     if (!draw || !page.getElementById("page")) return location.reload(); // there was no picture, or is none
     await draw(page);
   } else for (const id of ["fleet", "groups"]) {
-    const open = new Set([...byId(id).querySelectorAll("details[open] .lozenge")].map((code) => code.textContent));
-    for (const code of page.getElementById(id).querySelectorAll("details .lozenge")) code.closest("details").open = open.has(code.textContent);
-    byId(id).replaceWith(page.getElementById(id));
+    const fresh = page.getElementById(id), open = new Set([...byId(id).querySelectorAll("details[open]")].map(nameOf));
+    for (const one of fresh.querySelectorAll("details")) one.open = open.has(nameOf(one));
+    byId(id).replaceWith(fresh);
   }
   for (const id of ["live-said", "live-keeper"]) byId(id).replaceWith(page.getElementById(id));
   Object.assign(bar.dataset, page.getElementById("live").dataset);

@@ -118,7 +118,7 @@ const start = async () => {
     const { cursor, scroller } = timeline, { t0 } = data, top = scroller.scrollTop, whole = timeline.a <= 0 && timeline.b >= data.span;
     const a = t0 + timeline.a, b = t0 + timeline.b, pinned = hands.pinned && cursor ? { ms: t0 + cursor.ms, row: timeline.plainName(cursor.row) } : null;
     for (const { id, textContent } of newer.querySelectorAll('script[type="application/octet-stream"]')) byId(id).textContent = textContent;
-    for (const part of [byId("window"), byId("figures"), ...document.querySelectorAll("section.group")]) {
+    for (const part of [byId("window"), byId("first"), byId("figures"), ...document.querySelectorAll("section.group")]) {
       const fresh = newer.getElementById(part.id), open = new Set([...part.querySelectorAll("details[open] > summary")].map((s) => s.textContent));
       for (const summary of fresh.querySelectorAll("details > summary")) summary.parentElement.open = open.has(summary.textContent);
       part.replaceWith(fresh);

@@ -1,0 +1,102 @@
+"""The index and the verdicts of a fleet as coordinators answer now: states, rebalances in progress.
+
+**Rules.** A rebalance in progress is told from the last answers, which come more often than
+batches. A group that waits for its first assignment has no record yet: it has a row all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from holdfast.cluster.seen_groups import GONE
+from holdfast.fleet.report.columns.live import LiveGroups
+from holdfast.fleet.report.findings.examination import FoundCode, GroupVerdict
+from holdfast.fleet.report.findings.rules_now import CODE, severity_now
+from holdfast.fleet.report.serving.group_index import NO_LAG, GroupIndex, Verdicts
+
+
+def index_now(index: GroupIndex, live: LiveGroups) -> GroupIndex:
+    """The index with the states that coordinators say, and with rows of groups without a record."""
+    if live.seen is None:
+        return index
+    index = _with_rows(index, [name for name in live.rebalancing if name not in index.place])
+    said = live.seen.groups
+    states = (
+        GONE if name in live.seen.gone else said[name].state if name in said else before
+        for name, before in zip(index.names, index.state, strict=True)
+    )
+    return replace(index, state=tuple(states))
+
+
+def _with_rows(index: GroupIndex, names: list[str]) -> GroupIndex:
+    """The index with rows of more groups, of which nothing is known."""
+    if not names:
+        return index
+    every = [*index.names, *names]
+    order = np.asarray(sorted(range(len(every)), key=every.__getitem__), np.int64)
+    changed: dict[str, Any] = {
+        name: np.concatenate([column, np.full((len(names), *column.shape[1:]), empty)])[order]
+        for name, empty in _EMPTY.items()
+        for column in (getattr(index, name),)
+    }
+    texts: dict[str, Any] = {
+        name: tuple(np.asarray([*getattr(index, name), *["" for _ in names]], object)[order])
+        for name in ("state", "cause")
+    }
+    return replace(index, names=tuple(every[i] for i in order), **texts, **changed)
+
+
+_EMPTY = {
+    **dict.fromkeys(("n_members", "n_rebalances", "n_owned", "settled_ms", "lately"), 0),
+    **dict.fromkeys(("downtime_lower_s", "downtime_s", "cause_share"), 0.0),
+    **dict.fromkeys(("lag", "lags"), NO_LAG),
+}
+"""Numeric columns of an index, and what stands there for a group of which nothing is known."""
+
+
+def verdicts_now(verdicts: Verdicts, index: GroupIndex, live: LiveGroups) -> Verdicts:
+    """What was found, with the rebalances that are in progress now and no others."""
+    if live.seen is None:
+        return verdicts
+    found = _without_ended(verdicts, live)
+    for name in live.rebalancing:
+        group, row = live.of(name), index.place.get(name)
+        if group is None or row is None:
+            continue
+        settled_ms = int(index.settled_ms[row]) or None
+        now = FoundCode(code=CODE, severity=severity_now(group, settled_ms))
+        before = found.get(name)
+        codes = () if before is None else before.codes
+        others = [one for one in codes if one.code != CODE]
+        found[name] = _verdict(float(index.downtime_s[row]), [now, *others])
+    return found
+
+
+def _without_ended(verdicts: Verdicts, live: LiveGroups) -> dict[str, GroupVerdict]:
+    """The verdicts, without rebalances of groups that do not rebalance."""
+    found: dict[str, GroupVerdict] = dict(verdicts)
+    for name, verdict in verdicts.items():
+        if name not in live.spans and any(one.code == CODE for one in verdict.codes):
+            others = [one for one in verdict.codes if one.code != CODE]
+            found[name] = _verdict(verdict.downtime_s, others)
+    return found
+
+
+def _verdict(downtime_s: float, codes: list[FoundCode]) -> GroupVerdict:
+    ordered = sorted(codes, key=lambda one: (not one.is_active, -one.severity.rank))
+    rank = max((one.severity.rank for one in codes if one.is_active), default=-1)
+    return GroupVerdict(rank=rank, downtime_s=downtime_s, codes=tuple(ordered))
+
+
+def rebalancing_s(index: GroupIndex, live: LiveGroups) -> Mapping[str, float]:
+    """Seconds for which groups rebalance, at least, by name."""
+    found = {}
+    for name in live.rebalancing:
+        group, row = live.of(name), index.place.get(name)
+        if group is not None and row is not None:
+            found[name] = group.known_s(int(index.settled_ms[row]) or None)
+    return found

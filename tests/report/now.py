@@ -1,0 +1,42 @@
+"""Groups as coordinators describe them, for tests: states, members, answers one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tests.report.fleet import START_MS
+
+from holdfast.cluster.seen_groups import SeenGroup, SeenGroups, SeenMember
+from holdfast.core.kinds.kind import GroupType
+from holdfast.fleet.report.columns.live import NOT_ASKED, LiveGroups
+
+
+def member(member_id: str, host: str = "", **more: Any) -> SeenMember:
+    """A member whose client id is its id without the end, on a host of its own."""
+    client = member_id.rsplit("-", 1)[0]
+    given = {"instance_id": None, "client_id": client, "client_host": host or f"/host-{client}"}
+    return SeenMember(member_id=member_id, **{**given, **more})
+
+
+def seen(
+    group: str,
+    state: str,
+    members: Iterable[str | SeenMember] | None = (),
+    kind: GroupType = GroupType.CLASSIC,
+    **more: Any,
+) -> SeenGroup:
+    told = None
+    if members is not None:
+        told = tuple(member(one) if isinstance(one, str) else one for one in members)
+    return SeenGroup(group=group, kind=kind, state=state, members=told, **more)
+
+
+def answers(*moments: tuple[float, Iterable[SeenGroup]], gone: Iterable[str] = ()) -> LiveGroups:
+    """What is known after answers so many seconds after the start."""
+    live = NOT_ASKED
+    for at_s, groups in moments:
+        asked_ms = START_MS + round(1000 * at_s)
+        told = {one.group: one for one in groups}
+        live = live.after(SeenGroups(asked_ms=asked_ms, groups=told, gone=frozenset(gone)))
+    return live
