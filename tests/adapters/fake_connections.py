@@ -17,6 +17,9 @@ class FakeConnections:
     async def again(self, attempt):
         return await attempt()
 
+    async def sleep(self, seconds):
+        """Time does not pass."""
+
     def future(self, work):
         done = Future()
         try:

@@ -101,7 +101,7 @@ class AskedStates:
             if one.refused:
                 refused.setdefault(one.refused, []).append(one.group)
         for why, groups in sorted(refused.items()):
-            of = f"{len(groups)} groups, such as {visible(min(groups))}"
+            of = f"{len(groups)} groups (such as {visible(min(groups))})"
             what = of if len(groups) > 1 else f"group {visible(groups[0])}"
             self._tell(f"the members of {what} could not be asked: {why}")
 
