@@ -5,6 +5,7 @@ Every command and every client runs on it with the permissions of the page, and 
 
 from __future__ import annotations
 
+import json
 import re
 import urllib.request
 from collections.abc import Callable
@@ -145,7 +146,7 @@ def served(folder: Path, *paths: str) -> list[str]:
 @pytest.mark.spark
 def test_every_rule_of_the_commands_is_needed(spark, strict, lived, login):
     """Without one of them a half fails, and says so, or a topic or a group is missing."""
-    rules = table()["doctor"]
+    rules = table()["history"]
     topic, group = lived
     whole = {topic, group}
 
@@ -168,6 +169,31 @@ def test_every_rule_of_the_commands_is_needed(spark, strict, lived, login):
                 assert "may not read" in str(error), rule
             except Exception as error:
                 assert "AuthorizationException" in str(error), rule
+
+
+@pytest.mark.spark
+def test_one_group_that_may_not_be_described_takes_no_other_away(spark, strict, lived, credentials):
+    """Its state is listed, its members are not told, and the doctor says why."""
+    topic = lived[0]
+    open_group, hidden = fresh("open"), fresh("hidden")
+    rules = table()["doctor"] - {("group", "*", "DESCRIBE")} | {("group", open_group, "DESCRIBE")}
+    with ExitStack() as stack:
+        for name in (open_group, hidden):  # their members may do everything
+            config = {"bootstrap.servers": strict.bootstrap, "group.id": name}
+            one = stack.enter_context(Consumer(config))
+            one.subscribe([topic])
+            until(lambda one=one: one.poll(0.1) or one.assignment(), f"{name} has its partitions")
+        with allowed(strict, rules):
+            words = ("-b", strict.bootstrap_of("SCRAM"), "--command-config", credentials)
+            more = ("--group", open_group, "--group", hidden, "--format", "json")
+            done = run("doctor", *words, *more)
+    assert done.code == 0, done.err
+    told = {one["group"]: one["now"] for one in json.loads(done.out)["groups"]}
+    assert (told[open_group]["state"], told[open_group]["n_members"]) == ("Stable", 1)
+    assert (told[hidden]["state"], told[hidden]["n_members"]) == ("Stable", None)
+    assert told[hidden]["refused"] == "GROUP_AUTHORIZATION_FAILED"
+    said = f"the members of group {hidden} could not be asked: GROUP_AUTHORIZATION_FAILED"
+    assert said in done.err
 
 
 def test_members_need_no_more_than_the_page_says(strict, lived, login):

@@ -142,6 +142,14 @@ def test_the_member_that_fell_silent_before_all_others_is_most_likely_waited_for
     assert found.evidence.members.shown == ("b-1",)
 
 
+def test_a_member_that_never_committed_is_silent_since_it_has_its_partitions() -> None:
+    script = group({"a-1": 20, "c-1": 21})
+    script.rows["lag"][1] |= {"commit_timestamp": None, "current_offset": None, "lag": None}
+    found = now(script, joining())
+    assert found is not None and found.evidence.members.shown == ("b-1",)
+    assert "it has not committed for 20 min" in found.text
+
+
 def test_a_member_with_nothing_to_read_is_not_blamed_for_its_silence() -> None:
     script = group({"a-1": 20, "b-1": 95, "c-1": 900})
     script.rows["lag"][2] |= {"lag": 0}

@@ -223,15 +223,17 @@ def _first_silent(
     """
     lag = facts.lag
     newest_ms = int(lag.commit_ms.max(initial=0))
+    settled_ms = facts.settled_ms or 0  # whoever never committed got its partitions then
     last: dict[str, int] = {}
     has_work = set()
     for i, member in enumerate(lag.member):
         if member is None:
             continue
-        last[member] = max(last.get(member, 0), int(lag.commit_ms[i]))
+        last[member] = max(last.get(member, settled_ms), int(lag.commit_ms[i]))
         # What came after the last commit of the group waited for nobody yet.
         came_ms = facts.end_ms - 1000 * lag.age_s[i]
-        if lag.lag[i] > 0 and not came_ms > newest_ms:
+        unread = lag.lag[i] > 0 or (lag.committed[i] < 0 and lag.end[i] > lag.begin[i])
+        if unread and not came_ms > newest_ms:
             has_work.add(member)
     busy = [one for one in old if one.member_id in has_work]
     if not busy:
@@ -240,7 +242,7 @@ def _first_silent(
     silent_ms = last[first.member_id]
     next_ms = min((last[one.member_id] for one in others), default=facts.end_ms)
     apart_s = (next_ms - silent_ms) / 1000
-    if silent_ms <= 0 or apart_s < limits.apart_s:
+    if apart_s < limits.apart_s:
         return None
     return first, (facts.end_ms - silent_ms) / 1000, apart_s
 

@@ -1,0 +1,199 @@
+"""A rebalance in progress, by stock clients: `doctor -b` names whom the coordinator waits for.
+
+A stock member that works on a batch does not join again while another one comes. Its coordinator
+waits for it as long as max.poll.interval.ms allows; so long no record says that anything happens.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from contextlib import ExitStack
+from typing import Any
+
+import confluent_kafka
+import pytest
+from tests.cli.running import run
+from tests.live.crew import Topic, fresh, group_of
+from tests.live.waiting import until
+
+from holdfast.cli.asked_states import AskedStates
+from holdfast.cluster.cluster import LiveCluster
+from holdfast.cluster.seen_groups import JOINING
+from holdfast.fleet.report.findings.finding import Limits
+
+pytestmark = pytest.mark.broker
+
+
+class StockMember:
+    """confluent-kafka's own consumer, polled by a thread of its own until it is held."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, client_id: str, **config: Any):
+        told = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "client.id": client_id,
+            "auto.offset.reset": "earliest",
+            "auto.commit.interval.ms": 200,
+            "max.poll.interval.ms": 120_000,
+            "log_level": 0,
+            **{key.replace("_", "."): value for key, value in config.items()},
+        }
+        if told.get("group.protocol") != "consumer":
+            told |= {"session.timeout.ms": 30_000, "heartbeat.interval.ms": 500}
+        self._consumer = confluent_kafka.Consumer(told)
+        self._topic = topic
+        self._held, self._end = threading.Event(), threading.Event()
+        self.is_held = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        self._consumer.subscribe([self._topic])
+        while not self._end.is_set():
+            self._consumer.poll(0.05)
+            while self._held.is_set() and not self._end.is_set():
+                self.is_held.set()
+                time.sleep(0.02)
+        self._consumer.close()
+
+    def __enter__(self) -> StockMember:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join(60)
+
+    def hold(self) -> None:
+        """Work on a batch: poll no more."""
+        self._held.set()
+        assert self.is_held.wait(60)
+
+    def release(self) -> None:
+        self._held.clear()
+
+
+def n_members(bootstrap: str, group: str, state: str = "STABLE") -> int:
+    """Members of a group in a state; -1 in any other one."""
+    try:
+        told = group_of(bootstrap, group)
+    except confluent_kafka.KafkaException:  # its coordinator is not ready yet
+        return -1
+    return len(told.members) if told.state.name == state else -1
+
+
+def doctored(bootstrap: str, group: str, *words: str) -> tuple[int, dict[str, Any]]:
+    """Exit code of the doctor, and what it says of a group."""
+    done = run("doctor", "-b", bootstrap, "--group", group, "--format", "json", *words)
+    assert done.out, done.err
+    (told,) = json.loads(done.out)["groups"]
+    return done.code, told
+
+
+@pytest.mark.spark
+def test_the_doctor_says_for_how_long_and_for_whom_a_coordinator_waits(broker, spark):
+    bootstrap, group = broker.bootstrap, fresh("g")
+    topic = Topic(bootstrap, 4, 5)
+    with ExitStack() as stack:
+
+        def member(name: str) -> StockMember:
+            return stack.enter_context(StockMember(bootstrap, group, topic.name, name))
+
+        slow = member("slow")
+        until(lambda: n_members(bootstrap, group) == 1, "the group's first member")
+        slow.hold()
+        topic.produce(5)
+        member("new")
+        until(lambda: n_members(bootstrap, group, "PREPARING_REBALANCING") == 2, "a rebalance")
+        began = time.time()
+        code, told = doctored(bootstrap, group, "--fail-on", "warn")
+        lasted_s = time.time() - began
+        (found,) = [f for f in told["findings"] if f["code"] == "HF128"]
+        assert (code, found["active"]) == (1, True)
+        assert told["findings"][0] is found  # it is named first
+        assert (told["state"], told["now"]["state"]) == ("Stable", JOINING)
+        assert {one["client_id"] for one in told["now"]["members"]} == {"slow", "new"}
+        (host,) = {one["client_host"] for one in told["now"]["members"]}
+        assert f"waits for slow on {host} to join again; 1 new member waits" in found["text"]
+        (awaited,) = found["evidence"]["members"]
+        assert awaited.startswith("slow-")
+        known_s = found["evidence"]["figures"]["at_least_s"]
+        assert 0 < known_s <= lasted_s
+        is_error = known_s >= Limits().rebalancing_s
+        assert found["severity"] == ("error" if is_error else "warn")
+        slow.release()
+        until(lambda: n_members(bootstrap, group) == 2, "the end of the rebalance")
+        _, told = doctored(bootstrap, group)
+        assert told["now"]["state"] == "Stable"
+        assert "HF128" not in {f["code"] for f in told["findings"]}
+
+
+@pytest.mark.every
+@pytest.mark.spark
+def test_of_several_members_the_one_that_fell_silent_is_named(broker, spark):
+    """Two go on committing for longer than the doctor needs to tell them from the third."""
+    bootstrap, group = broker.bootstrap, fresh("g")
+    topic = Topic(bootstrap, 6, 5)
+    with ExitStack() as stack:
+        members = [
+            stack.enter_context(StockMember(bootstrap, group, topic.name, name))
+            for name in ("one", "two", "slow")
+        ]
+        until(lambda: n_members(bootstrap, group) == 3, "three members")
+        members[-1].hold()
+        deadline = time.monotonic() + Limits().apart_s + 3
+        while time.monotonic() < deadline:
+            topic.produce(1)
+            time.sleep(0.2)
+        stack.enter_context(StockMember(bootstrap, group, topic.name, "new"))
+        until(lambda: n_members(bootstrap, group, "PREPARING_REBALANCING") == 4, "a rebalance")
+        time.sleep(1)  # what is committed on the way into the round is on record
+        _, told = doctored(bootstrap, group)
+        (found,) = [f for f in told["findings"] if f["code"] == "HF128"]
+        assert "waits for slow on " in found["text"] and "most likely" in found["text"]
+        (awaited,) = found["evidence"]["members"]
+        assert awaited.startswith("slow-")
+
+
+def asked(bootstrap: str, group: str) -> AskedStates:
+    cluster = LiveCluster(bootstrap=bootstrap)
+    said: list[str] = []
+    return AskedStates(cluster, [group], all_groups=True, note=said.append)
+
+
+def test_a_kip_848_coordinator_names_the_member_that_has_partitions_to_give_up(broker):
+    bootstrap, group = broker.bootstrap, fresh("g")
+    topic = Topic(bootstrap, 4, 5)
+    config = {"group_protocol": "consumer"}
+    states = asked(bootstrap, group)
+    with StockMember(bootstrap, group, topic.name, "slow", **config) as slow:
+        until(lambda: n_members(bootstrap, group) == 1, "the group's first member")
+        slow.hold()
+        with StockMember(bootstrap, group, topic.name, "new", **config):
+
+            def gives_up() -> dict[str, int | None]:
+                states.ask(lambda _: True)
+                seen = states.live.of(group).seen
+                return {one.client_id: one.n_to_give_up for one in seen.members or ()}
+
+            until(lambda: gives_up() == {"slow": 2, "new": 0}, lambda: f"{gives_up()}")
+            live = states.live.of(group)
+            assert live.is_rebalancing and live.seen.state == "Reconciling"
+            slow.release()
+            until(lambda: not states.ask(lambda _: True).rebalancing, "its end")
+            assert {one.n_to_give_up for one in states.live.of(group).seen.members} == {0}
+
+
+def test_a_group_that_was_deleted_is_gone_and_one_that_never_was_is_too(broker):
+    bootstrap, group = broker.bootstrap, fresh("g")
+    topic = Topic(bootstrap, 1, 1)
+    states = asked(bootstrap, group)
+    with StockMember(bootstrap, group, topic.name, "only"):
+        until(lambda: n_members(bootstrap, group) == 1, "a member")
+        assert states.ask(lambda _: True, [group]).of(group).seen.state == "Stable"
+    until(lambda: states.ask(lambda _: True, [group]).of(group).seen.state == "Empty", "no member")
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_consumer_groups([group])[group].result(60)
+    live = states.ask(lambda _: True, [group]).of(group)
+    assert (live.seen, live.is_gone) == (None, True)
