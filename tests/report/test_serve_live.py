@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.live.crew import Hand, Topic, fresh
+from tests.live.held_member import StockMember
 from tests.live.waiting import until
 from tests.report.browser import browser
 
@@ -106,3 +107,63 @@ def test_an_open_page_shows_a_rebalance_and_a_cluster_that_is_away_without_a_rel
         assert page.evaluate("globalThis.opened") == "once"
         assert said == []
         context.close()
+
+
+@pytest.mark.every
+def test_an_open_page_says_for_how_long_a_group_rebalances_and_whom_it_waits_for(
+    broker: RunBroker, chromium: Any, tmp_path: Path
+) -> None:
+    """Nothing is written meanwhile: the coordinators are asked beside the batches."""
+    topic, group = Topic(broker.bootstrap, 4, 5), fresh("g")
+    with ExitStack() as stack:
+
+        def member(name: str) -> StockMember:
+            return stack.enter_context(StockMember(broker.bootstrap, group, topic.name, name))
+
+        slow = member("slow")
+        address = stack.enter_context(served(broker.bootstrap, group, tmp_path))
+        context = chromium.new_context()
+        page, said = context.new_page(), list[str]()
+        page.on("pageerror", lambda error: said.append(str(error)))
+
+        def shows(text: str, where: str, what: str) -> None:
+            until(lambda: text in page.locator(where).inner_text(), what, PATIENCE_S)
+
+        def first_words() -> str:
+            return page.locator(".first").inner_text()
+
+        page.goto(address)
+        until(lambda: page.get_by_role("link", name=group).count(), "the group's row", PATIENCE_S)
+        shows("Stable", "#groups tbody", "a group that is calm")
+        page.evaluate("globalThis.opened = 'once'")
+        slow.hold()
+        topic.produce(5)
+        member("new")
+        shows("PreparingRebalance", "#groups tbody", "a rebalance in the list")
+        shows("rebalancing for ", "#groups tbody", "for how long")
+        shows("HF128", "#fleet", "what is wrong")
+        until(lambda: f"{group}: rebalancing for " in first_words(), first_words, PATIENCE_S)
+        before = first_words()
+        until(lambda: first_words() != before, "seconds that grow", PATIENCE_S)
+        assert page.evaluate("globalThis.opened") == "once"
+
+        page.get_by_role("link", name=group).first.click()
+        section = "section.group"
+        shows("waited for", section, "who is waited for")
+        assert f"waits for slow on {host_of(page)} to join again" in (
+            page.locator(section).inner_text()
+        )
+        slow.release()
+        until(
+            lambda: page.locator(f"{section} .now strong").first.inner_text() == "Stable",
+            "the end of the rebalance",
+            PATIENCE_S,
+        )
+        assert "HF128" not in page.locator(section).inner_text()
+        assert said == []
+        context.close()
+
+
+def host_of(page: Any) -> str:
+    """The host of the first member of the page's table."""
+    return str(page.locator("section.group table tbody tr td").nth(1).inner_text())
