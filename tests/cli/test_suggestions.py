@@ -23,8 +23,8 @@ import pytest
 from tests.cli.running import Done, run, write_tables
 from tests.cli.suggested import fleet_of, listening, parse, sites, words_of
 from tests.pipeline.kinds import kind, tables_of
-from tests.report.fleet import rolling_bounce, tables
-from tests.report.test_findings import CASES
+from tests.report.fleet import START_MS, rolling_bounce, tables
+from tests.report.test_findings import CASES, MINUTES, nameless
 from tests.source import TREES, trees
 
 from holdfast.cli.app import COMMANDS
@@ -319,6 +319,29 @@ def test_what_is_suggested_for_a_member_that_was_thrown_out(tmp_path: Path) -> N
         assert done.code == 0, done.err
 
 
+def without_members(root: Path) -> list[Finding]:
+    """Groups that no record names a member of: nobody commits any more, or an hour behind."""
+    old = {"lag_seconds": 4_000.0, "lag_seconds_basis": "record"}
+    found = []
+    for name, script in (
+        ("silent", nameless({0: 7_200, 1: 7_200})),
+        ("slow", nameless({0: 60, 1: 60}, **old)),
+    ):
+        folder = write_tables(tables(script), root / name)
+        end_ms = START_MS + 20 * MINUTES
+        source = GivenSource(path=str(folder))
+        facts = read_facts(read_tables(folder), "g", end_ms, source=source)
+        for code in ("HF115", "HF126"):
+            found += RULES[code].find(facts, Limits())
+    return found
+
+
+def test_what_is_suggested_for_a_group_that_no_record_names_a_member_of(tmp_path: Path) -> None:
+    silent, slow = without_members(tmp_path)
+    assert words_of(silent.command)[0] == "kafka-consumer-groups.sh"
+    assert run(*parse(slow.command)).code == 0
+
+
 def test_every_call_that_suggests_a_command_is_among_the_cases(
     fleet: Path, kinds: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -338,6 +361,7 @@ def test_every_call_that_suggests_a_command_is_among_the_cases(
         to_cooperative(as_kind(fleet, "HF110", CLASSIC), ["cooperative-sticky"])
         read_reads(tmp_path / "reads")
         thrown_out(tmp_path / "out")
+        without_members(tmp_path / "without")
         runpy.run_path(codes.__file__, run_name=codes.__name__)
     made_here = sites()
     assert made_here

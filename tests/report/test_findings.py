@@ -90,13 +90,15 @@ def lagging(lags: list[int | None], **more: Any) -> Script:
     return quiet().lag({("t", p): lag for p, lag in enumerate(lags)}, **more)
 
 
-def committed(seconds_ago: dict[int, float], *, static: bool = False) -> Script:
+def committed(
+    seconds_ago: dict[int, float], *, static: bool = False, lag: int = 50, **more: Any
+) -> Script:
     """Work everywhere; each partition's last commit so many seconds before the end."""
     people = [(m, {"group_instance_id": m.upper() if static else None}) for m in AB]
     script = Script("g", TOPICS).settle(0, people, deal(TOPICS, AB))
     for partition in range(4):
         at = START_MS + 20 * MINUTES - round(seconds_ago.get(partition, 1) * 1000)
-        script.lag({("t", partition): 50}, commit_timestamp=at)
+        script.lag({("t", partition): lag}, commit_timestamp=at, **more)
     return script
 
 
@@ -106,6 +108,7 @@ def tended(
     commit_s: float = 1,
     age_s: float | None = None,
     lags: tuple[int, ...] = (500, 500, 500, 500),
+    **more: Any,
 ) -> Script:
     """Work everywhere, by a live cluster: since when each position stands, and how old work is."""
     script, end = quiet(), START_MS + 20 * MINUTES
@@ -116,7 +119,17 @@ def tended(
             position_timestamp=end - round(position_s.get(partition, commit_s) * 1000),
             lag_seconds=age_s,
             lag_seconds_basis=None if age_s is None else "record",
+            **more,
         )
+    return script
+
+
+def nameless(commits_s: dict[int, float], lag: int = 900, **more: Any) -> Script:
+    """A group that no record names a member of; each partition's last commit before the end."""
+    script, end = Script("g", TOPICS), START_MS + 20 * MINUTES
+    for partition, seconds in commits_s.items():
+        at = end - round(seconds * 1000)
+        script.lag({("t", partition): lag}, commit_timestamp=at, position_timestamp=at, **more)
     return script
 
 
@@ -240,6 +253,10 @@ CASES: dict[str, tuple[Fleet, Fleet]] = {
     "HF124": (lambda: looping(6), lambda: looping(4)),
     "HF125": (lambda: tended({1: 400}, age_s=400), lambda: tended({1: 400}, age_s=30)),
     "HF126": (lambda: tended({}, age_s=400), lambda: tended({}, age_s=200)),
+    "HF129": (
+        lambda: lagging([5] * 4, not_subscribed=True),
+        lambda: lagging([5] * 4, not_subscribed=False),
+    ),
 }
 
 
@@ -310,6 +327,77 @@ def test_costs_are_partition_seconds(code: str, lower: float, upper: float) -> N
 @pytest.mark.parametrize("code", ["HF108", "HF110", "HF115", "HF116", "HF120", "HF121", "HF122"])
 def test_what_a_record_states_is_called_stated(code: str) -> None:
     assert examine(CASES[code][0]())[code].basis is Basis.STATED
+
+
+STANDING: dict[str, Callable[..., Script]] = {
+    "HF105": lambda **more: committed({0: 900, 2: 900}, **more),
+    "HF109": lambda **more: committed({0: 900, 2: 900}, static=True, **more),
+    "HF125": lambda lag=50, **more: tended({1: 400}, age_s=400, lags=(0, lag, 0, 0), **more),
+}
+"""What stands still with so much lag."""
+
+
+@pytest.mark.parametrize("code", STANDING)
+def test_control_records_of_transactions_are_no_work(code: str) -> None:
+    make = STANDING[code]
+    assert code not in examine(make(lag=2, has_unread=False))
+    known, unknown = (examine(make(lag=2, has_unread=told))[code] for told in (True, None))
+    assert known.severity is Severity.ERROR and "marker" not in known.text
+    assert unknown.severity is Severity.WARN
+    assert unknown.text.endswith("; what is unread may be a transaction marker")
+    many = examine(make(lag=11, has_unread=None))[code]
+    assert many.severity is Severity.ERROR and "marker" not in many.text
+
+
+def test_where_no_cluster_told_the_age_either_no_progress_is_information() -> None:
+    found = examine(tended({1: 400}, lags=(0, 2, 0, 0)))["HF125"]
+    assert found.severity is Severity.INFO
+    assert "may be a transaction marker" in found.text
+
+
+def test_a_record_that_came_a_moment_ago_makes_nobody_stuck() -> None:
+    fresh = {"lag_seconds_basis": "record", "lag_seconds": 4.0}
+    assert "HF105" not in examine(committed({0: 900, 2: 900}, **fresh))
+    old = {"lag_seconds_basis": "at_least", "lag_seconds": 800.0}
+    found = examine(committed({0: 900, 2: 900}, **old))["HF105"]
+    assert found.cost_upper_s == 1_600, "since the records came"
+    # Of a member that hangs, a partition without work before gets a record: it hangs still.
+    script, end = committed({0: 900}, **old), START_MS + 20 * MINUTES
+    (row,) = (row for row in script.rows["lag"] if row["partition"] == 2)
+    row |= {"commit_timestamp": end - 900_000, "lag_seconds": 4.0}
+    assert "HF105" in examine(script)
+
+
+@pytest.mark.parametrize("hours", [2, 48])
+def test_a_group_without_a_record_of_members_is_found_when_nobody_commits(hours: int) -> None:
+    found = examine(nameless({0: hours * 3600, 1: hours * 3600}))["HF115"]
+    assert found.severity is Severity.WARN and found.basis is Basis.INFERRED
+    assert f"2 partitions have no commit for {hours}.0 hours" in found.text
+    assert "1,800 records wait there" in found.text
+    assert found.cost_upper_s == 2 * hours * 3600
+    assert found.evidence.partitions.total == 2
+
+
+def test_such_a_group_that_commits_or_has_little_to_read_is_left_alone() -> None:
+    assert not examine(nameless({0: 1_800, 1: 1_800}))
+    assert not examine(nameless({0: 7_200}, lag=900))
+    assert not examine(nameless({0: 7_200, 1: 7_200}, has_unread=False))
+    came = {"lag_seconds": 60.0, "lag_seconds_basis": "record"}
+    assert not examine(nameless({0: 7_200, 1: 7_200}, **came)), "the records came a moment ago"
+    some = examine(nameless({0: 7_200, 1: 7_200, 2: 60}))["HF115"]
+    assert some.severity is Severity.INFO and "; other partitions are committed" in some.text
+    old = {"lag_seconds": 4_000.0, "lag_seconds_basis": "record"}
+    assert {*examine(nameless({0: 60, 1: 60}, **old))} == {"HF126"}
+    assert not examine(nameless({0: 60, 1: 60}, **(old | {"lag_seconds": 1_800.0})))
+
+
+def test_a_topic_that_nobody_asks_for_is_told_with_its_lag() -> None:
+    found = examine(lagging([5_000, 3, 0, 0], not_subscribed=True))["HF129"]
+    assert found.severity is Severity.INFO
+    assert found.text == (
+        "commits of 4 partitions of 1 topic that no member subscribes to, 5,003 records behind"
+    )
+    assert found.command.endswith("--group g --topic t")
 
 
 def test_a_record_near_the_limit_is_an_error_and_its_size_is_told() -> None:

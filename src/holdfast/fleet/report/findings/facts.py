@@ -39,6 +39,8 @@ from holdfast.fleet.tables.reading import Tables
 
 BOOL = npt.NDArray[np.bool_]
 NEVER = -1
+_OF_RECORDS = ("record", "at_least")
+"""What ``lag_seconds`` is where it is of a record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,13 +93,19 @@ class LagRows:
     partition, lag, committed, commit_ms, position_ms : int64[n]
         -1 where there is none. ``position_ms`` is when the group came to ``committed``.
     age_s : float64[n]
-        Age of the oldest unread record by its own time; NaN where it is not known.
+        Age of the first unread record by its own time, or so much at least; NaN where it is not
+        known.
+    unread : int8[n]
+        1 where a record is unread, 0 where nothing but control records of transactions lies behind
+        the commit, or nothing at all; -1 where that is not known.
     end, begin : int64[n]
         Log end and start offset; -1 where unknown.
     member : tuple of (str or None)
         Owner in the last generation.
     clamped : tuple of str
         As in the table.
+    not_subscribed : bool[n]
+        A commit of a topic that no member subscribes to.
     """
 
     topic: tuple[str, ...]
@@ -107,10 +115,22 @@ class LagRows:
     commit_ms: I64
     position_ms: I64
     age_s: F64
+    unread: npt.NDArray[np.int8]
     end: I64
     begin: I64
     member: tuple[str | None, ...]
     clamped: tuple[str, ...]
+    not_subscribed: BOOL
+
+    @property
+    def work(self) -> I64:
+        """Lag of each partition that may be records: 0 where no record is unread."""
+        return np.where(self.unread == 0, np.minimum(self.lag, 0), self.lag)
+
+    def waiting_since(self, end_ms: int) -> I64:
+        """When each partition was committed last, or later where its records came later; ms."""
+        came_ms = end_ms - 1000 * np.nan_to_num(self.age_s, nan=end_ms / 1000)
+        return np.maximum(self.commit_ms, came_ms.astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -382,12 +402,16 @@ def _lag(tables: Tables, group: str) -> LagRows:
         commit_ms=times_ms(table, "commit_timestamp", NEVER),
         position_ms=times_ms(table, "position_timestamp", NEVER),
         age_s=np.where(
-            np.asarray([how == "record" for how in table["lag_seconds_basis"].to_pylist()], bool),
+            np.asarray(
+                [how in _OF_RECORDS for how in table["lag_seconds_basis"].to_pylist()], bool
+            ),
             floats(table, "lag_seconds"),
             np.nan,
         ),
+        unread=np.asarray(table["has_unread"].cast("int8").fill_null(-1)),
         end=ints(table, "log_end_offset"),
         begin=ints(table, "log_start_offset"),
         member=tuple(table["member_id"].to_pylist()),
         clamped=words(table, "clamped"),
+        not_subscribed=np.asarray(table["not_subscribed"].fill_null(False), bool),
     )

@@ -209,6 +209,8 @@ class Limits:
     evicted_s: float = 240.0
     lively_s: float = 60.0
     behind_s: float = 300.0
+    forgotten_s: float = 3_600.0
+    markers: int = 10
     hot_share: float = 0.8
     stale_s: float = 300.0
     stale_looks: float = 3.0
@@ -292,6 +294,21 @@ def last_evidence(facts: Facts, members: Iterable[str], rows: I64, **figures: fl
         partitions=few_names(f"{lag.topic[i]}-{lag.partition[i]}" for i in rows),
         figures=figures,
     )
+
+
+def marker_doubt(facts: Facts, limits: Limits, rows: I64) -> tuple[Severity | None, str]:
+    """Judge partitions whose lag may be control records of transactions.
+
+    Returns
+    -------
+    Severity or None, and str
+        A lower severity than an error and the end of a sentence, where all of the rows of the lag
+        are so few records behind that it may be so, and no cluster told it; else None and "".
+    """
+    lag = facts.lag
+    if not len(rows) or (lag.unread[rows] > 0).any() or (lag.lag[rows] > limits.markers).any():
+        return None, ""
+    return Severity.WARN, "; what is unread may be a transaction marker"
 
 
 def to_cooperative(facts: Facts, protocols: Iterable[str]) -> str:
