@@ -469,17 +469,29 @@ def deploy_with_commits(every_s: float, late_s: float) -> Script:
     return script
 
 
+STATIC = "--policy cooperative-sticky --static "
+"""What is simulated for a cooperative group whose members keep no state."""
+
+
 @pytest.mark.parametrize(
-    ("late_s", "policy"), [(0.0, "lend"), (4.0, "lend"), (7.0, "deferred"), (11.0, "deferred")]
+    ("late_s", "words"),
+    [
+        (0.0, STATIC),
+        (4.0, STATIC),
+        (7.0, "--policy deferred --delay 20s "),
+        (11.0, "--policy deferred --delay 20s "),
+    ],
 )
 def test_deferred_is_advised_where_a_move_costs_more_than_half_a_restart(
-    late_s: float, policy: str
+    late_s: float, words: str
 ) -> None:
-    found = examine(deploy_with_commits(0.5, late_s))["HF102"]
+    both = examine(deploy_with_commits(0.5, late_s))
+    assert ("--policy deferred " in both["HF111"].command) is ("deferred" in words)
+    found = both["HF102"]
     assert found.evidence.figures["longest_restart_s"] == 12
     assert found.evidence.figures["move_costs_s"] == pytest.approx(late_s, abs=0.01)
     assert f"the first commit came {late_s:.1f} s later than usual (median of " in found.text
-    assert f"--policy {policy} " in found.command
+    assert words in found.command
 
 
 def test_what_a_move_costs_is_not_said_where_commits_before_it_are_gone() -> None:
@@ -489,7 +501,7 @@ def test_what_a_move_costs_is_not_said_where_commits_before_it_are_gone() -> Non
     script.rows["offset_commits"] = list(newest.values())
     found = examine(script)["HF102"]
     assert "than usual" not in found.text and "move_costs_s" not in found.evidence.figures
-    assert "--policy lend " in found.command
+    assert STATIC in found.command
 
 
 @pytest.mark.parametrize(
@@ -521,7 +533,7 @@ def test_of_very_many_commits_only_those_of_one_group_are_read(
 def test_rare_commits_do_not_look_like_state() -> None:
     found = examine(deploy_with_commits(5.0, 0.0))["HF102"]
     assert found.evidence.figures["move_costs_s"] <= 0.01
-    assert "--policy lend " in found.command
+    assert STATIC in found.command
 
 
 def test_a_stuck_member_is_told_before_kafka_throws_it_out() -> None:
@@ -563,7 +575,7 @@ def test_eager_members_of_a_cooperative_group_are_looked_for() -> None:
     script = eager_group(cooperative=False)
     for row in script.rows["generations"]:
         row["protocol"] = "range"
-    assert "--from range --to coop" in examine(script)["HF119"].command
+    assert "--from range --to cooperative-sticky" in examine(script)["HF119"].command
 
 
 def test_standby_members_are_information() -> None:
@@ -576,8 +588,84 @@ def test_members_with_other_topics_may_be_uneven() -> None:
 
 
 def test_the_delay_that_is_advised_covers_the_restarts_measured() -> None:
-    assert "--delay 20s" in examine(bounce(away_s=12, visits=True))["HF111"].command
-    assert "12 s at most" in examine(bounce(away_s=12, visits=True))["HF111"].text
+    found = examine(of_protocol(bounce(away_s=12, visits=True), "holdfast-deferred"))["HF111"]
+    assert "replay " in found.command and "--policy deferred --delay 20s" in found.command
+    assert "12 s at most" in found.text
+    waited = of_protocol(waiting(200), "holdfast-deferred")
+    assert "--policy deferred" in examine(waited)["HF112"].command
+
+
+def of_protocol(script: Script, protocol: str, **members: Any) -> Script:
+    """The same group under another protocol, with members of other ids."""
+    for row in script.rows["generations"]:
+        row["protocol"] = protocol
+    for row in script.rows["members"]:
+        row.update(members, client_host=f"/{row['client_id']}")
+    return script
+
+
+STATELESS = {
+    "HF101": lambda: flapping(30),
+    "HF102": lambda: bounce(away_s=12, visits=True),
+    "HF111": lambda: bounce(away_s=12, visits=True),
+    "HF112": lambda: waiting(200),
+    "HF119": lambda: eager_group(cooperative=False),
+    "HF124": lambda: looping(6),
+}
+
+
+@pytest.mark.parametrize("protocol", ["range", "cooperative-sticky", "sticky", "roundrobin"])
+@pytest.mark.parametrize("code", STATELESS)
+def test_nothing_advises_to_let_partitions_of_stateless_members_wait(
+    code: str, protocol: str
+) -> None:
+    found = examine(of_protocol(STATELESS[code](), protocol))
+    for finding in found.values():
+        assert not {"deferred", "lend", "incremental"} & {*finding.command.split()}, finding
+    if code in ("HF102", "HF111", "HF119") and protocol != "cooperative-sticky":
+        assert "--to cooperative-sticky --plan" in found[code].command
+    elif code in ("HF102", "HF111"):
+        assert STATIC in found[code].command
+
+
+LIBRARY = {
+    "confluent": {"client_id": "payments-7", "rack": ""},
+    "java": {"client_id": "consumer-g-3"},
+    "kafka-python": {"client_id": "kafka-python-3.0.12"},
+    "aiokafka": {"client_id": "aiokafka-0.14.0"},
+    "holdfast": {"client_id": "holdfast"},
+}
+
+
+@pytest.mark.parametrize("client", LIBRARY)
+def test_a_plan_is_one_for_the_client_that_the_members_run(client: str) -> None:
+    for code in ("HF102", "HF111", "HF119"):
+        found = examine(of_protocol(STATELESS[code](), "range", **LIBRARY[client]))[code]
+        assert found.command == (
+            f"holdfast upgrade-check --client {client} --from range --to cooperative-sticky --plan"
+        )
+
+
+def test_where_nobody_knows_the_client_a_person_chooses() -> None:
+    found = examine(of_protocol(eager_group(cooperative=False), "range"))["HF119"]
+    assert "--client 'confluent|java|kafka-python|aiokafka|holdfast' --from range" in found.command
+    # Two libraries in one group: a person chooses one of the two.
+    script = of_protocol(eager_group(cooperative=False), "range", **LIBRARY["java"])
+    script.rows["members"][-1] |= LIBRARY["confluent"]
+    assert "--client 'confluent|java' --from range" in examine(script)["HF119"].command
+    # No client of Java's has that assignor: then it is a consumer with one of its own.
+    found = examine(of_protocol(eager_group(cooperative=False), "lag-sticky"))["HF119"]
+    assert "--client 'confluent|kafka-python|aiokafka|holdfast' --from lag-sticky" in found.command
+    script = of_protocol(eager_group(cooperative=False), "lag-sticky", **LIBRARY["java"])
+    assert "--table members" in examine(script)["HF119"].command
+
+
+@pytest.mark.parametrize("client_id", ["sarama", "kgo", "kafkajs"])
+def test_of_a_client_without_a_plan_its_members_are_shown(client_id: str) -> None:
+    script = of_protocol(eager_group(cooperative=False), "range", client_id=client_id)
+    found = examine(script)["HF119"]
+    assert "--table members" in found.command
+    assert "for which there is no plan here" in found.text
 
 
 def test_stopping_and_starting_the_whole_group_is_not_a_deploy() -> None:

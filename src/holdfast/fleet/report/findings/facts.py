@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.core.kinds.kind import GroupKind, GroupType
 from holdfast.core.kinds.rows import CLASSIC, kind_of
+from holdfast.core.machine.clients import clients_of
+from holdfast.core.machine.upgrade import Client
 from holdfast.core.model.columns import F64, I32, I64
 from holdfast.fleet.report.columns.history import Rebalances, read_rebalances
 from holdfast.fleet.report.columns.rebuilding import CommitTimes, Rebuilding, rebuilding_of
@@ -39,6 +41,8 @@ from holdfast.fleet.tables.reading import Tables
 
 BOOL = npt.NDArray[np.bool_]
 NEVER = -1
+_OF_A_FEW = ["group_instance_id", "client_id", "rack", "subscribed_topics"]
+"""Columns of members that are asked of a few of them only."""
 _OF_RECORDS = ("record", "at_least")
 """What ``lag_seconds`` is where it is of a record."""
 
@@ -252,6 +256,17 @@ class Facts:
         return self.generations.state[self.last] if self.last >= 0 else "unknown"
 
     @property
+    def clients(self) -> frozenset[Client | str | None]:
+        """Client libraries of the last members, as far as the records tell them."""
+        p = self.presence
+        if not len(p.generation):
+            return frozenset()
+        last = int(p.generation[-1])
+        rows = p.rows.filter(pa.array(p.generation == last))
+        members = zip(rows["client_id"].to_pylist(), rows["rack"].to_pylist(), strict=True)
+        return clients_of(self.group, self.generations.protocol[last], members)
+
+    @property
     def n_rebalances(self) -> int:
         """Rebalances; the first generation that the records show is none."""
         return int((~self.rebalances.caused_by("first_seen")).sum())
@@ -359,7 +374,7 @@ def _presence(tables: Tables, timeline: Timeline) -> Presence:
         n_partitions=ints(table, "n_partitions")[order],
         n_copies=(ints(table, "n_standby", 0) + ints(table, "n_warmup", 0))[order],
         session_timeout_ms=ints(table, "session_timeout_ms")[order],
-        rows=table.select(["group_instance_id", "subscribed_topics"]).take(pa.array(order)),
+        rows=table.select(_OF_A_FEW).take(pa.array(order)),
     )
 
 

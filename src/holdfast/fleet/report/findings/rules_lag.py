@@ -36,9 +36,9 @@ from holdfast.fleet.report.findings.finding import (
     what="One member carries three times its share of the group's lag or more.",
     why="The group is as late as its latest member; the others have room.",
     how="Log end minus commit, summed over the partitions of each owner in the last generation.",
-    mend="Spread by lag: the assignors lag and lag-sticky. If one partition holds it all, which "
-    "the finding says then, the keys are skewed and no assignor helps: choose other keys, or make "
-    "the work per record cheaper.",
+    mend="Spread by lag: the assignors lag and lag-sticky, which only clients of holdfast have. If "
+    "one partition holds it all, which the finding says then, the keys are skewed and no assignor "
+    "helps: choose other keys, or make the work per record cheaper.",
 )
 def _skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     lag = facts.lag

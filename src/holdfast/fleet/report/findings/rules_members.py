@@ -334,8 +334,8 @@ def _stated(
     "eager and a cooperative one together lose the benefit of both.",
     how="Stated by the group's records. One change in one direction is an upgrade, and silent. So "
     "is one migration to the protocol of KIP-848 and back.",
-    mend="Finish the upgrade: KIP-726 needs two rolling restarts. `upgrade-check` says how for "
-    "holdfast's consumers; `--client` names other ones.",
+    mend="Finish the upgrade: KIP-726 needs two rolling restarts. `upgrade-check` prints them for "
+    "the client that `--client` names: what one takes, another one refuses.",
 )
 def _protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     g = facts.generations
@@ -368,8 +368,8 @@ def _protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "more.",
     why="The fullest member decides how far the group is behind.",
     how="The last generation's assignment.",
-    mend="Use an assignor that balances over all topics (sticky, cooperative-sticky); range "
-    "does so per topic.",
+    mend="Use an assignor that balances over all topics (cooperative-sticky); range does so per "
+    "topic.",
 )
 def _uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     p = facts.presence
@@ -387,7 +387,7 @@ def _uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         severity=Severity.WARN if spread >= 2 * limits.load_spread else Severity.INFO,
         text=f"members with the same topics hold {loads.min()} to {loads.max()} partitions",
         evidence=last_evidence(facts, most, rows[:0], spread_partitions=float(spread)),
-        command=on_group(facts, "plan", "--assignor", "sticky"),
+        command=on_group(facts, "plan", "--assignor", "cooperative-sticky"),
     )
 
 
