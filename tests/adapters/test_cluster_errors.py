@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from tests.adapters.fake_member import failed
+from tests.adapters.fake_member import done, failed
 
 from holdfast.cluster import cluster as module
 from holdfast.cluster.connections import Connections
+from holdfast.cluster.first_unread import Wanted
 from holdfast.cluster.groups import GroupQuestions
 from holdfast.cluster.lookup import Lookup
 from holdfast.errors import RemoteProtocolError, SourceError
 
+UNREAD = Wanted("t", 0, 1, 2, 3)
 CALLS = {
     "topics": ("Metadata", lambda cluster: cluster.snapshot()),
     "ask": ("ListGroups", lambda cluster: cluster.group_names()),
-    "offsets_at": ("ListOffsets", lambda cluster: cluster.times_at([("t", 0, 1, 2)])),
+    "first_batches": ("Fetch", lambda cluster: cluster.first_unread([UNREAD])),
+    "offsets_at": ("ListOffsets", lambda cluster: cluster.first_unread([UNREAD])),
 }
 
 
@@ -36,6 +39,7 @@ def failed_by(error):
 @pytest.mark.parametrize("error", [KeyError("endpoint_type"), TypeError("x"), ValueError("y")])
 def test_a_fault_of_the_client_library_is_a_source_error(cluster, monkeypatch, asked, error):
     request, call = CALLS[asked]
+    monkeypatch.setattr(Lookup, "first_batches", lambda *_: done({}))
     monkeypatch.setattr(GroupQuestions if asked == "ask" else Lookup, asked, failed_by(error))
     with pytest.raises(SourceError) as caught:
         call(cluster)

@@ -12,7 +12,12 @@ from tests.adapters.fake_connections import FakeConnections
 from holdfast.cluster.groups import DESCRIBED_BY, GroupQuestions, GroupType, Position
 from holdfast.cluster.messages import request_class
 from holdfast.cluster.versions import GROUP_REQUESTS, REQUESTS
-from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
+from holdfast.core.wire.layouts.consumer_protocol import (
+    AssignmentMessage,
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from holdfast.errors import RemoteProtocolError
 
 NOT_COORDINATOR, GROUP_ID_NOT_FOUND, GROUP_AUTHORIZATION_FAILED = 16, 69, 30
@@ -78,18 +83,21 @@ def test_groups_are_listed_with_kind_and_node_and_an_old_broker_names_no_kind():
 )
 def test_members_of_a_classic_group_read_what_their_assignment_says(protocol_type, read):
     owned = encode_assignment(AssignmentMessage(partitions=(("t", (0, 2)), ("u", (1,)))))
+    asks = encode_subscription(Subscription(topics=("t", "u", "v")))
 
     def answer(name, node, request):
         given = [
-            member("m1", member_assignment=owned),
-            member("m2", member_assignment=b""),  # a round is under way
-            member("m3", member_assignment=b"\0"),
+            member("m1", member_assignment=owned, member_metadata=asks),
+            member("m2", member_assignment=b"", member_metadata=b""),  # a round is under way
+            member("m3", member_assignment=b"\0", member_metadata=b"\0"),
         ]
         return described("g", given, protocol_type=protocol_type)
 
     brokers = Brokers({"g": ("classic", 1)}, answer)
     found = questions(brokers).members(GroupType.CLASSIC, ["g"]).result()
     assert {one.member_id: one.partitions for one in found} == {"m1": read, "m2": (), "m3": ()}
+    asked = frozenset("tuv") if protocol_type == "consumer" else None
+    assert [one.subscribed for one in found] == [asked, None, None]
     assert brokers.asked == [("DescribeGroups", 1)]
 
 
@@ -106,21 +114,30 @@ def test_members_of_a_streams_group_read_the_topics_of_their_active_tasks():
         Answer(subtopology_id="2", partitions=[9]),
     ]
     given = [member("m", assignment=Answer(active_tasks=tasks))]
-    for topology, read in ((Answer(subtopologies=parts), (("r", (1,)), ("t", (0, 1)))), (None, ())):
+    for topology, read, asked in (
+        (Answer(subtopologies=parts), (("r", (1,)), ("t", (0, 1))), frozenset("rt")),
+        (None, (), None),
+    ):
         brokers = Brokers(
             {"g": ("streams", 2)}, lambda *_, at=topology: described("g", given, topology=at)
         )
         (found,) = questions(brokers).members(GroupType.STREAMS, ["g"]).result()
-        assert found.partitions == read
+        assert (found.partitions, found.subscribed) == (read, asked)
 
 
 @pytest.mark.parametrize("kind", [GroupType.CONSUMER, GroupType.SHARE])
 def test_members_of_groups_that_brokers_assign_read_what_they_are_given(kind):
     topics = [Answer(topic_name="t", partitions=[3, 1])]
-    given = [member("m", assignment=Answer(topic_partitions=topics))]
+    asks = {"subscribed_topic_names": ["t", "u"], "subscribed_topic_regex": None}
+    given = [member("m", assignment=Answer(topic_partitions=topics), **asks)]
     brokers = Brokers({"g": (kind, 2)}, lambda *_: described("g", given))
     (found,) = questions(brokers).members(kind, ["g"]).result()
     assert found.partitions == (("t", (1, 3)),)
+    assert found.subscribed == (frozenset("tu") if kind is GroupType.CONSUMER else None)
+    given[0].subscribed_topic_regex = "t.*"  # what it names is known to the broker alone
+    (found,) = questions(brokers).members(kind, ["g"]).result()
+    assert found.subscribed is None
+    brokers.asked.pop()
     assert brokers.asked == [(DESCRIBED_BY[kind], 2)]
 
 
@@ -129,7 +146,8 @@ def test_a_group_that_moves_is_asked_about_at_its_new_coordinator():
         if node == 1:
             brokers.groups = {"g": ("classic", 2)}
             return described("g", [], NOT_COORDINATOR)
-        return described("g", [member("m", member_assignment=b"")], protocol_type="consumer")
+        given = [member("m", member_assignment=b"", member_metadata=b"")]
+        return described("g", given, protocol_type="consumer")
 
     brokers = Brokers({"g": ("classic", 1)}, answer)
     (found,) = questions(brokers).members(GroupType.CLASSIC, ["g"]).result()

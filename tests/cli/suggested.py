@@ -107,7 +107,8 @@ def parse(line: str) -> list[str]:
         command = app.get_command(None, words[0])
         assert command is not None, line
         # What a reader is to put in the place of a word in capitals.
-        filled = [word.replace("HOST:PORT", "localhost:9092") for word in known]
+        placed = {command_lines.SERVERS: "localhost:9092", command_lines.CLIENT: "java"}
+        filled = [placed.get(word, word).split("|")[0] for word in known]
         command.make_context(words[0], filled)
     return words
 

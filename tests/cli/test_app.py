@@ -602,6 +602,28 @@ def test_lag_is_by_partition_or_by_group_and_leaves_out_what_is_less(
         assert found[0] == {"group": "a", "lag": 7, "lag_seconds": 30.0, "n_partitions": 2}
 
 
+@pytest.mark.parametrize(
+    ("others", "seconds"),
+    [
+        ([(0, 0.0, None)], 0.0),
+        ([(0, 0.0, None), (5, None, None)], None),  # unread, and nobody knows how old
+        ([(0, 0.0, None), (5, None, True)], 0.0),  # nobody reads that topic
+        ([(5, 90_000.0, True), (5, 3.0, False)], 3.0),
+    ],
+)
+def test_the_time_of_a_group_is_that_of_what_its_members_read(
+    others: list[Any], seconds: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        {**_behind("a", p, lag, age), "not_subscribed": left}
+        for p, (lag, age, left) in enumerate(others)
+    ]
+    monkeypatch.setattr("holdfast.cli.asked_lag.asked_lag", lambda *_, **__: rows)
+    (found,) = json.loads(run("lag", "-b", "h:1", "--total", "--format", "json").out)["rows"]
+    assert found["lag_seconds"] == seconds
+    assert found["lag"] == sum(lag for lag, *_ in others)
+
+
 def test_a_group_without_a_record_is_told() -> None:
     found = SimpleNamespace(table=lambda name: pa.table({"group": ["etl", "web", "etl"]}))
     told: list[str] = []

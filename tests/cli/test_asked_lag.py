@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from holdfast.cli import asked_lag
 from holdfast.cli.asked_lag import chosen_groups, lag_rows
+from holdfast.cluster.first_unread import NOT_KNOWN, FirstUnread
 from holdfast.cluster.groups import GroupReader, Position
 from holdfast.cluster.groups_now import GroupsNow
+from holdfast.cluster.record_times import RecordTime
 from holdfast.fleet.pipeline.history.lag import INPUT, Ends, lag_table, with_record_ages
 from holdfast.fleet.tables.columns.schemas import from_columns
 
@@ -44,12 +46,18 @@ def answers(draw: st.DrawFn) -> GroupsNow:
             client_id="c",
             client_host="/h",
             partitions=((draw(st.sampled_from(TOPICS)), (draw(st.integers(0, 1)),)),),
+            subscribed=draw(st.none() | st.frozensets(st.sampled_from(TOPICS))),
         )
         for number in draw(st.lists(st.integers(0, 5), max_size=4, unique=True))
     ]
-    unread = st.integers(-1, 90_000).map(lambda age: NOW_US // 1000 - age)
-    times = {
-        (one.topic, one.partition, max(one.offset, begin)): draw(unread)
+    times = st.integers(-1, 90_000).map(lambda age: NOW_US // 1000 - age)
+    records = st.builds(
+        FirstUnread,
+        st.none() | st.builds(RecordTime, times, st.booleans()),
+        st.none() | st.booleans(),
+    )
+    unread = {
+        (one.topic, one.partition, max(one.offset, begin)): draw(records)
         for one in positions
         for topic, partition, begin, end in offsets
         if (topic, partition) == (one.topic, one.partition)
@@ -63,7 +71,7 @@ def answers(draw: st.DrawFn) -> GroupsNow:
         share_groups=frozenset({"shared"}),
         offsets=offsets,
         taken_at_us=NOW_US,
-        times_ms=times,
+        unread=unread,
     )
 
 
@@ -101,6 +109,11 @@ def as_input(found: GroupsNow) -> pa.Table:
                     "delivered": -1 if reader.group in found.share_groups else None,
                 }
             )
+    for group in GROUPS:
+        asked = [one.subscribed for one in found.readers if one.group == group]
+        known = group not in found.share_groups and None not in asked
+        for topic in sorted({topic for topics in asked for topic in topics or ()} if known else ()):
+            rows.append({"group": group, "topic": topic, "partitions": []})
     return pa.table({n: [row.get(n) for row in rows] for n in INPUT.names}, schema=INPUT)
 
 
@@ -110,10 +123,10 @@ def by_the_pipeline(found: GroupsNow, reset: str) -> list[dict[str, Any]]:
     offsets = from_columns("offsets", dict(zip(names, columns, strict=True)))
     table = lag_table(as_input(found), Ends(offsets=offsets, taken_at_us=NOW_US, reset=reset))
 
-    def times(wanted: Any) -> list[int | None]:
-        return [found.times_ms.get((topic, p, offset)) for topic, p, offset, _ in wanted]
+    def unread(wanted: Any) -> list[FirstUnread]:
+        return [found.unread.get(one[:3], NOT_KNOWN) for one in wanted]
 
-    rows: list[dict[str, Any]] = with_record_ages(table, times, NOW_US).to_pylist()
+    rows: list[dict[str, Any]] = with_record_ages(table, unread, NOW_US).to_pylist()
     for row in rows:
         if row["lag_seconds_basis"] == "position":  # since when is not said
             row |= {"lag_seconds": None, "lag_seconds_basis": None}
@@ -162,7 +175,7 @@ def test_a_name_that_no_group_has_is_told_and_many_groups_are_left_to_the_pipeli
             share_groups=frozenset(),
             offsets=[],
             taken_at_us=NOW_US,
-            times_ms={},
+            unread={},
         )
 
     monkeypatch.setattr(asked_lag, "groups_now", now)

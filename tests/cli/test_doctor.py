@@ -71,7 +71,9 @@ def test_the_screen_names_code_basis_cost_evidence_and_a_command(folder: Path) -
     assert "HF102 deploy churn (inferred, up to 6.3 s a partition)" in out
     assert out.count("up to: Kafka does not record when a rebalance starts") == 1
     assert "generations 2-11 and 2 more; 2025-11-21 08:01:00 to 08:04:15; worker-0" in out
-    assert "$ holdfast simulate --scenario rolling-bounce --policy lend" in out
+    assert (
+        "$ holdfast simulate --scenario rolling-bounce --policy cooperative-sticky --static" in out
+    )
     assert "nothing found" in run("doctor", "--input", folder, "--group", "calm").out
 
 

@@ -24,14 +24,14 @@ from tests.cli.running import Done, run, write_tables
 from tests.cli.suggested import fleet_of, listening, parse, sites, words_of
 from tests.pipeline.kinds import kind, tables_of
 from tests.report import now
-from tests.report.fleet import rolling_bounce, tables
-from tests.report.test_findings import CASES
+from tests.report.fleet import START_MS, rolling_bounce, tables
+from tests.report.test_findings import CASES, MINUTES, bounce, nameless, of_protocol
 from tests.source import TREES, trees
 
 from holdfast.cli.app import COMMANDS
 from holdfast.cluster.seen_groups import JOINING
 from holdfast.core.assignors.registry import ASSIGNORS
-from holdfast.core.command_lines import DUMP, FOLDER, SERVERS, GivenSource, holdfast_line
+from holdfast.core.command_lines import CLIENT, DUMP, FOLDER, SERVERS, GivenSource, holdfast_line
 from holdfast.core.kinds.kind import GroupKind
 from holdfast.core.kinds.rows import CLASSIC, KINDS
 from holdfast.core.machine import codes
@@ -210,8 +210,13 @@ def test_a_finding_suggests_a_command_that_reads_the_given_source(code: str, fle
         assert (str(fleet) in words) is reads
         name = glob.escape(NAMES[code])
         assert (name in words or f"--group={name}" in words) is reads
-        again = run(*words)
+        again = run(*chosen(words))
         assert again.code == 0, again.err
+
+
+def chosen(words: list[str]) -> list[str]:
+    """A command line whose reader has chosen a client; ``test_upgrade_steps.py`` tries each."""
+    return [word.split("|")[0] for word in words]
 
 
 @pytest.mark.parametrize("name", CAPTURED)
@@ -220,7 +225,7 @@ def test_a_finding_about_any_kind_of_group(name: str, kinds: dict[str, Path]) ->
         words = words_of(command)
         assert words[0] in {"holdfast", *TOOLS}
         if words[0] == "holdfast":
-            assert run(*parse(command)).code == 0
+            assert run(*chosen(parse(command))).code == 0
 
 
 def findings_of_every_kind(fleet: Path) -> Iterator[Finding]:
@@ -278,8 +283,10 @@ def test_the_way_to_cooperative_from_whatever_a_group_may_have_run(fleet: Path) 
     for seen in [*permutations(names, 1), *pairs]:
         words = parse(to_cooperative(facts, seen))
         if words[0] == "upgrade-check":
-            done = run(*words)
-            assert done.code == 0, (seen, done.err)
+            at = words.index("--client") + 1
+            for client in words[at].split("|"):
+                done = run(*words[:at], client, *words[at + 1 :])
+                assert done.code == 0, (seen, done.err)
 
 
 def test_a_cluster_that_was_given_stands_in_every_command(fleet: Path) -> None:
@@ -321,6 +328,43 @@ def test_what_is_suggested_for_a_member_that_was_thrown_out(tmp_path: Path) -> N
         assert done.code == 0, done.err
 
 
+def without_members(root: Path) -> list[Finding]:
+    """Groups that no record names a member of: nobody commits any more, or an hour behind."""
+    old = {"lag_seconds": 4_000.0, "lag_seconds_basis": "record"}
+    found = []
+    for name, script in (
+        ("silent", nameless({0: 7_200, 1: 7_200})),
+        ("slow", nameless({0: 60, 1: 60}, **old)),
+    ):
+        folder = write_tables(tables(script), root / name)
+        end_ms = START_MS + 20 * MINUTES
+        source = GivenSource(path=str(folder))
+        facts = read_facts(read_tables(folder), "g", end_ms, source=source)
+        for code in ("HF115", "HF126"):
+            found += RULES[code].find(facts, Limits())
+    return found
+
+
+def test_what_is_suggested_for_a_group_that_no_record_names_a_member_of(tmp_path: Path) -> None:
+    silent, slow = without_members(tmp_path)
+    assert words_of(silent.command)[0] == "kafka-consumer-groups.sh"
+    assert run(*parse(slow.command)).code == 0
+
+
+def restarted_eagerly() -> list[Finding]:
+    """Members of an eager group were restarted."""
+    script = of_protocol(bounce(away_s=12, visits=True), "range")
+    facts = read_facts(read_tables(tables(script)), "g", START_MS + 20 * MINUTES)
+    return [f for code in ("HF102", "HF111") for f in RULES[code].find(facts, Limits())]
+
+
+def test_an_eager_group_whose_members_restart_is_told_the_way_to_cooperative() -> None:
+    found = restarted_eagerly()
+    assert len(found) == 2
+    for finding in found:
+        assert run(*chosen(parse(finding.command))).code == 0
+
+
 def test_every_call_that_suggests_a_command_is_among_the_cases(
     fleet: Path, kinds: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -344,6 +388,8 @@ def test_every_call_that_suggests_a_command_is_among_the_cases(
         to_cooperative(as_kind(fleet, "HF110", CLASSIC), ["cooperative-sticky"])
         read_reads(tmp_path / "reads")
         thrown_out(tmp_path / "out")
+        without_members(tmp_path / "without")
+        restarted_eagerly()
         runpy.run_path(codes.__file__, run_name=codes.__name__)
     made_here = sites()
     assert made_here
@@ -353,7 +399,7 @@ def test_every_call_that_suggests_a_command_is_among_the_cases(
 def test_a_refused_member_is_told_a_command_that_runs() -> None:
     advice = codes.FATAL[codes.ErrorCode.INCONSISTENT_GROUP_PROTOCOL].advice
     words = parse(advice.split("`")[1])
-    given = {"THEIRS": "range", "YOURS": "cooperative-sticky"}
+    given = {"THEIRS": "range", "YOURS": "cooperative-sticky", CLIENT: "holdfast"}
     assert run(*(given.get(word, word) for word in words)).code == 0
 
 

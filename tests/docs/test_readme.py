@@ -12,9 +12,8 @@ import pytest
 from tests.cli.running import run
 from tests.suites import further
 
-from holdfast import Group
+from holdfast import Consumer, Group
 from holdfast.cli import app as cli_app
-from holdfast.cluster.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -52,7 +51,8 @@ def test_the_members_take_what_the_page_gives_them() -> None:
     exec("\n".join(imports), {})
     config = re.search(r"Consumer\((\{.*?\})\)", MEMBER, re.S)
     assert config is not None
-    assert Settings.parse(json.loads(config[1]))["holdfast.policy"] == "deferred"
+    made = Consumer(json.loads(config[1]))
+    assert [assignor.name for assignor in made.assignors] == ["cooperative-sticky"]
 
 
 @pytest.mark.parametrize(

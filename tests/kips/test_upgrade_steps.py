@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import warnings
 from collections.abc import Sequence
@@ -27,6 +28,9 @@ import confluent_kafka
 import kafka
 import pytest
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AiokafkaRange
+from aiokafka.coordinator.assignors.roundrobin import (
+    RoundRobinPartitionAssignor as AiokafkaRoundRobin,
+)
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
     StickyPartitionAssignor as AiokafkaSticky,
 )
@@ -35,13 +39,21 @@ from kafka.coordinator.assignors.cooperative_sticky import (
     CooperativeStickyAssignor as KafkaPythonCooperativeSticky,
 )
 from kafka.coordinator.assignors.range import RangePartitionAssignor as KafkaPythonRange
+from kafka.coordinator.assignors.roundrobin import (
+    RoundRobinPartitionAssignor as KafkaPythonRoundRobin,
+)
 from kafka.coordinator.assignors.sticky.sticky_assignor import (
     StickyPartitionAssignor as KafkaPythonSticky,
 )
 from tests.adapters.configured import CLIENTS, NEEDED, STRATEGY
-from tests.kips.ways import bounce, plan_upgrade
+from tests.cli.running import run
+from tests.cli.suggested import parse
+from tests.kips.ways import bounce, plan_upgrade, settings_of_java
+from tests.report.fleet import Script
+from tests.report.test_findings import STATELESS, assignors, examine, of_protocol
 
 from holdfast import Consumer, Worker
+from holdfast.core.machine.clients import PLANNED
 from holdfast.core.machine.leader.designs import Assignor
 from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.offers import offered
@@ -91,6 +103,7 @@ def of_kafka_python(config: Config) -> tuple[Assignor, ...]:
 def constructed_by_kafka_python(config: Config) -> tuple[Assignor, ...]:
     names = {
         "RangePartitionAssignor": KafkaPythonRange,
+        "RoundRobinPartitionAssignor": KafkaPythonRoundRobin,
         "StickyPartitionAssignor": KafkaPythonSticky,
         "CooperativeStickyAssignor": KafkaPythonCooperativeSticky,
         "assignor": kafka_python.assignor,
@@ -124,6 +137,7 @@ def of_aiokafka(config: Config) -> tuple[Assignor, ...]:
     async def made() -> list[object]:
         names = {
             "RangePartitionAssignor": AiokafkaRange,
+            "RoundRobinPartitionAssignor": AiokafkaRoundRobin,
             "StickyPartitionAssignor": AiokafkaSticky,
             "assignor": aiokafka_assignor.assignor,
         }
@@ -308,3 +322,49 @@ def test_what_a_plan_may_not_print_the_client_refuses(client, assignors, refusal
     with pytest.raises(refusal):
         OFFERS_OF[client](config)
     assert any(finding.unsafe for finding in check_group([config]))
+
+
+EAGER_NOW = ("range", "roundrobin", "sticky", "lag-sticky")
+"""Assignors under which a group may be found."""
+
+
+def suggested(now: str) -> set[str]:
+    """Every plan that a finding suggests for a group under an assignor, whatever it runs."""
+    scripts: list[Script] = [of_protocol(make(), now) for make in STATELESS.values()]
+    scripts.append(assignors(now, "cooperative-sticky"))
+    commands = {f.command for script in scripts for f in examine(script).values()}
+    return {command for command in commands if command.startswith("holdfast upgrade-check")}
+
+
+@pytest.mark.parametrize("now", EAGER_NOW)
+@pytest.mark.parametrize("client", PLANNED, ids=str)
+def test_a_client_takes_every_bounce_of_every_plan_that_a_finding_suggests(client, now):
+    """As the command prints them: its own constructor says so, or Java's, by the other test."""
+    commands = suggested(now)
+    assert commands
+    for command in commands:
+        words = parse(command)
+        at = words.index("--client") + 1
+        if client not in words[at].split("|"):
+            assert (client, now) == (Client.JAVA, "lag-sticky"), "no client of Java's has it"
+            continue
+        done = run(*words[:at], str(client), *words[at + 1 :], "--format", "json")
+        assert done.code == 0, done.out
+        (way,) = json.loads(done.out)["bounces"]
+        assert way["steps"][-1]["assignors"] == ["cooperative-sticky"]
+        for step in way["steps"]:
+            for side in (step["before"], step):
+                config = Config(client=Client(side["client"]), assignors=tuple(side["assignors"]))
+                assert side["setting"] == config.setting
+                assert {a.name for a in OFFERS_OF[config.client](config)} == {*config.offers}
+                if config.client is Client.JAVA:
+                    assert config.setting in settings_of_java()
+
+
+def test_the_plan_without_a_client_is_one_that_stock_clients_refuse():
+    """Why each command names one: every pod of confluent-kafka would fail in the first bounce."""
+    done = run("upgrade-check", "--from", "range", "--to", "cooperative-sticky", "--plan")
+    assert "partition.assignment.strategy=cooperative-sticky,range" in done.out
+    stock = Config(client=Client.CONFLUENT, assignors=("cooperative-sticky", "range"))
+    with pytest.raises((confluent_kafka.KafkaException, ValueError)):
+        of_confluent(stock)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 from holdfast.core.machine.leader.designs import Assignor, DesignAssignor
-from holdfast.core.machine.upgrade import Config, check_step, plan_group
+from holdfast.core.machine.upgrade import Client, Config, check_step, plan_group
 from holdfast.errors import ConfigError
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.hooks import Hooks
@@ -31,6 +31,16 @@ def plan_upgrade(start: Config, goal: Config) -> list[Config]:
         if unsafe := [f for f in check_step([before], [after]) if f.unsafe]:
             raise ConfigError(f"stop all first: {unsafe[0].text}; {unsafe[0].advice}")
     return steps
+
+
+def settings_of_java() -> set[str]:
+    """What plans print for Java's consumer, whose constructor ``test_upgrades.py`` asks."""
+    names = ("range", "roundrobin", "sticky", "cooperative-sticky")
+    found = set()
+    for pair in permutations(names, 2):
+        first, goal = (Config(client=Client.JAVA, assignors=(name,)) for name in pair)
+        found |= {config.setting for config in (first, *plan_upgrade(first, goal))}
+    return found
 
 
 def quick(offers: Sequence[Assignor]) -> list[Assignor]:

@@ -196,6 +196,27 @@ def test_one_group_that_may_not_be_described_takes_no_other_away(spark, strict, 
     assert said in done.err
 
 
+def test_who_may_not_read_a_topic_is_told_a_bound_and_who_may_what_is_unread(strict, credentials):
+    with small_group(strict.bootstrap, fresh("behind")) as (other, write):
+        write(4)  # behind the commits of its group
+        at = ("-b", strict.bootstrap_of("SCRAM"), "--command-config", credentials)
+
+        def rows() -> list[dict[str, Any]]:
+            done = run("lag", *at, "--topic", other, "--format", "json")
+            assert done.code == 0, done.err
+            return json.loads(done.out)["rows"]
+
+        with allowed(strict, table()["lag"]):
+            seen = rows()
+            assert len(seen) == 2 and {row["has_unread"] for row in seen} == {None}
+            # Its time is told by time alone, and each record has its own.
+            assert {row["lag_seconds_basis"] for row in seen} <= {"record", "at_least"}
+            assert all(row["lag_seconds"] > 0 for row in seen)
+        with allowed(strict, table()["lag"] | {("topic", other, "READ")}):
+            assert {row["has_unread"] for row in rows()} == {True}
+            assert {row["lag_seconds_basis"] for row in rows()} == {"record"}
+
+
 def test_members_need_no_more_than_the_page_says(strict, lived, login):
     topic, _ = lived
     group = fresh("group")

@@ -16,11 +16,18 @@ from tests.live.test_kinds import produce
 from tests.live.test_worker import Desk, close_all
 from tests.live.waiting import until
 from tests.pipeline.kinds import printed
+from tests.suites import further
+
+from holdfast.fleet.report.findings.examination import examine
+from holdfast.fleet.report.findings.facts import read_facts
 
 pytestmark = pytest.mark.broker
 
-OF_THE_LOG = {"commit_timestamp", "position_timestamp", "lag_seconds", "lag_seconds_basis"}
-"""What the log of commits knows, and a coordinator does not say."""
+OF_THE_LOG = {
+    *("commit_timestamp", "position_timestamp"),
+    *("lag_seconds", "lag_seconds_basis", "has_unread"),
+}
+"""What only one of the two knows: the log of commits, or the leaders of partitions."""
 
 
 def lag_now(bootstrap, *groups):
@@ -139,6 +146,63 @@ def test_every_kind_has_the_rows_of_the_pipeline_and_of_kafkas_tools(broker, tmp
     assert row["lag"] == row["log_end_offset"] - 3 > 0
     assert row["lag_seconds_basis"] == "record"
     assert not {group for group, *_ in seen["ours"]} & {groups["worker"], groups["workers"]}
+
+
+@pytest.mark.parametrize("protocol", further(["classic", "consumer"]))
+def test_commits_of_a_topic_that_the_members_left_are_marked(broker, tmp_path, protocol):
+    bootstrap = broker.bootstrap
+    left, kept = (create_topic(bootstrap, 1) for _ in range(2))
+    group = f"leaves-{left}"
+    own = {"bootstrap.servers": bootstrap, "group.id": group, "group.protocol": protocol}
+    consumer = Consumer({**own, "enable.auto.commit": False})
+
+    def asked(*topics):
+        consumer.subscribe([*topics])
+        until(
+            lambda: consumer.poll(0.1) or {one.topic for one in consumer.assignment()} == {*topics},
+            "the assignment",
+        )
+
+    try:
+        asked(left, kept)
+        consumer.commit(offsets=[TopicPartition(t, 0, 0) for t in (left, kept)], asynchronous=False)
+        assert {row["not_subscribed"] for row in lag_now(bootstrap, group).values()} == {False}
+        asked(kept)
+        produce(bootstrap, left, 50)
+        expected = {(group, left, 0): True, (group, kept, 0): False}
+        until(
+            lambda: (
+                {key: row["not_subscribed"] for key, row in lag_now(bootstrap, group).items()}
+                == expected
+            ),
+            lambda: f"marks: {lag_now(bootstrap, group)}",
+        )
+        assert lag_now(bootstrap, group)[group, left, 0]["lag"] == 50
+        folders = iter(range(1_000))
+
+        def of_the_topic():
+            """The same from the offsets topic, whose next epoch comes a moment later."""
+            consumer.poll(0.1)
+            folder = tmp_path / str(next(folders))
+            folder.mkdir()
+            seen["tables"] = tables_of(bootstrap, folder)
+            rows = seen["tables"].table("lag").to_pylist()
+            seen["marks"] = {
+                (group, row["topic"], 0): row["not_subscribed"]
+                for row in rows
+                if row["group"] == group
+            }
+            return seen["marks"] == expected
+
+        seen = {}
+        until(of_the_topic, lambda: f"the same marks: {seen['marks']}")
+        found = seen["tables"]
+        codes = [f.code for f in examine(read_facts(found, group)).findings]
+        assert codes == ["HF129"]
+        said = tool_says("consumer", bootstrap, group)
+        assert said[left, 0] == ("0", "50"), "Kafka's tool counts it"
+    finally:
+        consumer.close()
 
 
 def differing(a, b):

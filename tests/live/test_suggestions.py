@@ -12,7 +12,8 @@ import pytest
 from tests.cli.running import run
 from tests.cli.suggested import fleet_of, parse, words_of
 from tests.cli.test_suggestions import CASES_OF_ERRORS
-from tests.live.kinds import Members, ask
+from tests.live.clients import CLIENTS
+from tests.live.kinds import Members, ask, tables_of
 from tests.live.processes import create_topic
 from tests.live.small_group import small_group
 from tests.live.waiting import until
@@ -27,7 +28,7 @@ from holdfast.core.kinds.kind import GroupKind
 from holdfast.core.kinds.rows import CLASSIC, KINDS
 from holdfast.fleet.report.columns.timeline import window_end_ms
 from holdfast.fleet.report.findings.facts import NOT_KEPT, Age, read_facts
-from holdfast.fleet.report.findings.finding import RULES, Finding, Limits
+from holdfast.fleet.report.findings.finding import RULES, Finding, Limits, to_cooperative
 from holdfast.fleet.tables.reading import read_tables
 
 pytestmark = pytest.mark.broker
@@ -172,3 +173,56 @@ def test_commands_of_errors_run_on_a_cluster(broker, spark, tmp_path, monkeypatc
         given = {SERVERS: broker.bootstrap, FOLDER: folder, "THERE": folder}
         ended = run(*(given.get(word, word) for word in parse(line)))
         assert ended.code == 0, (line, ended.err)
+
+
+OURS_IS = {"confluent": "holdfast"}
+"""A drop-in whose ids are not those of its original: both take every plan."""
+
+
+def ran(tables, group: str) -> str:
+    """The plan that a finding suggests for a group under ``range``."""
+    words = parse(to_cooperative(read_facts(tables, group), ["range"]))
+    return words[words.index("--client") + 1]
+
+
+@pytest.mark.parametrize("name", further(sorted(CLIENTS)))
+def test_the_client_of_real_members_is_told_by_their_ids(broker, tmp_path, name):
+    """Those of the original, also where a person chose the id, if its library sends more."""
+    bootstrap, topic = broker.bootstrap, create_topic(broker.bootstrap, 1)
+    theirs = {"kafka": "kafka-python"}.get(name, name)
+    expected = {
+        f"{name}-{topic}": (theirs, {}, True),
+        f"ours-{name}-{topic}": (OURS_IS.get(name, theirs), {}, False),
+    }
+    if name == "confluent":
+        expected[f"named-{topic}"] = (theirs, {"client.id": "payments"}, True)
+    if name == "consumer":
+        expected = {f"ours-{topic}": ("holdfast", {}, False)}
+    running = []
+    try:
+        for group, (_, more, is_original) in expected.items():
+            config = {"bootstrap.servers": bootstrap, "group.id": group, **more}
+            running.append(CLIENTS[name](topic, config, is_original=is_original))
+            running[-1].subscribe([topic])
+        for client in running:
+            until(lambda one=client: one.poll() or one.owns(), lambda one=client: one.seen())
+        tables = tables_of(bootstrap, tmp_path)
+        assert {group: ran(tables, group) for group in expected} == {
+            group: client for group, (client, *_) in expected.items()
+        }
+    finally:
+        for client in running:
+            client.close()
+
+
+@pytest.mark.every
+def test_the_client_of_a_java_member_is_told_by_its_id(broker, tmp_path):
+    bootstrap, topic = broker.bootstrap, create_topic(broker.bootstrap, 1)
+    group = f"java-{topic}"
+    with Members(bootstrap, tmp_path) as crew:
+        crew.consumer("a", group, topic, group_protocol="classic", client_id="")  # its default
+        until(
+            lambda: printed(ask("consumer", bootstrap, "--describe", "--group", group)),
+            f"{group} has a member",
+        )
+        assert ran(tables_of(bootstrap, tmp_path), group) == "java"

@@ -15,11 +15,11 @@ import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import pairwise, permutations
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.kips.ways import plan_upgrade
+from tests.kips.ways import plan_upgrade, settings_of_java
 from tests.live import clients
 from tests.live.crew import Topic, group_of
 from tests.live.processes import Crew
@@ -208,11 +208,7 @@ def test_every_client_with_a_drop_in_goes_to_design_ii_and_back(broker):
 
 
 def test_javas_constructor_takes_what_plans_for_java_print_and_nothing_else():
-    names = ("range", "roundrobin", "sticky", "cooperative-sticky")
-    taken = set()
-    for pair in permutations(names, 2):
-        first, goal = (Config(client=Client.JAVA, assignors=(name,)) for name in pair)
-        taken |= {c.setting for c in (first, *plan_upgrade(first, goal))}
+    taken = settings_of_java()
     refused = {
         Config(client=Client.JAVA, assignors=names).setting
         for names in (("holdfast-deferred", "range"), ("lag-sticky",))

@@ -9,6 +9,8 @@ import pytest
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 
+from holdfast.cluster.first_unread import NOT_KNOWN, FirstUnread, Wanted
+from holdfast.cluster.record_times import RecordTime
 from holdfast.fleet.pipeline.history import lag as lags
 from holdfast.fleet.pipeline.history.lag import with_record_ages
 from holdfast.fleet.pipeline.history.pauses import idle_rows
@@ -62,19 +64,35 @@ def test_a_pause_without_a_record_that_waits_is_idle(tmp_path, stream):
 def noted():
     """A cluster in which every record is of second 120, and what it was asked for."""
     asked = []
-    return lambda wanted: asked.extend(wanted) or [120_000 for _ in wanted], asked
+    record = FirstUnread(RecordTime(120_000, True), True)
+    return lambda wanted: asked.extend(wanted) or [record for _ in wanted], asked
 
 
 def test_the_time_of_the_next_record_says_until_when_nothing_waited(tmp_path):
     lag = local.run(dump(tmp_path / "dump"), tmp_path / "tables").table("lag")
-    times, asked = noted()
-    dated = with_record_ages(lag, times, 1_000_000_000)
-    assert [(topic, partition, offset) for topic, partition, offset, _ in asked] == [("t", 1, 7)]
+    unread, asked = noted()
+    dated = with_record_ages(lag, unread, 1_000_000_000)
+    assert [one[:4] for one in asked] == [("t", 1, 7, 10)]
     found = idle_rows(dated, 1_000_000_000).select(["partition", "last_seen", "timestamp"])
     seconds = [
         (p, *(t.timestamp() for t in times)) for p, *times in map(dict.values, found.to_pylist())
     ]
     assert seconds == [(0, 80, 1000), (1, 80, 120), (2, 130, 1000), (3, 0, 1000)]
+
+
+@pytest.mark.parametrize(
+    ("record", "until_s"),
+    [
+        (FirstUnread(None, False), 1000),  # a transaction's control records wait for nobody
+        (FirstUnread(RecordTime(120_000, False), True), None),  # it may have come earlier
+        (FirstUnread(None, True), None),
+    ],
+)
+def test_only_the_own_time_of_a_record_says_until_when_nothing_waited(tmp_path, record, until_s):
+    lag = local.run(dump(tmp_path / "dump"), tmp_path / "tables").table("lag")
+    dated = with_record_ages(lag, lambda wanted: [record for _ in wanted], 1_000_000_000)
+    found = {row["partition"]: row["timestamp"] for row in idle_rows(dated, 10**9).to_pylist()}
+    assert (found[1].timestamp() if 1 in found else None) == until_s
 
 
 def test_tasks_are_given_the_times_of_the_records_that_are_furthest_behind(tmp_path, monkeypatch):
@@ -84,21 +102,21 @@ def test_tasks_are_given_the_times_of_the_records_that_are_furthest_behind(tmp_p
     (record,) = parts[0].to_pylist()
     nearer = pa.Table.from_pylist([{**record, "topic": "s", "lag": 2}], lags.OLDEST_UNREAD)
     monkeypatch.setattr(lags, "MOST_ASKED", 1)
-    times, asked = noted()
-    known = lags.times_in_advance(pa.concat_tables([nearer, *parts]), times)
+    unread, asked = noted()
+    known = lags.unread_in_advance(pa.concat_tables([nearer, *parts]), unread)
     assert [topic for topic, *_ in asked] == ["t"]
     sent = pickle.loads(pickle.dumps(known))  # as Spark sends it to its tasks
     assert with_record_ages(lag, sent, 1_000_000_000).equals(
-        with_record_ages(lag, times, 1_000_000_000)
+        with_record_ages(lag, unread, 1_000_000_000)
     )
-    assert sent([("s", 1, 7, 0)]) == [None]
+    assert sent([Wanted("s", 1, 7, 9, 0)]) == [NOT_KNOWN]
 
 
 def test_nobody_is_asked_where_nothing_is_unread():
-    def times(wanted):
+    def unread(wanted):
         raise AssertionError(wanted)
 
-    assert lags.times_in_advance(lags.OLDEST_UNREAD.empty_table(), times)([]) == []
+    assert lags.unread_in_advance(lags.OLDEST_UNREAD.empty_table(), unread)([]) == []
 
 
 def test_tables_of_before_say_nothing_of_idle_traffic(tmp_path):

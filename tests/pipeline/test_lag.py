@@ -13,6 +13,12 @@ from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 from tests.suites import dear
 
+from holdfast.core.wire.layouts.consumer_protocol import (
+    AssignmentMessage,
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.ingest.split import POSITION, reduced
 
@@ -184,3 +190,118 @@ def test_groups_that_are_cut_are_put_together_again(tmp_path, monkeypatch):
     monkeypatch.setattr(steps, "WHOLE_GROUPS_ROWS", 2)
     cut = lag(tmp_path / "2", commits, offsets=[("t", p, 0, 9) for p in range(9)], batch_rows=2)
     assert cut == whole and len(whole) == 27
+
+
+def not_subscribed(tmp_path, records, offsets=()):
+    """{(group, topic): ...} of each commit of a dump of these records."""
+    fleet.write_dump(tmp_path / "dump", records, offsets=offsets, taken_at=ISO)
+    tables = local.run(tmp_path / "dump", tmp_path / "out", batch_rows=7)
+    rows = local.rows(tables, "lag", "group", "topic", "current_offset", "not_subscribed")
+    return {(group, topic): told for group, topic, at, told in rows if at is not None}
+
+
+def committed(group, *topics, at=5):
+    return [(group, at, fleet.commit(group, topic, 0, 4, at=at)) for topic in topics]
+
+
+def test_a_commit_of_a_topic_that_the_members_left_is_marked(tmp_path):
+    history = [
+        generation("moved", 1, {"a": {"old": [0], "new": [0]}}, at=1),
+        generation("moved", 2, {"a": {"new": [0]}, "b": {}}, at=2),
+        generation("gone", 1, {"a": {"new": [0]}}, at=1),
+        generation("gone", 2, {}, at=2),
+    ]
+    records = fleet.classics(history)
+    for group in ("moved", "gone", "simple"):
+        records += committed(group, "old", "new")
+    assert not_subscribed(tmp_path, records) == {
+        ("moved", "old"): True,
+        ("moved", "new"): False,
+        # Of a group without members, or without any record of members, nobody knows.
+        **{(group, topic): None for group in ("gone", "simple") for topic in ("old", "new")},
+    }
+
+
+def test_where_one_subscription_is_not_known_no_commit_is_marked(tmp_path):
+    known = fleet.member("a", *messages("new"))
+    records = []
+    for group, other in (
+        ("reads", fleet.member("b", *messages("old"))),
+        ("unreadable", fleet.member("b", b"\0", b"")),
+        ("says-nothing", fleet.member("b", b"", b"")),
+    ):
+        value = fleet.generation_value(1, [known, other])
+        records += [(group, 1, fleet.record(2, 3, {"group": group}, value))]
+        records += committed(group, "old", "left")
+    assert not_subscribed(tmp_path, records) == {
+        ("reads", "old"): False,
+        ("reads", "left"): True,
+        **{(g, t): None for g in ("unreadable", "says-nothing") for t in ("old", "left")},
+    }
+
+
+def messages(*topics):
+    """A subscription to these topics, and the assignment of partition 0 of each."""
+    asked = Subscription(topics=topics)
+    given = AssignmentMessage(partitions=tuple((topic, (0,)) for topic in topics))
+    return encode_subscription(asked), encode_assignment(given)
+
+
+def test_members_of_kip_848_ask_by_name_and_of_an_expression_nobody_knows_what_it_names(tmp_path):
+    records = []
+    for group, pattern in (("names", None), ("pattern", "n.*")):
+        member = fleet.consumer_member(group, "m-1", ["new"])
+        if pattern is not None:
+            member = fleet.record(5, 0, {"groupId": group, "memberId": "m-1"}, asks(pattern))
+        events = [
+            fleet.consumer_epoch(group, 1),
+            member,
+            fleet.consumer_target(group, "m-1", {"new": [0]}),
+            fleet.assignment_epoch(group, 1),
+        ]
+        records += [(group, 1 + i / 10, event) for i, event in enumerate(events)]
+        records += committed(group, "old", "new")
+    assert not_subscribed(tmp_path, records) == {
+        ("names", "old"): True,
+        ("names", "new"): False,
+        ("pattern", "old"): None,
+        ("pattern", "new"): None,
+    }
+
+
+def asks(pattern):
+    """A member that subscribes by an expression."""
+    return {
+        "instanceId": None,
+        "rackId": None,
+        "clientId": "m",
+        "clientHost": "/10.0.0.1",
+        "subscribedTopicNames": (),
+        "subscribedTopicRegex": pattern,
+        "rebalanceTimeoutMs": 45_000,
+        "serverAssignor": None,
+        "classicMemberMetadata": None,
+    }
+
+
+def test_a_stream_marks_a_topic_in_the_batch_in_which_the_members_leave_it(tmp_path):
+    history = [
+        generation("g", 1, {"a": {"old": [0], "new": [0]}}, at=1),
+        generation("g", 2, {"a": {"new": [0]}}, at=50),
+    ]
+    records = [*fleet.classics(history), *committed("g", "old", "new")]
+    records += committed("g", "new", at=90)  # a batch of commits alone keeps what was known
+    records.sort(key=lambda record: record[1])
+    path = fleet.write_dump(tmp_path / "dump", records, taken_at=ISO)
+    for cuts in ([20_000_000], [20_000_000, 70_000_000]):
+        out = tmp_path / f"out-{len(cuts)}"
+        rows = local.rows(local.stream(path, out, cuts), "lag", "topic", "not_subscribed")
+        assert sorted(rows) == [("new", False), ("old", True)]
+
+
+def test_lag_that_nobody_knows_the_age_of_is_never_0_seconds_old(tmp_path):
+    # The commit is dated later than the dump was taken: the clocks differ.
+    columns = ("partition", "lag", "lag_seconds", "lag_seconds_basis", "has_unread")
+    commits = [("g", "t", 0, 4, 5_000), ("g", "t", 1, 10, 5_000)]
+    found = lag(tmp_path, commits, offsets=[("t", p, 0, 10) for p in (0, 1)], columns=columns)
+    assert found == [(0, 6, None, None, None), (1, 0, 0.0, None, False)]

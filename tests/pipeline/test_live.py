@@ -18,6 +18,9 @@ from tests.live.small_group import small_group
 from tests.pipeline.test_deployment import run as submitted
 
 from holdfast.cluster.cluster import LiveCluster
+from holdfast.cluster.first_unread import FirstUnread, Wanted
+from holdfast.cluster.lookup import Lookup
+from holdfast.cluster.record_times import RecordTime
 from holdfast.core.wire.one.offsets_partition import offsets_partition
 from holdfast.core.wire.one.topic_ids import read_topic_id
 from holdfast.errors import SourceError
@@ -166,7 +169,7 @@ def test_a_stream_of_a_live_cluster_ends_and_resumes(spark, lived, tmp_path):
         assert tables.table(name).to_pylist() == once.table(name).to_pylist()
 
 
-def test_the_time_of_a_record_is_known_though_no_record_is_read(lived):
+def test_the_time_of_a_record_is_its_own_and_by_time_alone_nearly_so(lived, monkeypatch):
     cluster, _, _ = lived
     topic, producer = uuid.uuid4().hex, Producer({"bootstrap.servers": cluster.bootstrap})
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -177,12 +180,19 @@ def test_the_time_of_a_record_is_known_though_no_record_is_read(lived):
         if not n % 50:
             assert producer.flush(30) == 0
     assert producer.flush(30) == 0
-    asked = [(topic, 0, offset, began + 3_550_000) for offset in (0, 1, 500, 999)]
-    found = cluster.times_at(asked)
-    for (_, _, offset, _), at in zip(asked, found, strict=True):
-        truth = began + 3_000 * offset
-        assert truth - 40_000 <= at <= truth  # a hundredth of its age
-    assert found[0] == began and cluster.times_at([]) == []
+    asked = [Wanted(topic, 0, offset, 1_000, began + 3_550_000) for offset in (0, 1, 500, 999)]
+    truth = [began + 3_000 * one.offset for one in asked]
+    found = cluster.first_unread(asked)
+    assert found == [FirstUnread(RecordTime(at, True), True) for at in truth]
+    assert cluster.first_unread([]) == []
+
+    async def nothing():
+        return {}
+
+    monkeypatch.setattr(Lookup, "first_batches", lambda self, *_: self.connections.future(nothing))
+    for at, one in zip(truth, cluster.first_unread(asked), strict=True):
+        assert one.has_unread is None
+        assert at <= one.time.ms <= at + 40_000  # a hundredth of its age
 
 
 class SeenError(Exception):

@@ -215,6 +215,8 @@ class Script:
                 "commit_timestamp": None,
                 "lag_by_reset": None,
                 "lag_seconds_basis": None,
+                "has_unread": None if lag else False,
+                "not_subscribed": None,
                 "position_timestamp": None,
                 "status": "none" if lag is None else "committed",
                 "clamped": "none",

@@ -24,6 +24,8 @@ from tests.pipeline.kinds import tables_of
 from tests.report.captured import capture
 from tests.report.fleet import examine_all
 
+from holdfast.cluster.first_unread import NOT_KNOWN, FirstUnread
+from holdfast.cluster.record_times import RecordTime
 from holdfast.core.wire.layouts.consumer_protocol import decode_assignment
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.fleet.pipeline.history.lag import with_record_ages
@@ -33,7 +35,7 @@ from holdfast.fleet.tables.reading import Tables, read_tables
 from holdfast.sim.scenarios import ScenarioStep
 
 CAPTURED = Path(local.__file__).parent / "captured"
-TOPIC = "topic"
+TOPIC, DROPPED = "topic", "dropped"
 LIVED_S = 1_300
 """All groups have ended their scenario by then, and the fleet is looked at."""
 END = 10_000
@@ -111,6 +113,7 @@ def ill() -> list[Labelled]:
             _ill(f"evicted-{n}", calm | {"scenario": "hung", "script": hung}, "evicted", "HF105"),
             _ill(f"static-{n}", calm | {"static": True}, "stuck", "HF109", "HF104"),
             _ill(f"empty-{n}", calm | {"scenario": "gone", "script": gone}, "left", "HF115"),
+            _ill(f"dropped-{n}", calm, "dropped", "HF129"),
             _ill(f"deployed-{n}", size | deploy, "well", "HF102 HF111", "HF101 HF103"),
         ]
     return found
@@ -155,9 +158,14 @@ def at_moment(made: Tables, taken_us: int, time_ms: Callable[..., int]) -> dict[
     """Findings of the groups of these tables, where a cluster tells times of records."""
     held = {name: made.table(name, flat=False) for name in TABLES}
     held["lag"] = with_record_ages(
-        held["lag"], lambda wanted: [time_ms(*place) for *place, _ in wanted], taken_us
+        held["lag"], lambda wanted: [_unread(time_ms(*one[:3])) for one in wanted], taken_us
     )
     return {e.facts.group: e for e in examine_all(read_tables(held), last_ms=taken_us // 1000)}
+
+
+def _unread(time_ms: int | None) -> FirstUnread:
+    """A record of this time; None where a cluster did not tell it."""
+    return NOT_KNOWN if time_ms is None else FirstUnread(RecordTime(time_ms, True), True)
 
 
 def commits_of(one: Labelled, owned: dict[str, list[int]], end_s: float) -> list[Any]:
@@ -168,6 +176,9 @@ def commits_of(one: Labelled, owned: dict[str, list[int]], end_s: float) -> list
         at = end_s - 1_200
         return [(one.name, at, fleet.commit(one.name, TOPIC, p, END - 900, at=at)) for p in (0, 1)]
     found = []
+    if one.reads == "dropped":  # nobody asks for that topic any more
+        at = end_s - 1_200
+        found.append((one.name, at, fleet.commit(one.name, DROPPED, 0, END - 900, at=at)))
     first = min(owned)
     for member, partitions in sorted(owned.items()):
         for partition in partitions:
@@ -240,7 +251,7 @@ def write(folder: Path, groups: list[Labelled]) -> Path:
         if one.reads == "evicted":
             records += commits_before_the_last(one, own)
     records.sort(key=lambda record: record[1])
-    offsets = [(TOPIC, p, 0, END) for p in range(20)]
+    offsets = [(DROPPED, 0, 0, END), *((TOPIC, p, 0, END) for p in range(20))]
     taken = datetime.fromtimestamp(end, UTC).isoformat()
     return fleet.write_dump(folder, records, offsets=offsets, taken_at=taken)
 

@@ -90,13 +90,15 @@ def lagging(lags: list[int | None], **more: Any) -> Script:
     return quiet().lag({("t", p): lag for p, lag in enumerate(lags)}, **more)
 
 
-def committed(seconds_ago: dict[int, float], *, static: bool = False) -> Script:
+def committed(
+    seconds_ago: dict[int, float], *, static: bool = False, lag: int = 50, **more: Any
+) -> Script:
     """Work everywhere; each partition's last commit so many seconds before the end."""
     people = [(m, {"group_instance_id": m.upper() if static else None}) for m in AB]
     script = Script("g", TOPICS).settle(0, people, deal(TOPICS, AB))
     for partition in range(4):
         at = START_MS + 20 * MINUTES - round(seconds_ago.get(partition, 1) * 1000)
-        script.lag({("t", partition): 50}, commit_timestamp=at)
+        script.lag({("t", partition): lag}, commit_timestamp=at, **more)
     return script
 
 
@@ -106,6 +108,7 @@ def tended(
     commit_s: float = 1,
     age_s: float | None = None,
     lags: tuple[int, ...] = (500, 500, 500, 500),
+    **more: Any,
 ) -> Script:
     """Work everywhere, by a live cluster: since when each position stands, and how old work is."""
     script, end = quiet(), START_MS + 20 * MINUTES
@@ -116,7 +119,17 @@ def tended(
             position_timestamp=end - round(position_s.get(partition, commit_s) * 1000),
             lag_seconds=age_s,
             lag_seconds_basis=None if age_s is None else "record",
+            **more,
         )
+    return script
+
+
+def nameless(commits_s: dict[int, float], lag: int = 900, **more: Any) -> Script:
+    """A group that no record names a member of; each partition's last commit before the end."""
+    script, end = Script("g", TOPICS), START_MS + 20 * MINUTES
+    for partition, seconds in commits_s.items():
+        at = end - round(seconds * 1000)
+        script.lag({("t", partition): lag}, commit_timestamp=at, position_timestamp=at, **more)
     return script
 
 
@@ -240,6 +253,10 @@ CASES: dict[str, tuple[Fleet, Fleet]] = {
     "HF124": (lambda: looping(6), lambda: looping(4)),
     "HF125": (lambda: tended({1: 400}, age_s=400), lambda: tended({1: 400}, age_s=30)),
     "HF126": (lambda: tended({}, age_s=400), lambda: tended({}, age_s=200)),
+    "HF129": (
+        lambda: lagging([5] * 4, not_subscribed=True),
+        lambda: lagging([5] * 4, not_subscribed=False),
+    ),
 }
 
 
@@ -314,6 +331,77 @@ def test_what_a_record_states_is_called_stated(code: str) -> None:
     assert examine(CASES[code][0]())[code].basis is Basis.STATED
 
 
+STANDING: dict[str, Callable[..., Script]] = {
+    "HF105": lambda **more: committed({0: 900, 2: 900}, **more),
+    "HF109": lambda **more: committed({0: 900, 2: 900}, static=True, **more),
+    "HF125": lambda lag=50, **more: tended({1: 400}, age_s=400, lags=(0, lag, 0, 0), **more),
+}
+"""What stands still with so much lag."""
+
+
+@pytest.mark.parametrize("code", STANDING)
+def test_control_records_of_transactions_are_no_work(code: str) -> None:
+    make = STANDING[code]
+    assert code not in examine(make(lag=2, has_unread=False))
+    known, unknown = (examine(make(lag=2, has_unread=told))[code] for told in (True, None))
+    assert known.severity is Severity.ERROR and "marker" not in known.text
+    assert unknown.severity is Severity.WARN
+    assert unknown.text.endswith("; what is unread may be a transaction marker")
+    many = examine(make(lag=11, has_unread=None))[code]
+    assert many.severity is Severity.ERROR and "marker" not in many.text
+
+
+def test_where_no_cluster_told_the_age_either_no_progress_is_information() -> None:
+    found = examine(tended({1: 400}, lags=(0, 2, 0, 0)))["HF125"]
+    assert found.severity is Severity.INFO
+    assert "may be a transaction marker" in found.text
+
+
+def test_a_record_that_came_a_moment_ago_makes_nobody_stuck() -> None:
+    fresh = {"lag_seconds_basis": "record", "lag_seconds": 4.0}
+    assert "HF105" not in examine(committed({0: 900, 2: 900}, **fresh))
+    old = {"lag_seconds_basis": "at_least", "lag_seconds": 800.0}
+    found = examine(committed({0: 900, 2: 900}, **old))["HF105"]
+    assert found.cost_upper_s == 1_600, "since the records came"
+    # Of a member that hangs, a partition without work before gets a record: it hangs still.
+    script, end = committed({0: 900}, **old), START_MS + 20 * MINUTES
+    (row,) = (row for row in script.rows["lag"] if row["partition"] == 2)
+    row |= {"commit_timestamp": end - 900_000, "lag_seconds": 4.0}
+    assert "HF105" in examine(script)
+
+
+@pytest.mark.parametrize("hours", [2, 48])
+def test_a_group_without_a_record_of_members_is_found_when_nobody_commits(hours: int) -> None:
+    found = examine(nameless({0: hours * 3600, 1: hours * 3600}))["HF115"]
+    assert found.severity is Severity.WARN and found.basis is Basis.INFERRED
+    assert f"2 partitions have no commit for {hours}.0 hours" in found.text
+    assert "1,800 records wait there" in found.text
+    assert found.cost_upper_s == 2 * hours * 3600
+    assert found.evidence.partitions.total == 2
+
+
+def test_such_a_group_that_commits_or_has_little_to_read_is_left_alone() -> None:
+    assert not examine(nameless({0: 1_800, 1: 1_800}))
+    assert not examine(nameless({0: 7_200}, lag=900))
+    assert not examine(nameless({0: 7_200, 1: 7_200}, has_unread=False))
+    came = {"lag_seconds": 60.0, "lag_seconds_basis": "record"}
+    assert not examine(nameless({0: 7_200, 1: 7_200}, **came)), "the records came a moment ago"
+    some = examine(nameless({0: 7_200, 1: 7_200, 2: 60}))["HF115"]
+    assert some.severity is Severity.INFO and "; other partitions are committed" in some.text
+    old = {"lag_seconds": 4_000.0, "lag_seconds_basis": "record"}
+    assert {*examine(nameless({0: 60, 1: 60}, **old))} == {"HF126"}
+    assert not examine(nameless({0: 60, 1: 60}, **(old | {"lag_seconds": 1_800.0})))
+
+
+def test_a_topic_that_nobody_asks_for_is_told_with_its_lag() -> None:
+    found = examine(lagging([5_000, 3, 0, 0], not_subscribed=True))["HF129"]
+    assert found.severity is Severity.INFO
+    assert found.text == (
+        "commits of 4 partitions of 1 topic that no member subscribes to, 5,003 records behind"
+    )
+    assert found.command.endswith("--group g --topic t")
+
+
 def test_a_record_near_the_limit_is_an_error_and_its_size_is_told() -> None:
     found = examine(recorded(900_000))["HF122"]
     assert found.severity is Severity.WARN
@@ -383,17 +471,29 @@ def deploy_with_commits(every_s: float, late_s: float) -> Script:
     return script
 
 
+STATIC = "--policy cooperative-sticky --static "
+"""What is simulated for a cooperative group whose members keep no state."""
+
+
 @pytest.mark.parametrize(
-    ("late_s", "policy"), [(0.0, "lend"), (4.0, "lend"), (7.0, "deferred"), (11.0, "deferred")]
+    ("late_s", "words"),
+    [
+        (0.0, STATIC),
+        (4.0, STATIC),
+        (7.0, "--policy deferred --delay 20s "),
+        (11.0, "--policy deferred --delay 20s "),
+    ],
 )
 def test_deferred_is_advised_where_a_move_costs_more_than_half_a_restart(
-    late_s: float, policy: str
+    late_s: float, words: str
 ) -> None:
-    found = examine(deploy_with_commits(0.5, late_s))["HF102"]
+    both = examine(deploy_with_commits(0.5, late_s))
+    assert ("--policy deferred " in both["HF111"].command) is ("deferred" in words)
+    found = both["HF102"]
     assert found.evidence.figures["longest_restart_s"] == 12
     assert found.evidence.figures["move_costs_s"] == pytest.approx(late_s, abs=0.01)
     assert f"the first commit came {late_s:.1f} s later than usual (median of " in found.text
-    assert f"--policy {policy} " in found.command
+    assert words in found.command
 
 
 def test_what_a_move_costs_is_not_said_where_commits_before_it_are_gone() -> None:
@@ -403,7 +503,7 @@ def test_what_a_move_costs_is_not_said_where_commits_before_it_are_gone() -> Non
     script.rows["offset_commits"] = list(newest.values())
     found = examine(script)["HF102"]
     assert "than usual" not in found.text and "move_costs_s" not in found.evidence.figures
-    assert "--policy lend " in found.command
+    assert STATIC in found.command
 
 
 @pytest.mark.parametrize(
@@ -435,7 +535,7 @@ def test_of_very_many_commits_only_those_of_one_group_are_read(
 def test_rare_commits_do_not_look_like_state() -> None:
     found = examine(deploy_with_commits(5.0, 0.0))["HF102"]
     assert found.evidence.figures["move_costs_s"] <= 0.01
-    assert "--policy lend " in found.command
+    assert STATIC in found.command
 
 
 def test_a_stuck_member_is_told_before_kafka_throws_it_out() -> None:
@@ -477,7 +577,7 @@ def test_eager_members_of_a_cooperative_group_are_looked_for() -> None:
     script = eager_group(cooperative=False)
     for row in script.rows["generations"]:
         row["protocol"] = "range"
-    assert "--from range --to coop" in examine(script)["HF119"].command
+    assert "--from range --to cooperative-sticky" in examine(script)["HF119"].command
 
 
 def test_standby_members_are_information() -> None:
@@ -490,8 +590,84 @@ def test_members_with_other_topics_may_be_uneven() -> None:
 
 
 def test_the_delay_that_is_advised_covers_the_restarts_measured() -> None:
-    assert "--delay 20s" in examine(bounce(away_s=12, visits=True))["HF111"].command
-    assert "12 s at most" in examine(bounce(away_s=12, visits=True))["HF111"].text
+    found = examine(of_protocol(bounce(away_s=12, visits=True), "holdfast-deferred"))["HF111"]
+    assert "replay " in found.command and "--policy deferred --delay 20s" in found.command
+    assert "12 s at most" in found.text
+    waited = of_protocol(waiting(200), "holdfast-deferred")
+    assert "--policy deferred" in examine(waited)["HF112"].command
+
+
+def of_protocol(script: Script, protocol: str, **members: Any) -> Script:
+    """The same group under another protocol, with members of other ids."""
+    for row in script.rows["generations"]:
+        row["protocol"] = protocol
+    for row in script.rows["members"]:
+        row.update(members, client_host=f"/{row['client_id']}")
+    return script
+
+
+STATELESS = {
+    "HF101": lambda: flapping(30),
+    "HF102": lambda: bounce(away_s=12, visits=True),
+    "HF111": lambda: bounce(away_s=12, visits=True),
+    "HF112": lambda: waiting(200),
+    "HF119": lambda: eager_group(cooperative=False),
+    "HF124": lambda: looping(6),
+}
+
+
+@pytest.mark.parametrize("protocol", ["range", "cooperative-sticky", "sticky", "roundrobin"])
+@pytest.mark.parametrize("code", STATELESS)
+def test_nothing_advises_to_let_partitions_of_stateless_members_wait(
+    code: str, protocol: str
+) -> None:
+    found = examine(of_protocol(STATELESS[code](), protocol))
+    for finding in found.values():
+        assert not {"deferred", "lend", "incremental"} & {*finding.command.split()}, finding
+    if code in ("HF102", "HF111", "HF119") and protocol != "cooperative-sticky":
+        assert "--to cooperative-sticky --plan" in found[code].command
+    elif code in ("HF102", "HF111"):
+        assert STATIC in found[code].command
+
+
+LIBRARY = {
+    "confluent": {"client_id": "payments-7", "rack": ""},
+    "java": {"client_id": "consumer-g-3"},
+    "kafka-python": {"client_id": "kafka-python-3.0.12"},
+    "aiokafka": {"client_id": "aiokafka-0.14.0"},
+    "holdfast": {"client_id": "holdfast"},
+}
+
+
+@pytest.mark.parametrize("client", LIBRARY)
+def test_a_plan_is_one_for_the_client_that_the_members_run(client: str) -> None:
+    for code in ("HF102", "HF111", "HF119"):
+        found = examine(of_protocol(STATELESS[code](), "range", **LIBRARY[client]))[code]
+        assert found.command == (
+            f"holdfast upgrade-check --client {client} --from range --to cooperative-sticky --plan"
+        )
+
+
+def test_where_nobody_knows_the_client_a_person_chooses() -> None:
+    found = examine(of_protocol(eager_group(cooperative=False), "range"))["HF119"]
+    assert "--client 'confluent|java|kafka-python|aiokafka|holdfast' --from range" in found.command
+    # Two libraries in one group: a person chooses one of the two.
+    script = of_protocol(eager_group(cooperative=False), "range", **LIBRARY["java"])
+    script.rows["members"][-1] |= LIBRARY["confluent"]
+    assert "--client 'confluent|java' --from range" in examine(script)["HF119"].command
+    # No client of Java's has that assignor: then it is a consumer with one of its own.
+    found = examine(of_protocol(eager_group(cooperative=False), "lag-sticky"))["HF119"]
+    assert "--client 'confluent|kafka-python|aiokafka|holdfast' --from lag-sticky" in found.command
+    script = of_protocol(eager_group(cooperative=False), "lag-sticky", **LIBRARY["java"])
+    assert "--table members" in examine(script)["HF119"].command
+
+
+@pytest.mark.parametrize("client_id", ["sarama", "kgo", "kafkajs"])
+def test_of_a_client_without_a_plan_its_members_are_shown(client_id: str) -> None:
+    script = of_protocol(eager_group(cooperative=False), "range", client_id=client_id)
+    found = examine(script)["HF119"]
+    assert "--table members" in found.command
+    assert "for which there is no plan here" in found.text
 
 
 def test_stopping_and_starting_the_whole_group_is_not_a_deploy() -> None:

@@ -121,3 +121,22 @@ def test_lag_in_time_is_that_of_the_worst_partition() -> None:
     script = rolling_bounce()
     script.lag({("orders", 0): 5}, lag_seconds=12.5).lag({("orders", 1): 5}, lag_seconds=3.0)
     assert 'holdfast_group_lag_seconds{group="etl"} 12.5\n' in text_of(script)
+
+
+def test_lag_in_time_leaves_out_topics_that_nobody_subscribes_to() -> None:
+    script = rolling_bounce()
+    script.lag({("orders", 0): 5_000}, lag_seconds=90_000.0, not_subscribed=True)
+    script.lag({("orders", 1): 5}, lag_seconds=3.0, not_subscribed=False)
+    text = text_of(script)
+    assert 'holdfast_group_lag_seconds{group="etl"} 3\n' in text
+    assert 'kafka_consumergroup_lag_sum{consumergroup="etl",topic="orders"} 5005\n' in text
+
+
+def test_lag_in_time_is_not_0_where_a_record_is_unread_and_nobody_knows_its_age() -> None:
+    read, unread = {"lag_seconds": 0.0}, {"lag_seconds": None}
+    script = rolling_bounce().lag({("orders", 0): 0}, **read).lag({("orders", 1): 5}, **unread)
+    assert "holdfast_group_lag_seconds{" not in text_of(script)
+    script.lag({("orders", 2): 5}, lag_seconds=7.0)
+    assert 'holdfast_group_lag_seconds{group="etl"} 7\n' in text_of(script)
+    done = rolling_bounce().lag({("orders", 0): 0}, **read)
+    assert 'holdfast_group_lag_seconds{group="etl"} 0\n' in text_of(done)

@@ -28,7 +28,13 @@ FAULTS = ("busy", "refuse", "drop", "mute", "stall", "late")
 CHANCES = (60, 1, 30, 1, 1, 60)
 """Of ten thousand requests; the rest is answered. A batch makes 184."""
 N_PARTITIONS = 3
-OF_A_MOMENT = ("lag_seconds", "lag_seconds_basis", "idle_lower_seconds", "idle_upper_seconds")
+OF_A_MOMENT = (
+    "lag_seconds",
+    "lag_seconds_basis",
+    "has_unread",
+    "idle_lower_seconds",
+    "idle_upper_seconds",
+)
 """Whether a record waited in a pause is known by the log ends of its batch."""
 
 

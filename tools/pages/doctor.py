@@ -43,7 +43,7 @@ class Measured:
         return self.found / max(self.found + self.false, 1)
 
 
-N_GROUPS = 119
+N_GROUPS = 122
 N_SOUND = 56
 N_ON_BROKER = 54
 MEASURED = {
@@ -72,6 +72,7 @@ MEASURED = {
     "HF124": Measured(planted=4, on_broker=1, found=4),
     "HF125": Measured(planted=4, on_broker=1, found=4),
     "HF126": Measured(planted=4, on_broker=1, found=4),
+    "HF129": Measured(planted=3, on_broker=0, found=3),
 }
 
 

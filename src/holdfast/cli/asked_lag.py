@@ -3,7 +3,8 @@
 **Rules.** The rows are those of :mod:`holdfast.fleet.pipeline.history.lag`, which has the rule by
 columns; a test compares both on the same groups. A coordinator does not say when a commit was
 written, nor that one was deleted or has expired. So the times of commits are null, ``status`` is
-``none`` without a commit, and ``lag_seconds`` is known by records alone.
+``none`` without a commit, and ``lag_seconds`` is known by records alone: it is null where no leader
+says how old the first unread one is.
 
 **Strategy.** Plain Python, row by row: NumPy and Arrow would take as long to load as the answer.
 Of more than :data:`MOST_GROUPS` groups the pipeline reads the offsets topic by columns instead.
@@ -14,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.cluster.first_unread import NOT_KNOWN
 from holdfast.cluster.groups_now import GroupsNow, groups_now
-from holdfast.cluster.record_times import age_seconds
 from holdfast.errors import nearest
 from holdfast.fleet.tables.columns.chosen import SPARK_GROUPS, means
 
@@ -86,6 +87,7 @@ def lag_rows(found: GroupsNow, reset: str) -> Iterator[dict[str, Any]]:
     ends = {(topic, p): (begin, end) for topic, p, begin, end in found.offsets}
     positions = {(one.group, one.topic, one.partition): one for one in found.positions}
     owners = _owners(found.readers)
+    subscribed = _subscribed(found.readers)
     for key in sorted(positions.keys() | owners.keys()):
         group, topic, partition = key
         position, owner = positions.get(key), owners.get(key)
@@ -100,6 +102,8 @@ def lag_rows(found: GroupsNow, reset: str) -> Iterator[dict[str, Any]]:
         else:
             row |= {"status": "shared" if shared else "committed"}
             row["current_offset"] = position.offset
+            if not shared and (asked := subscribed.get(group)) is not None:
+                row["not_subscribed"] = owner is None and topic not in asked
             if begin is not None and end is not None:
                 row |= _behind(position, begin, end)
                 row |= _seconds(row, found)
@@ -116,11 +120,23 @@ def _owners(readers: Sequence[GroupReader]) -> dict[_Partition, GroupReader]:
     return found
 
 
+def _subscribed(readers: Sequence[GroupReader]) -> dict[str, set[str] | None]:
+    """What the members of each group ask for; None where not all say it."""
+    found: dict[str, set[str] | None] = {}
+    for reader in readers:
+        known = found.setdefault(reader.group, set())
+        if known is None or reader.subscribed is None:
+            found[reader.group] = None
+        else:
+            known.update(reader.subscribed)
+    return {group: topics or None for group, topics in found.items()}
+
+
 def _empty_row(group: str, topic: str, partition: int, owner: GroupReader | None) -> dict[str, Any]:
     unknown = ("current_offset", "lag", "lag_by_reset", "lag_seconds", "lag_seconds_basis")
-    times = ("delivered", "commit_timestamp", "position_timestamp")
+    more = ("has_unread", "not_subscribed", "delivered", "commit_timestamp", "position_timestamp")
     return {
-        **dict.fromkeys(unknown + times),
+        **dict.fromkeys(unknown + more),
         "group": group,
         "topic": topic,
         "partition": partition,
@@ -148,14 +164,11 @@ def _behind(position: Position, begin: int, end: int) -> dict[str, Any]:
 
 
 def _seconds(row: dict[str, Any], found: GroupsNow) -> dict[str, Any]:
-    """The age of the oldest unread record, where its time is known."""
+    """The age of the first unread record, where its time is known."""
     if row["lag"] == 0:
-        return {"lag_seconds": 0.0}
-    first = max(row["current_offset"], row["log_start_offset"])
-    time_ms = found.times_ms.get((row["topic"], row["partition"], first))
-    if row["lag"] is None or time_ms is None:
+        return {"lag_seconds": 0.0, "has_unread": False}
+    if row["lag"] is None:
         return {}
-    return {
-        "lag_seconds": age_seconds(time_ms, found.taken_at_us),
-        "lag_seconds_basis": "record",
-    }
+    first = max(row["current_offset"], row["log_start_offset"])
+    unread = found.unread.get((row["topic"], row["partition"], first), NOT_KNOWN)
+    return unread.of_lag(found.taken_at_us)

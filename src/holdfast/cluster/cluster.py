@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cluster import client_keys, credentials, render
 from holdfast.cluster.diagnosis import why_no_answer
-from holdfast.cluster.record_times import Place, record_times
+from holdfast.cluster.first_unread import FirstUnread, Wanted, first_unread
+from holdfast.cluster.record_times import Place
 from holdfast.cluster.settings import Settings
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.machine.codes import ErrorCode
@@ -166,13 +167,8 @@ class LiveCluster:
             taken_at=taken_at,
         )
 
-    def times_at(self, wanted: Sequence[tuple[str, int, int, int]]) -> list[int | None]:
-        """Times of records in milliseconds since 1970; None where the cluster does not say.
-
-        Parameters
-        ----------
-        wanted : sequence of (str, int, int, int)
-            Topic, partition, offset, and a time that is likely to be near the record's own.
+    def first_unread(self, wanted: Sequence[Wanted]) -> list[FirstUnread]:
+        """Find the first unread record of each partition.
 
         Raises
         ------
@@ -182,7 +178,7 @@ class LiveCluster:
         if not wanted:
             return []
         with self.asking() as asked:
-            return times_of(asked, wanted, round(datetime.now(UTC).timestamp() * 1000))
+            return first_unread_of(asked, wanted, round(datetime.now(UTC).timestamp() * 1000))
 
     def _records(
         self, topic: str, partitions: Sequence[int]
@@ -307,10 +303,14 @@ def _offset_of_each(
     return found
 
 
-def times_of(
-    asked: Asked, wanted: Sequence[tuple[str, int, int, int]], now_ms: int
-) -> list[int | None]:
-    """Times of records, as :meth:`LiveCluster.times_at` has them."""
+def first_unread_of(asked: Asked, wanted: Sequence[Wanted], now_ms: int) -> list[FirstUnread]:
+    """Find first unread records, as :meth:`LiveCluster.first_unread` does."""
+
+    def fetch(offsets: Mapping[Place, int], n_bytes: int, at_once: int) -> Mapping[Place, Any]:
+        found: Mapping[Place, Any] = asked(
+            "Fetch", lambda lookup: lookup.first_batches(offsets, n_bytes, at_once)
+        )
+        return found
 
     def ask(times: Mapping[Place, int]) -> dict[Place, tuple[int, int] | None]:
         found = asked("ListOffsets", lambda lookup: lookup.offsets_at(times))
@@ -319,7 +319,7 @@ def times_of(
             for place, (offset, time_ms) in found.items()
         }
 
-    return record_times(wanted, ask, now_ms) if wanted else []
+    return first_unread(wanted, fetch, ask, now_ms)
 
 
 def topic_rows(topics: Sequence[ClusterTopic]) -> list[tuple[str, str, int]]:

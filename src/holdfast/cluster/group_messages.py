@@ -17,7 +17,7 @@ from holdfast.cluster.seen_groups import GONE, SeenGroup, SeenMember
 from holdfast.cluster.versions import GROUP_REQUESTS, REQUESTS
 from holdfast.core.kinds.kind import CONSUMER_PROTOCOL, GroupType
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.wire.layouts.consumer_protocol import decode_assignment
+from holdfast.core.wire.layouts.consumer_protocol import SubscriptionDecoder, decode_assignment
 from holdfast.errors import WireError
 
 NOT_FOUND: Final = 69
@@ -148,15 +148,15 @@ def _read_assigned(group: Any) -> Read:
     ]
 
 
+def _sources_of(subtopology: Any) -> set[str]:
+    """Topics that the tasks of a subtopology read."""
+    repartitioned = (topic.name for topic in subtopology.repartition_source_topics)
+    return {*subtopology.source_topics, *repartitioned}
+
+
 def _read_tasks(group: Any) -> Read:
     parts = group.topology.subtopologies or () if group.topology else ()
-    reads = {
-        part.subtopology_id: {
-            *part.source_topics,
-            *(topic.name for topic in part.repartition_source_topics),
-        }
-        for part in parts
-    }
+    reads = {part.subtopology_id: _sources_of(part) for part in parts}
 
     def read(member: Any) -> Iterable[tuple[str, tuple[int, ...]]]:
         found: dict[str, set[int]] = {}
@@ -175,6 +175,48 @@ READ: Final[Mapping[GroupType, Callable[[Any], Read]]] = {
     GroupType.STREAMS: _read_tasks,
 }
 """GroupType of a group -> what makes of its answer a reader of its members."""
+
+
+Subscribed = Callable[[Any], frozenset[str] | None]
+"""Takes a member, and returns the topics that it asks for; None where that is not known."""
+
+
+def _asked_classic(group: Any) -> Subscribed:
+    decoder = SubscriptionDecoder()
+
+    def asked(member: Any) -> frozenset[str] | None:
+        try:
+            return frozenset(decoder.decode(bytes(member.member_metadata)).topics)
+        except WireError:  # none while the group rebalances
+            return None
+
+    return asked if group.protocol_type == CONSUMER_PROTOCOL else _unknown(group)
+
+
+def _asked_consumer(_: Any) -> Subscribed:
+    # What a regular expression names is known to the broker alone.
+    return lambda member: (
+        None if member.subscribed_topic_regex else frozenset(member.subscribed_topic_names)
+    )
+
+
+def _asked_streams(group: Any) -> Subscribed:
+    parts = group.topology.subtopologies or () if group.topology else ()
+    found = frozenset(topic for part in parts for topic in _sources_of(part)) or None
+    return lambda member: found
+
+
+def _unknown(_: Any) -> Subscribed:
+    return lambda member: None
+
+
+SUBSCRIBED: Final[Mapping[GroupType, Callable[[Any], Subscribed]]] = {
+    GroupType.CLASSIC: _asked_classic,
+    GroupType.CONSUMER: _asked_consumer,
+    GroupType.SHARE: _unknown,
+    GroupType.STREAMS: _asked_streams,
+}
+"""GroupType of a group -> what makes of its answer a reader of its members' subscriptions."""
 
 
 def _says_nothing(group: Any) -> Waits:

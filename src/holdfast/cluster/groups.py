@@ -25,6 +25,7 @@ from holdfast.cluster.group_messages import (
     DESCRIBED_BY,
     NOT_FOUND,
     READ,
+    SUBSCRIBED,
     Position,
     commits_of,
     describe_request,
@@ -70,6 +71,7 @@ class GroupReader:
     client_id: str
     client_host: str
     partitions: TopicPartitions  # sorted by topic
+    subscribed: frozenset[str] | None = None  # topics that it asks for, where they are known
 
 
 class GroupQuestions:
@@ -286,7 +288,7 @@ class GroupQuestions:
             if one.error_code == NOT_FOUND:
                 continue
             raise_code(one.error_code, f"group {one.group_id!r}")
-            read = READ[kind](one)
+            read, subscribed = READ[kind](one), SUBSCRIBED[kind](one)
             found += [
                 GroupReader(
                     group=one.group_id,
@@ -294,6 +296,7 @@ class GroupQuestions:
                     client_id=member.client_id,
                     client_host=member.client_host,
                     partitions=tuple(sorted(read(member))),
+                    subscribed=subscribed(member),
                 )
                 for member in one.members
             ]

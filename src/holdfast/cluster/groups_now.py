@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from holdfast.cluster.cluster import Asked, LiveCluster, led, offsets_of, times_of
+from holdfast.cluster.cluster import Asked, LiveCluster, first_unread_of, led, offsets_of
+from holdfast.cluster.first_unread import MOST_ASKED, FirstUnread, Wanted
 from holdfast.cluster.group_messages import DESCRIBED_BY, Position
 from holdfast.cluster.groups import GroupQuestions, GroupReader
-from holdfast.cluster.record_times import MOST_ASKED
 from holdfast.core.kinds.kind import GroupType
 
 Choose = Callable[[Collection[str]], Collection[str] | None]
@@ -33,9 +33,9 @@ class GroupsNow:
     # Topic, partition, begin and end offset of each partition of their topics; sorted.
     offsets: Sequence[tuple[str, int, int, int]]
     taken_at_us: int  # when the last end had been read, in microseconds since 1970
-    # Topic, partition and offset of a first unread record -> its time, milliseconds since 1970; of
-    # at most :data:`MOST_ASKED` records, the ones furthest behind.
-    times_ms: Mapping[tuple[str, int, int], int]
+    # Topic, partition and offset where a group is -> the first unread record from there on; of at
+    # most :data:`MOST_ASKED` positions, the ones furthest behind.
+    unread: Mapping[tuple[str, int, int], FirstUnread]
 
 
 def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
@@ -67,14 +67,14 @@ def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
         topics |= {topic for reader in readers for topic, _ in reader.partitions}
         offsets = _ends(asked, topics) if topics else []
         taken_at_us = round(datetime.now(UTC).timestamp() * 1_000_000)
-        times = _first_unread(asked, positions, offsets, taken_at_us // 1000)
+        unread = _first_unread(asked, positions, offsets, taken_at_us // 1000)
     return GroupsNow(
         positions=positions,
         readers=readers,
         share_groups=frozenset(by_kind.get(GroupType.SHARE, ())),
         offsets=offsets,
         taken_at_us=taken_at_us,
-        times_ms=times,
+        unread=unread,
     )
 
 
@@ -108,15 +108,15 @@ def _first_unread(
     positions: Sequence[Position],
     offsets: Sequence[tuple[str, int, int, int]],
     now_ms: int,
-) -> dict[tuple[str, int, int], int]:
-    """Times of the first records that consumers have not read."""
+) -> dict[tuple[str, int, int], FirstUnread]:
+    """Find the first records that consumers have not read."""
     ends = {(topic, partition): (begin, end) for topic, partition, begin, end in offsets}
-    behind: dict[tuple[str, int, int], int] = {}
+    behind: dict[Wanted, int] = {}
     for one in positions:
         begin, end = ends.get((one.topic, one.partition), (0, 0))
         first = max(one.offset, begin)
         if one.share_lag is None and end > first:
-            behind[one.topic, one.partition, first] = end - first
+            behind[Wanted(one.topic, one.partition, first, end, now_ms)] = end - first
     most = sorted(behind, key=lambda place: (-behind[place], place))[:MOST_ASKED]
-    times = times_of(asked, [(*place, now_ms) for place in most], now_ms)
-    return {place: time for place, time in zip(most, times, strict=True) if time is not None}
+    found = first_unread_of(asked, most, now_ms)
+    return {place[:3]: one for place, one in zip(most, found, strict=True)}

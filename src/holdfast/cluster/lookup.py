@@ -1,17 +1,19 @@
-"""Questions to the cluster: topics, partition counts, racks, leaders, offsets.
+"""Questions to the cluster: topics, partition counts, racks, leaders, offsets, first batches.
 
 **Rules.** No question creates a topic. A topic that cannot be described costs the question nothing:
 :meth:`Lookup.partitions` says of each topic how many partitions it has, or why that is not known.
 A request is built anew for each attempt, because it keeps the version in which it was sent.
+Records are fetched only of topics that the principal may read: a refusal would stand in the log of
+the cluster's authorizer.
 
-References: KIP-79 (offsets by time), KIP-516 (topic ids); versions:
-:data:`~holdfast.cluster.versions.REQUESTS`.
+References: KIP-79 (offsets by time), KIP-430 (authorized operations), KIP-516 (topic ids);
+versions: :data:`~holdfast.cluster.versions.REQUESTS`.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -21,6 +23,8 @@ from holdfast.cluster.versions import REQUESTS
 from holdfast.core.machine.codes import ErrorCode
 
 EARLIEST, LATEST = -2, -1
+_READ = 3  # AclOperation.READ
+_LARGEST_ANSWER_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,16 +129,12 @@ class Lookup:
         from kafka.errors import KafkaError, LeaderNotAvailableError
 
         leaders = await self._leaders({topic for topic, _ in times})
-        by_node: dict[int, dict[str, dict[int, int]]] = {}
         failed: Exception | None = None
-        for (topic, partition), at in sorted(times.items()):
-            node = leaders.get((topic, partition))
-            if node is None or node < 0:
+        for topic, partition in times:
+            if leaders.get((topic, partition), -1) < 0:
                 failed = LeaderNotAvailableError(f"{topic}-{partition} has no leader")
-                continue
-            by_node.setdefault(node, {}).setdefault(topic, {})[partition] = at
         found: dict[TopicPartition, tuple[int, int]] = {}
-        for node, topics in by_node.items():
+        for node, topics in _by_node(times, leaders):
             answer = await self._send(self._list_request(topics), node)
             for topic in answer.topics:
                 for part in topic.partitions:
@@ -170,6 +170,51 @@ class Lookup:
             timeout_ms=self.connections.timeout_ms,
             **REQUESTS["ListOffsets"].bounds,
         )
+
+    def first_batches(
+        self, offsets: Mapping[TopicPartition, int], n_bytes: int, at_once: int = 1_000
+    ) -> concurrent.futures.Future[dict[TopicPartition, Any]]:
+        """Fetch the batches from an offset on, as consumers of committed records get them.
+
+        Parameters
+        ----------
+        offsets : mapping of (topic, partition) to int
+            Where to begin.
+        n_bytes : int
+            Whole batches up to so many bytes of each partition. The first partition with records
+            of each request has its first batch, however large.
+        at_once : int
+            Partitions in one request.
+
+        Returns
+        -------
+        dict of (topic, partition) to FetchResponse's PartitionData
+            A partition is missing if it has no leader now, its leader does not answer or answers
+            with an error, or the principal may not read its topic.
+        """
+        return self.connections.future(lambda: self._first_batches(offsets, n_bytes, at_once))
+
+    async def _first_batches(
+        self, offsets: Mapping[TopicPartition, int], n_bytes: int, at_once: int
+    ) -> dict[TopicPartition, Any]:
+        from kafka.errors import KafkaError
+
+        topics = {topic for topic, _ in offsets}
+        described = await self.connections.again(lambda: self._metadata(topics, operations=True))
+        leaders = _leaders_of(topic for topic in described.topics if _may_be_read(topic))
+        found: dict[TopicPartition, Any] = {}
+        places = [*offsets.items()]
+        for first in range(0, len(places), at_once):
+            for node, some in _by_node(dict(places[first : first + at_once]), leaders):
+                try:
+                    answer = await self._send(_fetch_request(some, n_bytes), node)
+                except KafkaError:
+                    continue
+                for topic in answer.responses:
+                    for part in topic.partitions:
+                        if not part.error_code:
+                            found[topic.topic, part.partition_index] = part
+        return found
 
     def partitions(self, topics: Collection[str] | None) -> concurrent.futures.Future[FoundTopics]:
         """Count the partitions of ``topics`` (None: of all that are not internal)."""
@@ -208,7 +253,7 @@ class Lookup:
 
         return self.connections.future(work)
 
-    async def _metadata(self, topics: Collection[str] | None) -> Any:
+    async def _metadata(self, topics: Collection[str] | None, *, operations: bool = False) -> Any:
         from kafka.protocol.metadata import MetadataRequest
 
         wanted = (
@@ -217,16 +262,76 @@ class Lookup:
             else [MetadataRequest.MetadataRequestTopic(name=t) for t in sorted(topics)]
         )
         request = MetadataRequest(
-            topics=wanted, allow_auto_topic_creation=False, **REQUESTS["Metadata"].bounds
+            topics=wanted,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=operations,
+            **REQUESTS["Metadata"].bounds,
         )
         answer = await self._send(request)
         raise_code(getattr(answer, "error_code", 0) or 0)  # of the whole answer since version 13
         return answer
 
     async def _leaders(self, topics: Collection[str]) -> dict[TopicPartition, int]:
-        answer = await self._metadata(topics)
-        return {
-            (topic.name, part.partition_index): part.leader_id
-            for topic in answer.topics
-            for part in topic.partitions
-        }
+        return _leaders_of((await self._metadata(topics)).topics)
+
+
+def _leaders_of(topics: Iterable[Any]) -> dict[TopicPartition, int]:
+    """Leader of each partition of described topics, -1 for none now."""
+    return {
+        (topic.name, part.partition_index): part.leader_id
+        for topic in topics
+        for part in topic.partitions
+    }
+
+
+def _by_node(
+    values: Mapping[TopicPartition, int], leaders: Mapping[TopicPartition, int]
+) -> Iterator[tuple[int, dict[str, dict[int, int]]]]:
+    """Yield each leader with a value of each of its partitions, by topic and partition."""
+    found: dict[int, dict[str, dict[int, int]]] = {}
+    for (topic, partition), value in sorted(values.items()):
+        node = leaders.get((topic, partition), -1)
+        if node >= 0:
+            found.setdefault(node, {}).setdefault(topic, {})[partition] = value
+    yield from found.items()
+
+
+def _may_be_read(topic: Any) -> bool:
+    operations = topic.authorized_operations
+    # Brokers before Kafka 2.3 do not say it.
+    return not isinstance(operations, set) or _READ in operations
+
+
+def _fetch_request(topics: Mapping[str, Mapping[int, int]], n_bytes: int) -> Any:
+    """A question for what is there now, outside of a fetch session."""
+    from kafka.protocol.consumer import FetchRequest
+
+    kind = FetchRequest.FetchTopic
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=_LARGEST_ANSWER_BYTES,
+        isolation_level=1,
+        session_id=0,
+        session_epoch=-1,
+        topics=[
+            kind(
+                topic=topic,
+                partitions=[
+                    kind.FetchPartition(
+                        partition=p,
+                        current_leader_epoch=-1,
+                        fetch_offset=offset,
+                        log_start_offset=-1,
+                        partition_max_bytes=n_bytes,
+                    )
+                    for p, offset in partitions.items()
+                ],
+            )
+            for topic, partitions in topics.items()
+        ],
+        forgotten_topics_data=[],
+        rack_id="",
+        **REQUESTS["Fetch"].bounds,
+    )

@@ -41,6 +41,7 @@ class RequestVersions:
 
 
 REQUESTS: Final[Mapping[str, RequestVersions]] = {
+    "Fetch": RequestVersions(1, 4, 12, "0.11"),
     "ListOffsets": RequestVersions(2, 2, 11, "0.11"),
     "Metadata": RequestVersions(3, 4, 13, "0.11"),
     "OffsetCommit": RequestVersions(8, 7, 9, "2.3"),

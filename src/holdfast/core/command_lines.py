@@ -3,7 +3,8 @@
 **Rules.** Every command line that the program suggests is made here, and nowhere else is one
 written into a text. Each word is quoted, so that the line can be pasted into a shell. A line names
 the source that the person gave. Where that is not known, and where the person has to choose, a word
-in capitals stands in its place: ``HOST:PORT``, ``DUMP``, ``DIR``.
+in capitals stands in its place: ``HOST:PORT``, ``DUMP``, ``DIR``, ``CLIENT``; or the names that the
+person chooses from, with ``|`` between them.
 
 **Strategy.** :func:`holdfast_line` writes a command of ours and :func:`kafka_line` one of Kafka's
 tools. ``tests/cli/test_suggestions.py`` knows every call of the two, provokes it, and runs the line
@@ -18,6 +19,8 @@ from holdfast.core.names import Visible, harmless, shell_word
 
 SERVERS = "HOST:PORT"
 """Stands for the brokers of a cluster."""
+CLIENT = "CLIENT"
+"""Stands for the client library of a group's members."""
 DUMP = "DUMP"
 """Stands for tables or a dump."""
 FOLDER = "DIR"

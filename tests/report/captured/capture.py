@@ -36,6 +36,7 @@ from tests.pipeline.captured.capture import records
 from holdfast import Consumer
 from holdfast.cluster.broker import broker as brokers
 from holdfast.cluster.cluster import LiveCluster
+from holdfast.cluster.first_unread import FirstUnread, Wanted
 from holdfast.core.machine import events
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
@@ -717,15 +718,16 @@ def _write_down(bootstrap: str) -> None:
     write_log(HERE / "dump", records(bootstrap), cluster.snapshot())
     ages: dict[str, int | None] = {}
 
-    def times(wanted: Sequence[tuple[str, int, int, int]]) -> list[int | None]:
-        found = cluster.times_at(wanted)
-        for (topic, partition, offset, _), at in zip(wanted, found, strict=True):
-            ages[f"{topic}-{partition}@{offset}"] = at
+    def unread(wanted: Sequence[Wanted]) -> list[FirstUnread]:
+        found = cluster.first_unread(wanted)
+        for one, record in zip(wanted, found, strict=True):
+            time_ms = None if record.time is None else record.time.ms
+            ages[f"{one.topic}-{one.partition}@{one.offset}"] = time_ms
         return found
 
     scratch = HERE / "scratch"
     lag = local.run(HERE / "dump", scratch, batch_rows=5_000).table("lag", flat=False)
-    with_record_ages(lag, times, round(time.time() * 1e6))
+    with_record_ages(lag, unread, round(time.time() * 1e6))
     shutil.rmtree(scratch)
     (HERE / "ages.json").write_text(json.dumps(ages, indent=0, sort_keys=True) + "\n")
 

@@ -105,15 +105,27 @@ def of_topics(rows: list[dict[str, Any]], topics: Sequence[str]) -> list[dict[st
 
 
 def _totals(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row a group: the sum of the lags that are known, and the longest time; null for neither."""
+    """Return a row a group: the sum of the lags that are known, and the longest time.
+
+    The time is that of topics that members subscribe to, and null where it may be more than 0.
+    """
     found: dict[str, dict[str, Any]] = {}
+    untimed: set[str] = set()
     for row in rows:
-        nothing = {"group": row["group"], "lag": None, "lag_seconds": None, "n_partitions": 0}
-        total = found.setdefault(row["group"], nothing)
+        group = row["group"]
+        nothing = {"group": group, "lag": None, "lag_seconds": None, "n_partitions": 0}
+        total = found.setdefault(group, nothing)
         total["n_partitions"] += 1
-        for name, joined in (("lag", sum), ("lag_seconds", max)):
-            known = [value for value in (total[name], row[name]) if value is not None]
-            total[name] = joined(known) if known else None
+        if row["lag"] is not None:
+            total["lag"] = (total["lag"] or 0) + row["lag"]
+        if row["not_subscribed"]:
+            continue
+        if row["lag_seconds"] is not None:
+            total["lag_seconds"] = max(total["lag_seconds"] or 0.0, row["lag_seconds"])
+        elif row["lag"]:
+            untimed.add(group)
+    for group in untimed:
+        found[group]["lag_seconds"] = found[group]["lag_seconds"] or None
     return [*found.values()]
 
 

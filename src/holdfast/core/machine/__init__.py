@@ -3,7 +3,8 @@
 ``states`` has the transition tables, ``events`` and ``actions`` the inputs and outputs of a member,
 ``codes`` Kafka's errors. ``policies`` is the table of policies, ``policy`` the options of a design,
 ``offers`` makes what members offer. ``modes`` are eager and cooperative, ``callbacks`` those of a
-listener. ``upgrade`` checks changes of assignor step by step.
+listener. ``upgrade`` checks changes of assignor step by step, ``clients`` tells which client
+library the members of a group run.
 
 ================  =================================================================
 ``member/``       a member of a group

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from holdfast.core.command_lines import holdfast_line
+from holdfast.core.command_lines import CLIENT, holdfast_line
 
 
 class ErrorCode(IntEnum):
@@ -148,7 +148,10 @@ _JOIN = "AbstractCoordinator.JoinGroupResponseHandler.handle"
 _SYNC = "AbstractCoordinator.SyncGroupResponseHandler.handle"
 _FIND = "AbstractCoordinator.FindCoordinatorResponseHandler.onSuccess"
 _BEAT = "AbstractCoordinator.HeartbeatResponseHandler.handle"
-_UPGRADE = holdfast_line("upgrade-check", "--from", "THEIRS", "--to", "YOURS", "--plan")
+_UPGRADE = holdfast_line(
+    "upgrade-check",
+    *("--client", CLIENT, "--from", "THEIRS", "--to", "YOURS", "--plan"),
+)
 _COMMIT = "ConsumerCoordinator.OffsetCommitResponseHandler.handle"
 _METADATA = "Metadata.checkUnauthorizedTopics"
 _LOGIN = FatalCode(

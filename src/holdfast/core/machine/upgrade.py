@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 
 from holdfast.core.assignors.registry import ASSIGNORS, JAVA_NAMES, unknown
 from holdfast.core.machine.modes import RebalanceMode
@@ -302,6 +303,13 @@ def plan_group(before: Sequence[Config], after: Sequence[Config]) -> list[list[C
         return [start, goal]
     between = [a if a == b else _bridge(a, b) for a, b in zip(start, goal, strict=True)]
     return [start, between, goal]
+
+
+def has_way(client: Client, start: Sequence[str], goal: Sequence[str]) -> bool:
+    """Whether members of this client may be bounced from some assignors to others."""
+    sides = [[Config(client=client, assignors=tuple(side))] for side in (start, goal)]
+    stages = plan_group(*sides)
+    return not any(_unsafe_in(check_step(a, b)) for a, b in pairwise(stages))
 
 
 def _bridge(start: Config, goal: Config) -> Config:

@@ -10,16 +10,16 @@ References: Prometheus text exposition format 0.0.4; kafka_exporter (danielqsj) 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow.compute as pc
 
 from holdfast.core.names import visible
 from holdfast.fleet.report.findings.examination import Examination
-from holdfast.fleet.tables.columns.values import floats, ints, to_us, words
+from holdfast.fleet.tables.columns.values import ArrowTable, ints, to_us, words
 from holdfast.fleet.tables.reading import Tables
 
 Labels = Mapping[str, str]
@@ -118,7 +118,8 @@ METRICS: dict[str, Metric] = {
         _metric(
             "holdfast_group_lag_seconds",
             "Age of the group's oldest unread record by its own time; where no broker was asked, "
-            "the longest time that a partition with lag has stood at its position.",
+            "the longest time that a partition with lag has stood at its position. Without topics "
+            "that no member subscribes to.",
             "group",
         ),
         _metric(
@@ -173,10 +174,8 @@ def _lag(tables: Tables) -> Iterator[tuple[str, Sample]]:
     names = (words(rows, name) for name in ("group", "topic"))
     numbers = ("partition", "current_offset", "lag", "delivered")
     columns = (ints(rows, name).tolist() for name in numbers)
-    ages = floats(rows, "lag_seconds").tolist()
     sums: dict[tuple[str, str, str], int] = {}
-    longest: dict[str, float] = {}
-    for group, topic, partition, offset, lag, done, age in zip(*names, *columns, ages, strict=True):
+    for group, topic, partition, offset, lag, done in zip(*names, *columns, strict=True):
         place = {"topic": topic, "partition": str(partition)}
         for name, value in (("current_offset", offset), ("lag", lag)):
             if value >= 0:  # a group without commits has neither, and no sum of them either
@@ -185,13 +184,24 @@ def _lag(tables: Tables) -> Iterator[tuple[str, Sample]]:
                 yield f"kafka_consumergroup_{name}", ({"consumergroup": group, **place}, value)
         if done >= 0:
             yield "holdfast_share_group_delivered", ({"group": group, **place}, done)
-        if not math.isnan(age):
-            longest[group] = max(longest.get(group, 0.0), age)
     for (name, group, topic), total in sums.items():
         both = {"consumergroup": group, "topic": topic}
         yield f"kafka_consumergroup_{name}_sum", (both, total)
-    for group, age in longest.items():
+    for group, age in _oldest(rows):
         yield "holdfast_group_lag_seconds", ({"group": group}, round(age, 3))
+
+
+def _oldest(rows: ArrowTable) -> Iterator[tuple[str, float]]:
+    """The age of each group's oldest unread record; none of a group where that may not be 0."""
+    subscribed = rows.filter(pc.invert(pc.fill_null(rows["not_subscribed"], False)))
+    known = subscribed.filter(subscribed["lag_seconds"].is_valid())
+    waits = pc.and_(subscribed["lag_seconds"].is_null(), pc.greater(subscribed["lag"], 0))
+    unknown = set(subscribed.filter(pc.fill_null(waits, False))["group"].to_pylist())
+    longest = known.group_by("group", use_threads=False).aggregate([("lag_seconds", "max")])
+    found = dict(zip(*(column.to_pylist() for column in longest.itercolumns()), strict=True))
+    for group, age in sorted(found.items()):
+        if age or group not in unknown:
+            yield group, age
 
 
 def _ours(examination: Examination) -> Iterator[tuple[str, Sample]]:

@@ -20,7 +20,7 @@ from holdfast.core.command_lines import SERVERS, holdfast_line
 from holdfast.core.wire.one.topic_ids import names_by_id
 from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.batches.jobs import Job, remove_staged, remove_state
-from holdfast.fleet.pipeline.history.lag import Ends, Times
+from holdfast.fleet.pipeline.history.lag import AskUnread, Ends
 from holdfast.fleet.pipeline.ingest.dump import write_dump
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
@@ -96,12 +96,12 @@ def run(
     chosen = selection or Selection()
     with tables.writing():
         _check_kept(tables.root, overwrite=overwrite)  # a stream may have begun meanwhile
-        dump, times = _open(session, source, tables.root, chosen, note)
+        dump, unread = _open(session, source, tables.root, chosen, note)
         dump.check_read()
         before = tables.manifest()
         job = Job(session=session, tables=tables, batch=tables.next_batch())
         names, ends = topic_names(dump), ends_of(dump, chosen, auto_offset_reset)
-        job.tables_of(dump.rows(), chosen, names, ends, times=times, logs=broker_logs)
+        job.tables_of(dump.rows(), chosen, names, ends, unread=unread, logs=broker_logs)
         told = {"cluster_id": dump.cluster_id, "taken_at": dump.taken_at}
         told |= {COMPLETE_AT: moment_text(_complete_us(dump))}
         notes = {**told, "n_records": dump.n_records(), **job.notes}
@@ -161,15 +161,16 @@ def _open(
     root: Place,
     selection: Selection,
     note: Note | None,
-) -> tuple[Dump, Times | None]:
-    """The dump to be read; a cluster is dumped, and can be asked for times of records."""
+) -> tuple[Dump, AskUnread | None]:
+    """The dump to be read; a cluster is dumped, and can be asked for first unread records."""
     if isinstance(source, Dump):
         return source, None
     if isinstance(source, str | Place):
         return Dump.open(source), None
     assert session is not None, "a cluster is read by Spark"
     own = root / f"{DUMP_FOLDER}-{uuid4().hex}"  # another run on this folder leaves it alone
-    return write_dump(session(), source, own, groups=selection.groups, note=note), source.times_at
+    dump = write_dump(session(), source, own, groups=selection.groups, note=note)
+    return dump, source.first_unread
 
 
 def taken_at_us(dump: Dump) -> int:

@@ -46,12 +46,12 @@ from holdfast.fleet.pipeline.history.lag import (
     INPUT,
     OLDEST_UNREAD,
     OWNERS,
+    AskUnread,
     Ends,
-    Times,
     furthest_behind,
     lag_of_groups,
     oldest_unread,
-    times_in_advance,
+    unread_in_advance,
 )
 from holdfast.fleet.pipeline.history.pauses import (
     OWNING,
@@ -139,7 +139,7 @@ class Job:
         names: Mapping[str, str],
         ends: Ends,
         *,
-        times: Times | None = None,
+        unread: AskUnread | None = None,
         logs: Sequence[Path] = (),
     ) -> None:
         """Make every table of some records, step by step.
@@ -150,7 +150,7 @@ class Job:
             Topic id, in either form, to name.
         """
         self.read(records, selection, names)
-        self.lag(ends, times)
+        self.lag(ends, unread)
         self.pauses()
         self.restate(logs)
 
@@ -165,10 +165,10 @@ class Job:
         grouped = Grouping(task=task, out=FILES_SCHEMA, order=SPLIT_ORDER, columns=columns)
         self._run(Step(what="the records", inputs=inputs, schema=SPLIT, grouped=grouped))
 
-    def lag(self, ends: Ends, times: Times | None = None) -> None:
+    def lag(self, ends: Ends, unread: AskUnread | None = None) -> None:
         """Make the lag, of the owners that the groups step wrote or that ``files`` names.
 
-        ``times`` asks a cluster for times of records, for
+        ``unread`` asks a cluster for first unread records, for
         :mod:`holdfast.fleet.pipeline.history.lag`.
         """
         self.n_bad_share, self.taken_at_us = ends.n_bad_share, ends.taken_at_us
@@ -180,21 +180,21 @@ class Job:
         inputs = [self._input(files, "lag_input") for files in (owners, positions)]
         kept = ("lag", LATEST) if self.keep_state else ("lag",)
 
-        def step(times: Times | None) -> Step:
-            made = partial(_only, kept, partial(lag_of_groups, ends=ends, times=times))
+        def step(unread: AskUnread | None) -> Step:
+            made = partial(_only, kept, partial(lag_of_groups, ends=ends, unread=unread))
             return self._by_group("positions", inputs, INPUT, made)
 
         def on_spark() -> Step:
-            return step(None if times is None else self._times(inputs, ends, times))
+            return step(None if unread is None else self._unread(inputs, ends, unread))
 
-        self._run(step(times), on_spark)
+        self._run(step(unread), on_spark)
 
-    def _times(self, inputs: Sequence[Input], ends: Ends, times: Times) -> Times:
+    def _unread(self, inputs: Sequence[Input], ends: Ends, unread: AskUnread) -> AskUnread:
         """Ask the cluster before tasks of Spark make the lag: they cannot ask it."""
         grouped = Grouping(task=partial(_oldest_unread, ends), out=OLDEST_UNREAD)
         step = Step(what="positions", inputs=inputs, schema=INPUT, grouped=grouped)
         assert self.session is not None, "a step that runs on Spark"
-        return times_in_advance(run_on_spark(self.session(), step), times)
+        return unread_in_advance(run_on_spark(self.session(), step), unread)
 
     def pauses(self) -> None:
         """Make the bounds of pauses, and put their sums into ``rebalances``."""

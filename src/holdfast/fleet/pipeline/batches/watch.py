@@ -32,7 +32,7 @@ from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.core.wire.one.topic_ids import names_by_id
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged, remove_state
-from holdfast.fleet.pipeline.history.lag import OWNERS, Ends, Times
+from holdfast.fleet.pipeline.history.lag import OWNERS, AskUnread, Ends
 from holdfast.fleet.pipeline.ingest.dump import SHARE_STATE, part_of
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS,
@@ -83,8 +83,8 @@ class Stream:
         Rows that are older are dropped, but what still stands; None keeps everything.
     every_seconds : float, optional
         Pause between two looks; noted, so that a reader can tell a stream that has died.
-    times : callable, optional
-        Asks the cluster for times of records, once per batch and look.
+    unread : callable, optional
+        Asks the cluster for first unread records, once per batch and look.
     started_with : sequence of str
         Options that start the stream again, without its folder and pause; noted for people.
     max_records : int, optional
@@ -107,7 +107,7 @@ class Stream:
     broker_logs: Sequence[Path] = ()
     keep_days: float | None = None
     every_seconds: float | None = None
-    times: Times | None = None
+    unread: AskUnread | None = None
     started_with: Sequence[str] = ()
     max_records: int | None = None
     before_batch: Callable[[int, int], None] | None = None
@@ -150,7 +150,7 @@ class Stream:
             self.selection,
             _names(cluster),
             self._ends(cluster),
-            times=self.times,
+            unread=self.unread,
             logs=[log for log in self.broker_logs if log.is_file()],
         )
         job.amend()
@@ -190,7 +190,7 @@ class Stream:
         owners = {OWNERS: [(str(name), int(rows)) for name, rows in state[OWNERS]]}
         past = {LATEST: state.get(LATEST, [])}
         job = Job(session=lambda: spark, tables=self.tables, batch=last.id, past=past, files=owners)
-        job.lag(self._ends(cluster), self.times)
+        job.lag(self._ends(cluster), self.unread)
         files = {"lag": job.files.get("lag", [])}
         done = replace(last, files=files, notes={**last.notes, **self._looked(cluster)})
         self.tables.commit(done, anew=["lag"], made_from=kept, operation="UPDATE")
@@ -282,7 +282,7 @@ def watch(
         broker_logs=[log.absolute() for log in broker_logs],
         keep_days=keep_days,
         every_seconds=every_seconds,
-        times=cluster.times_at,
+        unread=cluster.first_unread,
         started_with=started_with,
         max_records=max_records,
         before_batch=before_batch,

@@ -297,7 +297,10 @@ def _append(
                 "rack": member["rackId"],
                 "rebalance_timeout_ms": member.get("rebalanceTimeoutMs"),
                 "session_timeout_ms": None,
-                "subscribed_topics": member.get("subscribedTopicNames", topics),
+                # The broker knows what a regular expression names; its records do not say it.
+                "subscribed_topics": None
+                if member.get("subscribedTopicRegex")
+                else member.get("subscribedTopicNames", topics),
                 "n_claimed": 0,
                 "readable": True,
             }

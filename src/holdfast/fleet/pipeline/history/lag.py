@@ -9,14 +9,16 @@ beyond the end or before the beginning of the log is clamped, and ``clamped`` sa
 cluster does not have the topic, the lag is unknown. A share group has a start offset in place of a
 commit; records behind it that are done already do not count, and where that is not known, neither
 is the lag. Of its several readers of a partition one is named. ``lag_seconds_basis`` says what
-``lag_seconds`` is: the age of the oldest unread record (``record``), where a cluster can be asked,
-or how long the group has stood at its position (``position``). Only partitions with lag and a
+``lag_seconds`` is. Where a cluster can be asked, it is the age of the first unread record
+(``record``), or so much at least (``at_least``); otherwise it is how long the group has stood at
+its position (``position``). It is 0 only where no record is unread. Only partitions with lag and a
 commit are asked for: those furthest behind, and no more than one question may name
-(:mod:`holdfast.cluster.record_times`).
+(:mod:`holdfast.cluster.first_unread`). A commit is ``not_subscribed`` where the subscriptions of
+all members of the last generation are known, and none of them names the topic.
 
-**Strategy.** Positions (:mod:`holdfast.fleet.pipeline.ingest.split`) and owners of a group come
-to one task, as rows of one table; one sort by partition brings each position and its owner
-together. A stream keeps the positions for its next batch.
+**Strategy.** Positions (:mod:`holdfast.fleet.pipeline.ingest.split`), owners and subscriptions of a
+group come to one task, as rows of one table; one sort by partition brings each position and its
+owner together. A stream keeps the positions for its next batch.
 
 References
 ----------
@@ -34,12 +36,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.cluster.record_times import MOST_ASKED, age_seconds
+from holdfast.cluster.first_unread import MOST_ASKED, NOT_KNOWN, FirstUnread, Wanted
 from holdfast.core.kinds.kind import ACTIVE, SHARED, SOURCE
 from holdfast.core.model.columns import I32, I64, Mask, index_in
 from holdfast.fleet.pipeline.arrow_types import Arrays
 from holdfast.fleet.pipeline.history.movements import take
-from holdfast.fleet.pipeline.ingest.generations import Generations, list_parts, marked, new_runs
+from holdfast.fleet.pipeline.ingest.generations import (
+    Generations,
+    list_parts,
+    make_lists,
+    marked,
+    new_runs,
+)
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.share_positions import share_positions
 from holdfast.fleet.pipeline.ingest.split import LATEST, POSITION, reduced
@@ -52,7 +60,8 @@ from holdfast.fleet.tables.columns.schemas import (
 from holdfast.fleet.tables.columns.values import ints, numbered, replaced
 
 INPUT: Final = arrow_schema("lag_input")
-"""A position, which has a ``partition``; or ``partitions`` that a member owns."""
+"""A position, which has a ``partition``; or ``partitions`` that a member owns; or, without a
+member, a topic that members subscribe to."""
 
 OWNERS: Final = "_owners"
 """Staged by the groups job: what the members of each group own now, in the shape of INPUT."""
@@ -60,10 +69,8 @@ OWNERS: Final = "_owners"
 OLDEST_UNREAD: Final = arrow_schema("oldest_unread")
 """Records to be asked for, and how far behind their groups are."""
 
-Wanted = tuple[str, int, int, int]
-"""Topic, partition, the offset of a record, and a time near the record's own in milliseconds."""
-Times = Callable[[Sequence[Wanted]], Sequence[int | None]]
-"""Times of records in milliseconds since 1970; None where one is not known."""
+AskUnread = Callable[[Sequence[Wanted]], Sequence[FirstUnread]]
+"""Finds the first unread record of partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,27 +113,30 @@ class Ends:
         )
 
 
-def lag_of_groups(rows: pa.Table, ends: Ends, times: Times | None = None) -> dict[str, pa.Table]:
+def lag_of_groups(
+    rows: pa.Table, ends: Ends, unread: AskUnread | None = None
+) -> dict[str, pa.Table]:
     """The table ``lag`` of whole groups, and LATEST.
 
     Parameters
     ----------
     rows : Table of INPUT
         Positions, several of a partition in any order, and what every member owns.
-    times : callable, optional
-        Gives times of records, for ages of those that are not read.
+    unread : callable, optional
+        Asks the cluster, or knows what it said.
     """
     is_owner = rows["partition"].is_null()
     latest = reduced(rows.filter(pc.invert(is_owner)))
     lag = lag_table(pa.concat_tables([rows.filter(is_owner), latest]), ends)
-    if times is not None:
-        lag = with_record_ages(lag, times, ends.taken_at_us)
+    if unread is not None:
+        lag = with_record_ages(lag, unread, ends.taken_at_us)
     return {LATEST: latest.select(POSITION.names), "lag": lag}
 
 
 def owners_of(gens: Generations, rows: I64) -> pa.Table:
-    """What the members of the generations at ``rows`` own, in the shape of :data:`INPUT`."""
+    """What the members of the generations at ``rows`` own and ask for, as rows of :data:`INPUT`."""
     last = gens.take(rows)
+    asked = _subscriptions(last)
     last = replace(last, owned=last.owned.filter(pa.array(_reads_itself(last))))
     member = pa.array(ints(last.owned, "member"))
     row = pa.array(ints(last.members, "row")).take(member)
@@ -139,7 +149,24 @@ def owners_of(gens: Generations, rows: I64) -> pa.Table:
     }
     for name in ("member_id", "client_id", "client_host"):
         columns[name] = last.members[name].take(member)
-    return filled_table(columns, INPUT, n)
+    return pa.concat_tables([filled_table(columns, INPUT, n), asked])
+
+
+def _subscriptions(gens: Generations) -> pa.Table:
+    """Topics that members ask for, each once, of generations whose members are all known to ask."""
+    lists = gens.members["subscribed_topics"].combine_chunks()
+    row = ints(gens.members, "row")
+    known = ~np.isin(row, row[np.asarray(lists.is_null())])
+    picked = lists.filter(pa.array(known))
+    of_topic = row[known][pc.list_parent_indices(picked).to_numpy()]
+    pairs = pa.table({"row": of_topic, "topic": picked.flatten()}).group_by(["row", "topic"])
+    asked = pairs.aggregate([])
+    columns: Arrays = {
+        "group": gens.head["group"].take(asked["row"].combine_chunks()),
+        "topic": asked["topic"],
+        "partitions": make_lists(np.zeros(0, np.int32), np.zeros(asked.num_rows, np.int64)),
+    }
+    return filled_table(columns, INPUT, asked.num_rows)
 
 
 def _reads_itself(gens: Generations) -> Mask:
@@ -178,6 +205,7 @@ def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
     owner = np.where(n_owners > 0, row[order][last], -1)
     at = row[order][first]
     columns = _lag_columns(rows, ends, commit, owner, _places(rows, ends, at, keys[2][first]))
+    columns["not_subscribed"] = _not_subscribed(rows, at, commit)
     columns |= {
         "group": take(rows["group"], at),
         "topic": take(rows["topic"], at),
@@ -198,6 +226,16 @@ def _partitions(rows: pa.Table) -> tuple[I64, I32, Mask]:
     return row, np.concatenate([owned, single]), np.arange(len(row)) < len(owned)
 
 
+def _not_subscribed(rows: pa.Table, at: I64, commit: I64) -> pa.Array:
+    """Whether no member asks for the topic of a commit; null where that is not known."""
+    group, topic = numbered(rows["group"]), numbered(rows["topic"])
+    asks = rows["partition"].is_null().to_numpy()
+    tells = asks & rows["member_id"].is_null().to_numpy()
+    topic_of_group = group << 32 | topic
+    unknown = ~np.isin(group[at], group[tells]) | (commit < 0) | _is_shared(rows, commit)
+    return pa.array(~np.isin(topic_of_group[at], topic_of_group[asks]), mask=unknown)
+
+
 def _is_tombstone(rows: pa.Table, commit: I64) -> Mask:
     is_null: Mask = rows["offset"].is_null().to_numpy()
     return (commit >= 0) & is_null[np.maximum(commit, 0)]
@@ -214,12 +252,16 @@ def _places(rows: pa.Table, ends: Ends, at: I64, partition: I32 | I64) -> I64:
 
 def _shared(rows: pa.Table, commit: I64, owner: I64) -> tuple[Mask, I64]:
     """Which partitions a share group reads, and what it has done there; -1 where not known."""
-    known = rows["delivered"].is_valid().to_numpy()
     value = ints(rows, "delivered")
-    found: Mask = np.zeros(len(commit), np.bool_)
-    for row in (commit, owner):
-        found |= (row >= 0) & known[np.maximum(row, 0)]
+    found = _is_shared(rows, commit) | _is_shared(rows, owner)
     return found, np.where(commit >= 0, value[np.maximum(commit, 0)], -1)
+
+
+def _is_shared(rows: pa.Table, row: I64) -> Mask:
+    """Which of the rows, -1 for none, are of share groups."""
+    known = rows["delivered"].is_valid().to_numpy()
+    found: Mask = (row >= 0) & known[np.maximum(row, 0)]
+    return found
 
 
 def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64) -> dict[str, Any]:
@@ -243,7 +285,8 @@ def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64
     # What a share group has done is known to its coordinator alone.
     known_lag = known & has & (~shared | (done >= 0))
     beyond, before = has & known & (current > end), has & known & (current < begin)
-    stood = np.maximum(ends.taken_at_us - since, 0) / 1e6
+    stood = (ends.taken_at_us - since) / 1e6
+    untold = (lag > 0) & (stood <= 0)  # the clocks differ: not even since when it stands is known
     status = np.select([has & shared, has, deleted, expired], [4, 0, 2, 3], 1)
     return {
         "current_offset": pa.array(current, mask=~has),
@@ -252,8 +295,11 @@ def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64
         "lag": pa.array(np.maximum(lag, 0), mask=~known_lag),
         "lag_by_reset": pa.array(by_reset, mask=has | ~known | shared),
         "delivered": pa.array(done, mask=~shared | (done < 0)),
-        "lag_seconds": pa.array(np.where(lag > 0, stood, 0.0), mask=~known_lag),
-        "lag_seconds_basis": take(pa.array(["position"]), np.where(known_lag & (lag > 0), 0, -1)),
+        "lag_seconds": pa.array(np.where(lag > 0, stood, 0.0), mask=~known_lag | untold),
+        "lag_seconds_basis": take(
+            pa.array(["position"]), np.where(known_lag & (lag > 0) & ~untold, 0, -1)
+        ),
+        "has_unread": pa.array(np.zeros(len(lag), np.bool_), mask=~known_lag | (lag > 0)),
         "member_id": take(rows["member_id"], owner),
         "client_id": take(rows["client_id"], owner),
         "client_host": take(rows["client_host"], owner),
@@ -268,12 +314,12 @@ def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64
     }
 
 
-def with_record_ages(rows: pa.Table, times: Times, taken_at_us: int) -> pa.Table:
+def with_record_ages(rows: pa.Table, unread: AskUnread, taken_at_us: int) -> pa.Table:
     """The table ``lag`` with ages of records in place of times at positions, where they are known.
 
     Parameters
     ----------
-    times : callable
+    unread : callable
         Asks the cluster, or knows what it said.
     taken_at_us : int
         When the log ends were read, in microseconds since 1970.
@@ -281,25 +327,24 @@ def with_record_ages(rows: pa.Table, times: Times, taken_at_us: int) -> pa.Table
     at = furthest_behind(rows)
     if not len(at):
         return rows
-    found = times(_wanted(oldest_unread(rows, at, taken_at_us)))
-    known = [(i, time) for i, time in zip(at.tolist(), found, strict=True) if time is not None]
-    seconds = rows["lag_seconds"].to_pylist()
-    basis = rows["lag_seconds_basis"].to_pylist()
-    for i, time in known:
-        seconds[i] = age_seconds(time, taken_at_us)
-        basis[i] = "record"
-    return replaced(rows, lag_seconds=seconds, lag_seconds_basis=basis)
+    found = unread(_wanted(oldest_unread(rows, at, taken_at_us)))
+    names = ("lag_seconds", "lag_seconds_basis", "has_unread")
+    columns: dict[str, list[Any]] = {name: rows[name].to_pylist() for name in names}
+    for i, one in zip(at.tolist(), found, strict=True):
+        for name, value in one.of_lag(taken_at_us).items():
+            columns[name][i] = value
+    return replaced(rows, **columns)
 
 
-def times_in_advance(records: pa.Table, times: Times) -> Times:
-    """Ask for the times of the records furthest behind; the answers can be sent to tasks."""
+def unread_in_advance(records: pa.Table, unread: AskUnread) -> AskUnread:
+    """Ask for the records furthest behind; the answers can be sent to tasks."""
     order = np.argsort(-ints(records, "lag"), kind="stable")[:MOST_ASKED]
     wanted = _wanted(records.take(pa.array(order)))
-    return partial(_said, dict(zip(wanted, times(wanted) if wanted else (), strict=True)))
+    return partial(_said, dict(zip(wanted, unread(wanted) if wanted else (), strict=True)))
 
 
-def _said(known: Mapping[Wanted, int | None], wanted: Sequence[Wanted]) -> list[int | None]:
-    return [known.get(record) for record in wanted]
+def _said(known: Mapping[Wanted, FirstUnread], wanted: Sequence[Wanted]) -> list[FirstUnread]:
+    return [known.get(record, NOT_KNOWN) for record in wanted]
 
 
 def furthest_behind(rows: pa.Table) -> I64:
@@ -326,5 +371,8 @@ def oldest_unread(rows: pa.Table, at: I64, taken_at_us: int) -> pa.Table:
 
 
 def _wanted(records: pa.Table) -> list[Wanted]:
-    names = ("topic", "partition", "offset", "near_ms")
-    return list(zip(*(records[name].to_pylist() for name in names), strict=True))
+    columns = (records[name].to_pylist() for name in OLDEST_UNREAD.names)
+    return [
+        Wanted(topic, partition, offset, offset + lag, near_ms)
+        for topic, partition, offset, near_ms, lag in zip(*columns, strict=True)
+    ]

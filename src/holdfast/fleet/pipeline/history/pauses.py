@@ -204,10 +204,12 @@ def idle_rows(lag: pa.Table, taken_at_us: int) -> pa.Table:
     Notes
     -----
     Since its first commit at the offset at which the group stands there is nothing to read, until
-    the log ends were read if the log ends there, else until the time of the next record. In a log
-    that never had a record there never was anything to read.
+    the log ends were read if no record lies behind it, else until the time of the next record,
+    where that is its own. In a log that never had a record there never was anything to read.
     """
-    behind, since = ints(lag, "lag"), ints(lag, "position_timestamp")
+    may_wait = np.asarray(lag["has_unread"].fill_null(True))
+    behind = np.where(may_wait, ints(lag, "lag"), 0)
+    since = ints(lag, "position_timestamp")
     stands = pc.and_(pc.equal(lag["status"], "committed"), pc.equal(lag["clamped"], "none"))
     dated = pc.fill_null(pc.equal(lag["lag_seconds_basis"], "record"), False)
     read_up = (behind == 0) & (since >= 0) & stands.to_numpy(zero_copy_only=False)

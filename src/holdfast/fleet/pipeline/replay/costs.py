@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.core.machine.policies import find_policy
+from holdfast.core.machine.upgrade import Client
 from holdfast.fleet.pipeline.replay.happenings import Story
 from holdfast.sim.baselines import BASELINES
 
@@ -64,6 +65,13 @@ In ``bench/whatif.py`` members that cost nothing are bounced cleanly in one run,
 another. Of both the dearer hand-over counts, on average over the run, rounded up (docs/replay.md).
 That of KIP-848 is librdkafka's. "" is a client that no record names: the dearest of all.
 """
+
+
+LIBRARIES: Final[Mapping[Client | str | None, str]] = {
+    Client.CONFLUENT: "librdkafka",
+    **{client: str(client) for client in (Client.KAFKA_PYTHON, Client.JAVA, Client.HOLDFAST)},
+}
+"""Client library that a group's records tell -> its row."""
 
 
 @dataclass(frozen=True, slots=True)

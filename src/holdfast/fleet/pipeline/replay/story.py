@@ -42,11 +42,11 @@ from statistics import median, mode
 from typing import Any, Final
 
 from holdfast.core.kinds.kind import GroupKind, GroupType
-from holdfast.core.machine.policies import policy_of_protocol
+from holdfast.core.machine.clients import clients_of
 from holdfast.core.model.limits import believed_size
 from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS, works_on
 from holdfast.fleet.pipeline.ingest.generations import STABLE
-from holdfast.fleet.pipeline.replay.costs import ReplayCosts
+from holdfast.fleet.pipeline.replay.costs import LIBRARIES, ReplayCosts
 from holdfast.fleet.pipeline.replay.happenings import Do, Happening, RecordedSession, Story
 from holdfast.fleet.pipeline.replay.rows import (
     GroupRows,
@@ -475,22 +475,11 @@ def _restarts(rows: GroupRows) -> list[int]:
 
 
 def client_of(rows: GroupRows) -> str:
-    """What the members of a group run, as far as its records tell; "" where they do not.
-
-    librdkafka sends an empty rack where others send none. kafka-python and Java name their clients
-    by default. Only holdfast has protocols of its own.
-    """
-    last = [m for g in rows.generations[-3:] for m in g.members]
-    if not last:
-        return ""
-    own = policy_of_protocol(rows.generations[-1].protocol or "")
-    if own is not None and own.design is not None:
-        return "holdfast"
-    if all(m.rack == "" for m in last):
-        return "librdkafka"
-    if all(m.client_id.startswith("kafka-python") for m in last):
-        return "kafka-python"
-    return "java" if all(m.client_id.startswith("consumer-") for m in last) else ""
+    """Return the row of ``HAND_OVERS`` for what the members of a group run, if that is known."""
+    last = rows.generations[-3:]
+    members = ((m.client_id, m.rack) for generation in last for m in generation.members)
+    found = [*clients_of(rows.group, last[-1].protocol if last else None, members)]
+    return LIBRARIES.get(found[0], "") if len(found) == 1 else ""
 
 
 def _most(values: Iterable[Any]) -> Any:

@@ -18,6 +18,8 @@ from holdfast.cluster.seen_groups import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.core.kinds.kind import GroupKind, GroupType
 from holdfast.core.kinds.rows import CLASSIC, kind_of
+from holdfast.core.machine.clients import clients_of
+from holdfast.core.machine.upgrade import Client
 from holdfast.core.model.columns import F64, I32, I64
 from holdfast.fleet.report.columns.history import Rebalances, read_rebalances
 from holdfast.fleet.report.columns.live import LiveGroup
@@ -41,6 +43,10 @@ from holdfast.fleet.tables.reading import Tables
 
 BOOL = npt.NDArray[np.bool_]
 NEVER = -1
+_OF_A_FEW = ["group_instance_id", "client_id", "rack", "subscribed_topics"]
+"""Columns of members that are asked of a few of them only."""
+_OF_RECORDS = ("record", "at_least")
+"""What ``lag_seconds`` is where it is of a record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -94,13 +100,19 @@ class LagRows:
     partition, lag, committed, commit_ms, position_ms : int64[n]
         -1 where there is none. ``position_ms`` is when the group came to ``committed``.
     age_s : float64[n]
-        Age of the oldest unread record by its own time; NaN where it is not known.
+        Age of the first unread record by its own time, or so much at least; NaN where it is not
+        known.
+    unread : int8[n]
+        1 where a record is unread, 0 where nothing but control records of transactions lies behind
+        the commit, or nothing at all; -1 where that is not known.
     end, begin : int64[n]
         Log end and start offset; -1 where unknown.
     member : tuple of (str or None)
         Owner in the last generation.
     clamped : tuple of str
         As in the table.
+    not_subscribed : bool[n]
+        A commit of a topic that no member subscribes to.
     """
 
     topic: tuple[str, ...]
@@ -110,10 +122,22 @@ class LagRows:
     commit_ms: I64
     position_ms: I64
     age_s: F64
+    unread: npt.NDArray[np.int8]
     end: I64
     begin: I64
     member: tuple[str | None, ...]
     clamped: tuple[str, ...]
+    not_subscribed: BOOL
+
+    @property
+    def work(self) -> I64:
+        """Lag of each partition that may be records: 0 where no record is unread."""
+        return np.where(self.unread == 0, np.minimum(self.lag, 0), self.lag)
+
+    def waiting_since(self, end_ms: int) -> I64:
+        """When each partition was committed last, or later where its records came later; ms."""
+        came_ms = end_ms - 1000 * np.nan_to_num(self.age_s, nan=end_ms / 1000)
+        return np.maximum(self.commit_ms, came_ms.astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -300,6 +324,17 @@ class Facts:
         return int(self.generations.n_members[self.last]) if self.last >= 0 else 0
 
     @property
+    def clients(self) -> frozenset[Client | str | None]:
+        """Client libraries of the last members, as far as the records tell them."""
+        p = self.presence
+        if not len(p.generation):
+            return frozenset()
+        last = int(p.generation[-1])
+        rows = p.rows.filter(pa.array(p.generation == last))
+        members = zip(rows["client_id"].to_pylist(), rows["rack"].to_pylist(), strict=True)
+        return clients_of(self.group, self.generations.protocol[last], members)
+
+    @property
     def n_rebalances(self) -> int:
         """Rebalances; the first generation that the records show is none."""
         return int((~self.rebalances.caused_by("first_seen")).sum())
@@ -440,7 +475,7 @@ def _presence(tables: Tables, timeline: Timeline) -> Presence:
         n_copies=(ints(table, "n_standby", 0) + ints(table, "n_warmup", 0))[order],
         session_timeout_ms=ints(table, "session_timeout_ms")[order],
         rebalance_timeout_ms=ints(table, "rebalance_timeout_ms")[order],
-        rows=table.select(["group_instance_id", "subscribed_topics"]).take(pa.array(order)),
+        rows=table.select(_OF_A_FEW).take(pa.array(order)),
     )
 
 
@@ -493,12 +528,16 @@ def _lag(tables: Tables, group: str) -> LagRows:
         commit_ms=times_ms(table, "commit_timestamp", NEVER),
         position_ms=times_ms(table, "position_timestamp", NEVER),
         age_s=np.where(
-            np.asarray([how == "record" for how in table["lag_seconds_basis"].to_pylist()], bool),
+            np.asarray(
+                [how in _OF_RECORDS for how in table["lag_seconds_basis"].to_pylist()], bool
+            ),
             floats(table, "lag_seconds"),
             np.nan,
         ),
+        unread=np.asarray(table["has_unread"].cast("int8").fill_null(-1)),
         end=ints(table, "log_end_offset"),
         begin=ints(table, "log_start_offset"),
         member=tuple(table["member_id"].to_pylist()),
         clamped=words(table, "clamped"),
+        not_subscribed=np.asarray(table["not_subscribed"].fill_null(False), bool),
     )

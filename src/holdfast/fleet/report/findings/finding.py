@@ -27,11 +27,14 @@ from typing import Any, Generic, TypeVar
 
 from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.command_lines import holdfast_line, kafka_line, option
+from holdfast.core.machine.clients import PLANNED
+from holdfast.core.machine.upgrade import Client, has_way
 from holdfast.core.model.columns import I64
 from holdfast.core.names import harmless, visible
 from holdfast.fleet.report.findings.facts import Age, Facts
 
 MAX_EVIDENCE = 10
+_FIRST_STEP = "cooperative-sticky"
 
 Item = TypeVar("Item")
 
@@ -232,6 +235,8 @@ class Limits:
     evicted_s: float = 240.0
     lively_s: float = 60.0
     behind_s: float = 300.0
+    forgotten_s: float = 3_600.0
+    markers: int = 10
     hot_share: float = 0.8
     stale_s: float = 300.0
     stale_looks: float = 3.0
@@ -344,17 +349,43 @@ def last_evidence(facts: Facts, members: Iterable[str], rows: I64, **figures: fl
     )
 
 
+def marker_doubt(facts: Facts, limits: Limits, rows: I64) -> tuple[Severity | None, str]:
+    """Judge partitions whose lag may be control records of transactions.
+
+    Returns
+    -------
+    Severity or None, and str
+        A lower severity than an error and the end of a sentence, where all of the rows of the lag
+        are so few records behind that it may be so, and no cluster told it; else None and "".
+    """
+    lag = facts.lag
+    if not len(rows) or (lag.unread[rows] > 0).any() or (lag.lag[rows] > limits.markers).any():
+        return None, ""
+    return Severity.WARN, "; what is unread may be a transaction marker"
+
+
 def to_cooperative(facts: Facts, protocols: Iterable[str]) -> str:
     """A command that plans the way of a group to a cooperative assignor.
 
-    Where the group has one already, or an assignor that no consumer can be configured with, the
-    command shows what its members offer.
+    A plan is one for the client that the members run: what one client takes, another one refuses.
+    Where the records do not tell it, the command lists the clients that have a way, for a person to
+    choose from. Where the group has a cooperative assignor already, none that a consumer can be
+    configured with, or a client without a plan, the command shows what its members offer.
     """
     known = [name for name in protocols if name in ASSIGNORS]
-    if not known or known == ["cooperative-sticky"]:
+    found, unplanned = facts.clients, unplanned_of(facts)
+    told = found if found and None not in found and not unplanned else frozenset(PLANNED)
+    choices = [one for one in PLANNED if one in told and has_way(one, known, [_FIRST_STEP])]
+    is_open = known not in ([], [_FIRST_STEP]) and found != {*unplanned}
+    if not facts.kind.takes_assignors or not choices or not is_open:
         return on_group(facts, "history", "--table", "members")
-    names = ",".join(known)
-    return holdfast_line("upgrade-check", "--from", names, "--to", "cooperative-sticky", "--plan")
+    words = ("--client", "|".join(choices), "--from", ",".join(known), "--to", _FIRST_STEP)
+    return holdfast_line("upgrade-check", *words, "--plan")
+
+
+def unplanned_of(facts: Facts) -> list[str]:
+    """Names of client libraries in the group for which ``upgrade-check`` has no plan."""
+    return sorted(one for one in facts.clients if one and not isinstance(one, Client))
 
 
 def on_group(facts: Facts, command: str, *words: str) -> str:

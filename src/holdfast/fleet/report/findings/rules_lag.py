@@ -23,6 +23,7 @@ from holdfast.fleet.report.findings.finding import (
     few,
     few_names,
     last_evidence,
+    marker_doubt,
     on_group,
     rule,
 )
@@ -35,9 +36,9 @@ from holdfast.fleet.report.findings.finding import (
     what="One member carries three times its share of the group's lag or more.",
     why="The group is as late as its latest member; the others have room.",
     how="Log end minus commit, summed over the partitions of each owner in the last generation.",
-    mend="Spread by lag: the assignors lag and lag-sticky. If one partition holds it all, which "
-    "the finding says then, the keys are skewed and no assignor helps: choose other keys, or make "
-    "the work per record cheaper.",
+    mend="Spread by lag: the assignors lag and lag-sticky, which only clients of holdfast have. If "
+    "one partition holds it all, which the finding says then, the keys are skewed and no assignor "
+    "helps: choose other keys, or make the work per record cheaper.",
 )
 def _skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     lag = facts.lag
@@ -45,7 +46,7 @@ def _skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         return  # many members read one partition
     now = [facts.timeline.members[m] for m in facts.presence.member[facts.members_now]]
     totals = dict.fromkeys(now, 0)
-    for member, records in zip(lag.member, lag.lag, strict=True):
+    for member, records in zip(lag.member, lag.work, strict=True):
         if member in totals and records > 0:
             totals[member] += int(records)
     total = sum(totals.values())
@@ -83,11 +84,15 @@ def _skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     why="The group reads slower than it is written to, or did until a moment ago: no spreading of "
     "partitions helps.",
     how="Age of the oldest unread record by its own time, which only a live cluster tells; commits "
-    "of the last two minutes.",
+    "of the last two minutes. Of a group whose members no record names (assign(), Flink), commits "
+    "of the last hour, and records that are an hour old or older.",
     mend="Add members, up to one a partition, or make the work per record cheaper. If lag shrinks, "
     "wait.",
 )
 def _too_slow(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    if facts.last < 0:
+        yield from _behind(facts, limits)
+        return
     lag = facts.lag
     if facts.kind.is_shared or facts.state != "Stable":
         return
@@ -118,6 +123,26 @@ def _too_slow(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     )
 
 
+def _behind(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Partitions that a group without a record of members commits, and reads long after.
+
+    Such a group may commit at checkpoints minutes apart, so the limit is longer.
+    """
+    lag = facts.lag
+    fresh = facts.end_ms - lag.commit_ms < limits.forgotten_s * 1000
+    rows = np.flatnonzero(fresh & (lag.work > 0) & (lag.age_s >= limits.forgotten_s))
+    behind = int(lag.work[rows].sum())
+    if behind < limits.lag_records:
+        return
+    oldest_s = float(lag.age_s[rows].max())
+    yield Symptom(
+        text=f"{count(len(rows), 'partition')} committed within the last hour, and unread records "
+        f"there are up to {oldest_s / 60:,.0f} minutes old",
+        evidence=last_evidence(facts, [], rows, lag_records=float(behind), oldest_s=oldest_s),
+        command=on_group(facts, "lag"),
+    )
+
+
 @rule(
     "HF125",
     name="no progress",
@@ -128,7 +153,8 @@ def _too_slow(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "The member looks alive: it polls and commits.",
     how="First and last of the commits in a row that name one offset, and the age of the record "
     "behind it. Where no cluster told that age (a dump), the finding is only information: the "
-    "records may have come a moment ago.",
+    "records may have come a moment ago. Control records of transactions are no work, as for "
+    "HF105.",
     mend="Look at the record at the committed offset; skip it, or send it to a dead letter topic.",
 )
 def _no_progress(facts: Facts, limits: Limits) -> Iterator[Symptom]:
@@ -139,15 +165,16 @@ def _no_progress(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     alive = facts.end_ms - lag.commit_ms <= limits.hesitant_s * 1000
     unknown = np.isnan(lag.age_s)
     waits = unknown | (lag.age_s >= limits.hesitant_s)
-    rows = np.flatnonzero(repeated & alive & waits & (lag.lag > 0))
+    rows = np.flatnonzero(repeated & alive & waits & (lag.work > 0))
     if not len(rows):
         return
     stood = (facts.end_ms - lag.position_ms[rows]) / 1000
     known = bool((~unknown[rows]).any())
+    severity, doubt = marker_doubt(facts, limits, rows)
     yield Symptom(
-        severity=None if known else Severity.INFO,
+        severity=severity if known else Severity.INFO,
         text=f"{count(len(rows), 'partition')} committed again and again at one offset, for up to "
-        f"{stood.max() / 60:,.0f} minutes, with records unread behind it",
+        f"{stood.max() / 60:,.0f} minutes, with records unread behind it{doubt}",
         evidence=last_evidence(
             facts, [m for i in rows if (m := lag.member[int(i)])], rows, stood_s=float(stood.max())
         ),
@@ -203,17 +230,24 @@ def _unowned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "HF115",
     name="nobody reads",
     severity=Severity.WARN,
-    what="The group is empty and a thousand records or more wait for it.",
+    what="A thousand records or more wait for a group that is empty, or that has committed nothing "
+    "for an hour and whose members no record names.",
     why="Lag grows until somebody comes back; offsets of an empty group expire.",
-    how="Stated by the group's last record.",
+    how="Stated by the group's last record. A group whose consumers take their partitions by "
+    "assign() (Flink, a program of your own) has no such record: there the last commits tell it, "
+    "and the age of the records behind them, where a live cluster told it. If it still commits "
+    "other partitions, the finding is information.",
     mend="Start the consumers, or delete the group if it is not needed any more.",
 )
 def _nobody(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    if facts.last < 0:
+        yield from _forgotten(facts, limits)
+        return
     lag = facts.lag
-    behind = int(lag.lag[lag.lag > 0].sum())
+    behind = int(lag.work[lag.work > 0].sum())
     if facts.state not in ("Empty", "Dead") or behind < limits.lag_records:
         return
-    rows = np.flatnonzero(lag.lag > 0)
+    rows = np.flatnonzero(lag.work > 0)
     since = int(facts.generations.at_ms[facts.last])
     cost = len(rows) * (facts.end_ms - since) / 1000
     yield Symptom(
@@ -224,6 +258,57 @@ def _nobody(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         cost_upper_s=cost,
         command=describe(facts),
         basis=Basis.STATED,
+    )
+
+
+def _forgotten(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Partitions that a group without a record of members has not committed for long."""
+    lag, since = facts.lag, facts.lag.waiting_since(facts.end_ms)
+    long_ago = facts.end_ms - since >= limits.forgotten_s * 1000
+    rows = np.flatnonzero((lag.work > 0) & (lag.commit_ms != NEVER) & long_ago)
+    behind = int(lag.work[rows].sum())
+    if behind < limits.lag_records:
+        return
+    silence_s = float((facts.end_ms - lag.commit_ms[rows]).min()) / 1000
+    still = bool((facts.end_ms - lag.commit_ms < limits.forgotten_s * 1000).any())
+    yield Symptom(
+        severity=Severity.INFO if still else None,
+        text=f"no record names a member of the group, {count(len(rows), 'partition')} "
+        f"{'has' if len(rows) == 1 else 'have'} no commit for {silence_s / 3600:,.1f} hours or "
+        f"more, and {behind:,} records wait there"
+        + ("; other partitions are committed" if still else ""),
+        evidence=last_evidence(facts, [], rows, lag_records=float(behind), silence_s=silence_s),
+        cost_upper_s=float((facts.end_ms - since[rows]).sum()) / 1000,
+        command=describe(facts),
+    )
+
+
+@rule(
+    "HF129",
+    name="topics not subscribed to",
+    severity=Severity.INFO,
+    what="The group has commits of a topic that none of its members subscribes to.",
+    why="Nobody reads the topic for the group, and its lag grows in every tool that adds up "
+    "commits, until they expire: a week after they were made, by default "
+    "(offsets.retention.minutes).",
+    how="Subscriptions of the last generation's members, where all of them can be read, against "
+    "the group's commits. `not_subscribed` of the table lag marks the partitions, and they do not "
+    "count in holdfast_group_lag_seconds.",
+    mend="If the topic was dropped for good, delete its commits with Kafka's own tool for groups "
+    "(--delete-offsets). If it was not, subscribe to it again.",
+)
+def _abandoned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    lag = facts.lag
+    rows = np.flatnonzero(lag.not_subscribed)
+    if not len(rows):
+        return
+    topics = sorted({lag.topic[i] for i in rows})
+    behind = int(lag.work[rows][lag.work[rows] > 0].sum())
+    yield Symptom(
+        text=f"commits of {count(len(rows), 'partition')} of {count(len(topics), 'topic')} that no "
+        f"member subscribes to, {behind:,} records behind",
+        evidence=last_evidence(facts, [], rows, lag_records=float(behind)),
+        command=on_group(facts, "lag", *option("--topic", topics[0])),
     )
 
 

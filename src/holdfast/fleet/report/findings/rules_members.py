@@ -31,6 +31,7 @@ from holdfast.fleet.report.findings.finding import (
     few,
     few_names,
     last_evidence,
+    marker_doubt,
     on_group,
     rule,
     to_cooperative,
@@ -40,20 +41,26 @@ from holdfast.fleet.tables.columns.values import ArrowTable, ints, times_ms
 ALMOST = 0.9  # of the limit: the next member that joins may be the one too many
 
 
-def _standing(facts: Facts, limits: Limits) -> tuple[BOOL, I64]:
-    """Lag rows whose owner has work and makes no progress, and since when each stands, in ms."""
+def _standing(facts: Facts, limits: Limits) -> tuple[BOOL, BOOL, I64]:
+    """Lag rows whose owner has work and makes no progress; those where it does make some.
+
+    And since when each stands, in ms.
+    """
     lag = facts.lag
     owned = np.asarray([m is not None for m in lag.member], dtype=bool)
     settled = facts.generations.at_ms[facts.last] if facts.last >= 0 else facts.end_ms
-    since = np.maximum(lag.commit_ms, settled)
+    committed = np.maximum(lag.commit_ms, settled)
+    since = np.maximum(lag.waiting_since(facts.end_ms), settled)
     # Five minutes are also Kafka's max.poll.interval.ms: then the member is gone. Where others of
     # the group commit, two minutes of silence tell.
     fresh = owned & (facts.end_ms - lag.commit_ms <= limits.lively_s * 1000)
     lively = bool((fresh & (lag.commit_ms != NEVER)).any())
     limit_s = min(limits.stuck_s, limits.hesitant_s) if lively else limits.stuck_s
-    quiet = facts.end_ms - since > limit_s * 1000
-    standing: BOOL = owned & (lag.lag > 0) & (lag.committed >= 0) & quiet
-    return standing & (lag.commit_ms != NEVER), since
+    quiet, waits = (facts.end_ms - at > limit_s * 1000 for at in (committed, since))
+    work: BOOL = owned & (lag.work > 0)
+    standing = work & (lag.committed >= 0) & waits & (lag.commit_ms != NEVER)
+    # A record that came a moment ago tells nothing of its owner.
+    return standing, work & ~(quiet & (lag.committed >= 0) & (lag.commit_ms != NEVER)), since
 
 
 def _static_names(facts: Facts) -> dict[str, str]:
@@ -69,9 +76,9 @@ def _silence(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]
 
     ``static``: members with a static name, by that name; otherwise the other members, by member id.
     """
-    standing, since = _standing(facts, limits)
+    standing, working, since = _standing(facts, limits)
     lag, names = facts.lag, _static_names(facts)
-    moving = {m for i, m in enumerate(lag.member) if m and lag.lag[i] > 0 and not standing[i]}
+    moving = {m for i, m in enumerate(lag.member) if m and working[i]}
     silent = {
         i: m
         for i, m in enumerate(lag.member)
@@ -83,9 +90,11 @@ def _silence(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]
     members = dict.fromkeys(names.get(m, m) for m in silent.values())
     who = count(len(members), "static member" if static else "member")
     silence_s = float((facts.end_ms - lag.commit_ms[rows]).min()) / 1000
+    severity, doubt = marker_doubt(facts, limits, rows)
     yield Symptom(
+        severity=severity,
         text=f"{who} with {count(len(rows), 'partition')} that hold work, and no commit for "
-        f"{silence_s / 60:.0f} minutes or more{': gone?' if static else ''}",
+        f"{silence_s / 60:.0f} minutes or more{': gone?' if static else ''}{doubt}",
         evidence=last_evidence(facts, members, rows),
         cost_upper_s=float((facts.end_ms - since[rows]).sum()) / 1000,
         command=describe(facts, *(("--members", "--verbose") if static else ())),
@@ -101,7 +110,10 @@ def _silence(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]
     "that had not committed for four minutes, while most others had: thrown out, most likely.",
     why="Heartbeats come from another thread: a member that hangs keeps its partitions.",
     how="Commit times of the partitions of the last generation's members, against log ends. Of "
-    "members that went, the last commits before that, where others read their partitions on.",
+    "members that went, the last commits before that, where others read their partitions on. "
+    "Control records of transactions (markers) are no work, which a live cluster tells. Where none "
+    "did (a dump, a topic that may not be read) and no partition is more than ten records behind, "
+    "the finding is a warning.",
     mend="Take a thread dump of it, also after the group has thrown it out: the process often "
     "hangs on. Lower max.poll.interval.ms so that the group notices.",
 )
@@ -147,7 +159,7 @@ def _read_on(facts: Facts, rows: I64, at_ms: int) -> bool:
     busy = {
         (topic, int(lag.partition[i]))
         for i, topic in enumerate(lag.topic)
-        if lag.position_ms[i] > at_ms or lag.lag[i] > 0
+        if lag.position_ms[i] > at_ms or lag.work[i] > 0
     }
     t = facts.timeline
     return any((t.topics[t.row_topic[row]], int(t.row_partition[row])) in busy for row in rows)
@@ -325,8 +337,8 @@ def _stated(
     "eager and a cooperative one together lose the benefit of both.",
     how="Stated by the group's records. One change in one direction is an upgrade, and silent. So "
     "is one migration to the protocol of KIP-848 and back.",
-    mend="Finish the upgrade: KIP-726 needs two rolling restarts. `upgrade-check` says how for "
-    "holdfast's consumers; `--client` names other ones.",
+    mend="Finish the upgrade: KIP-726 needs two rolling restarts. `upgrade-check` prints them for "
+    "the client that `--client` names: what one takes, another one refuses.",
 )
 def _protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     g = facts.generations
@@ -359,8 +371,8 @@ def _protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "more.",
     why="The fullest member decides how far the group is behind.",
     how="The last generation's assignment.",
-    mend="Use an assignor that balances over all topics (sticky, cooperative-sticky); range "
-    "does so per topic.",
+    mend="Use an assignor that balances over all topics (cooperative-sticky); range does so per "
+    "topic.",
 )
 def _uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     p = facts.presence
@@ -378,7 +390,7 @@ def _uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         severity=Severity.WARN if spread >= 2 * limits.load_spread else Severity.INFO,
         text=f"members with the same topics hold {loads.min()} to {loads.max()} partitions",
         evidence=last_evidence(facts, most, rows[:0], spread_partitions=float(spread)),
-        command=on_group(facts, "plan", "--assignor", "sticky"),
+        command=on_group(facts, "plan", "--assignor", "cooperative-sticky"),
     )
 
 

@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from holdfast.core.command_lines import holdfast_line, kafka_line, option
+from holdfast.core.machine.policies import policy_of_protocol
 from holdfast.core.model.columns import I64
 from holdfast.fleet.report.columns.timeline import process_moves
 from holdfast.fleet.report.findings.facts import BOOL, Absence, Facts
@@ -29,6 +30,7 @@ from holdfast.fleet.report.findings.finding import (
     on_group,
     rule,
     to_cooperative,
+    unplanned_of,
 )
 
 _FOLLOW_UP_MS = 10_000
@@ -158,7 +160,7 @@ def _crash_loops(facts: Facts, limits: Limits) -> dict[int, list[Absence]]:
     "partition went to another process; three times the limit is an error.",
     mend="Look at the causes in the rebalance table. Members that poll too rarely need a "
     "larger max.poll.interval.ms or smaller batches; members that restart in a loop need "
-    "their logs read; deploys need a delay (HF102).",
+    "their logs read; for deploys see HF102.",
 )
 def _storm(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     counted = np.flatnonzero(_real(facts) & ~_during(facts, _costless(facts, limits)))
@@ -189,16 +191,17 @@ def _storm(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     severity=Severity.WARN,
     what="A rolling restart made more than 1.5 rebalances per restarted member.",
     why="Each restart costs a round when the member goes, one when it returns, and with "
-    "cooperative assignors one more to hand over. Design II needs none that moves anything.",
+    "cooperative assignors one more to hand over. Under an eager assignor all members stop each "
+    "time.",
     how="Member ids of one process (same static name, client id or host) are put together; "
     "rebalances between the first departure and the last return of a deploy are counted. Restarts "
     "during which no partition went to another process do not count, nor do crash loops (HF124). "
     "What a move costs is how much later than usual the first commit after it comes.",
-    mend="Give members a static id (group.instance.id) and a session timeout above the "
-    "restart. Where names change, the policy lend gives each member its own partitions back, and "
-    "stands still no longer than cooperative-sticky does. Only if a move costs more than half the "
-    "longest restart, use the policy deferred, with a delay above that restart. The finding says "
-    "what a move costs, where enough commits are on record.",
+    mend="First cooperative-sticky, where the assignor is eager: the others read on. Then a static "
+    "id (group.instance.id) and a session timeout above the restart, where a process keeps its "
+    "name: nothing moves. Only if a move costs more than half the longest restart, because members "
+    "rebuild state, use the policy deferred of holdfast's clients, with a delay above that "
+    "restart. The finding says what a move costs, where enough commits are on record.",
 )
 def _deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     g = facts.generations
@@ -229,15 +232,14 @@ def _deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     if not chosen.any():
         return
     longest = max(a.away_s for a in restarts)
-    policy, told, cost = _by_what_moves_cost(facts, longest)
+    is_dear, told, cost = _by_what_moves_cost(facts, longest)
+    delayed = _simulate(facts, "deferred", "--delay", _delay(longest))
     yield _symptom(
         facts,
         chosen,
         f"{count(int(chosen.sum()), 'rebalance')} for {count(n_restarts, 'restart')} of "
         f"{count(len(processes), 'member')} (up to {worst:.1f} per restart){told}",
-        _simulate(facts, policy, longest)
-        if facts.kind.takes_assignors
-        else _show_rebalances(facts),
+        _for_restarts(facts, delayed, is_dear=is_dear),
         members=_names(facts, restarts),
         rebalances_per_restart=float(worst),
         longest_restart_s=longest,
@@ -245,16 +247,47 @@ def _deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     )
 
 
-def _by_what_moves_cost(facts: Facts, restart_s: float) -> tuple[str, str, float | None]:
-    """The policy for restarts of so many seconds; what a move costs, in words and in seconds."""
+def _by_what_moves_cost(facts: Facts, restart_s: float) -> tuple[bool, str, float | None]:
+    """Whether a move costs more than half a restart; what it costs, in words and in seconds."""
     cost = facts.rebuilding()
     if not cost.n_moves:
-        return "lend", "", None
+        return False, "", None
     told = (
         f"; after a move the first commit came {cost.seconds:.1f} s later than usual (median of "
         f"{count(cost.n_moves, 'move')})"
     )
-    return "deferred" if cost.seconds > restart_s / 2 else "lend", told, cost.seconds
+    return cost.seconds > restart_s / 2, told, cost.seconds
+
+
+def _for_restarts(facts: Facts, delayed: str, *, is_dear: bool) -> str:
+    """A command for a group whose members restart.
+
+    Parameters
+    ----------
+    delayed : str
+        The command for a group whose partitions wait, or had better do so.
+    is_dear : bool
+        Whether a move costs so much that they had.
+    """
+    if not facts.kind.takes_assignors:
+        return _show_rebalances(facts)
+    if is_dear or _has_delay(facts):
+        return delayed
+    last = _last_protocol(facts)
+    policy = policy_of_protocol(last)
+    if policy is not None and policy.cooperative:
+        return _simulate(facts, last, "--static")
+    return to_cooperative(facts, [last])
+
+
+def _last_protocol(facts: Facts) -> str:
+    return next((name for name in reversed(facts.generations.protocol) if name), "range")
+
+
+def _has_delay(facts: Facts) -> bool:
+    """Whether the group's own policy lets partitions wait, or may."""
+    policy = policy_of_protocol(_last_protocol(facts))
+    return policy is not None and policy.design is not None
 
 
 @rule(
@@ -268,7 +301,7 @@ def _by_what_moves_cost(facts: Facts, restart_s: float) -> tuple[str, str, float
     how="The least number of moves that reaches the most even loads is computed exactly, and "
     "subtracted from the moves that were made. What a member loses that leaves in the next round "
     "had to go.",
-    mend="Use an assignor that keeps what is owned: cooperative-sticky or sticky.",
+    mend="Use an assignor that keeps what is owned: cooperative-sticky.",
 )
 def _avoidable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     r = facts.rebalances
@@ -300,8 +333,9 @@ def _avoidable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     why="Two moves and two pauses per partition for nothing.",
     how="A process is recognised when it comes back; its partitions are followed from before "
     "to after.",
-    mend="Set the delay (scheduled.rebalance.max.delay.ms), or the session timeout of static "
-    "members, above the longest restart that was measured.",
+    mend="First cooperative-sticky, where the assignor is eager. Then a static id "
+    "(group.instance.id), and a session timeout above the longest restart that was measured. Of a "
+    "group with a delay (scheduled.rebalance.max.delay.ms), set that above the restart.",
 )
 def _delay_short(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     trips = []
@@ -321,12 +355,13 @@ def _delay_short(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     index = facts.rebalance_index
     chosen = around[np.where(index < 0, len(g.number), index)] & (index >= 0)
     longest = max(a.away_s for a, _ in trips)
+    is_dear, *_ = _by_what_moves_cost(facts, longest)
     yield _symptom(
         facts,
         chosen,
         f"{count(n_visits, 'time')} a partition went to another member and back while "
         f"its own was restarting ({longest:.0f} s at most)",
-        _replay_deferred(facts, longest),
+        _for_restarts(facts, _replay_deferred(facts, longest), is_dear=is_dear),
         members=_names(facts, [a for a, _ in trips]),
         rows=rows.tolist(),
         round_trips=float(n_visits),
@@ -374,7 +409,9 @@ def _delay_long(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         ),
         cost_lower_s=cost,
         cost_upper_s=cost,
-        command=_replay_deferred(facts, usual or 10),
+        command=_replay_deferred(facts, usual or 10)
+        if _has_delay(facts)
+        else _show_rebalances(facts),
     )
 
 
@@ -434,8 +471,9 @@ def _interrupted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     why="An eager member gives up all its partitions before it joins, also those that it gets "
     "back.",
     how="Members claim nothing when they join, or the assignor is one that is always eager.",
-    mend="Move to cooperative-sticky in two rolling restarts (KIP-726). `upgrade-check` says how "
-    "for holdfast's consumers; `--client` names other ones.",
+    mend="Move to cooperative-sticky in two rolling restarts (KIP-726). `upgrade-check` prints "
+    "them for the client that `--client` names. Some clients refuse a list of both assignors: "
+    "their plan has a drop-in of holdfast between the two restarts.",
 )
 def _eager(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     chosen = (facts.rebalances.counts["eager"] == 1) & _real(facts)
@@ -443,8 +481,9 @@ def _eager(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         return
     rebalances = count(int(chosen.sum()), "rebalance")
     text = f"all members stopped at each of {rebalances}: the assignor is eager"
-    last = next((name for name in reversed(facts.generations.protocol) if name), "range")
-    yield _symptom(facts, chosen, text, to_cooperative(facts, [last]))
+    if others := unplanned_of(facts):
+        text += f"; members run {', '.join(others)}, for which there is no plan here"
+    yield _symptom(facts, chosen, text, to_cooperative(facts, [_last_protocol(facts)]))
 
 
 @rule(
@@ -455,8 +494,8 @@ def _eager(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     why="Each restart costs the group rebalances, and the partitions of that process stand still "
     "or go to and fro.",
     how="Member ids of one process (same static name, client id or host) are put together.",
-    mend="Read the log of that process. A delay (Design II) or a static id keeps the others from "
-    "being disturbed meanwhile.",
+    mend="Read the log of that process. A static id (group.instance.id), with a session timeout "
+    "above the restart, keeps the others from being disturbed meanwhile.",
 )
 def _crash_loop(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     loops = _crash_loops(facts, limits)
@@ -486,12 +525,12 @@ def _show_rebalances(facts: Facts) -> str:
     return on_group(facts, "history", "--table", "rebalances")
 
 
-def _simulate(facts: Facts, policy: str, restart_s: float) -> str:
+def _simulate(facts: Facts, policy: str, *words: str) -> str:
     n_members = max(int(facts.generations.n_members.max(initial=1)), 1)
     n_partitions = max(len(facts.timeline.row_partition), 1)
     return holdfast_line(
         "simulate",
-        *("--scenario", "rolling-bounce", "--policy", policy, "--delay", _delay(restart_s)),
+        *("--scenario", "rolling-bounce", "--policy", policy, *words),
         *("--members", str(n_members), "--partitions", str(n_partitions)),
     )
 

@@ -371,14 +371,23 @@ LAG = Table(
         Column(
             "lag_seconds",
             _F,
-            "age of the oldest unread record, or since the group came to current_offset; 0: no lag",
+            "age of the first unread record, or since the group came to current_offset; 0: no "
+            "record is unread; null: not known",
             "seconds",
             nullable=True,
         ),
         Column(
             "lag_seconds_basis",
             _S,
-            "record: the record's own time; position: since the group came to current_offset",
+            "record: the record's own time; at_least: it is that old or older; position: since the "
+            "group came to current_offset",
+            nullable=True,
+        ),
+        Column(
+            "has_unread",
+            _B,
+            "a record is unread; false: read to the end, but for control records of transactions; "
+            "null: not known",
             nullable=True,
         ),
         Column(
@@ -396,6 +405,12 @@ LAG = Table(
             "position_timestamp",
             _T,
             "first of the commits in a row that name current_offset",
+            nullable=True,
+        ),
+        Column(
+            "not_subscribed",
+            _B,
+            "a commit of a topic that no member subscribes to; null: no commit, or not known",
             nullable=True,
         ),
         Column("status", _S, "committed, none, expired or deleted; shared (a share group's start)"),

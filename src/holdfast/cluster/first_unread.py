@@ -1,0 +1,229 @@
+"""The first unread record of partitions: whether there is one, and how old it is.
+
+**Rules.** A transaction ends with a control record (a marker). A marker takes an offset, but no
+consumer gets it: a partition whose commit lies before markers alone has been read to its end. No
+question by time tells a marker from a record; it is the answer for the largest time too (KIP-734).
+So the batches behind a commit are looked at, within bounds. What a look cannot tell stays unknown:
+
+- Records of an aborted or an open transaction are work for consumers of uncommitted records, and
+  none for others. Kafka does not know which of them a group has.
+- Of a topic that the principal may not read, the age is a bound
+  (:mod:`holdfast.cluster.record_times`), and whether a record is unread is not known.
+
+A record that is dated later than now has no age.
+
+**Strategy.** One request for many partitions has batches of up to :data:`LOOK_BYTES` of each: a
+marker has 78. A partition whose batch is larger is missing there, and its batch is fetched by
+itself, of at most :data:`MOST_ALONE` partitions, those with the least lag. Behind markers the look
+goes on, :data:`LOOKS` times in all. What is left is asked for by time.
+
+References: KIP-98 (control records, aborted transactions), KIP-534 (delete horizon), KIP-734
+(ListOffsets of the largest time).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from holdfast.cluster.record_times import Ask, Place, RecordTime, layers, record_times
+
+MOST_ASKED: Final = 5_000
+"""Partitions that are asked about at once: a cluster answers a few thousand of them in a second."""
+
+LOOK_BYTES: Final = 1_024
+FURTHER_BYTES: Final = 65_536
+AT_ONCE: Final = 128
+LOOKS: Final = 4
+MOST_ALONE: Final = 50
+_DELETE_HORIZON = 0x40
+"""Attribute of a batch whose first time is that of a coming deletion (KIP-534)."""
+
+Fetch = Callable[[Mapping[Place, int], int, int], Mapping[Place, Any]]
+"""Takes offsets, bytes of each partition and partitions in a request, and returns the answers of
+:meth:`holdfast.cluster.lookup.Lookup.first_batches`."""
+
+
+class Wanted(NamedTuple):
+    """A partition that has not been read to its end."""
+
+    topic: str
+    partition: int
+    offset: int  # of the first record that may be unread
+    end: int  # log end offset
+    near_ms: int  # a time that is likely to be near the record's own
+
+
+@dataclass(frozen=True, slots=True)
+class FirstUnread:
+    """What a cluster says of the first unread record of a partition.
+
+    Parameters
+    ----------
+    time : RecordTime or None
+        None where it is not known, or there is no record.
+    has_unread : bool or None
+        False: nothing but control records lies behind the commit. None: not known.
+    """
+
+    time: RecordTime | None = None
+    has_unread: bool | None = None
+
+    def of_lag(self, now_us: int) -> dict[str, Any]:
+        """Columns of a row of the table ``lag``, as far as they are known."""
+        if self.has_unread is False:
+            return {"lag_seconds": 0.0, "lag_seconds_basis": None, "has_unread": False}
+        found: dict[str, Any] = {"has_unread": self.has_unread}
+        if self.time is not None and self.time.ms * 1_000 < now_us:
+            found["lag_seconds"] = (now_us - self.time.ms * 1_000) / 1_000_000
+            found["lag_seconds_basis"] = "record" if self.time.is_exact else "at_least"
+        return found
+
+
+NOT_KNOWN: Final = FirstUnread()
+
+
+def first_unread(
+    wanted: Sequence[Wanted], fetch: Fetch, ask: Ask, now_ms: int
+) -> list[FirstUnread]:
+    """Find the first unread record of each partition; two groups may read one partition.
+
+    Parameters
+    ----------
+    fetch, ask : callable
+        Send requests for any number of partitions.
+    now_ms : int
+        The time of the question, in milliseconds since 1970.
+    """
+    looks = [_Look(one.offset, one.end) for one in wanted]
+    for layer in layers([(one.topic, one.partition) for one in wanted]):
+        _look_at({place: looks[i] for place, i in layer.items()}, fetch)
+    found = [look.found or NOT_KNOWN for look in looks]
+    untimed = [i for i, one in enumerate(found) if one.time is None and one.has_unread is not False]
+    asked = [
+        (one.topic, one.partition, one.offset, one.near_ms)
+        for one in map(wanted.__getitem__, untimed)
+    ]
+    for i, time in zip(untimed, record_times(asked, ask, now_ms), strict=True):
+        found[i] = FirstUnread(time, found[i].has_unread)
+    return found
+
+
+@dataclass(slots=True)
+class _Look:
+    """What the batches of a partition have shown so far."""
+
+    offset: int  # the look goes on there
+    end: int
+    found: FirstUnread | None = None
+    is_large: bool = False
+    has_doubtful: bool = False  # records that only some consumers get
+    doubtful: RecordTime | None = None  # the time of the first of these
+
+    def take(self, answer: Any) -> None:
+        """Go behind the control records of an answer, as far as the first unread record."""
+        began, self.is_large = self.offset, False
+        aborted = _Aborted(answer)
+        for batch in _batches(answer.records):
+            if self.found is not None or batch.base_offset >= self.end:
+                break
+            self._pass(batch, aborted.has(batch))
+        if self.found is not None:
+            return
+        if self.offset >= self.end:
+            self.found = FirstUnread(self.doubtful, None if self.has_doubtful else False)
+        elif self.offset >= answer.last_stable_offset:  # of a transaction that is open
+            self.found = FirstUnread(self.doubtful)
+        else:
+            self.is_large = self.offset == began
+
+    def _pass(self, batch: Any, is_aborted: bool) -> None:
+        """Go behind a batch without an unread record."""
+        if batch.next_offset <= self.offset:
+            return
+        if not batch.is_control_batch and batch.records_count:
+            is_there, time = _first_of(batch, self.offset)
+            if is_there and not is_aborted:
+                self.found = FirstUnread(time, True)
+                return
+            if is_there and not self.has_doubtful:
+                self.has_doubtful, self.doubtful = True, time
+        self.offset = batch.next_offset
+
+
+def _look_at(looks: Mapping[Place, _Look], fetch: Fetch) -> None:
+    """Fetch the batches of partitions until all are looked at, within bounds."""
+    live = dict(looks)
+    n_bytes, n_alone = LOOK_BYTES, MOST_ALONE
+    for _ in range(LOOKS):
+        large = sorted(
+            (place for place, look in live.items() if look.is_large),
+            key=lambda place: live[place].end - live[place].offset,
+        )
+        small = {place: look.offset for place, look in live.items() if not look.is_large}
+        alone = {place: live[place].offset for place in large[:n_alone]}
+        n_alone -= len(alone)
+        answers = {**(fetch(small, n_bytes, AT_ONCE) if small else {})}
+        answers |= fetch(alone, 1, 1) if alone else {}
+        n_bytes = FURTHER_BYTES
+        for place in small.keys() | alone.keys():
+            look = live[place]
+            try:
+                look.take(answers[place])
+            except Exception:  # no answer, or a damaged one: the record is asked for by time
+                look.found = NOT_KNOWN
+        live = {place: look for place, look in live.items() if look.found is None}
+        if not live:
+            return
+
+
+class _Aborted:
+    """Which batches of an answer belong to aborted transactions; asked in the order of the log."""
+
+    def __init__(self, answer: Any):
+        told = answer.aborted_transactions or ()
+        self._coming = sorted(((one.first_offset, one.producer_id) for one in told), reverse=True)
+        self._open: set[int] = set()
+
+    def has(self, batch: Any) -> bool:
+        """Whether the batch holds records of an aborted transaction."""
+        while self._coming and self._coming[-1][0] <= batch.next_offset - 1:
+            self._open.add(self._coming.pop()[1])
+        if batch.is_control_batch:
+            self._open.discard(batch.producer_id)
+            return False
+        return batch.is_transactional and batch.producer_id in self._open
+
+
+def _batches(records: bytes | None) -> Iterator[Any]:
+    """Batches with a header of today's layout, which all records of transactions have."""
+    from kafka.record.default_records import DefaultRecordBatch
+    from kafka.record.memory_records import MemoryRecords
+
+    for batch in MemoryRecords(records or b""):
+        if not isinstance(batch, DefaultRecordBatch):
+            raise TypeError("a message set of before Kafka 0.11")
+        yield batch
+
+
+def _first_of(batch: Any, offset: int) -> tuple[bool, RecordTime | None]:
+    """Whether a batch holds a record at ``offset`` or behind it, and the time of the first."""
+    from kafka.errors import UnsupportedCodecError
+
+    is_whole = batch.base_offset >= offset and not batch.attributes & _DELETE_HORIZON
+    if is_whole:
+        at_append = batch.timestamp_type == batch.LOG_APPEND_TIME
+        return True, _known(batch.max_timestamp if at_append else batch.first_timestamp, True)
+    try:
+        for record in batch:
+            if record.offset >= offset:
+                return True, _known(record.timestamp, True)
+    except UnsupportedCodecError:  # the records cannot be read here: none is later than this
+        return True, _known(batch.max_timestamp, False)
+    return False, None
+
+
+def _known(ms: int, is_exact: bool) -> RecordTime | None:
+    """A time; Kafka has -1 for a record without one."""
+    return RecordTime(ms, is_exact) if ms >= 0 else None
