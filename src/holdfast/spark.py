@@ -265,7 +265,7 @@ def history(
     auto_offset_reset : str
         What a partition without a commit has to read: nothing for ``latest``, else the whole log.
     broker_logs : sequence of path
-        ``server.log`` of coordinators, oldest first: causes that they state replace inferred ones.
+        ``server.log`` of coordinators: causes that they state replace inferred ones.
     overwrite : bool
         Replace what a stream (``watch``) has kept in the folder, too.
 

@@ -29,7 +29,6 @@ HISTORY = re.compile(
 """Words with which a text compares the code with an older state of it."""
 
 NO_HISTORY = {
-    "holdfast.fleet.pipeline.history.broker_texts": "a comparison of lengths",
     "holdfast.core.machine.leader.successors": "a wait that has ended",
 }
 """Modules in which such words are about time that passes in a group, or about lengths."""

@@ -24,12 +24,14 @@ STEP = re.compile(
 )
 
 
-def classes(jar: Path) -> str:
-    """What ``javap`` shows of the classes of a jar that have a logger."""
+def classes(jar: Path, folder: str, having: str) -> str:
+    """What ``javap`` shows of the classes of a jar that are in a folder and have a word in them."""
     with ZipFile(jar) as packed:
-        names = [name for name in packed.namelist() if name.endswith(".class")]
-        logging = [name[:-6] for name in names if LOGGER.encode() in packed.read(name)]
-    command = java(str(jar), "-m", JAVAP, "-v", "-p", "-cp", str(jar), *logging)
+        names = [name for name in packed.namelist() if folder in name and name.endswith(".class")]
+        found = [name[:-6] for name in names if having.encode() in packed.read(name)]
+    if not found:
+        return ""
+    command = java(str(jar), "-m", JAVAP, "-v", "-p", "-cp", str(jar), *found)
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 

@@ -1,83 +1,86 @@
-"""Each text that a broker logs about groups: as Kafka's classes have it, and what it states."""
+"""Each text that says why a group rebalances: as Kafka's classes have it, and what it states."""
 
 from __future__ import annotations
 
-import itertools
 import re
 from functools import partial
 
 import pytest
+from tests.live.versions import versions
 from tests.pipeline.class_files import classes, constants, logged
-from tests.pipeline.other_broker_texts import NOTHING, PREPARING, REASONS
 from tests.pipeline.test_broker_log import cause_of, line
 from tests.pipeline.test_broker_log import preparing as of_reason
 
-from holdfast.fleet.pipeline.history.broker_log import DEPARTURES, read_statements, together
+from holdfast.fleet.pipeline.history.broker_log import read_statements, together
 from holdfast.fleet.pipeline.history.broker_texts import (
-    BUMPS,
-    CLASSIC_TEXTS,
-    COMPUTED,
-    ENDS,
-    FENCED,
-    LOADED,
-    MODERN_TEXTS,
-    NEXT_REQUEST,
-    Waits,
+    DEPARTURES,
+    MEMBERS,
+    NUMBERS,
+    REASONS,
+    rows_of,
 )
-from holdfast.jvm.jars import broker_jars
+from holdfast.jvm.jars import KAFKA_VERSION, broker_jars
 
-KNOWN = (*CLASSIC_TEXTS, *MODERN_TEXTS, *BUMPS, COMPUTED, *ENDS, *LOADED, *NEXT_REQUEST)
-SPEAKS = re.compile(r"group|member|epoch|rebalance", re.IGNORECASE)
-OF_A_REASON = re.compile("client reason: \1|LeaveGroup` request for|expiration|over cap|Downgrade")
-NOT_A_REASON = re.compile("notification|has been removed")
-VALUES = {"g": "etl", "m": "m-1", "n": "7", "s": "Stable", "p": "consumer", ".": "x"}
-
-
-@pytest.fixture(scope="module")
-def kafka():
-    """Classes of Kafka's group coordinator that log."""
-    (jar,) = (jar for jar in broker_jars() if jar.name.startswith("kafka-group-coordinator-4"))
-    return classes(jar)
-
-
-@pytest.mark.broker
-def test_every_text_of_the_tables_is_one_of_kafkas_constants(kafka):
-    ours = {text.text for text in KNOWN} | NOTHING | {PREPARING}
-    ours |= {text for text, _ in REASONS} | {text for text, _ in FENCED}
-    assert ours <= constants(kafka), sorted(ours - constants(kafka))
+LETTER = re.compile(r"\{\w?\}")
+VALUES = {"g": "etl", "m": "m-1", "n": "7", "p": "consumer", "": "x"}
+VALUES |= {"r": "the member session expired"}
+SPEAKS = re.compile(
+    r"\bmember\b.*\b(joins|left|removed|updated|initialized|changed)|fenced|epoch to|rebalanc",
+    re.IGNORECASE,
+)
+STATES_NOTHING = (
+    "requesting the member to rejoin with this id",  # an id is handed out
+    "Pending member",  # one that was none goes
+    "is fenced by existing member",  # one is refused
+    "failed to join before the rebalance timeout",  # the members that went have a line of their own
+    "is dead, skipping rebalance stage",
+    "will not trigger a rebalance",
+)
 
 
-@pytest.mark.broker
-def test_every_text_that_kafka_logs_about_groups_is_in_a_table(kafka):
-    at_info = {text for level, text in logged(kafka) if level == "info"}
-    spoken = {text for text in at_info if SPEAKS.search(text) and "{}" in text}
-    ours = {text.text for text in KNOWN} | NOTHING | {PREPARING}
-    assert len(spoken) > 60
-    assert spoken <= ours, sorted(spoken - ours)
-    ours_at_info = {text for text in ours if "{}" in text}
-    assert ours_at_info <= at_info, sorted(ours_at_info - at_info)
+def shown(version: str, having: str) -> str:
+    """Classes of a version's group coordinators that have a word in them."""
+    names = ("kafka-group-coordinator-", "kafka_2.13-")
+    jars = [jar for jar in broker_jars(version) if jar.name.startswith(names)]
+    return "".join(classes(jar, "coordinator/group", having) for jar in jars)
+
+
+def said_by(text: str) -> re.Pattern[str]:
+    """A text of a table, as it is found among Kafka's."""
+    return re.compile(".*?".join(map(re.escape, LETTER.split(text))) + r"\.?\Z", re.IGNORECASE)
 
 
 @pytest.mark.broker
-def test_every_reason_of_a_rebalance_is_in_the_table(kafka):
-    reasons = {text for text in constants(kafka) if OF_A_REASON.search(text) and "{}" not in text}
-    reasons = {text for text in reasons if not NOT_A_REASON.search(text)}
-    assert reasons == {text for text, _ in REASONS}
+def test_every_text_by_which_kafka_says_that_members_come_or_go_is_in_the_table():
+    known = [said_by(text) for table in (MEMBERS, NUMBERS) for _, text in rows_of(table)]
+    at_info = {t for level, t in logged(shown(KAFKA_VERSION, "slf4j/Logger")) if level == "info"}
+    spoken = [text.replace("[GroupId ", "[Group ") for text in at_info if SPEAKS.search(text)]
+    spoken = [text for text in spoken if not any(part in text for part in STATES_NOTHING)]
+    assert len(spoken) > 25
+    assert [text for text in spoken if not any(one.match(text) for one in known)] == []
+
+
+@pytest.mark.broker
+@pytest.mark.every
+def test_every_text_of_the_table_is_in_the_classes_of_a_version():
+    """Scala's texts are in pieces, so each piece is looked for."""
+    there = {text for version in versions() for text in constants(shown(version, "rebalance"))}
+    everything = "\n".join(there).lower()
+    for table in (MEMBERS, NUMBERS, REASONS):
+        for _, text in rows_of(table):
+            shorter = text.replace("MemberMetadata(memberId={m}, groupInstanceId={})", "{m}")
+            pieces = LETTER.split(shorter.lower().replace("[group {g}]", ""))
+            missing = [one for one in pieces if one.strip(" ;]") not in everything]
+            assert not missing, text
 
 
 def written(text):
     """A text with values in it."""
-    literals = text.text.split("{}")
-    values = [VALUES[kind] for kind in text.fields]
-    return line("".join(itertools.chain(*zip(literals, [*values, ""], strict=True))))
-
-
-def plain(text):
-    """A text of no table, every value the group's name."""
-    return line(text.replace("{}", "etl"))
+    return line(re.sub(r"\{(\w?)\}", lambda letter: VALUES[letter[1]], text))
 
 
 preparing = partial(of_reason, "etl")
+"""A line that begins a classic round."""
 
 
 def bumped(epoch):
@@ -90,53 +93,78 @@ def said(*lines):
 
 
 MOON = "Moon is full"
+ROWS = rows_of(MEMBERS)
+CLASSIC = [row for row in ROWS if not row[1].startswith("[Group {g}]") or "LeaveGroup" in row[1]]
+MODERN = [row for row in ROWS if row[1].startswith("[Group {g}]")]
 
 
-@pytest.mark.parametrize("text", CLASSIC_TEXTS, ids=lambda text: text.text)
-def test_a_text_about_a_classic_group(text):
-    expected = text.cause if text.waits is Waits.SURE else None
-    assert said(preparing(6, MOON), written(text)) == [(7, expected)]
-    assert said(written(text), preparing(6, MOON)) == [(7, expected)]
+def states(mark):
+    """What a text states where it waits for as long as it takes, and where it waits at all."""
+    cause = None if mark == "-" else mark.removeprefix("brief ")
+    return None if mark.startswith("brief ") else cause, cause
+
+
+@pytest.mark.parametrize(("mark", "text"), CLASSIC)
+def test_a_text_about_a_classic_group(mark, text):
+    sure, cause = states(mark)
     end = line("Stabilized group etl generation 7 with 2 members.")
-    again = [(7, None), (8, expected)]
+    assert said(written(text), preparing(6, MOON)) == [(7, cause)]
+    assert said(preparing(6, MOON), written(text)) == [(7, sure)]
+    again = [(7, None), (8, cause)]
     assert said(preparing(6, MOON), end, written(text), preparing(7, MOON)) == again
 
 
-@pytest.mark.parametrize("text", MODERN_TEXTS, ids=lambda text: text.text)
-def test_a_text_about_a_group_of_kip_848_and_its_kind(text):
-    cause = None if text.waits is Waits.NEVER else text.cause
-    assert said(written(text), bumped(7)) == [(7, cause)]
-    sure = text.cause if text.waits is Waits.SURE else None
+@pytest.mark.parametrize(("mark", "text"), MODERN)
+def test_a_text_about_a_group_of_kip_848_and_its_kind(mark, text):
+    sure, cause = states(mark)
+    modern = text.replace("[Group {g}]", "[GroupId {g}]")
+    assert said(written(modern), bumped(7)) == [(7, cause)]
     other = line("[GroupId etl] Member m-2 left the consumer group.")
-    assert said(written(text), other, bumped(7)) == [(7, together({sure, "leave"}))]
+    assert said(written(modern), other, bumped(7)) == [(7, together({sure, "leave"}))]
 
 
-@pytest.mark.parametrize(("why", "cause"), FENCED)
-def test_why_a_member_was_fenced(why, cause):
-    fenced = line(f"[GroupId etl] Member m-1 fenced from the group because {why}.")
-    assert said(fenced, bumped(7)) == [(7, cause)]
+@pytest.mark.parametrize(("cause", "reason"), rows_of(REASONS))
+def test_a_reason(cause, reason):
+    reason = re.sub(r"\{(\w?)\}", lambda letter: VALUES[letter[1]], reason)
+    assert said(preparing(6, reason)) == [(7, cause)]
+    assert said(preparing(6, f"{reason}.")) == [(7, cause)]
+    assert said(preparing(6, f"{MOON}; client reason: {reason}")) == [(7, None)]
+    if cause in DEPARTURES:
+        fenced = line(f"[GroupId etl] Member m-1 fenced from the group because {reason}.")
+        assert said(fenced, bumped(7)) == [(7, cause)]
 
 
-@pytest.mark.parametrize(("reason", "cause"), REASONS)
-def test_a_reason_of_a_rebalance(reason, cause):
-    assert said(preparing(6, reason.replace("\1", "x").replace("%s", "etl"))) == [(7, cause)]
+def test_a_number_without_a_word_before_it_has_its_own_words():
+    (one,) = read_statements([bumped(7)], ["etl"])
+    assert one.words[0].text == "Bumped group epoch to 7 with metadata hash 1"
 
 
-@pytest.mark.parametrize("text", sorted(NOTHING))
-def test_a_text_that_means_nothing_changes_nothing(text):
-    """Neither alone, nor between a reason and its epoch, nor in a round."""
-    left = line("[GroupId etl] Member m-1 left the consumer group.")
-    assert said(plain(text), bumped(7)) == [(7, None)]
-    assert said(left, plain(text), bumped(7)) == [(7, "leave")]
-    assert said(preparing(6, MOON), plain(text)) == [(7, None)]
+def test_a_log_that_begins_in_a_round_has_the_number_from_its_end():
+    failed = line("Member m-1 in group etl has failed, removing it from the group.")
+    assert said(failed, line("Group etl with generation 7 is now empty.")) == [
+        (7, "session_timeout")
+    ]
 
 
-@pytest.mark.parametrize("text", [text for text in MODERN_TEXTS if text.silent], ids=str)
-def test_who_leaves_a_share_or_streams_group_bumps_its_epoch_unsaid(text):
-    end = text.cause in DEPARTURES
-    lines = [bumped(7), written(text), written(text), bumped(20)]
-    both = [(8, text.cause), (9, text.cause), (20, None)]
-    assert said(*lines)[1:] == (both if end else [(20, together({text.cause}))])
+def test_kafka_3_says_that_a_member_left_once_more_when_the_round_is_over():
+    left = (
+        "Member MemberMetadata(memberId=m-1, groupInstanceId=None, clientId=m, clientHost=/h, "
+        "sessionTimeoutMs=6000, rebalanceTimeoutMs=300000, supportedProtocols=List(range)) has "
+        "left group etl through explicit `LeaveGroup`; client reason: not provided"
+    )
+    first = preparing(6, "Removing member m-1 on LeaveGroup; client reason: not provided")
+    empty = line("Group etl with generation 7 is now empty (__consumer_offsets-2)")
+    joined = preparing(7, "Adding new member m-2 with group instance id None")
+    assert said(first, empty, line(left), joined) == [(7, "leave"), (8, "join")]
+    second = left.replace("m-1", "m-3")  # who leaves in the round has no line but that
+    assert said(joined, line(second), empty) == [(8, "join_and_leave")]
+
+
+@pytest.mark.parametrize(("mark", "text"), [row for row in MODERN if "share" in row[1]])
+def test_who_leaves_a_share_group_bumps_its_epoch_unsaid(mark, text):
+    gone = written(text.replace("[Group {g}]", "[GroupId {g}]").replace("{m}", "m-2"))
+    lines = [bumped(7), written(text), gone, bumped(20)]
+    assert said(*lines)[1:] == [(8, mark), (9, mark), (20, None)]
 
 
 def test_what_goes_into_a_target_belongs_to_it():
@@ -150,48 +178,36 @@ def test_what_goes_into_a_target_belongs_to_it():
     assert said(bumped(9), joined, target) == [(9, "join")]
 
 
-def test_a_coordinator_that_takes_over_knows_nothing_of_what_waited():
-    left = line("[GroupId etl] Member m-1 left the consumer group.")
-    for text in LOADED:
-        assert said(left, written(text), bumped(7)) == [(7, None)]
-
-
-@pytest.mark.parametrize("text", NEXT_REQUEST, ids=lambda text: text.text)
-def test_what_led_to_nothing_in_its_own_request_leads_to_nothing(text):
+def test_what_led_to_nothing_in_its_own_request_leads_to_nothing():
     back = line(
         "[GroupId etl] Static member with instance id i re-joins the consumer group using the "
         "consumer protocol. Created a new member m-2 to replace the existing member m-1."
     )
+    state = line("[GroupId etl] Member m-2 new assignment state: epoch=7, previousEpoch=6.")
     assert said(back, bumped(7)) == [(7, "restart")]
-    assert said(back, written(text), bumped(7)) == [(7, None)]
+    assert said(back, state, bumped(7)) == [(7, None)]
 
 
 def test_a_member_that_is_there_joins_again_for_nothing():
     """A classic member of a KIP-848 group joins whenever it reconciles: no new member."""
-    first, again = (
-        line(f"[GroupId etl] Member m-{n} joins the consumer group using the classic protocol.")
-        for n in (1, 1)
-    )
-    left = line(
-        "[GroupId etl] Dynamic member m-2 has left group through explicit `LeaveGroup` request; "
-        "client reason: not provided"
-    )
-    lines = (first, bumped(7), left, bumped(8), again, first, left, bumped(9))
-    assert said(*lines) == [(7, "join"), (8, "leave"), (9, "leave")]
+    joins = line("[GroupId etl] Member m-1 joins the consumer group using the classic protocol.")
+    left = "[GroupId etl] Member m-{} left the consumer group."
+    lines = (joins, bumped(7), line(left.format(2)), bumped(8), joins, joins)
+    assert said(*lines, line(left.format(3)), bumped(9)) == [
+        (7, "join"),
+        (8, "leave"),
+        (9, "leave"),
+    ]
 
 
 def test_a_static_member_away_for_a_while_is_not_why_another_one_is_fenced():
     away = line(
         "[GroupId etl] Static member m-1 with instance id i temporarily left the consumer group."
     )
-    back = line(
-        "[GroupId etl] Static member with instance id i re-joins the consumer group using the "
-        "consumer protocol. Created a new member m-3 to replace the existing member m-1."
-    )
     gone = line(
         "[GroupId etl] Member m-2 fenced from the group because the member session expired."
     )
-    assert said(away, back, gone, bumped(7)) == [(7, "session_timeout")]
+    assert said(away, gone, bumped(7)) == [(7, "session_timeout")]
 
 
 def test_a_group_that_goes_back_to_the_classic_protocol():

@@ -44,7 +44,9 @@ def tell_unread(made: History, note: Any) -> None:
         )
 
 
-def tell_notes(batch: Batch, among: str, note: Any, *, share: bool = True) -> None:
+def tell_notes(
+    batch: Batch, among: str, note: Any, *, share: bool = True, logs: bool = True
+) -> None:
     """Say how many records of a batch do not parse, or are of a type that is not known.
 
     Parameters
@@ -53,8 +55,8 @@ def tell_notes(batch: Batch, among: str, note: Any, *, share: bool = True) -> No
         What stands before "records": "of 9", "of the batch's".
     note : callable
         Prints a line.
-    share : bool
-        Say it of the records of ``__share_group_state`` too.
+    share, logs : bool
+        Say it of the records of ``__share_group_state``, and of broker logs, too.
     """
     n_bad = batch.rows.get("bad_records", 0)
     if n_bad:
@@ -69,6 +71,8 @@ def tell_notes(batch: Batch, among: str, note: Any, *, share: bool = True) -> No
             f"{n_bad_share} of the records of __share_group_state do not parse: the lag of their "
             "share groups may be old, or not known"
         )
+    for text in batch.notes.get("broker_logs", ()) if logs else ():
+        note(text)
 
 
 def make_history(

@@ -145,7 +145,7 @@ BrokerLogs = Annotated[
     list[Path] | None,
     Option(
         "--broker-log",
-        help="A broker's server.log (.gz too), oldest first; repeatable: takes causes from it.",
+        help="A broker's server.log, as any collector keeps it (JSON, CSV, gzip); repeatable.",
     ),
 ]
 CommandConfig = Annotated[

@@ -159,8 +159,8 @@ def kept_days(text: str) -> float | None:
 def tell_batch(tables: Tables, batch: int, told: set[int], note: Callable[[str], None]) -> None:
     """Say what a batch read that is in no table.
 
-    Every batch reads all of ``__share_group_state``, so its number of bad records is said when it
-    changes.
+    Every batch reads all of ``__share_group_state`` and the broker logs. So the number of bad
+    records of that topic is said when it changes, and what is wrong with a log once.
 
     Parameters
     ----------
@@ -170,6 +170,7 @@ def tell_batch(tables: Tables, batch: int, told: set[int], note: Callable[[str],
     for one in tables.batches():
         if one.id == batch:
             n_bad_share = int(one.notes.get("n_bad_share", 0))
-            tell_notes(one, "of the batch's", note, share=n_bad_share not in told)
+            share = n_bad_share not in told
+            tell_notes(one, "of the batch's", note, share=share, logs=not told)
             told.clear()
             told.add(n_bad_share)

@@ -79,7 +79,7 @@ def run(
     auto_offset_reset : str
         What a partition without a commit has to read: nothing for ``latest``, else the whole log.
     broker_logs : sequence of Path
-        Logs of group coordinators, oldest first: causes that they state replace inferred ones.
+        Logs of group coordinators: causes that they state replace inferred ones.
     overwrite : bool
         Replace what a stream (``watch``) has kept in the folder, too.
 

@@ -36,12 +36,7 @@ import pyarrow.compute as pc
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
 from holdfast.fleet.pipeline.batches.state import STATE, state_task
 from holdfast.fleet.pipeline.batches.tasks import groups_task
-from holdfast.fleet.pipeline.history.broker_log import (
-    lines_of,
-    read_statements,
-    restated,
-    unmistakable,
-)
+from holdfast.fleet.pipeline.history.broker_log import BrokerLogs, restated, unmistakable
 from holdfast.fleet.pipeline.history.lag import (
     INPUT,
     OLDEST_UNREAD,
@@ -129,6 +124,7 @@ class Job:
     files: dict[str, Files] = field(default_factory=dict)
     unknown: Counter[int] = field(default_factory=Counter)
     n_bad_share: int = 0
+    log_notes: list[str] = field(default_factory=list)
     taken_at_us: int = 0
     amended: list[str] = field(default_factory=list)
 
@@ -293,7 +289,9 @@ class Job:
         if not (logs and self.files.get("rebalances")):
             return
         whole = pa.concat_tables(self._tables(self.files.pop("rebalances")))
-        said = read_statements(lines_of(logs), pc.unique(whole["group"]).to_pylist())
+        read = BrokerLogs(logs)
+        said = read.statements(pc.unique(whole["group"]).to_pylist())
+        self.log_notes = read.notes
         said = unmistakable(said) if self.keep_state else said
         rebalances, anomalies = restated(whole, said)
         self.files["rebalances"] = self._write("rebalances", rebalances)
@@ -307,6 +305,7 @@ class Job:
             "n_unknown": self.unknown.total(),
             "unknown_types": named,
             "n_bad_share": self.n_bad_share,
+            **({"broker_logs": self.log_notes} if self.log_notes else {}),
         }
 
     def collect(self, rows: pa.Table) -> None:

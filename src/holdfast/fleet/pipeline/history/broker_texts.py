@@ -1,283 +1,384 @@
-"""What a broker's group coordinator logs about groups, text by text, and what each text states.
+"""What group coordinators log about a group that says why it rebalances: Kafka 2.5 to 4.3.
 
-**Rules.** A text stands here as Kafka 4.3.1 has it, with ``{}`` where the broker puts a value.
-``tests/pipeline/test_broker_texts.py`` holds the table to Kafka's own classes: each text is a
-constant of theirs, and each text that they log at INFO about a group, a member, an epoch or a
-rebalance is in this table, or in the test's own of those that state no cause. A cause is what the
-code around the text does:
+**Rules.** A line counts only if it is about a known group. Names of groups, clients and reasons
+come from strangers and may look like any line: where a line can be read in several ways, the way
+with the longest known name of a group is taken.
 
-* ``SURE`` texts stand for a change of the group's epoch, or for a rebalance: they wait for it.
-* ``BRIEF`` texts may lead to one in the same request, or to none. They wait until the group's next
-  line and no longer.
-* ``NEVER`` texts change nothing.
+What lines say of a group waits until a line gives it a number: "Stabilized group" and "is now
+empty" the generation of a classic group, "Bumped group epoch" and "Computed a new target
+assignment" the epoch of another one. "Preparing to rebalance" names the generation that ends. A
+text marked ``brief`` may lead to a rebalance in the same request, or to none: it waits for one
+line. A text marked ``-`` states nothing. Who leaves a share or a streams group bumps the epoch by
+one, and no line says so.
 
-**Strategy.** :class:`BrokerText` says where the group's name and the member's id are in a text;
-:mod:`holdfast.fleet.pipeline.history.broker_log` puts the lines of a group together.
+**Strategy.** :data:`MEMBERS` has a cause and Kafka's own words, with ``{g}`` for the group, ``{m}``
+for the member, ``{n}`` for a number, ``{r}`` for a reason, ``{p}`` for a member's protocol and
+``{}`` for anything else. Capital letters do not count, nor the full stop at the end, and
+``[GroupId`` is ``[Group``. ``tests/pipeline/test_broker_texts.py`` looks for the words in Kafka's
+classes.
 
-References: Kafka 4.3.1, ``GroupMetadataManager`` and its neighbours; KIP-848, KIP-932, KIP-1071.
+References: KIP-345, KIP-800, KIP-848, KIP-932, KIP-1071.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from enum import Enum, auto
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from holdfast.core.kinds.kind import GroupType
+MEMBERS: Final = """
+-            [Group {g}] Static member {m} with instance id {} temporarily left the consumer group
+-            [Group {g}] Member {m} new assignment state: {}
+-            [Group {g}][MemberId {m}] Member's new assignment state: {}
+join         Pending dynamic member with id {m} joins group {g} in {} state. Adding to the group now
+join         Dynamic member with unknown member id joins group {g} in state {}. Created a new member
+             id {m} and added the member to the group
+join         Dynamic member with unknown member id joins group {g} in {} state. Created a new member
+             id {m} for this member and add to the group
+join         Static member with{}unknown member id joins group {g} in {} state. Created a new member
+             id {m} for this member and add{} to the group
+join         [Group {g}] Member {m} joins the {} group using the {p} protocol
+join         [Group {g}] Static member {m} with instance id {} joins the consumer group using the
+             {p} protocol
+join         [Group {g}][MemberId {m}] Member joins the streams group
+leave        Member[group.instance.id {}, member.id {m}] in group {g} has left, removing it from the
+             group
+leave        Member MemberMetadata(memberId={m}, groupInstanceId={}) has left group {g} through
+             explicit `LeaveGroup`; {}
+leave        [Group {g}] Member {m} has left group through explicit `LeaveGroup` request; {}
+leave        [Group {g}] Dynamic member {m} has left group through explicit `LeaveGroup` request; {}
+leave        [Group {g}] Static member {m} with instance id {} has left group through explicit
+             `LeaveGroup` request; {}
+leave        [Group {g}] Member {m} left the consumer group
+leave        [Group {g}] Static member {m} with instance id {} left the consumer group
+leave        [Group {g}] Member {m} left the share group
+leave        [Group {g}][MemberId {m}] Member {} left the streams group
+session_timeout        Member {m} in group {g} has failed, removing it from the group
+session_timeout        [Group {g}] Member {m} fenced from the group because {r}
+session_timeout        [Group {g}] Streams member {m} fenced from the group because {r}
+rebalance_timeout      Group {g} removed dynamic members who haven't joined: {}
+brief restart          Static member with groupInstanceId={} and unknown member id joins group {g}
+             in {} state. Replacing previously mapped member {} with this groupInstanceId
+brief restart          Static member {} of group {g} with unknown member id rejoins, assigning new
+             member id {}, while old member id {} will be removed
+brief restart          [Group {g}] Static member with instance id {} re-joins the consumer group
+             using the {} protocol. Created a new member {m} to replace the existing member {}
+brief subscription_change    [Group {g}] Member {m} updated its subscribed {} to: {}
+brief subscription_change    [Group {g}][MemberId {m}] Member updated its member metadata to {}
+brief subscription_change    [Group {g}][MemberId {m}] Member initialized the topology with epoch {}
+brief configuration_change   [Group {g}][MemberId {m}] Assignment configurations changed to {}.
+             Triggering rebalance
+"""
+"""Texts about members."""
 
+NUMBERS: Final = """
+generation   Stabilized group {g} generation {n} {}
+generation   Group {g} with generation {n} is now empty{}
+epoch        [Group {g}] Bumped group epoch to {n}{}
+epoch        [Group {g}][MemberId {}] Bumped streams group epoch to {n} {}
+target       [Group {g}] Computed a new target assignment for epoch {n} {}
+begins       Preparing to rebalance group {g} in state {s} with old generation {n} {}(reason: {r})
+"""
+"""Texts that give a number to what was said before."""
 
-class Waits(Enum):
-    """How long a text waits for the epoch or the rebalance that it is the reason of."""
+REASONS: Final = """
+join                   Adding new member {m} with group instance id {}
+session_timeout        removing member {m} on heartbeat expiration
+leave                  removing member {m} on LeaveGroup
+leave                  explicit `LeaveGroup` request for {}
+restart                Group's selectedProtocol will change because static member {}
+restart                Updating metadata for static member {}
+rejoin                 Updating metadata for member {}
+rejoin                 Leader {} re-joining group during {}
+rejoin                 Member {} joining group during {}
+sync_timeout           Removing {m} on pending sync request expiration
+over_capacity          Freshly-loaded group {}
+protocol_change        Downgrade group {}
+session_timeout        the member session expired
+sync_timeout           the member failed to sync within timeout
+rebalance_timeout      the classic member failed to join within the rebalance timeout
+rebalance_timeout      it failed to transition from epoch {}
+"""
+"""What stands for ``{r}``, up to "; client reason: "."""
 
-    SURE = auto()
-    BRIEF = auto()
-    NEVER = auto()
+DEPARTURES: Final = ("session_timeout", "rebalance_timeout", "sync_timeout", "leave")
+"""Causes by which members go; of several timeouts, the first one is stated."""
+
+_VALUES: Final = {
+    "m": r"(?P<member>.*?)",
+    "n": r"(?P<number>-?\d+)",
+    "p": r"(?P<protocol>.*?)",
+    "r": r"(?P<reason>.*?)",
+    "s": r"\w+",
+    "": r".*?",
+}
+_COORDINATOR: Final = re.compile(
+    r"\[Group(?:Coordinator \d+\]: |Coordinator id=\d+ [^\]]*\] |MetadataManager brokerId=\d+\] )"
+)
+_HEADS: Final = ("[GroupId ", "Preparing to rebalance group ")
+"""Where the words begin in a log whose layout leaves out the coordinator's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerText:
-    """One text.
+class Word:
+    """One thing that a log says about a group.
 
     Parameters
     ----------
-    text : str
-        Kafka's constant.
-    fields : str
-        A letter for each ``{}``: ``g`` the group, ``m`` the member, ``n`` an epoch or a
-        generation, ``s`` a state, ``p`` the protocol of a member, ``.`` anything else.
     cause : str or None
-        What it states; None: nothing by itself.
-    waits : Waits
-        How long it waits.
+        What it states; None for words that are not known.
+    text : str
+        The broker's words; empty where other words of the same event say it.
+    member : str or None
+        Id of the member that it is about.
+    certain : bool
+        False for a join that may be that of a member who was there before.
     """
 
-    text: str
-    fields: str
-    cause: str | None = None
-    waits: Waits = Waits.SURE
-
-    @property
-    def silent(self) -> bool:
-        """The group is of a kind whose members go without a line about the new epoch."""
-        return "share group" in self.text or "treams" in self.text
-
-    @property
-    def head(self) -> str:
-        """What stands before the group's name, without what is written anew for each line."""
-        return self.text.split("{}")[self.fields.index("g")]
-
-    def tail(self) -> re.Pattern[str]:
-        """What stands after the group's name, to the end of the line."""
-        at = self.fields.index("g") + 1
-        literals = self.text.removesuffix(".").split("{}")[at:]
-        pattern = re.escape(literals[0])
-        for kind, literal in zip(self.fields[at:], literals[1:], strict=True):
-            pattern += _VALUES[kind] + re.escape(literal)
-        return re.compile(pattern + LINE_END, re.DOTALL)
+    cause: str | None
+    text: str = ""
+    member: str | None = None
+    certain: bool = True
 
 
-LINE_END: Final = r"\.?(?: \([\w.$]+\))?\Z"
-"""A line may end with a full stop, and with the logger in brackets."""
-_VALUES: Final = {
-    "m": "(?P<member>.*?)",
-    "n": r"(?P<number>-?\d+)",
-    "s": r"\w+",
-    "p": "(?P<protocol>.*?)",
-    ".": ".*?",
-}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """Why one generation or epoch began, by the log; ``classic``: a generation, else an epoch."""
 
-CLASSIC_TEXTS: Final = (
-    BrokerText(
-        text="Pending dynamic member with id {} joins group {} in {} state. Adding to the group "
-        "now.",
-        fields="mgs",
-        cause="join",
-    ),
-    BrokerText(
-        text="Dynamic member with unknown member id joins group {} in state {}. Created a new "
-        "member id {} and added the member to the group.",
-        fields="gsm",
-        cause="join",
-    ),
-    BrokerText(
-        text="Static member with groupInstanceId={} and unknown member id joins group {} in {} "
-        "state. Created a new member id {} for this member and added to the group.",
-        fields=".gsm",
-        cause="join",
-    ),
-    BrokerText(
-        text="Static member with groupInstanceId={} and unknown member id joins group {} in {} "
-        "state. Replacing previously mapped member {} with this groupInstanceId.",
-        fields=".gs.",
-        cause="restart",
-        waits=Waits.BRIEF,
-    ),
-    BrokerText(
-        text="[Group {}] Member {} has left group through explicit `LeaveGroup` request; client "
-        "reason: {}",
-        fields="gm.",
-        cause="leave",
-    ),
-    BrokerText(
-        text="Member {} in group {} has failed, removing it from the group.",
-        fields="mg",
-        cause="session_timeout",
-    ),
-    BrokerText(
-        text="Group {} removed dynamic members who haven't joined: {}",
-        fields="g.",
-        cause="rebalance_timeout",
-    ),
-)
-"""Lines about members of a classic group."""
+    group: str
+    generation: int
+    words: tuple[Word, ...]
+    classic: bool = True
 
-MODERN_TEXTS: Final = (
-    BrokerText(
-        text="[GroupId {}] Member {} joins the consumer group using the {} protocol.",
-        fields="gmp",
-        cause="join",
-    ),
-    BrokerText(
-        text="[GroupId {}] Static member {} with instance id {} joins the consumer group using the "
-        "{} protocol.",
-        fields="gm.p",
-        cause="join",
-    ),
-    BrokerText(
-        text="[GroupId {}] Static member with instance id {} re-joins the consumer group using the "
-        "{} protocol. Created a new member {} to replace the existing member {}.",
-        fields="g..m.",
-        cause="restart",
-        waits=Waits.BRIEF,
-    ),
-    BrokerText(text="[GroupId {}] Member {} left the consumer group.", fields="gm", cause="leave"),
-    BrokerText(
-        text="[GroupId {}] Static member {} with instance id {} temporarily left the consumer "
-        "group.",
-        fields="gm.",
-        waits=Waits.NEVER,
-    ),
-    BrokerText(
-        text="[GroupId {}] Static member {} with instance id {} left the consumer group.",
-        fields="gm.",
-        cause="leave",
-    ),
-    BrokerText(
-        text="[GroupId {}] Dynamic member {} has left group through explicit `LeaveGroup` request; "
-        "client reason: {}",
-        fields="gm.",
-        cause="leave",
-    ),
-    BrokerText(
-        text="[GroupId {}] Static member {} with instance id {} has left group through explicit "
-        "`LeaveGroup` request; client reason: {}",
-        fields="gm..",
-        cause="leave",
-    ),
-    BrokerText(
-        text="[GroupId {}] Member {} fenced from the group because {}.",
-        fields="gm.",
-        cause="session_timeout",
-    ),
-    BrokerText(
-        text="[GroupId {}] Member {} fenced from the group because it failed to transition from "
-        "epoch {} within {}ms.",
-        fields="gmn.",
-        cause="rebalance_timeout",
-    ),
-    BrokerText(
-        text="[GroupId {}] Member {} updated its subscribed topics to: {}.",
-        fields="gm.",
-        cause="subscription_change",
-        waits=Waits.BRIEF,
-    ),
-    BrokerText(
-        text="[GroupId {}] Member {} joins the share group using the share protocol.",
-        fields="gm",
-        cause="join",
-    ),
-    BrokerText(
-        text="[GroupId {}] Member {} left the share group.",
-        fields="gm",
-        cause="leave",
-    ),
-    BrokerText(
-        text="[GroupId {}][MemberId {}] Member joins the streams group.", fields="gm", cause="join"
-    ),
-    BrokerText(
-        text="[GroupId {}][MemberId {}] Member {} left the streams group.",
-        fields="gm.",
-        cause="leave",
-    ),
-    BrokerText(
-        text="[GroupId {}] Streams member {} fenced from the group because {}.",
-        fields="gm.",
-        cause="session_timeout",
-    ),
-    BrokerText(
-        text="[GroupId {}][MemberId {}] Assignment configurations changed to {}. Triggering "
-        "rebalance.",
-        fields="gm.",
-        cause="configuration_change",
-        waits=Waits.BRIEF,
-    ),
-    BrokerText(
-        text="[GroupId {}][MemberId {}] Member updated its member metadata to {}.",
-        fields="gm.",
-        cause="subscription_change",
-        waits=Waits.BRIEF,
-    ),
-    BrokerText(
-        text="[GroupId {}][MemberId {}] Member initialized the topology with epoch {}",
-        fields="gmn",
-        cause="subscription_change",
-        waits=Waits.BRIEF,
-    ),
-)
-"""Lines about members of a group whose assignments the broker computes."""
 
-FENCED: Final = (
-    ("the member session expired", "session_timeout"),
-    ("the member session expired.", "session_timeout"),
-    ("the member failed to sync within timeout", "sync_timeout"),
-    ("the classic member failed to join within the rebalance timeout", "rebalance_timeout"),
-)
-"""What "fenced from the group because" may go on with."""
+def rows_of(table: str) -> list[tuple[str, str]]:
+    """Rows of a table above: what a text states, and the text."""
+    rows = re.sub(r"\n +", " ", table).strip().splitlines()
+    return [(mark, text) for mark, text in (re.split(" {2,}", row, maxsplit=1) for row in rows)]
 
-BUMPS: Final = (
-    BrokerText(text="[GroupId {}] Bumped group epoch to {} with metadata hash {}.", fields="gn."),
-    BrokerText(
-        text="[GroupId {}][MemberId {}] Bumped streams group epoch to {} with metadata hash {} and "
-        "validated topic epoch {}.",
-        fields="gmn..",
-    ),
-)
-COMPUTED: Final = BrokerText(
-    text="[GroupId {}] Computed a new target assignment for epoch {} with '{}' assignor in {}ms.",
-    fields="gn..",
-)
-ENDS: Final = (
-    BrokerText(text="Stabilized group {} generation {} with {} members.", fields="gn."),
-    BrokerText(text="Group {} with generation {} is now empty.", fields="gn"),
-)
-"""What ends the rounds of a classic group."""
-LOADED: Final = tuple(
-    BrokerText(text=f"Loaded {kind} group {{}} with {{}} members.", fields="g.")
-    for kind in GroupType
-)
-"""A coordinator takes a group over: what an earlier one had begun is not in this log."""
 
-NEXT_REQUEST: Final = (
-    BrokerText(
-        text="[GroupId {}] Member {} new assignment state: epoch={}, previousEpoch={}, state={}, "
-        "assignedPartitions={}.",
-        fields="gmn...",
-    ),
-    BrokerText(
-        text="[GroupId {}][MemberId {}] Member's new assignment state: epoch={}, previousEpoch={}, "
-        "state={}, assignedTasks={} and tasksPendingRevocation={}.",
-        fields="gmn....",
-    ),
-)
-"""Ends of a request: what was brief before them led to nothing."""
+def _pattern(text: str, end: str = r"\.?") -> re.Pattern[str]:
+    """A text with letters, up to the end of a line."""
+    parts = re.split(r"\{(\w?)\}", text)  # literal, letter, literal, ...
+    values = [re.escape(part) if at % 2 == 0 else _VALUES[part] for at, part in enumerate(parts)]
+    return re.compile("".join(values) + end + r"\Z", re.DOTALL | re.IGNORECASE)
+
+
+class BrokerText:
+    """One text, and how a line is read by it."""
+
+    def __init__(self, mark: str, text: str):
+        self.brief, self.mark = mark.startswith("brief "), mark.removeprefix("brief ")
+        self.silent = "share group" in text or "treams" in text
+        front, _, tail = text.partition("{g}")
+        self._begin = front.partition("{")[0].lower()
+        self._front = _pattern(front, "") if "{" in front else None
+        self._tail = _pattern(tail)
+
+    def read(self, line: str, groups: _Groups) -> tuple[str, int, dict[str, str]] | None:
+        """The longest known group that a line is about, where its name ends, and other values.
+
+        A name may hold what ends a name any number of times, so a line is cut where a known name
+        may end and nowhere else.
+        """
+        begin = len(self._begin)
+        if self._begin == "[group " and line.startswith("[GroupId "):
+            begin = len("[GroupId ")
+        elif line[:begin].lower() != self._begin:
+            return None
+        if self._front is None:
+            for group in groups.at(line, begin):
+                if match := self._tail.match(line, begin + len(group)):
+                    return group, begin + len(group), match.groupdict()
+        elif match := self._tail.search(line, begin):
+            for group in groups.before(line, match.start()):
+                if front := self._front.match(line[: match.start() - len(group)]):
+                    return group, match.start(), match.groupdict() | front.groupdict()
+        return None
+
+
+class _Groups:
+    """Known groups; of several at one place, the longest name first."""
+
+    def __init__(self, names: Iterable[str]):
+        self._names = frozenset(names)
+        self._lengths = sorted({len(name) for name in self._names}, reverse=True)
+        self._line, self._at = "", dict[int, list[str]]()
+
+    def at(self, line: str, begin: int) -> list[str]:
+        """Groups whose name stands at a place of a line."""
+        if line is not self._line:
+            self._line, self._at = line, {}
+        if begin not in self._at:
+            found = (line[begin : begin + length] for length in self._lengths)
+            self._at[begin] = [group for group in found if group in self._names]
+        return self._at[begin]
+
+    def before(self, line: str, end: int) -> Iterator[str]:
+        """Groups whose name ends at a place of a line."""
+        found = (line[end - length : end] for length in self._lengths if length <= end)
+        return (group for group in found if group in self._names)
+
+
+_MEMBERS: Final = [BrokerText(*row) for row in rows_of(MEMBERS)]
+_NUMBERS: Final = [BrokerText(*row) for row in rows_of(NUMBERS)]
+_REASONS: Final = [(cause, _pattern(text)) for cause, text in rows_of(REASONS)]
+
+
+def stated(reason: str) -> Word:
+    """What a reason states, by the broker's own part of it."""
+    own = reason.partition("; client reason: ")[0]
+    for cause, pattern in _REASONS:
+        if match := pattern.match(own):
+            return Word(cause=cause, text=reason, member=match.groupdict().get("member"))
+    return Word(cause=None, text=reason)
+
+
+def words_at(line: str) -> int:
+    """Where a coordinator's own words begin in a line; -1 for a line of another kind."""
+    prefix = _COORDINATOR.search(line)
+    first = min((at for head in _HEADS if (at := line.find(head)) >= 0), default=-1)
+    if prefix is not None and (first < 0 or prefix.start() < first):
+        return prefix.end()
+    return first
+
+
+@dataclass(slots=True)
+class _Said:
+    """What was said of one group and has no number yet.
+
+    ``present``: ids of members who came and did not go; ``gone``: of those who went. ``begun``: the
+    generation that a classic group prepares. ``epoch``: the last one that a line named, or that
+    follows; ``last``: place of its statement. ``silent``: a share or streams group.
+    """
+
+    waiting: list[Word] = field(default_factory=list)
+    brief: list[Word] = field(default_factory=list)
+    present: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
+    begun: int | None = None
+    epoch: int | None = None
+    last: int | None = None
+    silent: bool = False
+
+    def take(self) -> tuple[Word, ...]:
+        """Hand over everything that waits."""
+        words = (*self.waiting, *self.brief)
+        self.waiting, self.brief = [], []
+        return words
+
+
+def statements_of(messages: Iterable[str], groups: Iterable[str]) -> list[Statement]:
+    """What coordinators say about some groups.
+
+    Parameters
+    ----------
+    messages : iterable of str
+        Their own words, oldest first, without what the layout of a log has around them.
+    """
+    reader = _LogReader(groups)
+    for line in messages:
+        reader.take(line)
+    for group in reader.said:
+        reader.ends(group)
+    return reader.found
+
+
+class _LogReader:
+    """Takes lines in, gives statements about known groups."""
+
+    def __init__(self, groups: Iterable[str]):
+        self.groups = _Groups(groups)
+        self.found: list[Statement] = []
+        self.said: dict[str, _Said] = {}
+
+    def take(self, line: str) -> None:
+        """Read one line, which begins with the coordinator's words."""
+        read = [(text, text.read(line, self.groups)) for text in (*_MEMBERS, *_NUMBERS)]
+        hits = [(text, hit) for text, hit in read if hit is not None]
+        if not hits:
+            return
+        text, (group, end, values) = max(hits, key=lambda one: len(one[1][0]))
+        said = self.said.setdefault(group, _Said())
+        said.silent = said.silent or text.silent
+        words = line[end:].partition("] ")[2] if line.startswith("[") else line
+        reason, words = values.get("reason"), words.removesuffix(".")
+        if text in _NUMBERS:
+            self._number(
+                group, text.mark, int(values["number"]), words if reason is None else reason
+            )
+            return
+        if line.startswith("[GroupId "):
+            self.ends(group)
+        said.brief = []
+        if text.mark != "-":
+            cause = (reason and stated(reason).cause) or text.mark
+            certain = values.get("protocol") != "classic"
+            word = Word(cause=cause, text=words, member=values.get("member"), certain=certain)
+            self._word(group, word, brief=text.brief)
+
+    def _word(self, group: str, word: Word, *, brief: bool) -> None:
+        """Hold what a line says of a member until a line gives it a number."""
+        said, member, goes = self.said[group], word.member, word.cause in DEPARTURES
+        if goes and member in said.gone:  # Kafka 3 says it again when the round is over
+            return
+        if member is not None and word.cause == "join":
+            if member in said.present:
+                word, brief = replace(word, cause="rejoin"), True
+            said.present.add(member)
+            said.gone.discard(member)
+        elif member is not None and goes:
+            said.present.discard(member)
+            said.gone.add(member)
+        if brief:
+            said.brief = [word] if said.begun is None else []
+        elif goes and said.silent and said.epoch is not None:
+            said.epoch += 1
+            self._say(group, said.epoch, (word,), classic=False)
+        else:
+            said.waiting.append(word)
+
+    def _number(self, group: str, what: str, number: int, words: str) -> None:
+        """Give a number to what waits."""
+        said = self.said[group]
+        if what == "begins":
+            self._begins(group, number + 1, stated(words))
+            return
+        if what == "generation":
+            said.begun = said.begun or number
+        self.ends(group)
+        if what == "generation":
+            return
+        waiting, every = tuple(said.waiting), said.take()
+        if what == "epoch":
+            self._say(group, number, every or (Word(cause=None, text=words),), classic=False)
+        elif waiting and number == said.epoch and said.last is not None:
+            one = self.found[said.last]
+            self.found[said.last] = replace(one, words=(*one.words, *waiting))
+        elif waiting:
+            self._say(group, number, waiting, classic=False)
+        said.epoch = number
+
+    def _begins(self, group: str, generation: int, word: Word) -> None:
+        """A classic round begins; what waits is part of it, and may be the same event."""
+        self.ends(group)
+        said = self.said[group]
+        if word.cause == "protocol_change" and said.waiting:
+            # the record that was converted lacks who left
+            self._say(group, generation - 1, said.take(), classic=True)
+        same = [replace(w, text="") if w.cause == word.cause else w for w in said.take()]
+        if word.cause in DEPARTURES and word.member is not None:
+            said.gone.add(word.member)
+        said.waiting, said.begun, said.epoch = [*same, word], generation, None
+
+    def ends(self, group: str) -> None:
+        """The round of a classic group is over, if one goes on."""
+        said = self.said[group]
+        if said.begun is not None and (words := said.take()):
+            self._say(group, said.begun, words, classic=True)
+        said.begun = None
+
+    def _say(self, group: str, number: int, words: tuple[Word, ...], *, classic: bool) -> None:
+        self.said[group].last = len(self.found)
+        self.found.append(Statement(group=group, generation=number, words=words, classic=classic))

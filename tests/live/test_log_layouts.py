@@ -1,0 +1,132 @@
+"""What real brokers of every age log, in the layouts that people give them, and what is read."""
+
+from __future__ import annotations
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import NewTopic
+from tests.pipeline import local
+from tests.pipeline.captured.capture import Stage, records
+from tests.pipeline.test_broker_log import causes, truth
+
+from holdfast.cluster.broker import broker as brokers
+from holdfast.cluster.broker import properties
+from holdfast.cluster.cluster import LiveCluster
+from holdfast.fleet.pipeline.history.broker_log import CONTRADICTED, BrokerLogs
+from holdfast.fleet.pipeline.ingest.dump import write_log
+from holdfast.jvm.jars import kafka_release
+
+pytestmark = pytest.mark.broker
+
+PATTERNS = {
+    "apache": "[%d] %p %m (%c)%n",
+    "strimzi-3": "%d{ISO8601} %p %m (%c) [%t]%n",
+    "strimzi-4": "%d{ISO8601} %-5p [%t] %c{1}:%L - %m%n",
+    "line": "[%d] %p %m (%c:%L)%n",
+    "around": "%d{dd MMM yyyy HH:mm:ss,SSS} [%p] [%c{1}] %m - %c{1} [%t]%n",
+    "location": "%d %p %t %m %l%n",
+    "bare": "%m%n",
+}
+COLOURS = "%highlight{%d %p} %m %style{(%c)}{cyan}%n"
+OLD_TO_NEW, BETWEEN = ("2.8.2", "3.6.2", "4.3.1"), ("3.9.1", "4.0.2")
+QUICK = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+}
+NEW = "group.coordinator.new.enable"
+"""Kafka 3.9 has the coordinator of Kafka 4, too, if it is told to use it."""
+
+
+def log4j_1(folder):
+    """Every pattern as a file, of log4j 1."""
+    names = "".join(f", {name}" for name in PATTERNS)
+    lines = [
+        f"log4j.logger.{logger}=INFO{names}"
+        for logger in ("kafka.coordinator.group", "org.apache.kafka.coordinator.group")
+    ]
+    for name, pattern in PATTERNS.items():
+        lines += [
+            f"log4j.appender.{name}=org.apache.log4j.FileAppender",
+            f"log4j.appender.{name}.File={folder}/{name}.log",
+            f"log4j.appender.{name}.layout=org.apache.log4j.PatternLayout",
+            f"log4j.appender.{name}.layout.ConversionPattern={pattern}",
+        ]
+    return "\n".join([*lines, ""])
+
+
+def log4j_2(folder):
+    """The same of log4j 2, with colours and JSON."""
+    layouts = {
+        name: {"type": "PatternLayout", "pattern": pattern} for name, pattern in PATTERNS.items()
+    }
+    layouts["colours"] = {"type": "PatternLayout", "pattern": COLOURS, "disableAnsi": "false"}
+    layouts["json"] = {"type": "JsonLayout", "compact": "true", "eventEol": "true"}
+    layouts["lines"] = {"type": "JsonLayout"}
+    lines = [
+        "logger.groups.name = org.apache.kafka.coordinator.group",
+        "logger.groups.level = info",
+    ]
+    for name, layout in layouts.items():
+        own = f"appender.{name}"
+        lines += [f"{own}.type = File", f"{own}.name = {name}"]
+        lines += [f"{own}.fileName = {folder}/{name}.log"]
+        lines += [f"{own}.layout.{key} = {value}" for key, value in layout.items()]
+        lines += [f"logger.groups.appenderRef.{name}.ref = {name}"]
+    return "\n".join([*lines, ""])
+
+
+def live(stage, *, modern):
+    """Members that join, leave, die and come back; the last one leaves nobody behind."""
+    stage.start("etl", "a", ["t"])
+    stage.start("etl", "b", ["t"])
+    stage.leave("etl", "b")
+    stage.start("etl", "b", ["t"])
+    stage.crash("etl", "b")
+    static = {"partition.assignment.strategy": "cooperative-sticky"}
+    for name in ("s0", "s1"):
+        stage.start("static", name, ["t"], **static, **{"group.instance.id": name})
+    stage.leave("static", "s1")
+    if modern:
+        for name in ("n0", "n1"):
+            stage.start("next", name, ["t"], **{"group.protocol": "consumer"})
+        stage.leave("next", "n1")
+        stage.leave("next", "n0")
+    stage.leave("etl", "a")
+
+
+@pytest.mark.parametrize(
+    ("version", "more"),
+    [
+        *(pytest.param(version, {}, marks=pytest.mark.every) for version in OLD_TO_NEW),
+        *(pytest.param(version, {}, marks=pytest.mark.slow) for version in BETWEEN),
+        pytest.param("3.9.1", {NEW: "true"}, marks=pytest.mark.every),
+    ],
+)
+def test_every_layout_says_what_was_done(tmp_path, monkeypatch, version, more):
+    modern = kafka_release(version) >= (4, 0)
+    of_version, own = ("_LOG4J_2", log4j_2) if modern else ("_LOG4J_1", log4j_1)
+    text = getattr(properties, of_version) + own(tmp_path)
+    monkeypatch.setattr(properties, of_version, text)
+    settings = brokers.BrokerSettings(kafka=version, properties=QUICK | more)
+    with brokers.Broker.start(settings=settings) as broker:
+        admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+        admin.create_topics([NewTopic("t", 4, 1)])
+        admin.close()
+        stage = Stage(broker)
+        stage.log = tmp_path / "apache.log"
+        try:
+            live(stage, modern=modern)
+        finally:
+            for process in stage.members.values():
+                process.kill()
+                process.communicate()
+        columns = records(broker.bootstrap)
+        write_log(tmp_path / "dump", columns, LiveCluster(bootstrap=broker.bootstrap).snapshot())
+    logs = sorted(tmp_path.glob("*.log"))
+    tables = local.run(tmp_path / "dump", tmp_path / "tables", logs=[tmp_path / "apache.log"])
+    assert causes(tables) == truth(stage.truth, log=True)
+    assert CONTRADICTED not in tables.table("anomalies")["kind"].to_pylist()
+    said = {log.stem: BrokerLogs([log]).statements(("etl", "static", "next")) for log in logs}
+    assert len(said) == len(PATTERNS) + 3 * modern
+    assert {name for name in said if said[name] != said["apache"]} == set()
