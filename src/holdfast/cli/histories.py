@@ -173,12 +173,13 @@ def check_logs(logs: Sequence[Path]) -> None:
 
 def count_records(where: Any, selection: Selection) -> int:
     """Records in a dump, or at most so many that are read of a cluster's offsets topic."""
-    from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, n_offsets
+    from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
     from holdfast.fleet.pipeline.ingest.source import Dump
 
     if isinstance(where, Dump):
         return where.n_records()
-    return n_offsets(where.partition_ends(OFFSETS_TOPIC, selection.log_partitions))
+    ends = where.partition_ends(OFFSETS_TOPIC, selection.log_partitions)
+    return sum(one.end - one.begin for one in ends.values())
 
 
 def happened(rows: Any, window: tuple[int | None, int | None]) -> Any:

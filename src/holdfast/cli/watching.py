@@ -142,7 +142,7 @@ def _session(cluster: LiveCluster) -> Any:
     from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 
     ends = cluster.partition_ends(OFFSETS_TOPIC)
-    quick = sum(end - begin for begin, end in ends.values()) < SMALL_RECORDS
+    quick = sum(one.end - one.begin for one in ends.values()) < SMALL_RECORDS
     return open_session(kafka=True, quick=quick)
 
 

@@ -1,4 +1,4 @@
-"""Questions to the cluster: topics, partition counts, racks, leaders, offsets.
+"""Questions to the cluster: topics, partition counts, racks, leaders, offsets, records.
 
 **Rules.** No question creates a topic. A topic that cannot be described costs the question nothing:
 :meth:`Lookup.partitions` says of each topic how many partitions it has, or why that is not known.
@@ -21,6 +21,13 @@ from holdfast.cluster.versions import REQUESTS
 from holdfast.core.machine.codes import ErrorCode
 
 EARLIEST, LATEST = -2, -1
+
+FETCH_BYTES = 32 << 20
+"""Bytes of records in one Fetch answer, about: a larger batch comes whole."""
+FETCH_PARTITION_BYTES = 8 << 20
+_FETCH_WAIT_MS = 100
+"""A leader waits so long for records: there are some, unless it is a new leader."""
+_OFFSET_OUT_OF_RANGE = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +55,15 @@ class ClusterTopics:
     cluster_id: str
     found: tuple[ClusterTopic, ...]  # sorted by name
     refused: Mapping[str, int]  # Kafka's error code of each topic that is not described
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedLog:
+    """Part of the log of one partition."""
+
+    records: bytes  # record batches; the last one may be cut off
+    end: int = -1  # where the leader's log ends for readers, -1 where it does not say
+    is_out_of_range: bool = False  # the log does not have the offset that was asked for
 
 
 _NO_ID = UUID(int=0)
@@ -86,16 +102,25 @@ class Lookup:
         return self.connections.future(work)
 
     def list_offsets(
-        self, partitions: Collection[TopicPartition], at: int
+        self,
+        partitions: Collection[TopicPartition],
+        at: int,
+        *,
+        committed_only: bool | None = None,
     ) -> concurrent.futures.Future[dict[TopicPartition, int]]:
         """Ask the partitions' leaders for the :data:`EARLIEST` or :data:`LATEST` offset of each.
 
         A partition that has no leader now, or whose leader cannot say, is missing from the answer;
         if all are, the question is repeated until the request time-out is over, and then fails.
+
+        Parameters
+        ----------
+        committed_only : bool, optional
+            The latest offset is the last stable one; None: as ``isolation.level`` says.
         """
 
         async def work() -> dict[TopicPartition, int]:
-            found = await self._offsets_at(dict.fromkeys(partitions, at))
+            found = await self._offsets_at(dict.fromkeys(partitions, at), committed_only)
             return {tp: offset for tp, (offset, _) in found.items()}
 
         return self.connections.future(work)
@@ -115,12 +140,13 @@ class Lookup:
         return self.connections.future(lambda: self._offsets_at(times))
 
     async def _offsets_at(
-        self, times: Mapping[TopicPartition, int]
+        self, times: Mapping[TopicPartition, int], committed_only: bool | None = None
     ) -> dict[TopicPartition, tuple[int, int]]:
-        return await self.connections.again(lambda: self._ask_leaders(times))
+        isolation = self._committed_only if committed_only is None else committed_only
+        return await self.connections.again(lambda: self._ask_leaders(times, isolation))
 
     async def _ask_leaders(
-        self, times: Mapping[TopicPartition, int]
+        self, times: Mapping[TopicPartition, int], committed_only: bool
     ) -> dict[TopicPartition, tuple[int, int]]:
         from kafka.errors import KafkaError, LeaderNotAvailableError
 
@@ -135,7 +161,7 @@ class Lookup:
             by_node.setdefault(node, {}).setdefault(topic, {})[partition] = at
         found: dict[TopicPartition, tuple[int, int]] = {}
         for node, topics in by_node.items():
-            answer = await self._send(self._list_request(topics), node)
+            answer = await self._send(self._list_request(topics, committed_only), node)
             for topic in answer.topics:
                 for part in topic.partitions:
                     try:
@@ -148,13 +174,13 @@ class Lookup:
             raise failed
         return found
 
-    def _list_request(self, topics: Mapping[str, Mapping[int, int]]) -> Any:
+    def _list_request(self, topics: Mapping[str, Mapping[int, int]], committed_only: bool) -> Any:
         from kafka.protocol.consumer import ListOffsetsRequest
 
         kind = ListOffsetsRequest.ListOffsetsTopic
         return ListOffsetsRequest(
             replica_id=-1,
-            isolation_level=int(self._committed_only),
+            isolation_level=int(committed_only),
             topics=[
                 kind(
                     name=topic,
@@ -170,6 +196,57 @@ class Lookup:
             timeout_ms=self.connections.timeout_ms,
             **REQUESTS["ListOffsets"].bounds,
         )
+
+    def fetch(
+        self, topic: str, offsets: Mapping[int, int]
+    ) -> concurrent.futures.Future[dict[int, FetchedLog]]:
+        """Fetch record batches of partitions of a topic, open transactions included.
+
+        A partition is missing from the answer as from that of :meth:`list_offsets`.
+
+        Parameters
+        ----------
+        offsets : mapping of int to int
+            Partition -> where to begin.
+        """
+
+        async def work() -> dict[int, FetchedLog]:
+            return await self.connections.again(lambda: self._fetch(topic, offsets))
+
+        return self.connections.future(work)
+
+    async def _fetch(self, topic: str, offsets: Mapping[int, int]) -> dict[int, FetchedLog]:
+        from kafka.errors import KafkaError, LeaderNotAvailableError
+
+        leaders = await self._leaders({topic})
+        by_node: dict[int, dict[int, int]] = {}
+        failed: Exception | None = None
+        for partition, offset in sorted(offsets.items()):
+            node = leaders.get((topic, partition), -1)
+            if node < 0:
+                failed = LeaderNotAvailableError(f"{topic}-{partition} has no leader")
+            else:
+                by_node.setdefault(node, {})[partition] = offset
+        found: dict[int, FetchedLog] = {}
+        for node, wanted in by_node.items():
+            answer = await self._send(_fetch_request(topic, wanted), node)
+            raise_code(answer.error_code)
+            for part in (part for one in answer.responses for part in one.partitions):
+                code = part.error_code
+                if code == _OFFSET_OUT_OF_RANGE:
+                    found[part.partition_index] = FetchedLog(records=b"", is_out_of_range=True)
+                    continue
+                try:
+                    raise_code(code, f"topic {topic!r}")
+                except KafkaError as error:
+                    failed = error
+                    continue
+                found[part.partition_index] = FetchedLog(
+                    records=bytes(part.records or b""), end=part.high_watermark
+                )
+        if failed is not None and not found:
+            raise failed
+        return found
 
     def partitions(self, topics: Collection[str] | None) -> concurrent.futures.Future[FoundTopics]:
         """Count the partitions of ``topics`` (None: of all that are not internal)."""
@@ -230,3 +307,38 @@ class Lookup:
             for topic in answer.topics
             for part in topic.partitions
         }
+
+
+def _fetch_request(topic: str, offsets: Mapping[int, int]) -> Any:
+    """A Fetch outside of a session (KIP-227), by a client that is no replica."""
+    from kafka.protocol.consumer import FetchRequest
+
+    kind = FetchRequest.FetchTopic
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=_FETCH_WAIT_MS,
+        min_bytes=1,
+        max_bytes=FETCH_BYTES,
+        isolation_level=0,  # read_uncommitted
+        session_id=0,
+        session_epoch=-1,
+        topics=[
+            kind(
+                topic=topic,
+                partitions=[
+                    kind.FetchPartition(
+                        partition=partition,
+                        current_leader_epoch=-1,
+                        fetch_offset=offset,
+                        last_fetched_epoch=-1,
+                        log_start_offset=-1,
+                        partition_max_bytes=FETCH_PARTITION_BYTES,
+                    )
+                    for partition, offset in offsets.items()
+                ],
+            )
+        ],
+        forgotten_topics_data=[],
+        rack_id="",
+        **REQUESTS["Fetch"].bounds,
+    )

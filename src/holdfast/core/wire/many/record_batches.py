@@ -20,7 +20,7 @@ counts its times from the horizon); ``DefaultRecordBatch`` and ``DefaultRecord``
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Any, Final, NoReturn
 
@@ -84,6 +84,23 @@ class LogRecords:
 
     def __len__(self) -> int:
         return len(self.offset)
+
+    def before(self, end: int) -> LogRecords:
+        """Return the records before an offset; ``next_offset`` and ``missing_until`` stay."""
+        n = int(np.searchsorted(self.offset, end))
+        if n == len(self):
+            return self
+        rows = np.arange(n)
+        return replace(
+            self,
+            offset=self.offset[:n],
+            timestamp_ms=self.timestamp_ms[:n],
+            producer_id=self.producer_id[:n],
+            transactional=self.transactional[:n],
+            marker=self.marker[:n],
+            key=self.key.take(rows),
+            value=self.value.take(rows),
+        )
 
 
 def read_batches(data: bytes, start: int, unpack: Unpack) -> LogRecords:
