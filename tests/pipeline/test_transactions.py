@@ -11,15 +11,20 @@ from hypothesis import strategies as st
 from tests.pipeline import fleet
 from tests.wire.log_twin import Batch, end_of_transaction, logs, unpack
 
+from holdfast.cli.histories import tell_open
+from holdfast.cli.watching import BatchTeller
 from holdfast.core.wire.many.record_batches import ABORT, COMMIT, DATA, read_batches
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS
 from holdfast.fleet.pipeline.ingest.transactions import (
     WAITING,
+    OpenTransaction,
     OpenTransactions,
     described,
     from_notes,
 )
+from holdfast.fleet.tables.folder.manifest import Batch as TableBatch
+from holdfast.fleet.tables.reading import Tables
 
 
 def twin(batches):
@@ -124,3 +129,36 @@ def test_a_marker_of_another_kind_ends_nothing(kind):
         COMMIT: ([0], 0),
         2: ([], 1),
     }[kind]
+
+
+def open_since(seconds, **said):
+    known = {"partition": 2, "producer_id": 17, "first_offset": 8, "n_records": 1, "groups": ("g",)}
+    return OpenTransaction(**{**known, "since_us": (1_000_000 - seconds) * 1_000_000, **said})
+
+
+TAKEN = "1970-01-12T13:46:40+00:00"
+SAID = (
+    "a transaction of producer 17 is open in partition 2 of __consumer_offsets since "
+    "1970-01-12T13:46:20Z: 1 record of g counts once it is committed"
+)
+
+
+def test_a_transaction_that_is_open_for_long_is_told():
+    said = []
+    tell_open([open_since(20), open_since(3)], TAKEN, said.append)
+    tell_open([open_since(20)], "", said.append)
+    assert said == [SAID]
+    tell_open([open_since(20, groups=("a\n", "b"), n_records=5)], TAKEN, said.append)
+    assert said[1].endswith("5 records of a\\u000a, b count once it is committed")
+
+
+def test_a_stream_tells_each_open_transaction_once(tmp_path):
+    tables, said = Tables(tmp_path), []
+    teller = BatchTeller(said.append)
+    for batch, found in enumerate(([], [open_since(20)], [open_since(20), open_since(30)])):
+        notes = {"open_transactions": [one.as_note() for one in found], "taken_at": TAKEN}
+        tables.commit(TableBatch(id=batch, files={}, notes=notes))
+        teller.tell_batch(tables, batch)
+        teller.tell_open(tables)
+    # It is one transaction, whose first record is at one offset.
+    assert said == [SAID]

@@ -63,6 +63,7 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
     Offsets,
     as_note,
     check_session,
+    cleaned_text,
     ends_of_batch,
     n_offsets,
     next_span,
@@ -368,19 +369,29 @@ class _CatchingUp:
     knows_all: bool
 
     def take(self, ends: LogEnds) -> int:
-        """Take parts until nothing that was cleaned is missed; returns how many there were."""
-        n_taken = 0
+        """Take parts until nothing that was cleaned is missed; returns how many there were.
+
+        Raises
+        ------
+        SourceError
+            The topic was cleaned faster than it was read, and no other look follows.
+        """
+        n_taken, missing = 0, set[int]()
         for _ in range(MOST_READS):
-            is_whole = True
+            missing.clear()
             while (part := self._next(ends)) is not None:
-                is_whole = is_whole and not part.missing_until
+                missing |= part.missing_until.keys()
                 self._process(part)
                 n_taken += 1
-            if is_whole:
-                self.knows_all = True
+            self.knows_all = True
+            if not missing:
                 return n_taken
             ends = self.feed.ends()
-        self.knows_all = True
+        error = SourceError(cleaned_text(missing))
+        if self.into.every_seconds is None:
+            raise error
+        if self.into.after_look is not None:
+            self.into.after_look(self.into.tables, error)
         return n_taken
 
     def _next(self, ends: LogEnds) -> LogPart | None:

@@ -30,7 +30,12 @@ import pyarrow.parquet as pq
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
-from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, kafka_records, n_offsets
+from holdfast.fleet.pipeline.ingest.offsets_topic import (
+    OFFSETS_TOPIC,
+    cleaned_text,
+    kafka_records,
+    n_offsets,
+)
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import DUMP_FILE, DUMP_VERSION, RECORDS, Dump
 from holdfast.fleet.pipeline.ingest.topic_reader import TopicReader
@@ -100,9 +105,13 @@ def write_dump(
         reader = TopicReader(asked, OFFSETS_TOPIC)
         rest = reader.to_end({p: end for p, (_, end) in stable.items()})
         files += _write_rest(root / "records", rest, chosen)
-    if note is not None:
-        tell_cleaned(reader.missing_until, note)
-    read = {p: (begin, reader.reached[p]) for p, (begin, _) in stable.items()}
+    if note is not None and reader.missing_until:
+        note(cleaned_text(reader.missing_until))
+    read = {
+        p: (begin, reader.reached[p])
+        for p, (begin, _) in stable.items()
+        if p not in reader.missing_until
+    }
     waiting = described(reader.transactions.table(), chosen)
     write_parts(root, cluster.snapshot(), files, groups, read=read, open_transactions=waiting)
     dump = Dump.open(root)
@@ -252,16 +261,6 @@ def _write_rest(folder: Place, rest: Iterator[pa.Table], chosen: Selection) -> l
     batches = (batch for rows in rest for batch in rows.to_batches())
     n_parts = sum(1 for _ in _written_to(f"{folder}/{name}", gathered(batches), chosen))
     return [name] if n_parts else []
-
-
-def tell_cleaned(missing_until: Mapping[int, int], note: Note) -> None:
-    """Say which partitions were cleaned faster than they were read."""
-    if missing_until:
-        numbers = ", ".join(map(str, sorted(missing_until)))
-        note(
-            f"partition {numbers} of {OFFSETS_TOPIC} was cleaned again and again while it was "
-            "read: what a group committed last may be missing, so ask again"
-        )
 
 
 def _new_file() -> str:

@@ -15,7 +15,7 @@ for every partition.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -209,6 +209,15 @@ def spans(done: Offsets, ends: LogEnds, waiting: pa.Table, most: int | None) -> 
 def n_offsets(span: Span) -> int:
     """Offsets of a span: its records, where none was compacted away."""
     return sum(end - begin for begin, end in span.values())
+
+
+def cleaned_text(partitions: Iterable[int]) -> str:
+    """What is said of partitions that were cleaned faster than they were read."""
+    numbers = ", ".join(map(str, sorted(partitions)))
+    return (
+        f"partition {numbers} of {OFFSETS_TOPIC} was cleaned again and again while it was read: "
+        "what a group committed last may be missing"
+    )
 
 
 def as_note(upto: Offsets) -> dict[str, int]:
