@@ -148,7 +148,8 @@ def records(spark: SparkSession, source: Source) -> DataFrame:
     if isinstance(source, Dump):
         return source.records(spark)
     check_session(spark)
-    return kafka_records(spark, source, source.partition_ends(OFFSETS_TOPIC))
+    ends = source.partition_ends(OFFSETS_TOPIC)
+    return kafka_records(spark, source, {p: (one.begin, one.stable) for p, one in ends.items()})
 
 
 def decode(records: DataFrame) -> DataFrame:

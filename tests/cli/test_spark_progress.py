@@ -22,6 +22,7 @@ from tests.cli.running import run
 
 from holdfast.cli import spark_progress
 from holdfast.cli.spark_progress import Records, Stage, StageBar, spark_bar
+from holdfast.cluster.cluster import PartitionEnds
 from holdfast.errors import SourceError
 
 PATIENCE_S = 300.0
@@ -210,8 +211,8 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         asked.append((what, n() if callable(n) else n, quiet))
         yield
 
-    def ends(topic: str, only: Any = None) -> dict[int, tuple[int, int]]:
-        held = {0: (5, 25), 1: (0, 10)}
+    def ends(topic: str, only: Any = None) -> dict[int, PartitionEnds]:
+        held = {0: PartitionEnds(5, 25, 25), 1: PartitionEnds(0, 9, 10)}
         wanted = None if only is None else only(len(held))
         return {p: held[p] for p in held if wanted is None or p in wanted}
 

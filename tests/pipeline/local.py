@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from tests.pipeline.fleet import write_dump
 
 from holdfast.fleet.pipeline import steps
@@ -36,8 +35,8 @@ class LocalJob(Job):
 
 
 def records_of(dump):
-    files = dump.record_files()
-    return pa.concat_tables([pq.read_table(f).cast(arrow_schema("records")) for f in files])
+    """Records of a dump, and tombstones that a merge has found."""
+    return pa.Table.from_batches(dump.rows().here(), arrow_schema("records"))
 
 
 def run(path, out_dir, *, batch_rows=7, reset="latest", selection=None, logs=()):

@@ -14,11 +14,14 @@ from pathlib import Path
 
 from pyspark.sql import functions as F  # noqa: N812
 
+from holdfast.cluster.cluster import PartitionEnds
 from holdfast.fleet.pipeline.batches.jobs import Job
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
+from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart, n_offsets
 from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
 from holdfast.fleet.pipeline.session import get_session
+from holdfast.fleet.pipeline.steps import FrameRows
 from holdfast.fleet.tables.folder.delta_log import LOG
 from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST
 from holdfast.fleet.tables.reading import Tables
@@ -46,14 +49,21 @@ class DumpFeed:
     def ends(self):
         rows = self.dump.offsets().to_pylist()
         own = [row for row in rows if row["topic"] == "__consumer_offsets"]
-        return {row["partition"]: (row["begin_offset"], row["end_offset"]) for row in own}
+        return {
+            row["partition"]: PartitionEnds(
+                row["begin_offset"], row["end_offset"], row["end_offset"]
+            )
+            for row in own
+        }
 
-    def records(self, span):
+    def read(self, span, waiting):
         inside = [
             (F.col("partition") == p) & (F.col("offset") >= begin) & (F.col("offset") < end)
             for p, (begin, end) in span.items()
         ]
-        return self.dump.records(self.spark).where(reduce(lambda one, other: one | other, inside))
+        frame = self.dump.records(self.spark).where(reduce(lambda one, other: one | other, inside))
+        rows = FrameRows(frame=frame, schema=RECORDS, cost_rows=n_offsets(span))
+        return LogPart(rows=rows, upto={p: end for p, (_, end) in span.items()})
 
 
 def die():
@@ -66,11 +76,11 @@ def arrange(stage, batch, into):
     names = {f"rebalances/{LOG}": "between-entries", COMMITS: "before-commit"}
     now = []
 
-    def processed(self, records, upto, **options):
+    def processed(self, part, session):
         now[:] = [self.tables.next_batch()]
         if stage == "before-write" and now == [batch]:
             die()
-        return process(self, records, upto, **options)
+        return process(self, part, session)
 
     def renamed(self, target):
         if stage == "before-rename" and now == [batch] and Path(target).name == MANIFEST:

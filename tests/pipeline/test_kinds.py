@@ -20,7 +20,7 @@ from tests.pipeline.kinds import kind, printed, tables_of
 from tests.suites import further
 
 from holdfast.cli.histories import tell_unread
-from holdfast.cli.watching import tell_batch
+from holdfast.cli.watching import BatchTeller
 from holdfast.core.wire.layouts.container import (
     MemberAssignment,
     MemberSubscription,
@@ -437,12 +437,13 @@ def test_records_of_the_share_state_that_do_not_parse_are_counted(tmp_path):
 
 
 def test_watch_names_what_a_batch_did_not_read(tmp_path):
-    tables, said, told = Tables(tmp_path / "out"), [], set()
+    tables, said = Tables(tmp_path / "out"), []
+    teller = BatchTeller(said.append)
     seen = [({"99": 2, "24": 1}, 2), ({}, 2), ({"24": 1}, 0), ({}, 2)]
     for batch, (unknown, n_bad) in enumerate(seen):
         counts = {"unknown_types": unknown, "n_bad_share": n_bad}
         tables.commit(Batch(id=batch, files={}, notes=counts))
-        tell_batch(tables, batch, told, said.append)
+        teller.tell_batch(tables, batch)
     assert said == [
         "3 of the batch's records have a type that is not known: 1 of type 24, 2 of type 99",
         BAD_SHARE,
@@ -457,7 +458,7 @@ def test_what_is_not_read_is_named():
     notes = {"unknown_types": {"99": 2, "24": 1}, "n_bad_share": 2}
     batch = Batch(id=0, rows={"bad_records": 3}, notes=notes)
     made = SimpleNamespace(
-        dump=SimpleNamespace(n_records=lambda: 9),
+        dump=SimpleNamespace(n_records=lambda: 9, open_transactions=(), taken_at=""),
         table=lambda _: generations,
         tables=SimpleNamespace(batches=lambda: [batch]),
     )
@@ -537,7 +538,7 @@ def test_a_version_that_nobody_knows_is_counted_in_every_type_of_every_kind(tmp_
     n, total = len(strangers), dump.n_records()
     assert f"{n} of {total} records do not parse" in said[0]
     batch, told = tables.batches()[0].id, []
-    tell_batch(tables, batch, {0}, told.append)
+    BatchTeller(told.append).tell_batch(tables, batch)
     assert told[0].startswith(f"{n} of the batch's records do not parse")
 
 

@@ -45,7 +45,7 @@ def lived(broker):
 
 
 def held(cluster):
-    return sum(end for _, end in cluster.partition_ends(OFFSETS_TOPIC).values())
+    return sum(one.end for one in cluster.partition_ends(OFFSETS_TOPIC).values())
 
 
 def test_history_of_a_live_cluster(spark, lived, tmp_path):

@@ -10,9 +10,15 @@ from hypothesis import strategies as st
 from pyspark.errors import AnalysisException
 from tests.source import TREES, trees
 
+from holdfast.cluster.cluster import PartitionEnds
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
-from holdfast.fleet.pipeline.ingest.offsets_topic import check_session, ends_of_batch, next_span
+from holdfast.fleet.pipeline.ingest.offsets_topic import (
+    LogPart,
+    check_session,
+    ends_of_batch,
+    next_span,
+)
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.spark_errors import reading
 from holdfast.fleet.tables.folder.manifest import Batch
@@ -67,20 +73,19 @@ class Growing:
             raise SourceError("nobody listens")
         if self.looks > 3:
             raise KeyboardInterrupt
-        return {0: (0, self.looks * 10)}
+        return {0: PartitionEnds(0, self.looks * 10, self.looks * 10)}
 
-    def records(self, span):
-        return span
+    def read(self, span, waiting):
+        return LogPart(rows=span, upto={p: end for p, (_, end) in span.items()})
 
 
 def test_a_stream_looks_again_and_again_and_takes_what_is_new(tmp_path, monkeypatch):
     took, waits, held, seen, told, looked = [], [], [], [], [], []
 
-    def take(self, records, upto, *, n_rows):
-        assert n_rows == sum(end - first for first, end in records.values())
+    def take(self, part, session):
         batch_id = self.tables.next_batch()
-        took.append((batch_id, records))
-        notes = {"query": "q", "state": {}, "offsets": {str(p): o for p, o in upto.items()}}
+        took.append((batch_id, part.rows))
+        notes = {"query": "q", "state": {}, "offsets": {str(p): o for p, o in part.upto.items()}}
         self.tables.commit(Batch(id=batch_id, files={}, notes=notes))
         return batch_id
 

@@ -17,8 +17,10 @@ from tests.pipeline.test_kill import lived
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.batches.watch import Stream
+from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart
 from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
+from holdfast.fleet.pipeline.steps import FrameRows
 from holdfast.fleet.tables.reading import Tables
 
 pytestmark = pytest.mark.spark
@@ -40,6 +42,12 @@ def batches(spark, dump):
     return [frame.where((time >= low) & (time < high)) for low, high in pairwise(edges)]
 
 
+def take(into, frame, n_rows=None):
+    """Take a frame in as the next batch."""
+    rows = FrameRows(frame=frame, schema=RECORDS, cost_rows=n_rows)
+    return into.process(LogPart(rows=rows, upto={}), lambda: frame.sparkSession)
+
+
 def test_batches_killed_before_the_rename_are_done_anew(spark, dump, tmp_path, monkeypatch):
     log = tmp_path / "server.log"
     log.write_text(preparing("old", 1, "on LeaveGroup"))
@@ -51,9 +59,9 @@ def test_batches_killed_before_the_rename_are_done_anew(spark, dump, tmp_path, m
         with monkeypatch.context() as patch:
             patch.setattr(into.tables, "commit", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
-                into.process(records)
+                take(into, records)
         # Here, on Spark, here again.
-        assert into.process(records, n_rows=None if batch_id == 1 else 99) == batch_id
+        assert take(into, records, None if batch_id == 1 else 99) == batch_id
     assert everything(into.tables) == whole
     state = tmp_path / "out" / "_state"
     assert [p.name for p in state.iterdir()] == ["batch-000000002"]
@@ -64,7 +72,7 @@ def test_a_folder_of_another_run_is_refused(spark, dump, tmp_path):
     made = local.run(dump.path, tmp_path / "out")
     before = everything(made)
     with pytest.raises(SourceError, match="another run"):
-        stream(dump, tmp_path / "out").process(batches(spark, dump)[0])
+        take(stream(dump, tmp_path / "out"), batches(spark, dump)[0])
     assert everything(made) == before
 
 
@@ -73,7 +81,7 @@ def test_lag_grows_though_nobody_commits(spark, dump, tmp_path):
     into = stream(dump, tmp_path / "out")
     assert not into.look(spark)  # there is no batch yet
     for records in batches(spark, dump):
-        into.process(records)
+        take(into, records)
     before = everything(into.tables)
     grown = Said(dump)
     grown.offsets = [("t", 0, 0, 9), ("t", 1, 0, 8)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,13 @@ if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.fleet.pipeline.batches.history import History
     from holdfast.fleet.pipeline.ingest.selection import Selection
+    from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction
     from holdfast.fleet.tables.folder.manifest import Batch
     from holdfast.fleet.tables.storage.places import Place
 
 SMALL_RECORDS = 500_000
+OLD_TRANSACTION_S = 10
+"""A transaction that is open for so long is told: most are over in a moment."""
 ROWS_AT_ONCE = 10_000
 """Rows of a table that are Python objects at one time."""
 
@@ -30,6 +34,7 @@ ROWS_AT_ONCE = 10_000
 def tell_unread(made: History, note: Any) -> None:
     """Say what the records hold that no table shows."""
     tell_notes(made.tables.batches()[-1], f"of {made.dump.n_records()}", note)
+    tell_open(made.dump.open_transactions, made.dump.taken_at, note)
     table = made.table("generations")
     named = zip(table["group"].to_pylist(), table["protocol_type"].to_pylist(), strict=True)
     others: dict[str, set[str]] = {}
@@ -73,6 +78,26 @@ def tell_notes(
         )
     for text in batch.notes.get("broker_logs", ()) if logs else ():
         note(text)
+
+
+def tell_open(found: Iterable[OpenTransaction], taken_at: str, note: Any) -> None:
+    """Say which transactions were open at a moment, and had been for :data:`OLD_TRANSACTION_S`."""
+    from holdfast.fleet.tables.columns.values import to_us
+
+    at_us = to_us(taken_at)
+    for one in found:
+        if at_us is None or one.since_us > at_us - OLD_TRANSACTION_S * 1_000_000:
+            continue
+        since = datetime.fromtimestamp(one.since_us / 1e6, UTC).isoformat(timespec="seconds")
+        groups = ", ".join(map(visible, one.groups))
+        many = one.n_records > 1
+        what = (
+            f"{one.n_records} records of {groups} count" if many else f"1 record of {groups} counts"
+        )
+        note(
+            f"a transaction of producer {one.producer_id} is open in partition {one.partition} of "
+            f"__consumer_offsets since {since.replace('+00:00', 'Z')}: {what} once it is committed"
+        )
 
 
 def make_history(
@@ -183,12 +208,13 @@ def check_logs(logs: Sequence[Path]) -> None:
 
 def count_records(where: Any, selection: Selection) -> int:
     """Records in a dump, or at most so many that are read of a cluster's offsets topic."""
-    from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, n_offsets
+    from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
     from holdfast.fleet.pipeline.ingest.source import Dump
 
     if isinstance(where, Dump):
         return where.n_records()
-    return n_offsets(where.partition_ends(OFFSETS_TOPIC, selection.log_partitions))
+    ends = where.partition_ends(OFFSETS_TOPIC, selection.log_partitions)
+    return sum(one.end - one.begin for one in ends.values())
 
 
 def happened(rows: Any, window: tuple[int | None, int | None]) -> Any:

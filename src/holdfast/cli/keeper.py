@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.cli.arrow import load_arrow
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import Stage, followed
-from holdfast.cli.watching import Watching, follow_cluster, tell_batch
+from holdfast.cli.watching import BatchTeller, Watching, follow_cluster
 from holdfast.errors import HoldfastError
 from holdfast.fleet.report.serving.keeping import Keeping
 
@@ -175,12 +175,11 @@ class _Teller:
     """Sends through a pipe how far it is."""
 
     def __init__(self, pipe: Connection, *, quiet: bool):
-        self.note = notes(quiet)
+        self._batches = BatchTeller(notes(quiet))
         self._pipe = pipe
         self._n_all: int | None = None
         self._n_done = self._n_batch = 0
         self._is_first = True
-        self._told: set[int] = set()
 
     def starts_spark(self) -> None:
         """As in :class:`~holdfast.cli.watching.Watcher`."""
@@ -211,12 +210,14 @@ class _Teller:
 
     def after_batch(self, tables: Tables, batch: int) -> None:
         """Tell that there is something new."""
-        tell_batch(tables, batch, self._told, self.note)
+        self._batches.tell_batch(tables, batch)
         self._n_done += self._n_batch
         self._is_first = self._is_first and self._n_done < (self._n_all or 0)
         self._pipe.send(News(doing=self._progress() if self._is_first else "", has_read=True))
 
-    def after_look(self, _: Tables, error: SourceError | None) -> None:
+    def after_look(self, tables: Tables, error: SourceError | None) -> None:
         """Tell that log ends were read, or why not."""
         self._is_first = False
+        if error is None:
+            self._batches.tell_open(tables)
         self._pipe.send(News(has_read=True) if error is None else News(trouble=str(error)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.cli import options
 from holdfast.cli.durations import parse_duration_ms
-from holdfast.cli.histories import SMALL_RECORDS, check_logs, live_cluster, tell_notes
+from holdfast.cli.histories import SMALL_RECORDS, check_logs, live_cluster, tell_notes, tell_open
 from holdfast.core.command_lines import option
 from holdfast.errors import ConfigError
 
@@ -142,7 +142,7 @@ def _session(cluster: LiveCluster) -> Any:
     from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 
     ends = cluster.partition_ends(OFFSETS_TOPIC)
-    quick = sum(end - begin for begin, end in ends.values()) < SMALL_RECORDS
+    quick = sum(one.end - one.begin for one in ends.values()) < SMALL_RECORDS
     return open_session(kafka=True, quick=quick)
 
 
@@ -156,21 +156,44 @@ def kept_days(text: str) -> float | None:
     return millis / 86_400_000
 
 
-def tell_batch(tables: Tables, batch: int, told: set[int], note: Callable[[str], None]) -> None:
-    """Say what a batch read that is in no table.
+class BatchTeller:
+    """Says what batches read that is in no table, and what changed of it.
 
     Every batch reads all of ``__share_group_state`` and the broker logs. So the number of bad
-    records of that topic is said when it changes, and what is wrong with a log once.
+    records of that topic is said when it changes, what is wrong with a log once, and a transaction
+    that is open once.
 
     Parameters
     ----------
-    told : set of int
-        The number of bad records of that topic that was said last; changed here.
+    note : callable
+        Prints a line.
     """
-    for one in tables.batches():
-        if one.id == batch:
-            n_bad_share = int(one.notes.get("n_bad_share", 0))
-            share = n_bad_share not in told
-            tell_notes(one, "of the batch's", note, share=share, logs=not told)
-            told.clear()
-            told.add(n_bad_share)
+
+    def __init__(self, note: Callable[[str], None]):
+        self.note = note
+        self._n_bad_share: int | None = None
+        self._open: set[tuple[int, int, int]] = set()
+
+    def tell_batch(self, tables: Tables, batch: int) -> None:
+        """Say what is in no table of a batch, and which transactions are open."""
+        for one in tables.batches():
+            if one.id == batch:
+                n_bad_share = int(one.notes.get("n_bad_share", 0))
+                share, is_first = n_bad_share != self._n_bad_share, self._n_bad_share is None
+                tell_notes(one, "of the batch's", self.note, share=share, logs=is_first)
+                self._n_bad_share = n_bad_share
+        self.tell_open(tables)
+
+    def tell_open(self, tables: Tables) -> None:
+        """Say which transactions are open at the newest look, each once."""
+        from holdfast.fleet.pipeline.ingest.transactions import from_notes
+
+        notes = tables.newest_notes()
+        for one in from_notes(notes.get("open_transactions", ())):
+            key = one.partition, one.producer_id, one.first_offset
+            if key not in self._open:
+                said: list[str] = []
+                tell_open([one], str(notes.get("taken_at", "")), said.append)
+                self._open |= {key} if said else set()
+                for line in said:
+                    self.note(line)

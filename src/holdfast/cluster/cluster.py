@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.cluster import client_keys, credentials, render
 from holdfast.cluster.diagnosis import why_no_answer
@@ -44,6 +44,14 @@ _WAITS = ("request.timeout.ms", "default.api.timeout.ms")
 SHARE_TOPIC = "__share_group_state"
 _NO_RIGHT = {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED, 31}
 """31: CLUSTER_AUTHORIZATION_FAILED, which no member meets."""
+
+
+class PartitionEnds(NamedTuple):
+    """Where the log of a partition begins and ends."""
+
+    begin: int
+    stable: int  # the last stable offset: open transactions begin there, or there is none
+    end: int  # behind the last record that all replicas in sync have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +90,8 @@ class LiveCluster:
 
     def partition_ends(
         self, topic: str, only: Callable[[int], Container[int] | None] | None = None
-    ) -> Mapping[int, tuple[int, int]]:
-        """Begin and committed end offset of each partition of ``topic``.
+    ) -> Mapping[int, PartitionEnds]:
+        """Where each partition of ``topic`` begins, is stable and ends.
 
         Parameters
         ----------
@@ -96,7 +104,7 @@ class LiveCluster:
             The cluster cannot be reached, has no such topic, or a partition that is wanted by
             itself has no leader.
         """
-        with self.asking("read_committed") as asked:
+        with self.asking() as asked:
             answer = asked("Metadata", lambda lookup: lookup.topics([topic]))
             if not answer.found:
                 raise self._not_found(topic, answer.refused.get(topic, 0))
@@ -112,8 +120,7 @@ class LiveCluster:
                         "leader"
                     )
                 partitions = listed
-            rows = offsets_of(asked, {topic: partitions})
-        return {partition: (begin, end) for _, partition, begin, end in rows}
+            return ends_of(asked, topic, partitions)
 
     def _not_found(self, topic: str, code: int) -> SourceError:
         if code in _NO_RIGHT:
@@ -191,7 +198,7 @@ class LiveCluster:
             consumer = KafkaConsumer(
                 group_id=None,
                 enable_auto_commit=False,
-                **render.kafka_python_connection(self._settings("read_uncommitted")),
+                **render.kafka_python_connection(self._settings()),
             )
             try:
                 here = [TopicPartition(topic, p) for p in partitions]
@@ -208,20 +215,17 @@ class LiveCluster:
                 consumer.close()
         return sorted(found, key=lambda record: record[:2])
 
-    def _settings(self, isolation: str) -> Settings:
-        return client_settings(
-            self.bootstrap,
-            self.config,
-            {"request.timeout.ms": self.timeout_ms, "isolation.level": isolation},
-        )
+    def _settings(self) -> Settings:
+        ours = {"request.timeout.ms": self.timeout_ms}
+        return client_settings(self.bootstrap, self.config, ours)
 
     @contextmanager
-    def asking(self, isolation: str = "read_uncommitted") -> Iterator[Asked]:
+    def asking(self) -> Iterator[Asked]:
         """Connect for some questions: each gets its name and what asks it."""
         from holdfast.cluster.connections import Connections
         from holdfast.cluster.lookup import Lookup
 
-        connections = Connections(self._settings(isolation))
+        connections = Connections(self._settings())
         lookup = Lookup(connections)
 
         def asked(request: str, ask: Callable[[Lookup], concurrent.futures.Future[Any]]) -> Any:
@@ -254,7 +258,7 @@ class LiveCluster:
             elif isinstance(error, SourceError):
                 why = str(error)
             else:
-                why = why_no_answer(self._settings("read_uncommitted"))
+                why = why_no_answer(self._settings())
             if why is not None:
                 raise SourceError(f"cannot read from the cluster: {why}") from error
             of = f", Kafka {release}" if release else ""
@@ -286,8 +290,20 @@ def offsets_of(
     return [(*tp, begin[tp], end[tp]) for tp in tps]
 
 
+def ends_of(asked: Asked, topic: str, partitions: Sequence[int]) -> dict[int, PartitionEnds]:
+    """Where each of the partitions of a topic begins, is stable and ends."""
+    from holdfast.cluster.lookup import EARLIEST, LATEST
+
+    tps = [(topic, p) for p in partitions]
+    # In this order: what is asked for later can only lie behind.
+    begin = _offset_of_each(asked, tps, EARLIEST)
+    stable = _offset_of_each(asked, tps, LATEST, committed_only=True)
+    end = _offset_of_each(asked, tps, LATEST)
+    return {tp[1]: PartitionEnds(begin[tp], stable[tp], end[tp]) for tp in tps}
+
+
 def _offset_of_each(
-    asked: Asked, tps: Sequence[tuple[str, int]], at: int
+    asked: Asked, tps: Sequence[tuple[str, int]], at: int, *, committed_only: bool = False
 ) -> Mapping[tuple[str, int], int]:
     """One offset of each partition: one that is missing, as its leader moves, is asked for again.
 
@@ -296,7 +312,8 @@ def _offset_of_each(
     found: dict[tuple[str, int], int] = {}
 
     def ask(lookup: Lookup) -> concurrent.futures.Future[dict[tuple[str, int], int]]:
-        return lookup.list_offsets([tp for tp in tps if tp not in found], at)
+        missing = [tp for tp in tps if tp not in found]
+        return lookup.list_offsets(missing, at, committed_only=committed_only)
 
     while len(found) < len(tps):
         found |= asked("ListOffsets", ask)

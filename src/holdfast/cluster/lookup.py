@@ -1,4 +1,4 @@
-"""Questions to the cluster: topics, partition counts, racks, leaders, offsets, first batches.
+"""Questions to the cluster: topics, partition counts, racks, leaders, offsets, records.
 
 **Rules.** No question creates a topic. A topic that cannot be described costs the question nothing:
 :meth:`Lookup.partitions` says of each topic how many partitions it has, or why that is not known.
@@ -26,6 +26,13 @@ EARLIEST, LATEST = -2, -1
 _READ = 3  # AclOperation.READ
 _LARGEST_ANSWER_BYTES = 16 << 20
 
+FETCH_BYTES = 32 << 20
+"""Bytes of records in one Fetch answer, about: a larger batch comes whole."""
+FETCH_PARTITION_BYTES = 8 << 20
+_FETCH_WAIT_MS = 100
+"""A leader waits so long for records: there are some, unless it is a new leader."""
+_OFFSET_OUT_OF_RANGE = 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTopics:
@@ -52,6 +59,15 @@ class ClusterTopics:
     cluster_id: str
     found: tuple[ClusterTopic, ...]  # sorted by name
     refused: Mapping[str, int]  # Kafka's error code of each topic that is not described
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedLog:
+    """Part of the log of one partition."""
+
+    records: bytes  # record batches; the last one may be cut off
+    end: int = -1  # where the leader's log ends for readers, -1 where it does not say
+    is_out_of_range: bool = False  # the log does not have the offset that was asked for
 
 
 _NO_ID = UUID(int=0)
@@ -90,16 +106,25 @@ class Lookup:
         return self.connections.future(work)
 
     def list_offsets(
-        self, partitions: Collection[TopicPartition], at: int
+        self,
+        partitions: Collection[TopicPartition],
+        at: int,
+        *,
+        committed_only: bool | None = None,
     ) -> concurrent.futures.Future[dict[TopicPartition, int]]:
         """Ask the partitions' leaders for the :data:`EARLIEST` or :data:`LATEST` offset of each.
 
         A partition that has no leader now, or whose leader cannot say, is missing from the answer;
         if all are, the question is repeated until the request time-out is over, and then fails.
+
+        Parameters
+        ----------
+        committed_only : bool, optional
+            The latest offset is the last stable one; None: as ``isolation.level`` says.
         """
 
         async def work() -> dict[TopicPartition, int]:
-            found = await self._offsets_at(dict.fromkeys(partitions, at))
+            found = await self._offsets_at(dict.fromkeys(partitions, at), committed_only)
             return {tp: offset for tp, (offset, _) in found.items()}
 
         return self.connections.future(work)
@@ -119,12 +144,13 @@ class Lookup:
         return self.connections.future(lambda: self._offsets_at(times))
 
     async def _offsets_at(
-        self, times: Mapping[TopicPartition, int]
+        self, times: Mapping[TopicPartition, int], committed_only: bool | None = None
     ) -> dict[TopicPartition, tuple[int, int]]:
-        return await self.connections.again(lambda: self._ask_leaders(times))
+        isolation = self._committed_only if committed_only is None else committed_only
+        return await self.connections.again(lambda: self._ask_leaders(times, isolation))
 
     async def _ask_leaders(
-        self, times: Mapping[TopicPartition, int]
+        self, times: Mapping[TopicPartition, int], committed_only: bool
     ) -> dict[TopicPartition, tuple[int, int]]:
         from kafka.errors import KafkaError, LeaderNotAvailableError
 
@@ -135,7 +161,7 @@ class Lookup:
                 failed = LeaderNotAvailableError(f"{topic}-{partition} has no leader")
         found: dict[TopicPartition, tuple[int, int]] = {}
         for node, topics in _by_node(times, leaders):
-            answer = await self._send(self._list_request(topics), node)
+            answer = await self._send(self._list_request(topics, committed_only), node)
             for topic in answer.topics:
                 for part in topic.partitions:
                     try:
@@ -148,13 +174,13 @@ class Lookup:
             raise failed
         return found
 
-    def _list_request(self, topics: Mapping[str, Mapping[int, int]]) -> Any:
+    def _list_request(self, topics: Mapping[str, Mapping[int, int]], committed_only: bool) -> Any:
         from kafka.protocol.consumer import ListOffsetsRequest
 
         kind = ListOffsetsRequest.ListOffsetsTopic
         return ListOffsetsRequest(
             replica_id=-1,
-            isolation_level=int(self._committed_only),
+            isolation_level=int(committed_only),
             topics=[
                 kind(
                     name=topic,
@@ -207,13 +233,70 @@ class Lookup:
         for first in range(0, len(places), at_once):
             for node, some in _by_node(dict(places[first : first + at_once]), leaders):
                 try:
-                    answer = await self._send(_fetch_request(some, n_bytes), node)
+                    answer = await self._send(
+                        _fetch_request(some, n_bytes, committed_only=True), node
+                    )
                 except KafkaError:
                     continue
                 for topic in answer.responses:
                     for part in topic.partitions:
                         if not part.error_code:
                             found[topic.topic, part.partition_index] = part
+        return found
+
+    def fetch(
+        self, topic: str, offsets: Mapping[int, int]
+    ) -> concurrent.futures.Future[dict[int, FetchedLog]]:
+        """Fetch record batches of partitions of a topic, open transactions included.
+
+        A partition is missing from the answer as from that of :meth:`list_offsets`.
+
+        Parameters
+        ----------
+        offsets : mapping of int to int
+            Partition -> where to begin.
+        """
+
+        async def work() -> dict[int, FetchedLog]:
+            return await self.connections.again(lambda: self._fetch(topic, offsets))
+
+        return self.connections.future(work)
+
+    async def _fetch(self, topic: str, offsets: Mapping[int, int]) -> dict[int, FetchedLog]:
+        from kafka.errors import KafkaError, LeaderNotAvailableError
+
+        leaders = await self._leaders({topic})
+        places = {(topic, partition): offset for partition, offset in offsets.items()}
+        failed: Exception | None = None
+        for _, partition in places:
+            if leaders.get((topic, partition), -1) < 0:
+                failed = LeaderNotAvailableError(f"{topic}-{partition} has no leader")
+        found: dict[int, FetchedLog] = {}
+        for node, wanted in _by_node(places, leaders):
+            request = _fetch_request(
+                wanted,
+                FETCH_PARTITION_BYTES,
+                committed_only=False,
+                most_bytes=FETCH_BYTES,
+                wait_ms=_FETCH_WAIT_MS,
+            )
+            answer = await self._send(request, node)
+            raise_code(answer.error_code)
+            for part in (part for one in answer.responses for part in one.partitions):
+                code = part.error_code
+                if code == _OFFSET_OUT_OF_RANGE:
+                    found[part.partition_index] = FetchedLog(records=b"", is_out_of_range=True)
+                    continue
+                try:
+                    raise_code(code, f"topic {topic!r}")
+                except KafkaError as error:
+                    failed = error
+                    continue
+                found[part.partition_index] = FetchedLog(
+                    records=bytes(part.records or b""), end=part.high_watermark
+                )
+        if failed is not None and not found:
+            raise failed
         return found
 
     def partitions(self, topics: Collection[str] | None) -> concurrent.futures.Future[FoundTopics]:
@@ -302,17 +385,34 @@ def _may_be_read(topic: Any) -> bool:
     return not isinstance(operations, set) or _READ in operations
 
 
-def _fetch_request(topics: Mapping[str, Mapping[int, int]], n_bytes: int) -> Any:
-    """A question for what is there now, outside of a fetch session."""
+def _fetch_request(
+    topics: Mapping[str, Mapping[int, int]],
+    n_bytes: int,
+    *,
+    committed_only: bool,
+    most_bytes: int = _LARGEST_ANSWER_BYTES,
+    wait_ms: int = 0,
+) -> Any:
+    """A Fetch outside of a session (KIP-227), by a client that is no replica.
+
+    Parameters
+    ----------
+    n_bytes, most_bytes : int
+        Bytes of each partition, and of the whole answer.
+    committed_only : bool
+        Without what is behind an open transaction.
+    wait_ms : int
+        A leader waits so long for records; 0: it says what is there now.
+    """
     from kafka.protocol.consumer import FetchRequest
 
     kind = FetchRequest.FetchTopic
     return FetchRequest(
         replica_id=-1,
-        max_wait_ms=0,
-        min_bytes=0,
-        max_bytes=_LARGEST_ANSWER_BYTES,
-        isolation_level=1,
+        max_wait_ms=wait_ms,
+        min_bytes=int(wait_ms > 0),
+        max_bytes=most_bytes,
+        isolation_level=int(committed_only),
         session_id=0,
         session_epoch=-1,
         topics=[
@@ -320,13 +420,14 @@ def _fetch_request(topics: Mapping[str, Mapping[int, int]], n_bytes: int) -> Any
                 topic=topic,
                 partitions=[
                     kind.FetchPartition(
-                        partition=p,
+                        partition=partition,
                         current_leader_epoch=-1,
                         fetch_offset=offset,
+                        last_fetched_epoch=-1,
                         log_start_offset=-1,
                         partition_max_bytes=n_bytes,
                     )
-                    for p, offset in partitions.items()
+                    for partition, offset in partitions.items()
                 ],
             )
             for topic, partitions in topics.items()

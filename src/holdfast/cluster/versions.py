@@ -9,8 +9,9 @@ brought it.
 is, and one that is compatible with Kafka has no release. So the versions decide, and a release only
 stands in texts: kafka-python infers it from the versions.
 
-References: Kafka protocol guide, "Protocol Primitives"; KIP-35 (ApiVersions), KIP-345 (static
-members: JoinGroup v5, LeaveGroup v3), KIP-447 (OffsetFetch v7 waits for open transactions).
+References: Kafka protocol guide, "Protocol Primitives"; KIP-35 (ApiVersions), KIP-110 (Fetch v10
+may answer with zstd), KIP-345 (static members: JoinGroup v5, LeaveGroup v3), KIP-447 (OffsetFetch
+v7 waits for open transactions).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class RequestVersions:
 
 
 REQUESTS: Final[Mapping[str, RequestVersions]] = {
-    "Fetch": RequestVersions(1, 4, 12, "0.11"),
+    "Fetch": RequestVersions(1, 10, 12, "2.1"),
     "ListOffsets": RequestVersions(2, 2, 11, "0.11"),
     "Metadata": RequestVersions(3, 4, 13, "0.11"),
     "OffsetCommit": RequestVersions(8, 7, 9, "2.3"),
@@ -56,6 +57,7 @@ REQUESTS: Final[Mapping[str, RequestVersions]] = {
 }
 
 GROUP_REQUESTS: Final[Mapping[str, RequestVersions]] = {
+    "Fetch": RequestVersions(1, 10, 12, "2.1"),
     "ConsumerGroupDescribe": RequestVersions(69, 0, 1, "3.7"),
     "ShareGroupDescribe": RequestVersions(77, 1, 1, "4.1"),
     "StreamsGroupDescribe": RequestVersions(89, 0, 0, "4.1"),

@@ -12,7 +12,7 @@ from holdfast.cli.declared import Option
 from holdfast.cli.durations import above_zero_s
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
-from holdfast.cli.watching import Watching, follow_cluster, tell_batch
+from holdfast.cli.watching import BatchTeller, Watching, follow_cluster
 from holdfast.core.command_lines import option
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class _Screen:
         self.note: Callable[[str], None] = notes(quiet)
         self._output, self._metrics, self._quiet = output, metrics, quiet
         self._n_offsets: int | None = None
-        self._told: set[int] = set()
+        self._batches = BatchTeller(self.note)
 
     def starts_spark(self) -> None:
         """Say nothing."""
@@ -92,15 +92,16 @@ class _Screen:
 
     def after_batch(self, tables: Tables, batch: int) -> None:
         """Write the metrics, and a line."""
-        tell_batch(tables, batch, self._told, self.note)
+        self._batches.tell_batch(tables, batch)
         self._write()
         self.note(f"batch {batch}: {tables.rows('rebalances')} rebalances so far")
 
-    def after_look(self, _: Tables, error: SourceError | None) -> None:
+    def after_look(self, tables: Tables, error: SourceError | None) -> None:
         """Write the metrics, or why there are no new ones."""
         if error is not None:
             self.note(f"log ends could not be read, the next try follows: {error}")
         else:
+            self._batches.tell_open(tables)
             self._write()
 
     def _write(self) -> None:

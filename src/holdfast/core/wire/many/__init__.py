@@ -3,6 +3,7 @@
 =========================  ===============================================================
 ``offsets_batch``          columns of records to columns, with a reason for every bad row
 ``offsets_embedded``       the subscriptions and assignments in group records to columns
+``record_batches``         the record batches of a log to columns of records
 ``columns``                the columns that messages are read into
 ``lockstep``               the reader: all messages advance by one field at a time
 ``programs``               layouts compiled for the reader; tagged fields

@@ -98,7 +98,10 @@ Files = list[tuple[str, int]]
 STAGED_TABLES: Final = (POSITIONS, PAUSES, DEPARTURES)
 """What one step writes for another of the same batch."""
 
-STATE_TABLES: Final = (STATE, LATEST, SEEN, OWNERS)
+WAITING_STATE: Final = "_waiting"
+"""Records of transactions that are open where a batch of a stream ends."""
+
+STATE_TABLES: Final = (STATE, LATEST, SEEN, OWNERS, WAITING_STATE)
 """What a batch of a stream writes for the next one, or for new log ends (:meth:`Job.lag`)."""
 
 
@@ -171,9 +174,11 @@ class Job:
         owners, positions = self.files.pop(OWNERS, []), self.files.pop(POSITIONS, [])
         if self.keep_state:
             self.files[OWNERS] = owners
-        # Positions of share groups become a file, like those that the records gave.
-        positions = [*self.past.get(LATEST, []), *positions, *self._write(POSITIONS, ends.share)]
-        inputs = [self._input(files, "lag_input") for files in (owners, positions)]
+        # Positions of share groups become a file, like those that the records gave. All of them are
+        # read anew each time: one that was kept may be of a group that is gone.
+        positions += self._write(POSITIONS, ends.share)
+        past = self._input(self.past.get(LATEST, []), "lag_input", by_table(_of_offsets_topic))
+        inputs = [self._input(owners, "lag_input"), past, self._input(positions, "lag_input")]
         kept = ("lag", LATEST) if self.keep_state else ("lag",)
 
         def step(unread: AskUnread | None) -> Step:
@@ -281,6 +286,10 @@ class Job:
         writer.write(name, rows)
         return files_of(writer.close()).get(name, [])
 
+    def keep_waiting(self, waiting: pa.Table) -> None:
+        """Write the records that wait for the end of their transaction, for the next batch."""
+        self.files[WAITING_STATE] = self._write(WAITING_STATE, waiting)
+
     def restate(self, logs: Sequence[Path]) -> None:
         """Put the causes that broker logs state into ``rebalances``; small, so on the driver.
 
@@ -314,6 +323,11 @@ class Job:
             self.unknown[row["record_type"]] += row["n_unknown"]
         for table, files in files_of(rows).items():
             self.files.setdefault(table, []).extend(files)
+
+
+def _of_offsets_topic(positions: pa.Table) -> pa.Table:
+    """Positions that a record of the offsets topic tells, not those of share groups."""
+    return positions.filter(positions["delivered"].is_null())
 
 
 def _only(names: Sequence[str], step: OfGroups, rows: pa.Table) -> dict[str, pa.Table]:

@@ -2,7 +2,15 @@
 
 **Rules.** A batch is a span of offsets, and the commit that makes its rows visible says where it
 ends. So a visible batch is not done again, and a batch that was interrupted is done anew from the
-same offsets. The tables equal those of one run over the whole topic, row for row.
+same offsets. The tables equal those of one run over the whole topic, row for row, except that a
+commit of a transaction that was open at the end of a batch narrows no pause of that batch.
+
+Batches follow each other until the last one had a record at every offset: what compaction took
+away while an earlier batch was read has a later record of its key, and that one was read then
+(:mod:`holdfast.fleet.pipeline.ingest.topic_reader`). Records of open transactions are kept between
+batches, as state. Where new offsets have no record, a tombstone may be among the missing: then the
+records that state rests on are looked for, and a batch of tombstones deletes what is gone
+(:mod:`holdfast.fleet.pipeline.ingest.deletions`).
 
 **Strategy.** This process asks the cluster where its partitions end, and reads what is new as a
 batch like any other (:mod:`holdfast.fleet.pipeline.ingest.offsets_topic`). Spark's own streams are
@@ -22,44 +30,63 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
 
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.core.wire.one.topic_ids import names_by_id
 from holdfast.errors import SourceError
-from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged, remove_state
+from holdfast.fleet.pipeline.batches.jobs import (
+    STATE_TABLES,
+    WAITING_STATE,
+    Job,
+    remove_staged,
+    remove_state,
+)
+from holdfast.fleet.pipeline.batches.kept import kept_groups, kept_positions
+from holdfast.fleet.pipeline.batches.state import STATE, CarriedState, read_state
 from holdfast.fleet.pipeline.history.lag import OWNERS, AskUnread, Ends
+from holdfast.fleet.pipeline.ingest.deletions import gone, tombstones
 from holdfast.fleet.pipeline.ingest.dump import SHARE_STATE, part_of
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS,
     OFFSETS_TOPIC,
     KafkaFeed,
+    LogEnds,
+    LogPart,
     Offsets,
     as_note,
     check_session,
+    cleaned_text,
     ends_of_batch,
     n_offsets,
     next_span,
+    spans,
 )
 from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.source import RECORDS
 from holdfast.fleet.pipeline.ingest.split import LATEST
+from holdfast.fleet.pipeline.ingest.topic_reader import MOST_READS
+from holdfast.fleet.pipeline.ingest.transactions import WAITING, described
 from holdfast.fleet.pipeline.spark_errors import reading
-from holdfast.fleet.pipeline.steps import FrameRows
+from holdfast.fleet.pipeline.steps import HeldRows, Session
 from holdfast.fleet.tables.columns.names import batch_folder
+from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.values import moment_text, to_us
-from holdfast.fleet.tables.folder.contents import check_folder
+from holdfast.fleet.tables.folder.contents import check_folder, checked_files
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, Batch
 from holdfast.fleet.tables.folder.upkeep import DROPPED, KEEP_DAYS, UPKEEP_EVERY, keep_up
 from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.storage.parquet import BoundedParquet
 from holdfast.fleet.tables.storage.places import Place, place_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from holdfast.cluster.cluster import LiveCluster
 
@@ -115,17 +142,13 @@ class Stream:
     after_look: Callable[[Tables, SourceError | None], None] | None = None
     complete_us: int | None = None
 
-    def process(
-        self, records: DataFrame, upto: Offsets | None = None, *, n_rows: int | None = None
-    ) -> int:
+    def process(self, part: LogPart, session: Session = None) -> int:
         """Take the next batch in; returns its number.
 
         Parameters
         ----------
-        records : DataFrame
-            partition, offset, timestamp, key, value.
-        upto : mapping of int to int, optional
-            Where it ends: partition -> offset of the next record.
+        session : callable, optional
+            Gives a session for a part whose steps do not all run in this process.
 
         Raises
         ------
@@ -138,7 +161,7 @@ class Stream:
             raise _of_another_run(self.tables.root)
         batch_id = before.id + 1 if before else 0
         job = Job(
-            session=lambda: records.sparkSession,
+            session=session,
             tables=self.tables,
             batch=batch_id,
             keep_state=True,
@@ -146,7 +169,7 @@ class Stream:
         )
         cluster = self.snapshot()
         job.tables_of(
-            FrameRows(frame=records, schema=RECORDS, cost_rows=n_rows),
+            part.rows,
             self.selection,
             _names(cluster),
             self._ends(cluster),
@@ -154,19 +177,45 @@ class Stream:
             logs=[log for log in self.broker_logs if log.is_file()],
         )
         job.amend()
+        job.keep_waiting(part.waiting)
         state = {name: job.files.pop(name, []) for name in STATE_TABLES}
         query = before.notes["query"] if before else uuid.uuid4().hex
-        notes = {"query": query, "state": state, OFFSETS: as_note(upto or {})}
+        done = (ends_of_batch(before) or {}) if before else {}
+        notes = {"query": query, "state": state, OFFSETS: as_note({**done, **part.upto})}
+        waiting = described(part.waiting, self.selection)
+        notes["open_transactions"] = [one.as_note() for one in waiting]
         notes |= {**self._looked(cluster), **job.notes}
         if before and DROPPED in before.notes:
             notes[DROPPED] = before.notes[DROPPED]
-        done = Batch(id=batch_id, files=job.files, notes=notes)
-        self.tables.commit(done, anew=["lag"], without=job.amended, made_from=kept)
+        made = Batch(id=batch_id, files=job.files, notes=notes)
+        self.tables.commit(made, anew=["lag"], without=job.amended, made_from=kept)
         remove_staged(self.tables.root)
         remove_state(self.tables.root, but=batch_folder(batch_id))
         if batch_id % UPKEEP_EVERY == UPKEEP_EVERY - 1:
             keep_up(self.tables.folder, keep_days=self.keep_days)
         return batch_id
+
+    def left(self) -> tuple[Offsets, pa.Table]:
+        """How far the folder's batches have read, and what waits there; nothing for a new one."""
+        kept = self.tables.committed()
+        if not kept:
+            return {}, WAITING.empty_table()
+        return ends_of_batch(kept[-1]) or {}, self._state(WAITING_STATE, "waiting")
+
+    def kept(self, before: Offsets) -> pa.Table:
+        """Last records of keys before an offset of some partitions, as KEPT."""
+        state = CarriedState()
+        for batch in self._state(STATE, "state").rename_columns(["group", "message"]).to_batches():
+            read_state(batch, state)
+        positions = kept_positions(self._state(LATEST, "positions"), before)
+        return pa.concat_tables([positions, kept_groups(state, before)])
+
+    def _state(self, name: str, definition: str) -> pa.Table:
+        """A table of the state that the last batch left."""
+        files = self.tables.committed()[-1].notes["state"].get(name, [])
+        paths = checked_files(self.tables.root, [file for file, _ in files])
+        rows = [BoundedParquet(path).read() for path in paths]
+        return pa.concat_tables([arrow_schema(definition).empty_table(), *rows])
 
     def look(self, spark: SparkSession) -> bool:
         """Read log ends again, and make the lag of the newest batch by them; no record is read.
@@ -298,18 +347,10 @@ def follow(feed: KafkaFeed, into: Stream, *, wait: Callable[[float], None] = tim
     """Take what a feed has into tables, batch after batch, as the only writer of their folder."""
     with into.tables.writing(into.every_seconds or 0.0):
         asked_us, ends = _now_us(), feed.ends()  # a cluster that cannot be read now ends the run
+        catching_up = _CatchingUp(feed, into, knows_all=bool(into.left()[0]))
         while True:
             began = time.monotonic()
-            n_taken = 0
-            while span := next_span(done := _done(into.tables), ends, into.max_records):
-                if into.before_batch is not None:
-                    into.before_batch(n_offsets(span), n_offsets(next_span(done, ends, None)))
-                upto = {partition: end for partition, (_, end) in span.items()}
-                into.complete_us = None if next_span(upto, ends, None) else asked_us
-                batch_id = into.process(feed.records(span), upto, n_rows=n_offsets(span))
-                n_taken += 1
-                if into.after_batch is not None:
-                    into.after_batch(into.tables, batch_id)
+            n_taken = catching_up.take(ends, asked_us)
             if into.every_seconds is None:
                 return
             into.complete_us = asked_us
@@ -319,6 +360,90 @@ def follow(feed: KafkaFeed, into: Stream, *, wait: Callable[[float], None] = tim
             next_us = _now_us()
             if (found := _read(into, feed.ends)) is not None:
                 asked_us, ends = next_us, found
+
+
+@dataclass(slots=True)
+class _CatchingUp:
+    """Takes all that is new, part by part.
+
+    Parameters
+    ----------
+    knows_all : bool
+        State holds all that the topic held once. Before that nothing can have been deleted that
+        state still has.
+    """
+
+    feed: KafkaFeed
+    into: Stream
+    knows_all: bool
+
+    def take(self, ends: LogEnds, asked_us: int) -> int:
+        """Take parts until nothing that was cleaned is missed; returns how many there were.
+
+        Parameters
+        ----------
+        asked_us : int
+            When ``ends`` were asked for, in microseconds since 1970: the tables are complete up to
+            then with the last of the parts.
+
+        Raises
+        ------
+        SourceError
+            The topic was cleaned faster than it was read, and no other look follows.
+        """
+        n_taken, missing = 0, set[int]()
+        for _ in range(MOST_READS):
+            missing.clear()
+            while (part := self._next(ends)) is not None:
+                missing |= part.missing_until.keys()
+                is_last = not any(spans(part.upto, ends, part.waiting, None)) and not missing
+                self.into.complete_us = asked_us if is_last else None
+                self._process(part)
+                n_taken += 1
+            self.knows_all = True
+            if not missing:
+                return n_taken
+            asked_us, ends = _now_us(), self.feed.ends()
+        error = SourceError(cleaned_text(missing))
+        if self.into.every_seconds is None:
+            raise error
+        if self.into.after_look is not None:
+            self.into.after_look(self.into.tables, error)
+        return n_taken
+
+    def _next(self, ends: LogEnds) -> LogPart | None:
+        """The next part; before it, what was deleted meanwhile is taken out of the tables."""
+        done, waiting = self.into.left()
+        by_spark, here = spans(done, ends, waiting, self.into.max_records)
+        if not by_spark and not here:
+            return None
+        if self.into.before_batch is not None:
+            whole = {p: (one.begin, one.end) for p, one in ends.items()}
+            n_new = n_offsets(next_span(done, whole, None))
+            self.into.before_batch(n_offsets(by_spark or here), n_new)
+        part = self.feed.read(here, waiting) if here else self.feed.stable(by_spark)
+        if part.missing_until and self.knows_all:
+            self._delete(part.missing_until, done, waiting)
+        return part
+
+    def _delete(self, missing: Iterable[int], done: Offsets, waiting: pa.Table) -> None:
+        """Take out of the tables what was deleted in partitions in which new records are missing.
+
+        Its tombstones come before everything new, at the offset where the new begins.
+        """
+        kept = self.into.kept({p: done[p] for p in missing if p in done})
+        with self.feed.reader(waiting) as reader:
+            keys = gone(reader, kept, done)
+        if keys.num_rows:
+            place = np.array([done[p] for p in keys["partition"].to_pylist()], np.int64)
+            rows = tombstones(keys, place, time.time_ns() // 1000)
+            held = HeldRows(rows=rows, cost_rows=rows.num_rows)
+            self._process(LogPart(rows=held, upto=done, waiting=waiting))
+
+    def _process(self, part: LogPart) -> None:
+        batch_id = self.into.process(part, lambda: self.feed.spark)
+        if self.into.after_batch is not None:
+            self.into.after_batch(self.into.tables, batch_id)
 
 
 def _read(into: Stream, read: Callable[[], T]) -> T | None:
@@ -333,9 +458,3 @@ def _read(into: Stream, read: Callable[[], T]) -> T | None:
 
 def _now_us() -> int:
     return time.time_ns() // 1000
-
-
-def _done(tables: Tables) -> Offsets:
-    """How far the folder's batches have read; nothing for a new folder."""
-    kept = tables.committed()
-    return (ends_of_batch(kept[-1]) or {}) if kept else {}

@@ -1,14 +1,18 @@
 """Write a dump: the offsets topic as it stands, with topics, begin and end offsets.
 
 **Rules.** ``dump.json`` is written last, by a rename, when all the others are on the disk: a folder
-without it is not a dump. Nothing is written or deleted through a link. The records end where the
-topic ended when the dump began; offsets of the other topics are read after that, or a lag could
-come out negative. A key of the topic is data: it never becomes a path.
+without it is not a dump. Nothing is written or deleted through a link. The records are those that
+count at the end of the log: a record of an open transaction is not among them, and ``dump.json``
+names the transaction. ``read`` in it says where the log was read, so what is not there is gone.
+Offsets of the other topics are read after the records, or a lag could come out negative. A key of
+the topic is data: it never becomes a path.
 
-**Strategy.** Writing is a step (:mod:`holdfast.fleet.pipeline.steps`): on Spark every Kafka
-partition is one task and one file, and few records are one file that this process writes. The
-counts come back and are compared with the broker's end offsets. Of groups that are named, only the
-partitions are read that Kafka keeps them in.
+**Strategy.** Spark reads up to the last stable offset, and this process the rest, which goes on
+until nothing is missed that was cleaned meanwhile
+(:mod:`holdfast.fleet.pipeline.ingest.topic_reader`). Writing is a step
+(:mod:`holdfast.fleet.pipeline.steps`): on Spark every Kafka partition is one task and one file, and
+few records are one file that this process writes. The counts come back and are compared with the
+broker's offsets. Of groups that are named, only the partitions are read that Kafka keeps them in.
 """
 
 from __future__ import annotations
@@ -27,9 +31,16 @@ import pyarrow.parquet as pq
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
-from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, kafka_records, n_offsets
+from holdfast.fleet.pipeline.ingest.offsets_topic import (
+    OFFSETS_TOPIC,
+    cleaned_text,
+    kafka_records,
+    n_offsets,
+)
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import DUMP_FILE, DUMP_VERSION, RECORDS, Dump
+from holdfast.fleet.pipeline.ingest.topic_reader import TopicReader
+from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction, described
 from holdfast.fleet.pipeline.spark_errors import reading
 from holdfast.fleet.pipeline.steps import FrameRows, Input, Rows, Step, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
@@ -48,7 +59,10 @@ if TYPE_CHECKING:
 Note = Callable[[str], None]
 
 SHARE_STATE: Final = "share_state"
-PARTS: Final = ("records", "topics", "offsets", SHARE_STATE)
+DELETED: Final = "deleted"
+OPTIONAL: Final = (SHARE_STATE, DELETED)
+"""Parts that only some dumps have: of a cluster with share groups, and of dumps merged."""
+PARTS: Final = ("records", "topics", "offsets", *OPTIONAL)
 
 WRITTEN: Final = arrow_schema("dumped")
 """Columns: :data:`holdfast.fleet.tables.columns.steps.DUMPED`."""
@@ -84,12 +98,26 @@ def write_dump(
     chosen = Selection(groups=groups, all_groups=True)
     complete_at = datetime.now(UTC).isoformat()  # what is written later may be left out
     ends = cluster.partition_ends(OFFSETS_TOPIC, chosen.log_partitions)
+    stable = {p: (one.begin, one.stable) for p, one in ends.items()}
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
-        frame = kafka_records(spark, cluster, ends)
-        rows = FrameRows(frame=frame, schema=RECORDS, cost_rows=n_offsets(ends))
+        frame = kafka_records(spark, cluster, stable)
+        rows = FrameRows(frame=frame, schema=RECORDS, cost_rows=n_offsets(stable))
         files, counts, n_tasks = _write_records(spark, rows, root / "records", chosen)
-    _check_counts(ends, n_tasks, counts, note)
-    write_parts(root, cluster.snapshot(), files, groups, complete_at)
+    _check_counts(stable, n_tasks, counts, note)
+    with cluster.asking() as asked:
+        reader = TopicReader(asked, OFFSETS_TOPIC)
+        rest = reader.to_end({p: end for p, (_, end) in stable.items()})
+        files += _write_rest(root / "records", rest, chosen)
+    if note is not None and reader.missing_until:
+        note(cleaned_text(reader.missing_until))
+    read = {
+        p: (begin, reader.reached[p])
+        for p, (begin, _) in stable.items()
+        if p not in reader.missing_until
+    }
+    waiting = described(reader.transactions.table(), chosen)
+    snapshot = cluster.snapshot()
+    write_parts(root, snapshot, files, groups, complete_at, read=read, open_transactions=waiting)
     dump = Dump.open(root)
     dump.check_read()
     return dump
@@ -124,6 +152,10 @@ def write_parts(
     records: Sequence[str],
     groups: Sequence[str] = (),
     complete_at: str = "",
+    *,
+    read: Mapping[int, tuple[int, int]] | None = None,
+    open_transactions: Sequence[OpenTransaction] = (),
+    deleted: pa.Table | None = None,
 ) -> None:
     """Write topics, offsets and, last, ``dump.json``, which names the files of the records.
 
@@ -133,6 +165,7 @@ def write_parts(
     told = {"topics": snapshot.topics, "offsets": snapshot.offsets}
     told |= {SHARE_STATE: snapshot.share_state} if snapshot.share_state else {}
     parts = {name: part_of(name, rows) for name, rows in told.items()}
+    parts |= {DELETED: deleted} if deleted is not None and deleted.num_rows else {}
     files = [f"records/{name}" for name in records]
     files += [f"{part}/{_write(root / part, rows)}" for part, rows in parts.items()]
     document = {
@@ -142,7 +175,10 @@ def write_parts(
         "records": sorted(records),
         **({"groups": list(groups)} if groups else {}),
         **({COMPLETE_AT: complete_at} if complete_at else {}),
+        **({} if read is None else {"read": {str(p): span for p, span in sorted(read.items())}}),
     }
+    if open_transactions:
+        document["open_transactions"] = [one.as_note() for one in open_transactions]
     data = f"{json.dumps(document, indent=1)}\n".encode()
     store_of(root).sync(files)
     store_of(root / DUMP_FILE).write(data)
@@ -169,7 +205,7 @@ def make_room(root: Place) -> None:
     for part in PARTS:
         for file in parquet_files(root / part):
             file.unlink()
-        if part != SHARE_STATE:  # only a cluster with share groups has one
+        if part not in OPTIONAL:
             store_of(root / part).make_folder()
 
 
@@ -228,11 +264,23 @@ def _write_records(
     return files, rows, sum(row["n_tasks"] for row in made)
 
 
+def _write_rest(folder: Place, rest: Iterator[pa.Table], chosen: Selection) -> list[str]:
+    """Write the records that this process reads; the file, or none where there is none."""
+    name = _new_file()
+    batches = (batch for rows in rest for batch in rows.to_batches())
+    n_parts = sum(1 for _ in _written_to(f"{folder}/{name}", gathered(batches), chosen))
+    return [name] if n_parts else []
+
+
+def _new_file() -> str:
+    return f"part-{uuid.uuid4().hex}.parquet"
+
+
 def _writing(folder: str, chosen: Selection, n_tasks: int) -> BatchTask:
     """A task that writes its records to a file: of Spark one Kafka partition, in its order."""
 
     def write(batches: Batches) -> Batches:
-        name = f"part-{uuid.uuid4().hex}.parquet"
+        name = _new_file()
         rows: Counter[int] = Counter()
         for part in _written_to(f"{folder}/{name}", gathered(batches), chosen):
             for found in part["partition"].value_counts().to_pylist():

@@ -2,14 +2,22 @@
 
 **Rules.** A record is known by its partition and offset; one that several dumps hold counts once.
 Dumps of different clusters, and of a topic that was made anew between them, are refused, and
-nothing is lost then: what is written becomes a dump at the very end. Topics and offsets are those
-of the dump that was taken last. Sources are only read.
+nothing is lost then: what is written becomes a dump at the very end. Topics, offsets and share
+groups are those of the dump that was taken last. Sources are only read.
+
+What was deleted between two dumps stays deleted. The last record of a key that any dump has is
+looked for in the dumps that read further: one that read its place and does not have it proves that
+the key was deleted, for no later record has taken its place. Then the dump has a tombstone in its
+part ``deleted``, behind the end of the dump that had the record last, with the time of the dump
+that proves it (:mod:`holdfast.fleet.pipeline.ingest.deletions`). So the key's history stays, and
+ends. Where a dump was read, its ``read`` says; of a dump without one it is up to its last record.
 
 **Strategy.** The footers say between which records (partition and offset) each row group lies. A
 window of that order is cut so that the row groups that reach into it have about WINDOW_BYTES; it is
 read from all dumps, sorted, freed of repetitions, and written. So memory depends on the window and
-not on the dumps, and few records are one window. Rows without a partition or an offset, which are
-bad records of another writer, come last, as they are. Needs no Spark.
+not on the dumps, and few records are one window; beside it stand the keys of one partition. Rows
+without a partition or an offset, which are bad records of another writer, come last, as they are.
+Needs no Spark.
 """
 
 from __future__ import annotations
@@ -24,13 +32,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.cluster.snapshot import ClusterSnapshot
+from holdfast.core.model.columns import I64
 from holdfast.errors import SourceError
+from holdfast.fleet.pipeline.ingest.deletions import free_offsets, tombstones
 from holdfast.fleet.pipeline.ingest.dump import make_room, write_parts
+from holdfast.fleet.pipeline.ingest.last_of_keys import DumpView, LastOfKeys, joined_spans
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump, read_pieces
-from holdfast.fleet.tables.columns.values import to_us
+from holdfast.fleet.tables.columns.values import ints, replaced, to_us
 from holdfast.fleet.tables.storage.clients import telling
-from holdfast.fleet.tables.storage.parquet import BoundedParquet, statistics_of
+from holdfast.fleet.tables.storage.parquet import BoundedParquet, batches_of, statistics_of
 from holdfast.fleet.tables.storage.places import Place, place_of, store_of
 
 WINDOW_BYTES: Final = 256 << 20
@@ -54,6 +65,7 @@ _BAD: Final = pc.field("partition").is_null() | pc.field("offset").is_null()
 class _RowGroup:
     """A row group: between which records it lies, both included, and whether it may lack some."""
 
+    dump: int
     file: str
     number: int
     size: int
@@ -88,12 +100,22 @@ def merge_dumps(sources: Sequence[Place | str], folder: Place | str) -> Dump:
             "can be merged"
         )
     snapshot = _snapshot(dumps, next(iter(ids), ""))
+    views = [DumpView.of(dump, number, _taken(dump)) for number, dump in enumerate(dumps)]
     make_room(root)
-    _write_records(dumps, root / "records" / FILE)
+    file = root / "records" / FILE
+    deleted = _placed(*_write_records(dumps, views, file), file)
     groups = {name for dump in dumps for name in dump.groups}
     whole = any(not dump.groups for dump in dumps)
-    chosen = () if whole else sorted(groups)
-    write_parts(root, snapshot, [FILE], chosen, dumps[-1].complete_at)
+    write_parts(
+        root,
+        snapshot,
+        [FILE],
+        () if whole else sorted(groups),
+        dumps[-1].complete_at,
+        read=joined_spans(views),
+        open_transactions=dumps[-1].open_transactions,
+        deleted=deleted,
+    )
     return Dump.open(root)
 
 
@@ -103,15 +125,14 @@ def _taken(dump: Dump) -> int:
 
 
 def _snapshot(dumps: Sequence[Dump], cluster_id: str) -> ClusterSnapshot:
-    """Topics and offsets of the dump that was taken last, share state of all of them."""
+    """Topics, offsets and share state of the dump that was taken last: each is whole in a dump."""
     newest = dumps[-1]
-    states = pa.concat_tables([dump.share_state() for dump in dumps])
     return ClusterSnapshot(
         cluster_id=cluster_id,
         taken_at=newest.taken_at,
         topics=_tuples(newest.topics()),
         offsets=_tuples(newest.offsets()),
-        share_state=_tuples(once(states, "__share_group_state")),
+        share_state=_tuples(newest.share_state()),
     )
 
 
@@ -157,28 +178,65 @@ def _same(one: pa.Table, other: pa.Table, names: Sequence[str]) -> Any:
     return found
 
 
-def _write_records(dumps: Sequence[Dump], file: Place) -> None:
+def _write_records(
+    dumps: Sequence[Dump], views: Sequence[DumpView], file: Place
+) -> tuple[pa.Table, pa.Table]:
+    """Write the records of all dumps; what :meth:`LastOfKeys.deleted` finds among them."""
     listed = _tuples(dumps[-1].offsets())
     ends = {partition: end for topic, partition, _, end in listed if topic == OFFSETS_TOPIC}
-    groups = [group for dump in dumps for group in _row_groups(dump)]
+    groups = [group for number, dump in enumerate(dumps) for group in _row_groups(number, dump)]
+    keys = LastOfKeys(views)
     with store_of(file).writable() as sink, pq.ParquetWriter(sink, RECORDS) as writer:
         for first, last in _windows(groups):
             near = [one for one in groups if one.last >= first and one.first < last]
-            rows = once(_read(near, _between(first, last)), OFFSETS_TOPIC)
+            parts = [
+                _read([one for one in near if one.dump == number], _between(first, last))
+                for number in range(len(dumps))
+            ]
+            rows = once(pa.concat_tables(parts), OFFSETS_TOPIC)
             _check_ends(rows, ends, dumps[-1])
+            keys.take(rows, parts)
             with telling(file, "written"):
                 writer.write_table(rows)
         bad = _read([one for one in groups if one.may_be_bad], _BAD)
         with telling(file, "written"):
             writer.write_table(bad)
+    return keys.deleted()
 
 
-def _row_groups(dump: Dump) -> list[_RowGroup]:
+def _placed(found: pa.Table, kept: pa.Table, file: Place) -> pa.Table:
+    """Tombstones of keys, at offsets that no record has, and those that are kept."""
+    parts = [kept]
+    for partition in found["partition"].unique().to_pylist():
+        taken = _offsets_in(file, partition)
+        before = kept.filter(pc.equal(kept["partition"], partition))
+        taken = np.union1d(taken, ints(before, "offset"))
+        own = found.filter(pc.equal(found["partition"], partition))
+        for begin in sorted(own["begin"].unique().to_pylist()):
+            keys = own.filter(pc.equal(own["begin"], begin))
+            ours = tombstones(keys, np.full(keys.num_rows, begin), ints(keys, "time_us"))
+            places = free_offsets(taken, begin, keys.num_rows)
+            taken = np.union1d(taken, places)
+            parts.append(replaced(ours, offset=pa.array(places)))
+    return pa.concat_tables(parts).sort_by([("partition", "ascending"), ("offset", "ascending")])
+
+
+def _offsets_in(file: Place, partition: int) -> I64:
+    """Offsets of a partition's records in a file, ascending."""
+    rows = [
+        pa.Table.from_batches([batch]).filter(pc.field("partition") == partition)
+        for batch in batches_of(file, ["partition", "offset"])
+    ]
+    found = [np.zeros(0, np.int64), *(ints(part, "offset") for part in rows)]
+    return np.sort(np.concatenate(found))
+
+
+def _row_groups(number: int, dump: Dump) -> list[_RowGroup]:
     found = []
     for file in dump.record_files():
         about = BoundedParquet(file).metadata
         columns = (statistics_of(about, name) for name in ("partition", "offset"))
-        for number, said in enumerate(zip(*columns, strict=True)):
+        for row_group, said in enumerate(zip(*columns, strict=True)):
             first, last = FIRST, LAST
             if all(one is not None for one in said):
                 partition, offset = said
@@ -187,9 +245,10 @@ def _row_groups(dump: Dump) -> list[_RowGroup]:
                 last = (partition.max, offset.max if of_one else LAST[1])
             found.append(
                 _RowGroup(
+                    dump=number,
                     file=str(file),
-                    number=number,
-                    size=about.row_group(number).total_byte_size,
+                    number=row_group,
+                    size=about.row_group(row_group).total_byte_size,
                     first=first,
                     last=last,
                     may_be_bad=any(one is None or one.null_count != 0 for one in said),

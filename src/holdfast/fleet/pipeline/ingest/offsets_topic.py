@@ -1,28 +1,37 @@
 """The offsets topic of a live cluster: what is asked of the cluster, and records span by span.
 
 **Rules.** The topic is read by ``assign``, never by ``subscribe``: that would make Spark join a
-group and write into the very topic it reads. Isolation is ``read_committed``, or aborted
-transactional commits would look committed. A batch of a stream begins where the one before it
-ended, by the notes of that batch, which were committed with its rows. A topic that ends before that
-is another topic: nothing is read from it.
+group and write into the very topic it reads. Spark reads up to the last stable offset, with the
+isolation ``read_committed``, or aborted transactional commits would look committed. What lies
+behind is read by this process (:mod:`holdfast.fleet.pipeline.ingest.topic_reader`). A batch of a
+stream begins where the one before it ended, by the notes of that batch, which were committed with
+its rows. A topic that ends before that is another topic: nothing is read from it.
 
-**Strategy.** A span is cut into the same share for every partition.
+**Strategy.** Where more than :data:`MOST_HERE` offsets are new, Spark reads them. Of fewer this
+process reads everything, which also shows what has no record. A span is cut into the same share
+for every partition.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import pyarrow as pa
+
 from holdfast.errors import SourceError
+from holdfast.fleet.pipeline.ingest.topic_reader import Span, TopicReader
+from holdfast.fleet.pipeline.ingest.transactions import RECORDS, WAITING, OpenTransactions
+from holdfast.fleet.pipeline.steps import HERE_ROWS, FrameRows, HeldRows, Rows
 from holdfast.fleet.tables.folder.manifest import Batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from holdfast.cluster.cluster import LiveCluster
+    from holdfast.cluster.cluster import LiveCluster, PartitionEnds
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
@@ -31,11 +40,34 @@ SETTING: Final = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
 OFFSETS: Final = "offsets"
 """Note of a batch: where it ends, as JSON has it."""
 
+MOST_HERE = 1_000_000
+"""So many new offsets are read in this process at most, a part of ``HERE_ROWS`` at a time."""
+
 Offsets: TypeAlias = Mapping[int, int]
 """Partition -> offset of the next record."""
 
-Span: TypeAlias = Mapping[int, tuple[int, int]]
-"""Partition -> first offset, and the one behind the last."""
+LogEnds: TypeAlias = "Mapping[int, PartitionEnds]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LogPart:
+    """A part of the log that a batch takes.
+
+    Parameters
+    ----------
+    upto : mapping
+        Where it ends.
+    waiting : Table of WAITING
+        Records of transactions that are open there; rows of a later part, or of none.
+    missing_until : mapping
+        Partition -> behind the last of its offsets that has no record. Where Spark has read, nobody
+        knows which have one, and all of them may be missing.
+    """
+
+    rows: Rows
+    upto: Offsets
+    waiting: pa.Table = field(default_factory=WAITING.empty_table)
+    missing_until: Offsets = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,24 +77,42 @@ class KafkaFeed:
     spark: SparkSession
     cluster: LiveCluster
 
-    def ends(self) -> Span:
-        """Where each partition begins and ends now."""
+    def ends(self) -> LogEnds:
+        """Where each partition begins, is stable and ends now."""
         return self.cluster.partition_ends(OFFSETS_TOPIC)
 
-    def records(self, span: Span) -> DataFrame:
-        """partition, offset, timestamp, key, value of a span."""
-        return kafka_records(self.spark, self.cluster, span)
+    def stable(self, span: Span) -> LogPart:
+        """A span that ends before the last stable offset, for Spark to read."""
+        frame = kafka_records(self.spark, self.cluster, span)
+        upto = {p: end for p, (_, end) in span.items()}
+        rows = FrameRows(frame=frame, schema=RECORDS, cost_rows=n_offsets(span))
+        return LogPart(rows=rows, upto=upto, missing_until=upto)
+
+    def read(self, span: Span, waiting: pa.Table) -> LogPart:
+        """A span that this process reads; ``waiting`` is what waits where it begins."""
+        with self.reader(waiting) as reader:
+            rows = pa.concat_tables([RECORDS.empty_table(), *reader.read(span)])
+            return LogPart(
+                rows=HeldRows(rows=rows, cost_rows=rows.num_rows),
+                upto=reader.reached,
+                waiting=reader.transactions.table(),
+                missing_until=reader.missing_until,
+            )
+
+    @contextmanager
+    def reader(self, waiting: pa.Table) -> Iterator[TopicReader]:
+        """Reads the log of the topic; ``waiting`` is what waits where it begins."""
+        with self.cluster.asking() as asked:
+            yield TopicReader(asked, OFFSETS_TOPIC, OpenTransactions(waiting))
 
 
-def kafka_records(
-    spark: SparkSession, cluster: LiveCluster, ends: Mapping[int, tuple[int, int]]
-) -> DataFrame:
-    """The offsets topic up to ``ends``: one partition of Spark for each partition of Kafka."""
+def kafka_records(spark: SparkSession, cluster: LiveCluster, span: Span) -> DataFrame:
+    """A span of the offsets topic: one partition of Spark for each partition of Kafka."""
     reader = spark.read.format("kafka")
-    for key, value in kafka_options(cluster, sorted(ends)).items():
+    for key, value in kafka_options(cluster, sorted(span)).items():
         reader = reader.option(key, value)
-    begin = {str(p): first for p, (first, _) in sorted(ends.items())}
-    end = {str(p): last for p, (_, last) in sorted(ends.items())}
+    begin = {str(p): first for p, (first, _) in sorted(span.items())}
+    end = {str(p): last for p, (_, last) in sorted(span.items())}
     reader = reader.option("startingOffsets", json.dumps({OFFSETS_TOPIC: begin}))
     reader = reader.option("endingOffsets", json.dumps({OFFSETS_TOPIC: end}))
     return reader.load().select("partition", "offset", "timestamp", "key", "value")
@@ -129,9 +179,45 @@ def next_span(done: Offsets, ends: Span, most: int | None) -> dict[int, tuple[in
     return span
 
 
+def spans(done: Offsets, ends: LogEnds, waiting: pa.Table, most: int | None) -> tuple[Span, Span]:
+    """What the next batch takes: by Spark, or else by this process; nothing for nothing new.
+
+    Parameters
+    ----------
+    waiting : Table of WAITING
+        Records that wait for the end of their transaction. Spark reads nothing of their partitions,
+        since it does not show the ends.
+
+    Raises
+    ------
+    SourceError
+        As :func:`next_span`.
+    """
+    held = set(waiting["partition"].to_pylist())
+    stable, whole = {}, {}
+    for p, one in ends.items():
+        begin = done.get(p, one.begin)
+        stable[p] = one.begin, begin if p in held else max(one.stable, min(begin, one.end))
+        whole[p] = one.begin, one.end
+    if not next_span(done, whole, None):
+        return {}, {}
+    if n_offsets(next_span(done, stable, None)) > MOST_HERE:
+        return next_span(done, stable, most), {}
+    return {}, next_span(done, whole, HERE_ROWS if most is None else min(most, HERE_ROWS))
+
+
 def n_offsets(span: Span) -> int:
     """Offsets of a span: its records, where none was compacted away."""
     return sum(end - begin for begin, end in span.values())
+
+
+def cleaned_text(partitions: Iterable[int]) -> str:
+    """What is said of partitions that were cleaned faster than they were read."""
+    numbers = ", ".join(map(str, sorted(partitions)))
+    return (
+        f"partition {numbers} of {OFFSETS_TOPIC} was cleaned again and again while it was read: "
+        "what a group committed last may be missing"
+    )
 
 
 def as_note(upto: Offsets) -> dict[str, int]:

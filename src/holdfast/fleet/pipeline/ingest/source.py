@@ -10,6 +10,7 @@ the number of records that Spark read can be compared with the broker's end offs
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -21,6 +22,7 @@ from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.arrow_types import Batches
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
+from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction, from_notes
 from holdfast.fleet.pipeline.steps import FileRows, Pieces, unchanged
 from holdfast.fleet.tables.columns.dumped import DUMP_TABLES
 from holdfast.fleet.tables.columns.holdable import holdable_times
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 RECORDS: Final = arrow_schema("records")
 DUMP_FILE = "dump.json"
 DUMP_VERSION = 1
+MOST_OFFSET: Final = 2**63 - 1
 MOST_OF_A_TOPIC = 2**20
 """Partitions that a topic may have by the word of a dump alone."""
 
@@ -56,6 +59,10 @@ class Dump:
         Names and patterns of the groups that were asked for; empty for all.
     complete_at : str
         The moment up to which every record is there; empty where the writer did not say.
+    read : mapping, optional
+        Partition -> from which offset to which the log was read; None where the writer did not say.
+    open_transactions : tuple of OpenTransaction
+        Those whose records are not in the dump, since they were open when it was taken.
     """
 
     path: Place
@@ -64,6 +71,8 @@ class Dump:
     named: frozenset[str] = frozenset()
     groups: tuple[str, ...] = ()
     complete_at: str = ""
+    read: Mapping[int, tuple[int, int]] | None = None
+    open_transactions: tuple[OpenTransaction, ...] = ()
 
     @classmethod
     def open(cls, path: Place | str) -> Dump:
@@ -87,6 +96,8 @@ class Dump:
             named=frozenset(map(str, document.get("records") or ())),
             groups=tuple(str(name) for name in document.get("groups") or ()),
             complete_at=str(document.get(COMPLETE_AT) or ""),
+            read=_said_spans(folder, document.get("read")),
+            open_transactions=_said_transactions(folder, document.get("open_transactions")),
         )
 
     def records(self, spark: SparkSession) -> DataFrame:
@@ -94,14 +105,18 @@ class Dump:
         return self.rows().mapped(spark, unchanged, RECORDS)
 
     def rows(self) -> FileRows:
-        """The records, for a step."""
-        files = [str(file) for file in self.record_files()]
+        """The records, for a step, and before them the tombstones that :meth:`deleted` has."""
+        files = [str(file) for file in (*_files(self.path, "deleted"), *self.record_files())]
         return FileRows(files=files, cost_rows=self.n_records(), read=read_pieces)
 
     def record_files(self) -> list[Place]:
         """Files of the records that ``dump.json`` names, or all where it names none."""
         found = _files(self.path, "records")
         return [file for file in found if not self.named or file.name in self.named]
+
+    def deleted(self) -> pa.Table:
+        """Tombstones that a merge has found, as RECORDS; empty where there is none."""
+        return _read_part(self.path, "deleted")
 
     def group_names(self) -> set[str]:
         """Groups that any record is of, by its key: the name stands behind its type and length."""
@@ -207,6 +222,28 @@ def _read_document(folder: Place) -> dict[str, Any]:
         raise SourceError(f"{path} has schema_version {version!r}, expected {DUMP_VERSION}")
     result: dict[str, Any] = document
     return result
+
+
+def _said_spans(folder: Place, said: Any) -> dict[int, tuple[int, int]] | None:
+    if said is None:
+        return None
+    try:
+        found = {int(p): (int(begin), int(end)) for p, (begin, end) in said.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise SourceError(f"{folder / DUMP_FILE}: `read` has no offsets: {error}") from error
+    wrong = [p for p, (begin, end) in found.items() if not 0 <= begin <= end <= MOST_OFFSET]
+    if wrong:
+        raise SourceError(f"{folder / DUMP_FILE}: `read` has no such offsets of {wrong[0]}")
+    return found
+
+
+def _said_transactions(folder: Place, said: Any) -> tuple[OpenTransaction, ...]:
+    try:
+        return tuple(from_notes(said or ()))
+    except (KeyError, TypeError, ValueError) as error:
+        raise SourceError(
+            f"{folder / DUMP_FILE}: `open_transactions` has none: {error!r}"
+        ) from error
 
 
 def _files(folder: Place, name: str) -> list[Place]:

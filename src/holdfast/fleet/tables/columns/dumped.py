@@ -26,6 +26,13 @@ SHARE_STATE = Table(
     order=("partition", "offset"),
 )
 
+DELETED = Table(
+    name="deleted",
+    doc="Tombstones that compaction has taken, at places of ours: part of a dump that was merged.",
+    columns=RECORDS.columns,
+    order=("partition", "offset"),
+)
+
 TOPICS = Table(
     name="topics",
     doc="Topics of the cluster with their ids: part of a dump.",
@@ -50,5 +57,5 @@ OFFSETS = Table(
 )
 
 DUMP_TABLES: dict[str, Table] = {
-    table.name: table for table in (RECORDS, SHARE_STATE, TOPICS, OFFSETS)
+    table.name: table for table in (RECORDS, SHARE_STATE, DELETED, TOPICS, OFFSETS)
 }

@@ -45,6 +45,30 @@ DUMPED = Table(
     ),
 )
 
+WAITING = Table(
+    name="waiting",
+    doc="Records of open transactions, which wait for the end of theirs.",
+    columns=(Column("producer_id", _L, "producer of the transaction"), *RECORDS.columns),
+)
+
+KEPT = Table(
+    name="kept",
+    doc="The last record that is known of a key of the offsets topic.",
+    columns=RECORDS.pick("partition", "offset", "key"),
+)
+
+LAST_OF_KEYS = Table(
+    name="last_of_keys",
+    doc="The last record of each key among several dumps.",
+    columns=(
+        *RECORDS.pick("partition", "key", "offset"),
+        Column("is_tombstone", _B, "the record deletes its key"),
+        Column("is_gone", _B, "a later dump has read its place, and does not have it"),
+        Column("begin", _L, "where a dump ended that still had the record"),
+        Column("time_us", _L, "when the dump was taken that does not have it", "microseconds"),
+    ),
+)
+
 SPLIT = Table(
     name="split",
     doc="Rows on their way to their group: records, state, and names of written files.",
@@ -188,6 +212,9 @@ STEP_TABLES: dict[str, Table] = {
     for table in (
         FILES,
         DUMPED,
+        WAITING,
+        KEPT,
+        LAST_OF_KEYS,
         SPLIT,
         STATE,
         HEAD,

@@ -1,0 +1,219 @@
+"""The log of a topic between two offsets, read without Spark: every record that counts.
+
+**Rules.** The log is read up to the high watermark, behind its last stable offset too, and the
+transactions that are open there are followed (:mod:`holdfast.fleet.pipeline.ingest.transactions`).
+A record is handed on once, when it begins to count.
+
+The topic is compacted while it is read. A record that was cleaned away before it was read has a
+later record of its key, which may lie behind the end that was planned. So
+:meth:`TopicReader.to_end` reads on, until a part that begins at an end has a record at every
+offset: whatever took a record away before is read then.
+
+**Strategy.** Fetch requests of our own over the connections of a command, some megabytes of each
+partition at a time; memory depends on their size, and on what waits. Spark's source and every
+client hide producer ids, the ends of transactions, and which offsets have no record.
+
+References: KIP-74 (an answer holds one batch at least), KIP-98, KIP-110.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import pyarrow as pa
+
+from holdfast.cluster.cluster import Asked, PartitionEnds, ends_of
+from holdfast.cluster.lookup import EARLIEST, FetchedLog
+from holdfast.core.wire.many.record_batches import LogRecords, read_batches
+from holdfast.errors import SourceError, WireError
+from holdfast.fleet.pipeline.ingest.transactions import OpenTransactions
+
+Span = Mapping[int, tuple[int, int]]
+"""Partition -> first offset, and the one behind the last."""
+
+MOST_READS: Final = 20
+"""So often :meth:`TopicReader.to_end` reads on, while the topic is cleaned under its eyes."""
+MOST_EMPTY = 50
+"""So many answers in a row may have no record; a leader waits a tenth of a second for one."""
+_MOST_UNPACKED: Final = 64 << 20
+_MOST_FACTOR: Final = 1_000
+"""A batch may unpack to so many times its size, and to ``_MOST_UNPACKED`` in any case."""
+_GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
+_CODECS: Final = {_GZIP: "gzip", _SNAPPY: "snappy", _LZ4: "lz4", _ZSTD: "zstd"}
+_GZIP_BITS: Final = 31  # zlib's number for gzip's frame
+_XERIAL: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = 16  # its magic and two versions
+_OFFSET_GONE: Final = "the log of partition {} of {} ends before offset {}, which was there before"
+
+
+class TopicReader:
+    """Reads parts of the log of one topic.
+
+    Parameters
+    ----------
+    asked : callable
+        Asks the cluster (:meth:`~holdfast.cluster.cluster.LiveCluster.asking`).
+    transactions : OpenTransactions
+        What an earlier read left waiting; it is kept up to date.
+    """
+
+    def __init__(self, asked: Asked, topic: str, transactions: OpenTransactions | None = None):
+        self.asked, self.topic = asked, topic
+        self.transactions = transactions or OpenTransactions()
+        self.reached: dict[int, int] = {}
+        self.missing_until: dict[int, int] = {}
+        """Partition -> behind the last offset of what was read that has no record."""
+
+    def read(self, span: Span) -> Iterator[pa.Table]:
+        """Read a part of each partition; yields tables of RECORDS.
+
+        Raises
+        ------
+        SourceError
+            The cluster cannot be read, or a batch does not parse.
+        """
+        for partition, records in self.parts(span):
+            yield from self.transactions.take(partition, records)
+
+    def parts(self, span: Span) -> Iterator[tuple[int, LogRecords]]:
+        """Read a part of each partition as it is, whether its records count or not.
+
+        Raises
+        ------
+        SourceError
+            As :meth:`read`.
+        """
+        at = {p: begin for p, (begin, end) in span.items() if begin < end}
+        self.reached.update({p: end for p, (_, end) in span.items()})
+        n_empty = 0
+        while at:
+            found, before = self._fetch(at), dict(at)
+            for partition in sorted(found):
+                begin, end = at[partition], span[partition][1]
+                if found[partition].is_out_of_range:
+                    at[partition] = self._behind_the_gap(partition, begin, end)
+                else:
+                    records = self._parsed(partition, begin, found[partition].records)
+                    at[partition] = min(records.next_offset, end)
+                    self._note_missing(partition, min(records.missing_until, end))
+                    yield partition, records.before(end)
+            n_empty = n_empty + 1 if at == before else 0
+            if n_empty > MOST_EMPTY:
+                self._end_empty(at, span, found)
+            at = {p: offset for p, offset in at.items() if offset < span[p][1]}
+
+    def _end_empty(self, at: dict[int, int], span: Span, found: Mapping[int, FetchedLog]) -> None:
+        """Step over the ends of partitions whose leaders know of no record there.
+
+        Compaction keeps the last record of a log, so it takes more than that to lose all of them.
+        """
+        for partition, offset in at.items():
+            end = span[partition][1]
+            if partition not in found or found[partition].end < end:
+                raise SourceError(
+                    f"the leader of partition {partition} of {self.topic} has no record from "
+                    f"offset {offset} on, expected some up to {end}"
+                )
+            self._note_missing(partition, end)
+            at[partition] = end
+
+    def to_end(self, begin: Mapping[int, int]) -> Iterator[pa.Table]:
+        """Read from these offsets to the end, and on until nothing that was cleaned is missed.
+
+        ``missing_until`` then names the partitions of which the last part still lacks a record.
+        """
+        at = dict(begin)
+        for _ in range(MOST_READS):
+            ends = self.ends(list(at))
+            self.missing_until = {}
+            yield from self.read({p: (at[p], max(at[p], ends[p].end)) for p in at})
+            at = {p: self.reached[p] for p in self.missing_until}
+            if not at:
+                return
+
+    def ends(self, partitions: list[int]) -> Mapping[int, PartitionEnds]:
+        """Where the partitions end now."""
+        return ends_of(self.asked, self.topic, partitions) if partitions else {}
+
+    def _fetch(self, at: Mapping[int, int]) -> Mapping[int, FetchedLog]:
+        found: Mapping[int, FetchedLog]
+        found = self.asked("Fetch", lambda lookup: lookup.fetch(self.topic, at))
+        return found
+
+    def _behind_the_gap(self, partition: int, begin: int, end: int) -> int:
+        """Where a partition goes on whose first records were deleted meanwhile."""
+        place = (self.topic, partition)
+        first = self.asked("ListOffsets", lambda lookup: lookup.list_offsets([place], EARLIEST))
+        if first[place] <= begin:
+            raise SourceError(_OFFSET_GONE.format(partition, self.topic, begin))
+        behind = min(int(first[place]), end)
+        self._note_missing(partition, behind)
+        return behind
+
+    def _parsed(self, partition: int, begin: int, records: bytes) -> LogRecords:
+        try:
+            return read_batches(records, begin, unpack)
+        except (WireError, OSError, zlib.error) as error:
+            raise SourceError(
+                f"partition {partition} of {self.topic} cannot be read from offset {begin} on: "
+                f"{error}"
+            ) from error
+
+    def _note_missing(self, partition: int, behind: int) -> None:
+        if behind >= 0:
+            self.missing_until[partition] = max(behind, self.missing_until.get(partition, -1))
+
+
+def unpack(codec: int, data: bytes) -> bytes:
+    """Unpack the records of a batch.
+
+    Raises
+    ------
+    SourceError
+        The codec is not known here, or the records unpack to far more than their size.
+    OSError, zlib.error
+        They are not what the codec writes.
+    """
+    most = max(_MOST_UNPACKED, _MOST_FACTOR * len(data))
+    if codec == _GZIP:
+        found = zlib.decompressobj(_GZIP_BITS).decompress(data, most + 1)
+    elif codec not in _CODECS or not pa.Codec.is_available(_CODECS[codec]):
+        name = _CODECS.get(codec, f"codec {codec}")
+        raise SourceError(f"records are packed with {name}, which this pyarrow does not have")
+    elif codec == _SNAPPY:
+        found = _unpack_snappy(data, most)
+    else:
+        with pa.input_stream(pa.BufferReader(data), compression=_CODECS[codec]) as stream:
+            found = stream.read(most + 1)
+    if len(found) > most:
+        raise SourceError(
+            f"{len(data)} bytes of records unpack to more than {most}, expected at most that"
+        )
+    return found
+
+
+def _unpack_snappy(data: bytes, most: int) -> bytes:
+    """Unpack one block of snappy, or the blocks of Java's snappy, each with its size before it."""
+    if not data.startswith(_XERIAL):
+        return _unpack_block(data, most)
+    found, at, size = [], _XERIAL_HEADER, 0
+    while at + 4 <= len(data) and size <= most:
+        n_bytes = int.from_bytes(data[at : at + 4], "big")
+        found.append(_unpack_block(data[at + 4 : at + 4 + n_bytes], most))
+        at, size = at + 4 + n_bytes, size + len(found[-1])
+    return b"".join(found)
+
+
+def _unpack_block(block: bytes, most: int) -> bytes:
+    """Unpack a block of snappy, which begins with the size of what it holds."""
+    size, shift = 0, 0
+    for byte in block[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > most:
+        raise SourceError(f"a block of records unpacks to {size} bytes, expected at most {most}")
+    return bytes(pa.Codec("snappy").decompress(block, size))

@@ -1,0 +1,168 @@
+"""A stream over a topic in memory that is written, deleted and cleaned meanwhile. No Spark.
+
+After every look the tables have the positions that the coordinator has, whatever happened.
+"""
+
+from __future__ import annotations
+
+import shutil
+from itertools import count
+
+import pyarrow.parquet as pq
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.pipeline import fleet, local
+from tests.pipeline.fleet import classic
+from tests.pipeline.histories import generation
+from tests.pipeline.local import everything
+from tests.pipeline.offsets_log import OffsetsLog
+from tests.pipeline.test_topic_reader import play
+from tests.suites import dear
+
+from holdfast.fleet.pipeline.batches.watch import Stream, follow
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.tables.reading import Tables
+
+GROUPS = st.sampled_from(["a", "b", "cc"])
+WRITES = st.tuples(
+    st.sampled_from(["commit", "commit", "begin", "end", "abort"]),
+    GROUPS,
+    st.integers(0, 1),
+    st.integers(0, 9),
+)
+DELETES = st.tuples(
+    st.sampled_from(["delete", "clean", "wipe"]), GROUPS, st.integers(0, 1), st.integers(0, 9)
+)
+REBALANCES = st.tuples(st.just("round"), GROUPS, st.integers(0, 1), st.integers(0, 2))
+
+
+SINCE = ("position_timestamp", "lag_seconds")
+"""Of a position that was left in a transaction, and taken again before the transaction ended, a
+stream does not know since when it stands."""
+
+
+def between_looks(ops):
+    """What happens between looks at the topic, and how many records a batch of each look takes."""
+    return st.lists(st.tuples(st.lists(ops, max_size=12), st.integers(1, 9)), max_size=3)
+
+
+class Watched:
+    """A topic, and a folder of tables that follows it."""
+
+    def __init__(self, folder, **options):
+        self.log, self.folder, self.options = OffsetsLog(), folder, options
+        self.rounds = count(1)
+        self.log.commit("a", "t", 0, 0)  # a topic without a record makes no tables
+
+    @property
+    def tables(self):
+        return Tables(self.folder)
+
+    def look(self, most=None):
+        """What ``watch`` does that is started anew, and ends."""
+        into = Stream(
+            tables=self.tables,
+            snapshot=self.log.snapshot,
+            selection=Selection(all_groups=True),
+            max_records=most,
+            **self.options,
+        )
+        follow(self.log.feed(), into)
+
+    def play(self, op):
+        what, group, _, offset = op
+        if what == "round":
+            members = {f"m-{i}": {"t": [i]} for i in range(offset)}
+            at = self.log.now_s
+            self.log.append(group, *classic(generation(group, next(self.rounds), members, at=at)))
+        else:
+            play(self.log, op)
+
+    def play_all(self, parts):
+        for ops, most in parts:
+            for op in ops:
+                self.play(op)
+            self.look(most)
+            self.check()
+
+    def positions(self):
+        return {
+            (row["group"], row["topic"], row["partition"]): row["current_offset"]
+            for row in self.tables.table("lag").to_pylist()
+            if row["status"] == "committed"
+        }
+
+    def check(self):
+        told = {at: offset for at, (offset, _) in self.log.positions.items()}
+        assert self.positions() == told
+        commits = self.tables.table("offset_commits")
+        places = list(
+            zip(
+                *(commits[name].to_pylist() for name in ("log_partition", "log_offset")),
+                commits["is_tombstone"].to_pylist(),
+                strict=True,
+            )
+        )
+        assert len(places) == len({*places})
+
+
+def whole_run(log, folder):
+    """Tables of one run over everything that counts, cleaned or not."""
+    dump = fleet.write_dump(folder / "dump", [], taken_at=log.snapshot().taken_at)
+    pq.write_table(log.rows(), dump / "records" / "0.parquet")
+    fleet.write_part(dump, "offsets", log.snapshot().offsets)
+    return everything(local.run(dump, folder / "whole"), SINCE)
+
+
+@dear
+@given(between_looks(WRITES | REBALANCES))
+def test_a_stream_has_the_tables_of_one_run_whatever_was_open_between_its_batches(
+    tmp_path_factory, parts
+):
+    base = tmp_path_factory.mktemp("log")
+    watched = Watched(base / "stream")
+    watched.play_all([*parts, ([], 9)])
+    assert everything(watched.tables, SINCE) == whole_run(watched.log, base)
+    shutil.rmtree(base)
+
+
+@dear
+@given(between_looks(WRITES | WRITES | DELETES | REBALANCES))
+def test_what_is_deleted_is_gone_though_its_tombstones_are(tmp_path_factory, parts):
+    """Every look compares positions; groups whose record is gone are dead, all others are not."""
+    base = tmp_path_factory.mktemp("log")
+    watched = Watched(base / "stream")
+    watched.play_all([*parts, ([], 9)])
+    log, last = watched.log, {}
+    for _, entry, _ in log.written:
+        if entry.key.startswith(b"\0\2"):
+            last[entry.key] = entry.value is None
+    generations = watched.tables.table("generations").sort_by([("log_offset", "ascending")])
+    state = {row["group"]: row["state"] for row in generations.to_pylist()}
+    for key, is_deleted in last.items():
+        group = key[4:].decode()
+        assert group in state or is_deleted  # deleted before any look
+        assert (state.get(group, "Dead") == "Dead") == is_deleted
+    shutil.rmtree(base)
+
+
+@dear
+@given(
+    between_looks(WRITES | DELETES),
+    st.lists(st.lists(WRITES | st.just(("clean", "a", 0, 0)), max_size=5), max_size=8),
+)
+def test_no_position_is_lost_where_the_topic_is_cleaned_under_the_eyes_of_a_look(
+    tmp_path_factory, parts, meanwhile
+):
+    base = tmp_path_factory.mktemp("log")
+    watched = Watched(base / "stream")
+    watched.play_all(parts)
+    there = {*watched.log.positions}
+    for some in meanwhile:
+        watched.log.on_fetch.append(lambda some=some: [watched.play(op) for op in some])
+    watched.look()
+    watched.log.on_fetch.clear()
+    assert there <= watched.positions().keys()
+    watched.look()
+    watched.check()
+    shutil.rmtree(base)
