@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from tests.machine.subscribed import reports
 from tests.sim.hand_played import HandPlayedGroup
 
-from holdfast.core.machine.leader.failed import MOST_REPORTED, MOST_TRIED
+from holdfast.core.machine.leader.failed import MOST_TRIED
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import grouped, resources_of
-from holdfast.core.wire.layouts.container import FailedPartitions
+from holdfast.core.wire.layouts.container import MOST_FAILED, FailedPartitions
 
 SIMPLE = Policy(design=Design.SIMPLE)
 POLICIES = [
@@ -144,12 +144,12 @@ def test_a_member_is_believed_about_itself_and_about_what_exists():
 
 
 def test_no_more_than_a_hundred_of_a_member_count():
-    n = 3 * MOST_REPORTED
+    n = 3 * MOST_FAILED
     played = play(SIMPLE, {"t": n}, "A", "B")
     had = played.loads()["A"]
     played.fail("A", *range(n))
     played.settle()
-    assert had - played.loads()["A"] <= MOST_REPORTED
+    assert had - played.loads()["A"] <= MOST_FAILED
 
 
 def test_no_heavier_share_than_that_without_the_members_it_failed_at():

@@ -10,12 +10,13 @@ resource is *failed at* a member that reports it.
    Example: 3 goes from A to B, which has five then. If A reports all its four, B and C take two
    each.
 2. A resource that has failed at :data:`MOST_TRIED` members is most likely broken itself: it stays
-   with its owner, and so it starts at most two rounds for each of these members.
+   with its owner, after two rounds at most for each of them.
    Example: 3 fails at A, at B and at C. It stays with C, which tries it again later.
 3. While the resource is elsewhere, it counts as load of the least loaded member that reports it.
    So A is given nothing in its place, and no other resource moves because of a failure.
    Example: A has three resources and B five, and the next round moves none.
-4. A member is believed about itself alone, and about at most :data:`MOST_REPORTED` resources.
+4. A member is believed about itself alone, and about as many resources as it
+   may report (``MOST_FAILED``).
 
 **Strategy.** The assignor sees the claims as rule 3 has them, and its target is changed by rules 1
 and 2. Both loop over what has failed, which is little.
@@ -32,12 +33,10 @@ import numpy as np
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.model.columns import I32, I64, NO_OWNER, row_sizes
 from holdfast.core.model.group import Group
+from holdfast.core.wire.layouts.container import MOST_FAILED
 
 MOST_TRIED = 3
 """At so many members a resource is tried before it stays where it is."""
-
-MOST_REPORTED = 100
-"""So many failed resources of a member count; a member reports no more of them."""
 
 MembersByFailed = Mapping[int, frozenset[int]]
 """Members that report each failed topic-partition, by topic-partition, ascending."""
@@ -48,7 +47,7 @@ def members_by_failed(group: Group, members: Sequence[SubscribedMember]) -> Memb
     topics = group.topics
     found: dict[int, set[int]] = {}
     for i, m in enumerate(members):
-        left = MOST_REPORTED
+        left = MOST_FAILED
         for topic, _, numbers in m.subscription.failed:
             at = topics.index.get(topic)
             if at is None or not group.is_subscribed(np.array([i]), np.array([at]))[0]:

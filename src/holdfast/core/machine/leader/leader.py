@@ -29,16 +29,14 @@ pins that question 4 lets go:
    :mod:`~holdfast.core.machine.leader.successors` which departed members nobody waits for. It pins
    partitions to members that are back and to newcomers in a departed member's place. Under ``lend``
    nothing waits: it says what is lent, and pins that to members that are back.
-4. *Who owns the rest?* The assignor, which takes pins as claims and sees nothing that waits. What
-   has failed at a member counts as owned by it, and is tried elsewhere
-   (:mod:`~holdfast.core.machine.leader.failed`). Under
+4. *Who owns the rest?* The assignor, which takes pins as claims and sees nothing that waits. Under
    ``lend`` the planner lets go of pins beyond a member's fair share, and asks the assignor again.
-   What a member gives up for balance is what it has borrowed, as far as it has.
+   What a member gives up for balance is what it has borrowed, as far as it has. Last, what has
+   failed at a member is tried elsewhere (:mod:`~holdfast.core.machine.leader.failed`).
 5. *What is asked back, and when do members join again?* The planner here, with the claims that
    question 1 took away and those beyond the end of a topic. The plan is final.
 
-:mod:`~holdfast.core.machine.leader.record_limit` leaves parts of the memory out when the plan is
-written, and changes nothing else.
+Then :mod:`~holdfast.core.machine.leader.record_limit` only leaves parts of the memory out.
 
 **Strategy.** Subscriptions become columns (:func:`group_of`). A member gains the partitions of the
 target that it does not claim, and gives up its other claims.

@@ -70,6 +70,10 @@ PLACE_BYTES = 4
 """Of the digest of a place: of 2,000 members two have equal digests once in 2,000 groups."""
 
 
+MOST_FAILED = 100
+"""So many failed resources a member reports at most, and so many of them a leader reads."""
+
+
 class ClaimFlag(IntFlag):
     """What else stands in a claim; bits 0 and 1 are :class:`Leaving`."""
 
