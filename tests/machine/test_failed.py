@@ -78,11 +78,13 @@ def test_a_resource_that_has_failed_goes_elsewhere_and_nothing_else_moves(policy
 def test_a_resource_that_fails_everywhere_is_tried_at_three_members_and_rests(policy):
     played = play(policy, {"t": 10}, "A", "B", "C", "D", "E")
     number = min(n for _, n in played.has("A"))
+    before = {name: played.has(name) - {("t", number)} for name in "ABCDE"}
     tried, rounds = [], 0
     while played.owner(number) not in tried:
         tried.append(played.owner(number))
         played.fail(tried[-1], number)
         rounds += played.settle()
+        assert {name: played.has(name) - {("t", number)} for name in "ABCDE"} == before
     assert len(tried) == MOST_TRIED
     assert rounds <= 2 * MOST_TRIED
     assert played.owner(number) == tried[-1]
@@ -95,6 +97,20 @@ def test_all_that_fails_at_one_member_is_spread_as_if_it_had_left():
     played.settle()
     assert played.loads() == {"A": 0, "B": 6, "C": 6}
     assert played.settle() == 1
+
+
+@every_policy
+def test_a_resource_that_fails_everywhere_lets_all_others_be(policy):
+    """Also where the last member at which it fails is fuller than the first one."""
+    played = play(policy, {"t": 12}, "A", "B")
+    number = min(n for _, n in played.has("A"))
+    before = {name: played.has(name) - {("t", number)} for name in "AB"}
+    for name in "AB":
+        played.fail(name, number)
+        played.settle()
+    assert played.owner(number) == "B"
+    assert played.settle() == 1
+    assert {name: played.has(name) - {("t", number)} for name in "AB"} == before
 
 
 def test_what_fails_at_one_member_alone_stays_where_no_other_member_is():

@@ -490,6 +490,28 @@ def test_resources_of_captured_workers_are_those_that_they_held(tables):
         assert found == {ids[name]: resources for name, resources in held.items()}, moment["what"]
 
 
+def test_what_captured_workers_could_not_do_is_what_they_said(tmp_path):
+    """Shard 3 starts nowhere and shard 4 not on w1, which runs it by another worker."""
+    made = tables_of(["failing"], tmp_path)["failing"]
+    moment = kind("failing").moments[-1]
+    found = {
+        (row["topic"], row["partition"]): (set(row["member_ids"]), row["detail"])
+        for row in made.table("anomalies").to_pylist()
+        if (row["generation"], row["kind"]) == (moment["generation"], "failed_resource")
+    }
+    ids = moment["members"]
+    assert found == {
+        ("shard", 3): (set(ids.values()), "OSError"),
+        ("shard", 4): ({ids["w1"]}, "MemoryError"),
+    }
+    owned = assigned(made, moment["generation"], "active")
+    for name, states in moment["states"].items():
+        assert owned[ids[name]] == {("shard", int(each[6:])) for each in states}
+    statuses = {each: own for states in moment["states"].values() for each, own in states.items()}
+    assert [each for each, own in statuses.items() if own != "RUNNING"] == ["shard-3"]
+    assert len(statuses) == 12
+
+
 def test_rebalances_of_captured_workers(tables):
     rows = {row["generation"]: row for row in tables["worker"].table("rebalances").to_pylist()}
     causes = [rows[number]["cause"] for number in range(1, 8)]

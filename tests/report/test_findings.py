@@ -347,6 +347,25 @@ def test_a_resource_that_fails_at_its_owner_is_worse_than_one_that_runs_elsewher
     assert runs.text.endswith("another worker does it")
 
 
+def test_rounds_in_which_workers_report_failures_have_a_cause() -> None:
+    script = quiet()
+    for i in range(1, 5):
+        script.settle(100.0 * i, AB, deal(TOPICS, AB), cause="spurious", pause=(0, 0))
+    assert "HF113" in examine(script)
+    for i in (2, 3):  # reported in two rounds: two rounds report other things than the one before
+        script.add(
+            "anomalies",
+            generation=i,
+            timestamp=START_MS + 100_000 * (i - 1),
+            kind="failed_resource",
+            topic="t",
+            partition=0,
+            member_ids=["a-1"],
+            detail="OSError",
+        )
+    assert "HF113" not in examine(script)
+
+
 def test_a_record_near_the_limit_is_an_error_and_its_size_is_told() -> None:
     found = examine(recorded(900_000))["HF122"]
     assert found.severity is Severity.WARN

@@ -43,9 +43,9 @@ class Measured:
         return self.found / max(self.found + self.false, 1)
 
 
-N_GROUPS = 119
+N_GROUPS = 120
 N_SOUND = 56
-N_ON_BROKER = 54
+N_ON_BROKER = 55
 MEASURED = {
     "HF101": Measured(planted=4, on_broker=4, found=4),
     "HF102": Measured(planted=4, on_broker=1, found=4),
@@ -72,6 +72,7 @@ MEASURED = {
     "HF124": Measured(planted=4, on_broker=1, found=4),
     "HF125": Measured(planted=4, on_broker=1, found=4),
     "HF126": Measured(planted=4, on_broker=1, found=4),
+    "HF131": Measured(planted=1, on_broker=1, found=1),
 }
 
 

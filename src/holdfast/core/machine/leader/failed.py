@@ -12,9 +12,9 @@ resource is *failed at* a member that reports it.
 2. A resource that has failed at :data:`MOST_TRIED` members is most likely broken itself: it stays
    with its owner, after two rounds at most for each of them.
    Example: 3 fails at A, at B and at C. It stays with C, which tries it again later.
-3. While the resource is elsewhere, it counts as load of the least loaded member that reports it.
-   So A is given nothing in its place, and no other resource moves because of a failure.
-   Example: A has three resources and B five, and the next round moves none.
+3. Wherever the resource is, it counts as load of a member that reports it: of the one that has
+   least beside it. So A is given nothing in its place, and no other resource moves because of a
+   failure. Example: A has three resources and B five, and the next round moves none.
 4. A member is believed about itself alone, and about as many resources as it
    may report (``MOST_FAILED``).
 
@@ -31,7 +31,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
-from holdfast.core.model.columns import I32, I64, NO_OWNER, row_sizes
+from holdfast.core.model.columns import I32, I64, NO_OWNER
 from holdfast.core.model.group import Group
 from holdfast.core.wire.layouts.container import MOST_FAILED
 
@@ -59,25 +59,18 @@ def members_by_failed(group: Group, members: Sequence[SubscribedMember]) -> Memb
     return {tp: frozenset(who) for tp, who in sorted(found.items())}
 
 
-def at_home(group: Group, owner: I32, failed: MembersByFailed) -> Group:
-    """The group in which failed topic-partitions are claimed where they have failed (rule 3).
-
-    Parameters
-    ----------
-    owner : int32[n_tps]
-        Owners before the round.
-    """
-    n_claims = row_sizes(group.claim_start)
-    home = {
-        tp: min(who, key=lambda i: (int(n_claims[i]), i))
-        for tp, who in failed.items()
-        if int(owner[tp]) not in who
-    }
-    if not home:
-        return group
-    away = np.isin(group.claim_tp, np.fromiter(home, np.int32))
-    member = np.concatenate((group.claim_members()[~away], np.fromiter(home.values(), np.int32)))
-    tp = np.concatenate((group.claim_tp[~away], np.fromiter(home, np.int32)))
+def at_home(group: Group, failed: MembersByFailed) -> Group:
+    """The group in which failed topic-partitions are claimed where they have failed (rule 3)."""
+    stays = ~np.isin(group.claim_tp, np.fromiter(failed, np.int32))
+    member, tp = group.claim_members()[stays], group.claim_tp[stays]
+    n_claims = np.bincount(member, minlength=group.n_members).tolist()
+    home = {}
+    # What has failed at one member has no choice, so it is counted first.
+    for each, who in sorted(failed.items(), key=lambda entry: (len(entry[1]), entry[0])):
+        home[each] = taker = min(who, key=lambda i: (n_claims[i], i))
+        n_claims[taker] += 1
+    member = np.concatenate((member, np.fromiter(home.values(), np.int32)))
+    tp = np.concatenate((tp, np.fromiter(home, np.int32)))
     return group.with_claims(member.astype(np.int32), tp.astype(np.int32))
 
 

@@ -378,7 +378,7 @@ class _RoundPlanner:
         """Owner wanted by the assignor; pins count as claims, what waits has no owner."""
         group = self._with_pins()
         if self.failed:
-            group = at_home(group, self._pinned_or_owner(), self.failed)
+            group = at_home(group, self.failed)
         if not self.waits.any():
             return self._computed(group)
         rest, kept = group.without_partitions(self.waits)

@@ -1,6 +1,6 @@
 """The doctor: ``doctor`` examines a fleet by rules.
 
 ``facts`` is what the rules look at. ``finding`` has the decorator that registers a rule.
-``rules_rebalances``, ``rules_members`` and ``rules_lag`` hold the rules. ``examination`` runs all
-of them over one group.
+``rules_rebalances``, ``rules_members``, ``rules_workers`` and ``rules_lag`` hold the rules.
+``examination`` runs all of them over one group.
 """

@@ -12,11 +12,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.fleet.report.findings import rules_lag, rules_members, rules_rebalances
+from holdfast.fleet.report.findings import (
+    rules_lag,
+    rules_members,
+    rules_rebalances,
+    rules_workers,
+)
 from holdfast.fleet.report.findings.facts import Facts
 from holdfast.fleet.report.findings.finding import RULES, Finding, Limits, Rule
 
-RULE_MODULES = (rules_rebalances, rules_members, rules_lag)
+RULE_MODULES = (rules_rebalances, rules_members, rules_lag, rules_workers)
 """Importing them has registered their rules."""
 
 
