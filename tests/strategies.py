@@ -14,6 +14,7 @@ from holdfast.core.model.partitions import TopicPartitions, sort_partitions
 from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, Subscription
 from holdfast.core.wire.layouts.container import (
     PLACE_BYTES,
+    FailedPartitions,
     MemberAssignment,
     MemberSubscription,
 )
@@ -141,9 +142,22 @@ def claims() -> SearchStrategy[MemberSubscription]:
         leaving=st.sampled_from(Leaving),
         memory_age_ms=DELAYS_MS,
         given_up=partition_sets(),
+        failed=failed_partitions(),
         memory=_memory_bytes(),
         place=st.just(b"") | st.binary(min_size=PLACE_BYTES, max_size=PLACE_BYTES),
         assignor_data=st.none() | blobs,
+    )
+
+
+def failed_partitions() -> SearchStrategy[tuple[FailedPartitions, ...]]:
+    """As a worker reports them: sorted, and each pair of a topic and an error once."""
+    errors = st.dictionaries(texts, st.sets(st.integers(0, INT32_MAX), min_size=1, max_size=3))
+    return st.dictionaries(topic_names, errors, max_size=3).map(
+        lambda found: tuple(
+            FailedPartitions(topic, error, tuple(sorted(numbers)))
+            for topic, by_error in sorted(found.items())
+            for error, numbers in sorted(by_error.items())
+        )
     )
 
 

@@ -24,17 +24,23 @@ if TYPE_CHECKING:
     from holdfast.members.consumer import Consumer, RebalanceListener
     from holdfast.members.consumer_questions import TopicPartition
     from holdfast.members.member.broker_lags import BrokerLags
-    from holdfast.members.worker import Resource, Worker, WorkerListener
+    from holdfast.members.resources.effects import ResourceState
+    from holdfast.members.resources.runner import Resource
+    from holdfast.members.resources.stop_events import AsyncStopEvent, StopEvent
+    from holdfast.members.worker import Worker, WorkerListener
 
 __all__ = [
     "Assignment",
     "Assignor",
+    "AsyncStopEvent",
     "BrokerLags",
     "Consumer",
     "Group",
     "RebalanceListener",
     "Resource",
+    "ResourceState",
     "Result",
+    "StopEvent",
     "TopicPartition",
     "Topics",
     "Worker",
@@ -52,12 +58,15 @@ __version__ = "0.1.0"
 _HOME = {
     "Assignment": "holdfast.core.model.assignment",
     "Assignor": "holdfast.core.machine.leader.designs",
+    "AsyncStopEvent": "holdfast.members.resources.stop_events",
     "BrokerLags": "holdfast.members.member.broker_lags",
     "Consumer": "holdfast.members.consumer",
     "Group": "holdfast.core.model.group",
     "RebalanceListener": "holdfast.members.consumer",
-    "Resource": "holdfast.members.worker",
+    "Resource": "holdfast.members.resources.runner",
+    "ResourceState": "holdfast.members.resources.effects",
     "Result": "holdfast.core.assignors.result",
+    "StopEvent": "holdfast.members.resources.stop_events",
     "TopicPartition": "holdfast.members.consumer_questions",
     "Topics": "holdfast.core.model.topics",
     "Worker": "holdfast.members.worker",

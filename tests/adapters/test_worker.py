@@ -1,15 +1,17 @@
-"""holdfast.Worker without a broker: what it refuses, and how it calls its listener."""
+"""holdfast.Worker without a broker: what it refuses, and what ends it."""
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 
 import pytest
 from tests.adapters.worker_group import round_of
+from tests.live.waiting import until
 
-from holdfast import Worker
-from holdfast.core.machine import actions
+from holdfast import Consumer, Resource, Worker
+from holdfast.cluster.settings import OF_WORKERS
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.wire.layouts.container import (
     MemberSubscription,
@@ -23,7 +25,7 @@ from holdfast.errors import (
     RemoteProtocolError,
     SourceError,
 )
-from holdfast.members.worker import Resource, _WorkerDuties
+from holdfast.metrics import prometheus_text
 
 KINDS, DELAY = "holdfast.kinds", "scheduled.rebalance.max.delay.ms"
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "request.timeout.ms": 300}
@@ -113,119 +115,13 @@ def test_a_start_that_fails_may_be_tried_again():
     worker.close()
 
 
-class Desk:
-    """Notes its calls; ``on_lost`` is missing on purpose."""
-
-    def __init__(self):
-        self.calls = []
-        self.may_return = threading.Event()
-        self.may_return.set()
-
-    def on_assigned(self, resources):
-        self.may_return.wait(30)
-        self.calls.append(("assigned", resources))
-
-    def on_revoked(self, resources):
-        raise OSError("disk full")
-
-
-def call(duties, kind, resources=(("a", 0),)):
-    """Make one call; what it says when it is done, in time."""
-    said = []
-    done = threading.Event()
-    duties.call(kind, resources, lambda error: [said.append(error), done.set()])
-    assert done.wait(30)
-    return said
-
-
-def test_callbacks_get_resources_and_their_errors_are_told():
-    desk = Desk()
-    duties = _WorkerDuties(desk)
-    assert call(duties, ListenerCall.ASSIGNED) == [None]
-    assert desk.calls == [("assigned", [Resource("a", 0)])]
-    assert call(duties, ListenerCall.REVOKED) == ["OSError: disk full"]
-    assert call(duties, ListenerCall.LOST) == [None]
-    assert call(duties, ListenerCall.ASSIGNED, ()) == [None]
-    assert len(desk.calls) == 1
-    duties.close(wait=True)
-
-
-def test_a_callback_that_ends_its_thread_is_told_as_well():
-    desk = Desk()
-    desk.on_lost = lambda resources: sys.exit("no more")
-    duties = _WorkerDuties(desk)
-    assert call(duties, ListenerCall.LOST) == ["SystemExit: no more"]
-    assert call(duties, ListenerCall.ASSIGNED) == [None]
-    duties.close(wait=True)
-
-
-def test_closing_need_not_wait_for_a_callback_that_hangs():
-    desk = Desk()
-    desk.may_return.clear()
-    duties = _WorkerDuties(desk)
-    duties.call(ListenerCall.ASSIGNED, (("a", 0),), lambda _: None)
-    duties.close(wait=False)
-    assert desk.calls == []
-    desk.may_return.set()
-
-
-def test_a_worker_has_nothing_to_commit_or_drain():
-    said = []
-    duties = _WorkerDuties(None)
-    duties.hold_back((("a", 0),), lambda: said.append("drained"))
-    commit = actions.Commit(
-        token=1, resources=(("a", 0),), generation=1, member_id="m", instance_id=None
-    )
-    duties.commit(commit, said.append)
-    assert said == ["drained", 0]
-    duties.close(wait=True)
-
-
-def ended(duties):
-    """What a worker's close would raise."""
-    duties.close(wait=True)
-    return "" if duties.failure is None else str(duties.failure)
-
-
-@pytest.mark.parametrize("loss", [False, True])
-def test_state_that_was_saved_after_a_loss_is_told(caplog, loss):
-    """on_revoked began in order, and another worker may have begun before it returned."""
-    duties = _WorkerDuties(desk := Desk())
-
-    def save(resources):
-        if loss:
-            duties.drop((("a", 0), ("a", 1)), (("a", 1),))
-
-    desk.on_revoked = save
-    assert call(duties, ListenerCall.REVOKED) == [None]
-    assert ("a-0 were lost before on_revoked had returned" in ended(duties)) == loss
-    assert len([r for r in caplog.records if r.levelname == "ERROR"]) == loss
-
-
-def test_a_loss_that_no_callback_tells_of_is_told():
-    class Deaf:
-        def on_assigned(self, resources):
-            """Begin."""
-
-    class Hears(Deaf):
-        def on_lost(self, resources):
-            """End."""
-
-    for listener, told in ((Hears(), ""), (None, ""), (Deaf(), "the listener has no on_lost")):
-        duties = _WorkerDuties(listener)
-        duties.drop((("a", 0),), (("a", 0),))
-        assert call(duties, ListenerCall.LOST) == [None]
-        assert told in ended(duties)
-        assert (duties.failure is None) == (told == "")
-
-
 @pytest.mark.parametrize("fails", [False, True])
 def test_closing_a_worker_raises_what_nobody_was_told(monkeypatch, connections, fails):
     worker = Worker(CONFIG, {"a": 1})
     monkeypatch.setattr(worker, "start", lambda: None)
     monkeypatch.setattr(worker, "_connections", connections)
     worker._host.over.set()
-    worker._duties._tell_of([("a", 0)], "too early")
+    worker._supervisor._tell_of([("a", 0)], "too early")
 
     def use():
         with worker:
@@ -237,38 +133,71 @@ def test_closing_a_worker_raises_what_nobody_was_told(monkeypatch, connections, 
     worker.close()
 
 
-@pytest.mark.parametrize("call_name", ListenerCall)
-def test_a_callback_that_raises_is_the_applications_error(monkeypatch, connections, call_name):
-    """Work that could not begin is given up: another worker takes it."""
-    worker = Worker(CONFIG, {"a": 1}, desk := Desk())
+def exits(*_):
+    sys.exit("no more")
+
+
+class Exits:
+    on_assigned = exits
+
+
+@pytest.mark.parametrize("form", [{"listener": Exits()}, {"run": exits}], ids=["listener", "run"])
+def test_an_exit_of_the_work_is_the_workers_error(monkeypatch, connections, form):
+    """It leaves the group, and the application's next call raises it, once."""
+    worker = Worker(CONFIG, {"a": 1}, **form)
     monkeypatch.setattr(worker, "_connections", connections)
     posted = []
     monkeypatch.setattr(worker._host, "post", posted.append)
 
-    def fail(resources):
-        raise KeyError("no shard")
+    def begin():
+        worker._supervisor.call(ListenerCall.ASSIGNED, (("a", 0),), lambda _: None)
+        until(lambda: worker._supervisor.error, "the work exits")
 
-    setattr(desk, f"on_{call_name.value}", fail)
-    call(worker._duties, call_name)
-    worker._duties._callbacks.submit(int).result(30)  # what comes after the answer is over, too
-    assert [type(event).__name__ for event in posted] == (
-        ["LeaveRequested"] if call_name is ListenerCall.ASSIGNED else []
-    )
-    with pytest.raises(KeyError, match="no shard"):
+    begin()
+    until(lambda: posted, "it leaves")
+    assert [type(event).__name__ for event in posted] == ["LeaveRequested"]
+    with pytest.raises(SystemExit, match="no more"):
         worker.run()
     assert worker.owned == frozenset()  # once
-    call(worker._duties, call_name)
+    begin()
     worker._host.over.set()
-    with pytest.raises(KeyError, match="no shard"):
+    with pytest.raises(SystemExit, match="no more"):
         worker.close()
     worker.close()
 
 
-def test_a_worker_is_not_closed_by_its_own_callback():
-    worker = Worker(CONFIG, {"a": 1}, desk := Desk())
-    desk.on_lost = lambda resources: worker.close()
-    said = call(worker._duties, ListenerCall.LOST)
-    assert said == ["LocalProtocolError: close() would wait for its own callback: call stop()"]
+def test_a_worker_has_one_form_of_work():
+    with pytest.raises(ConfigError, match="run and listener"):
+        Worker(CONFIG, {"a": 1}, Exits(), run=exits)
+
+    def generator(resource, stop):
+        yield
+
+    for wrong in (generator, 3, "run"):
+        with pytest.raises(ConfigError, match="run: a function, or an async function, is expected"):
+            Worker(CONFIG, {"a": 1}, run=wrong)
+
+
+@pytest.mark.parametrize("key", OF_WORKERS)
+def test_a_consumer_refuses_what_only_a_worker_does(key):
+    Worker({**CONFIG, key: 1000}, {"a": 1})
+    with pytest.raises(ConfigError, match=f"{re.escape(key)}: only a Worker"):
+        Consumer({**CONFIG, key: 1000})
+
+
+def test_the_numbers_and_the_states_of_a_worker():
+    worker = Worker(CONFIG, {"a": 2}, run=lambda resource, stop: 1 / resource.number or stop.wait())
+    worker._supervisor.call(ListenerCall.ASSIGNED, (("a", 0), ("a", 1)), lambda _: None)
+    until(lambda: worker.metrics().failed_resources == 1, "one has failed")
+    counted = worker.metrics()
+    assert (counted.resource_failures_total, counted.overdue_resources) == (1, 0)
+    state = worker.states[Resource("a", 0)]
+    assert (state.status, state.failures) == ("FAILED", 1)
+    assert state.error == "ZeroDivisionError: division by zero"
+    assert 0 < state.retry_seconds < 1.3
+    assert "holdfast_member_failed_resources" in prometheus_text(worker)
+    assert "holdfast_member_resource_failures_total" in prometheus_text(worker)
+    worker._supervisor.close(5)
 
 
 def test_stop_ends_the_run(monkeypatch):

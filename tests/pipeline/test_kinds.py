@@ -22,6 +22,8 @@ from tests.suites import further
 from holdfast.cli.histories import tell_unread
 from holdfast.cli.watching import BatchTeller
 from holdfast.core.wire.layouts.container import (
+    MOST_FAILED,
+    FailedPartitions,
     MemberAssignment,
     MemberSubscription,
     encode_member_assignment,
@@ -489,6 +491,28 @@ def test_resources_of_captured_workers_are_those_that_they_held(tables):
         assert found == {ids[name]: resources for name, resources in held.items()}, moment["what"]
 
 
+def test_what_captured_workers_could_not_do_is_what_they_said(tmp_path):
+    """Shard 3 starts nowhere and shard 4 not on w1, which runs it by another worker."""
+    made = tables_of(["failing"], tmp_path)["failing"]
+    moment = kind("failing").moments[-1]
+    found = {
+        (row["topic"], row["partition"]): (set(row["member_ids"]), row["detail"])
+        for row in made.table("anomalies").to_pylist()
+        if (row["generation"], row["kind"]) == (moment["generation"], "failed_resource")
+    }
+    ids = moment["members"]
+    assert found == {
+        ("shard", 3): (set(ids.values()), "OSError"),
+        ("shard", 4): ({ids["w1"]}, "MemoryError"),
+    }
+    owned = assigned(made, moment["generation"], "active")
+    for name, states in moment["states"].items():
+        assert owned[ids[name]] == {("shard", int(each[6:])) for each in states}
+    statuses = {each: own for states in moment["states"].values() for each, own in states.items()}
+    assert [each for each, own in statuses.items() if own != "RUNNING"] == ["shard-3"]
+    assert len(statuses) == 12
+
+
 def test_rebalances_of_captured_workers(tables):
     rows = {row["generation"]: row for row in tables["worker"].table("rebalances").to_pylist()}
     causes = [rows[number]["cause"] for number in range(1, 8)]
@@ -605,16 +629,20 @@ def test_warm_up_tasks_of_a_streams_group_are_read(tmp_path):
     assert counts == old and max(counts) > (0, 0)
 
 
-def worker_round(number, members, protocol_type="holdfast"):
+def worker_round(number, members, protocol_type="holdfast", failed=None):
     """A record of a Worker's group: {worker: (owned, assigned, revoked)}, by kind.
 
-    A worker may add what it announces.
+    A worker may add what it announces; ``failed`` is what each reports as failed.
     """
     rows = []
     for name, (owned, assigned, revoked, *rest) in sorted(members.items()):
         leaving = rest[0] if rest else Leaving.STAYS
         asked = MemberSubscription(
-            topics=("shard",), owned=owned, generation=number - 1, leaving=leaving
+            topics=("shard",),
+            owned=owned,
+            generation=number - 1,
+            leaving=leaving,
+            failed=(failed or {}).get(name, ()),
         )
         given = MemberAssignment(assigned=assigned, revoked=revoked, delay_ms=5_000)
         messages = encode_member_subscription(asked), encode_member_assignment(given)
@@ -649,6 +677,40 @@ def test_resources_of_our_own_workers_by_kind(tmp_path):
     revoked = [row["n_revoked"] for row in tables.table("members").to_pylist()]
     assert revoked == [0, 1, 0, 0, 0]
     assert not tables.rows("anomalies") and not tables.rows("lag")
+
+
+def test_what_has_failed_at_a_worker_is_an_anomaly_and_no_assignment(tmp_path):
+    """By Spark's path and by that of a stream alike."""
+    shards = ("shard", (0, 1, 2))
+    many = FailedPartitions("disk", "KeyError", tuple(range(500)))
+    first = {"a": (FailedPartitions("shard", "OSError", (1,)),), "b": (many,)}
+    errors = {"a": "OSError", "b": "KeyError"}
+    both = {name: (FailedPartitions("shard", error, (1,)),) for name, error in errors.items()}
+    rounds = [
+        worker_round(1, {"a": ((), (shards,), None), "b": ((), (), None)}, failed=first),
+        worker_round(2, {"a": ((shards,), (), None), "b": ((), (), None)}, failed=both),
+        worker_round(3, {"a": ((shards,), (), None), "b": ((), (), None)}),
+    ]
+    records = [("w", 60 * at, made) for at, made in enumerate(rounds)]
+    dump = fleet.write_dump(tmp_path / "dump", records)
+    cut = 90 * 1_000_000
+    for tables in (
+        local.run(dump, tmp_path / "out"),
+        local.stream(dump, tmp_path / "watched", [cut]),
+    ):
+        rows = tables.table("anomalies").to_pylist()
+        assert {row["kind"] for row in rows} == {"failed_resource"}
+        named = [
+            (row["generation"], row["partition"], row["member_ids"], row["detail"])
+            for row in rows
+            if row["topic"] == "shard"
+        ]
+        assert sorted(named) == [(1, 1, ["a"], "OSError"), (2, 1, ["a", "b"], "KeyError, OSError")]
+        assert sum(row["topic"] == "disk" for row in rows) == MOST_FAILED
+        for number in (1, 2, 3):
+            assert by_client(tables, number, "active") == {"a": {("shard", n) for n in range(3)}}
+        assert {row["n_partitions"] for row in tables.table("generations").to_pylist()} == {3}
+        assert not tables.rows("lag") and not tables.rows("movements")
 
 
 def with_commit(name, topic, partition, before):

@@ -127,6 +127,7 @@ LIVE = {
     "group-connect": frozenset({"HF101"}),
     "group-migrated": frozenset({"HF101"}),
     "group-worker": frozenset({"HF101"}),
+    "group-failing": frozenset({"HF131"}),
     "etl": frozenset({"HF111", "HF119"}),
     "design": frozenset({"HF111"}),
     "static": frozenset({"HF111"}),
@@ -137,7 +138,7 @@ members were stopped and started at once, or came back later than the others wai
 
 def live(folder: Path) -> dict[str, Examination]:
     """Findings of the groups of :data:`LIVE`."""
-    names = ("share", "streams", "streams_classic", "connect", "migrated", "worker")
+    names = ("share", "streams", "streams_classic", "connect", "migrated", "worker", "failing")
     made = [*tables_of(names, folder).values(), local.run(CAPTURED / "dump", folder / "captured")]
     found = {e.facts.group: e for one in made for e in examine_all(one.hold())}
     return {name: found[name] for name in LIVE}

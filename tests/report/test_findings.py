@@ -161,6 +161,25 @@ def doubled(kind: str) -> Script:
     return script
 
 
+def failing(*member_ids: str, at: int = 0, rounds: int = 1) -> Script:
+    """A resource of a-1 that these workers report as failed, in round ``at`` of some rounds."""
+    script = Script("g", {"shard": 4})
+    for i in range(rounds):
+        script.settle(100.0 * i, AB, deal({"shard": 4}, AB))
+    owned = [row for row in script.rows["assignments"] if row["member_id"] == "a-1"]
+    script.add(
+        "anomalies",
+        generation=1 + at,
+        timestamp=START_MS + 100_000 * at,
+        kind="failed_resource",
+        topic="shard",
+        partition=owned[0]["partitions"][0],
+        member_ids=list(member_ids),
+        detail="OSError",
+    )
+    return script
+
+
 def assignors(*names: str) -> Script:
     script = quiet()
     for i, name in enumerate(names):
@@ -257,6 +276,7 @@ CASES: dict[str, tuple[Fleet, Fleet]] = {
         lambda: lagging([5] * 4, not_subscribed=True),
         lambda: lagging([5] * 4, not_subscribed=False),
     ),
+    "HF131": (lambda: failing("a-1"), lambda: failing("a-1", rounds=2)),
 }
 
 
@@ -318,6 +338,7 @@ def test_does_not_fire(code: str) -> None:
         ("HF112", 200, 200),  # one partition
         ("HF114", 900, 900),  # one partition from 300 s to 1200 s
         ("HF115", 4400, 4400),  # four partitions from 100 s to 1200 s
+        ("HF131", 0, 1200),  # one resource since the last round
         ("HF119", 24, 108),  # three rounds, 4 partitions, 2 to 9 s each
     ],
 )
@@ -326,7 +347,9 @@ def test_costs_are_partition_seconds(code: str, lower: float, upper: float) -> N
     assert (finding.cost_lower_s, finding.cost_upper_s) == (lower, upper)
 
 
-@pytest.mark.parametrize("code", ["HF108", "HF110", "HF115", "HF116", "HF120", "HF121", "HF122"])
+@pytest.mark.parametrize(
+    "code", ["HF108", "HF110", "HF115", "HF116", "HF120", "HF121", "HF122", "HF131"]
+)
 def test_what_a_record_states_is_called_stated(code: str) -> None:
     assert examine(CASES[code][0]())[code].basis is Basis.STATED
 
@@ -400,6 +423,37 @@ def test_a_topic_that_nobody_asks_for_is_told_with_its_lag() -> None:
         "commits of 4 partitions of 1 topic that no member subscribes to, 5,003 records behind"
     )
     assert found.command.endswith("--group g --topic t")
+
+
+def test_a_resource_that_fails_at_its_owner_is_worse_than_one_that_runs_elsewhere() -> None:
+    stands = examine(failing("a-1", "b-1"))["HF131"]
+    assert stands.severity is Severity.ERROR
+    assert stands.text == "the work on 1 resource has failed (OSError): nobody does it"
+    assert stands.evidence.members.shown == ("a-1", "b-1")
+    (place,) = stands.evidence.partitions.shown
+    assert place.startswith("shard-")
+    runs = examine(failing("b-1"))["HF131"]
+    assert (runs.severity, runs.cost_upper_s) == (Severity.WARN, 0)
+    assert runs.text.endswith("another worker does it")
+
+
+def test_rounds_in_which_workers_report_failures_have_a_cause() -> None:
+    script = quiet()
+    for i in range(1, 5):
+        script.settle(100.0 * i, AB, deal(TOPICS, AB), cause="spurious", pause=(0, 0))
+    assert "HF113" in examine(script)
+    for i in (2, 3):  # reported in two rounds: two rounds report other things than the one before
+        script.add(
+            "anomalies",
+            generation=i,
+            timestamp=START_MS + 100_000 * (i - 1),
+            kind="failed_resource",
+            topic="t",
+            partition=0,
+            member_ids=["a-1"],
+            detail="OSError",
+        )
+    assert "HF113" not in examine(script)
 
 
 def test_a_record_near_the_limit_is_an_error_and_its_size_is_told() -> None:

@@ -27,11 +27,10 @@ from tests.live.kinds import Members, ask
 from tests.pipeline.captured.capture import LOGGERS, Stage
 from tests.wire.capture import read_all
 
-from holdfast import Worker
+from holdfast import Resource, StopEvent, Worker
 from holdfast.cluster.broker import broker as brokers
 from holdfast.cluster.broker import properties
 from holdfast.cluster.cluster import LiveCluster
-from holdfast.members.worker import Resource
 
 FOLDER = Path(__file__).parent / "captured"
 OFFSETS, SHARE_STATE = "__consumer_offsets", "__share_group_state"
@@ -55,6 +54,7 @@ class Scene:
         self.bootstrap = broker.bootstrap
         self.log = broker.folder / "node-1" / "server.log"
         self.moments: list[dict[str, Any]] = []
+        self.ends: list[Callable[[], None]] = []  # done when all is written down
 
     def said(self) -> int:
         """Lines of the coordinator's log about this group."""
@@ -267,6 +267,42 @@ def worker(scene: Scene) -> None:
     desks.pop("w1").worker.close()
 
 
+def failing(scene: Scene) -> None:
+    """Three workers of our own: a shard that starts nowhere, and one that w1 alone cannot start."""
+    workers: dict[str, Worker] = {}
+
+    def start(name: str) -> None:
+        settings = {"bootstrap.servers": scene.bootstrap, "group.id": scene.group}
+        settings |= {"client.id": name, "session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
+
+        def run(resource: Resource, stop: StopEvent) -> None:
+            if resource.number == 3:
+                raise OSError("no such shard")
+            if resource.number == 4 and name == "w1":
+                raise MemoryError("no room here")
+            stop.wait()
+
+        workers[name] = Worker(settings, {"shard": 12}, run=run)
+        workers[name].start()
+        scene.ends.append(workers[name].close)
+
+    def note(what: str) -> None:
+        states = {
+            name: {f"{r.kind}-{r.number}": s.status.value for r, s in worker.states.items()}
+            for name, worker in workers.items()
+        }
+        members = {name: worker.metrics().member_id for name, worker in workers.items()}
+        number = max(worker.generation for worker in workers.values())
+        moment = {"at_ms": int(time.time() * 1000), "what": what, "generation": number}
+        scene.moments.append({**moment, "states": states, "members": members})
+
+    for name in ("w1", "w2", "w3"):
+        scene.do(f"{name} starts", lambda name=name: start(name), quiet_s=12)  # type: ignore[misc]
+        note(f"{name} runs")
+    scene.do("all workers have tried", lambda: None, quiet_s=20, limit_s=40)
+    note("all workers have tried")
+
+
 def produce(bootstrap: str, topic: str, n: int) -> None:
     """Records with keys, spread over the partitions."""
     producer = Producer({"bootstrap.servers": bootstrap})
@@ -292,6 +328,7 @@ KINDS = {
     "connect": connect,
     "migrated": migrated,
     "worker": worker,
+    "failing": failing,
 }
 
 
@@ -310,6 +347,8 @@ def capture(broker: brokers.Broker, kind: str) -> None:
         if kind == "share":
             found += read(bootstrap, SHARE_STATE, group)
         snapshot = LiveCluster(bootstrap=bootstrap).snapshot()
+        for end in scene.ends:
+            end()
     lines = [json.dumps(row) for row in found]
     (FOLDER / f"{kind}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     own = re.compile(rf"{re.escape(group)}(?![\w-])")

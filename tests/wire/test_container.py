@@ -356,7 +356,7 @@ def test_a_delay_out_of_range_is_not_written(delay_ms: int) -> None:
     [
         ("03 01", "out-of-range", "flags", 2),
         ("80 01", "out-of-range", "flags", 2),
-        ("10 01", "out-of-range", "flags", 2),
+        ("10 01", "truncated", "failed", 4),
         ("20 01 ffffffff0f", "out-of-range", "memory_age_ms", 4),
         ("", "truncated", "flags", 2),
         ("00", "truncated", "nonce", 3),

@@ -179,11 +179,15 @@ MEMORY: Pieces = [
 CLAIM: Pieces = [
     Piece(b"\xf4", [("magic", b"n", "bad-magic")]),
     Piece(b"\xc1", [("later", b"\xc2", "bad-version"), ("none", b"\xc0", "bad-version")]),
-    Piece(b"\x6d", [("leaving", b"\x6f", "out-of-range"), ("bits", b"\x7d", "out-of-range")]),
+    Piece(b"\x7d", [("leaving", b"\x7f", "out-of-range"), ("bits", b"\xfd", "out-of-range")]),
     number(b"\1"),
     Piece(b"here"),
     time(),
     *sets(),
+    count(1, flexible=True, nullable=False),
+    *text("é", flexible=True, nullable=False),
+    *text("OSError", flexible=True, nullable=False),
+    *gaps(),
     *binary(b"xy", flexible=True, nullable=False),
 ]
 MEMBER_ASSIGNMENT: Pieces = [

@@ -1,9 +1,10 @@
 """Messages as JSON and back, for ``holdfast decode`` and ``holdfast encode``.
 
 **Rules.** Bytes are hex; partitions are a flat list of [topic, partition], tasks one of
-[subtopology, partition], offset sums one of [subtopology, partition, sum]; keys are the names of
-the fields in :mod:`holdfast.core.wire`. Every error in a line is a :class:`WireError`, so one bad
-line does not end a run. An unknown key is refused by name.
+[subtopology, partition], offset sums one of [subtopology, partition, sum], failed resources one of
+[kind, error, number]. Keys are the names of the fields in :mod:`holdfast.core.wire`. Every error in
+a line is a :class:`WireError`, so one bad line does not end a run. An unknown key is refused by
+name.
 
 **Strategy.** ``SCHEMAS`` is the only list of messages, ``READ_RECORD`` that of records. The type of
 a field in the dataclass decides how the field looks in JSON, by the table ``_SHAPES``.
@@ -291,6 +292,14 @@ def _as_partitions(value: Any) -> TopicPartitions:
     return grouped(pairs)  # neighbours only: a topic that is twice on the wire comes back twice
 
 
+def _as_failed(value: Any) -> tuple[container.FailedPartitions, ...]:
+    found: dict[tuple[str, str], list[int]] = {}
+    for item in _as(list, value):
+        topic, error, partition = _as(list, item)
+        found.setdefault((_as(str, topic), _as(str, error)), []).append(_as(int, partition))
+    return tuple(container.FailedPartitions(*key, tuple(own)) for key, own in found.items())
+
+
 def _as_members(value: Any) -> tuple[memory.RememberedMember, ...]:
     rows = (_as(dict, item) for item in _as(list, value))
     return tuple(from_json(memory.RememberedMember, row, "memory") for row in rows)
@@ -307,6 +316,12 @@ _SHAPES: Mapping[object, _Shape] = {
     TopicPartitions: (
         lambda value: [[topic, number] for topic, numbers in value for number in numbers],
         _as_partitions,
+    ),
+    tuple[container.FailedPartitions, ...]: (
+        lambda value: [
+            [one.topic, one.error, number] for one in value for number in one.partitions
+        ],
+        _as_failed,
     ),
     Design: (int, lambda value: Design(_as(int, value))),
     Leaving: (int, lambda value: Leaving(_as(int, value))),

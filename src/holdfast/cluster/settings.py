@@ -226,7 +226,19 @@ KEYS: dict[str, Key] = {
     "holdfast.place": Key(parse=_name),
     "holdfast.ready.file": Key(parse=_name),
     "holdfast.ssl.context": Key(parse=_ssl_context, secret=True),
+    "task.shutdown.graceful.timeout.ms": Key(parse=_ms(0), default=5_000),
+    "holdfast.restart.backoff.ms": Key(parse=_ms(1), default=1_000),
+    "holdfast.restart.backoff.max.ms": Key(parse=_ms(1), default=300_000),
+    "holdfast.run.threads": Key(parse=_integer(1), default=500),
 }
+
+OF_WORKERS = (
+    "task.shutdown.graceful.timeout.ms",
+    "holdfast.restart.backoff.ms",
+    "holdfast.restart.backoff.max.ms",
+    "holdfast.run.threads",
+)
+"""Keys of a worker alone: a consumer refuses them."""
 
 
 @dataclass(frozen=True, slots=True)

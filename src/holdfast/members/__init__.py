@@ -9,6 +9,7 @@ application gives to a consumer's calls.
 
 ================ ==================================================================
 ``drop_in/``     the consumers of other clients, with a member of ours inside
+``resources/``   the work on a worker's resources: begun, ended, begun again where it failed
 ``seat/``        what every member of ours does, whatever client fetches for it
 ``member/``      one running member: its thread, its requests and answers
 ================ ==================================================================

@@ -2,21 +2,23 @@
 
 **Rules.** A resource is ``(kind, number)``. Every worker of a group is given the same kinds and
 counts; if they differ, those of the leader count. With a ``version`` a leader that is behind leaves
-alone what a newer version has more or less. Work on a resource begins in ``on_assigned`` and
-has ended when ``on_revoked`` returns; only then may another worker begin. Each kind is balanced by
-itself, so a change in one kind moves nothing of another. When workers come or go, totals are evened
-too. With weights in ``holdfast.kinds``, or with ``holdfast.isolate=false``, all kinds are balanced
-together.
+alone what a newer version has more or less. Each kind is balanced by itself, so a change in one
+kind moves nothing of another. When workers come or go, totals are evened too. With weights in
+``holdfast.kinds``, or with ``holdfast.isolate=false``, all kinds are balanced together.
 A worker offers its own design first and behind it the other designs that can run its assignor, as
 Connect's workers offer all built-in protocols: one rolling bounce changes the design of a group. A
 list of designs in ``partition.assignment.strategy`` is offered as it stands.
-Callbacks come one at a time, on a thread of their own. If ``on_assigned`` raises, nobody does the
-work: the worker leaves the group, so that another one does, and its calls raise the error. State
-that could not be saved in time, or a loss that no callback tells of, is an error in the log and at
-:meth:`Worker.close`.
+A program gives its work as ``run``, which is called for each resource, or as a listener, whose
+callbacks have all resources of a round. Work ends before another worker begins, but for
+work that takes longer than ``task.shutdown.graceful.timeout.ms`` to end. What the work raises fails
+its resource and not the worker. Only a refusal by the group, and an error that is no ``Exception``,
+end a worker.
+A listener's state that could not be saved in time, or a loss that no callback tells of, is an error
+in the log and at :meth:`Worker.close`.
 
 **Strategy.** The member machine of :class:`holdfast.Consumer`, without records: a hand-over is the
-callback. The group has protocol type ``holdfast``, so tools for consumer groups leave it alone.
+end of the work (:mod:`holdfast.members.resources`). The group has protocol type ``holdfast``, so
+tools for consumer groups leave it alone.
 
 References: Incremental Cooperative Rebalancing, "Resource", "Isolated support of heterogeneous
 resources"; KIP-415 (Connect).
@@ -24,37 +26,26 @@ resources"; KIP-415 (Connect).
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.lookup import FoundTopics
 from holdfast.cluster.settings import Settings
 from holdfast.core.assignors.registry import find
-from holdfast.core.machine import actions, events
-from holdfast.core.machine.callbacks import ListenerCall
-from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine import events
 from holdfast.core.machine.leader.designs import Assignor, DesignAssignor, why_no_target
 from holdfast.core.machine.offers import assignors_for, computes, offered
 from holdfast.core.machine.policies import DESIGNS, POLICIES
-from holdfast.core.model import partitions
-from holdfast.errors import (
-    AdapterError,
-    ConfigError,
-    LocalProtocolError,
-    RemoteProtocolError,
-)
+from holdfast.errors import AdapterError, ConfigError, LocalProtocolError
 from holdfast.members.member.closing import Closing
 from holdfast.members.member.end_signals import EndSignals
 from holdfast.members.member.host import MemberHost
 from holdfast.members.member.lag_source import LagSource
 from holdfast.members.member.link import GroupLink
-from holdfast.members.member.member_log import NAME, Log, MemberLog
+from holdfast.members.member.member_log import MemberLog
 from holdfast.members.member.membership import (
     Leadership,
     design_of,
@@ -65,23 +56,21 @@ from holdfast.members.member.membership import (
 from holdfast.members.member.metrics import Counters, MemberMetrics
 from holdfast.members.member.parts import metrics_of
 from holdfast.members.member.readiness import ready_file
+from holdfast.members.resources.effects import ResourceState
+from holdfast.members.resources.forms import Run, supervise
+from holdfast.members.resources.runner import Resource
 
 PROTOCOL_TYPE = "holdfast"
 _LOOK_S = 0.05  # how soon run() sees that it was stopped
-
-
-class Resource(NamedTuple):
-    """One thing to own: a ``kind``, and its ``number`` from 0 on.
-
-    References: Incremental Cooperative Rebalancing, whose resources need not be partitions.
-    """
-
-    kind: str
-    number: int
+_LEAVE_S = 25.0  # what a close has beside the end of the work
 
 
 class WorkerListener(Protocol):
-    """Callbacks of a worker's application; any of them may be missing.
+    """Callbacks of a worker's application, in place of ``run``; any of them may be missing.
+
+    They come one at a time, on a thread of their own, with all resources of a round. What
+    ``on_assigned`` raises fails its resources: ``on_revoked`` is called for them, and then
+    ``on_assigned`` again, for each by itself.
 
     References: KIP-429 (``ConsumerRebalanceListener``), of resources in place of partitions.
     """
@@ -90,7 +79,10 @@ class WorkerListener(Protocol):
         """Begin work on these."""
 
     def on_revoked(self, resources: list[Resource]) -> None:
-        """End work on these and save its state before returning."""
+        """End work on these and save its state before returning.
+
+        The worker waits ``task.shutdown.graceful.timeout.ms`` for each of them.
+        """
 
     def on_lost(self, resources: list[Resource]) -> None:
         """End work on these at once: another worker may have begun."""
@@ -111,7 +103,14 @@ class Worker:
     resources : mapping of str to int
         Kind to count, such as ``{"connector-a": 3, "shard": 12}``; ``{"leader": 1}`` elects one.
     listener : WorkerListener, optional
-        Begins and ends work.
+        Begins and ends work on all resources of a round in one call; ``run`` is what most programs
+        want.
+    run : callable, optional
+        The work on one resource: ``run(resource, stop)`` is called when the worker gets the
+        resource, and returns once ``stop`` is set. A function gets a :class:`StopEvent` and a
+        thread of its own, an ``async`` function an :class:`AsyncStopEvent` and a task on the
+        worker's event loop. What it raises fails the resource, which is tried again. What returns
+        before ``stop`` is set has ended, and is not begun again here.
     version : int, optional
         Of ``resources``, 0 or more: a later one is a larger number, as the revision of a deploy is.
         If another worker has a newer version than the leader, the leader plans for what both have,
@@ -136,17 +135,22 @@ class Worker:
         resources: Mapping[str, int],
         listener: WorkerListener | None = None,
         *,
+        run: Run | None = None,
         version: int | None = None,
     ):
         self._settings = settings = Settings.parse(config)
         self._resources = _checked(resources)
         self._reported = _report(self._resources, version)
         self._version = version
+        log = MemberLog(settings)
+        name = f"holdfast-{settings['group.id']}-{settings['client.id']}"
+        self._supervisor = supervise(settings, run, listener, log, name)
         self.assignors = assignors = tuple(
-            replace(a, report=lambda: self._reported) if isinstance(a, DesignAssignor) else a
+            replace(a, report=lambda: self._reported, failed=self._supervisor.report)
+            if isinstance(a, DesignAssignor)
+            else a
             for a in _assignors(settings, self._resources)
         )
-        log = MemberLog(settings)
         self._leadership = Leadership(
             settings,
             assignors,
@@ -156,17 +160,16 @@ class Worker:
             log=log,
         )
         member = make_member(settings, assignors, protocol_type=PROTOCOL_TYPE, polls=False)
-        self._duties = _WorkerDuties(listener, log)
-        self._duties.give_up = lambda: self._host.leave(returns=False)
-        name = f"holdfast-{settings['group.id']}-{settings['client.id']}"
         self._host = MemberHost(
             member,
-            self._duties,
+            self._supervisor,
             self._leadership.compute,
             name=name,
             log=log,
             ready=ready_file(settings, log),
         )
+        self._supervisor.give_up = lambda: self._host.leave(returns=False)
+        self._supervisor.ask_round = self._host.rejoin
         self._connections: Connections | None = None
         self._closing = Closing(self._end)
         self._signals = EndSignals(at_once=True)
@@ -240,6 +243,23 @@ class Worker:
         return frozenset(Resource(*r) for r in self._host.standing.owned)
 
     @property
+    def states(self) -> Mapping[Resource, ResourceState]:
+        """What the work on each resource does that this worker owns.
+
+        Work that has failed says its error, and when it is tried again.
+        """
+        return self._supervisor.states()
+
+    @property
+    def overdue(self) -> frozenset[Resource]:
+        """Resources on which work goes on here although another worker may have begun.
+
+        The resource was lost, or the end of its work takes longer than
+        ``task.shutdown.graceful.timeout.ms``.
+        """
+        return self._supervisor.overdue()
+
+    @property
     def terms(self) -> Mapping[Resource, int]:
         """Number of the present term of each resource that is owned.
 
@@ -258,10 +278,15 @@ class Worker:
         """Return what was counted so far, in Kafka's names where they exist."""
         own = -1 if self._version is None else self._version
         newest = self._leadership.newest_version
+        counts = self._supervisor.counts()
         return replace(
             metrics_of(self._settings, self._host, self._leadership, Counters()),
             resource_version=own,
             newest_resource_version=max(own, -1 if newest is None else newest),
+            running_resources=counts.running,
+            failed_resources=counts.failed,
+            overdue_resources=counts.overdue,
+            resource_failures_total=counts.n_failures,
         )
 
     __holdfast_metrics__ = metrics
@@ -275,13 +300,13 @@ class Worker:
             Before :meth:`start`.
         RemoteProtocolError
             If the group has refused this worker for good.
-        Exception
-            What a callback raised.
+        BaseException
+            What the work raised and is no ``Exception``, such as ``SystemExit``.
         """
         if self._connections is None:
             raise LocalProtocolError("start() first")
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not (self._is_stopped or self._duties.error):
+        while not (self._is_stopped or self._supervisor.error):
             left_s = _LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())
             if left_s <= 0 or self._host.over.wait(left_s):
                 break
@@ -292,44 +317,49 @@ class Worker:
         self._is_stopped = True
 
     def _raise_failure(self) -> None:
-        error, self._duties.error = self._duties.error, None
+        error, self._supervisor.error = self._supervisor.error, None
         failure = error or self._host.failure
         if failure is not None:
             raise failure
 
-    def close(self, timeout: float = 30.0, *, returns: bool = True) -> None:
+    def close(self, timeout: float | None = None, *, returns: bool = True) -> None:
         """End all work in order and leave; ``returns`` as in :meth:`holdfast.Consumer.close`.
 
-        It may be called twice, from another thread, and from a signal handler. A callback that
-        takes longer than ``timeout`` seconds is not waited for.
+        It may be called twice, from another thread, and from a signal handler. Work that takes
+        longer than ``timeout`` seconds to end is not waited for; without a ``timeout``, 25 s more
+        than ``task.shutdown.graceful.timeout.ms``.
 
         Raises
         ------
         LocalProtocolError
-            In a callback, which the end would wait for.
+            In the work itself, which the end would wait for.
         RemoteProtocolError
             If resources were lost before ``on_revoked`` had saved their state, or were lost and the
             listener has no ``on_lost``. The log has an error since then, and everything is closed.
-        Exception
-            What a callback raised and no call has raised yet.
+        BaseException
+            What the work raised, is no ``Exception``, and no call has raised yet.
         """
-        if self._duties.is_callback():
+        if self._supervisor.is_inside():
             raise LocalProtocolError("close() would wait for its own callback: call stop()")
+        if timeout is None:
+            timeout = _LEAVE_S + self._settings["task.shutdown.graceful.timeout.ms"] / 1000
         self._closing.close(timeout, returns=returns)
 
     def _end(self, timeout_s: float, returns: bool) -> None:
         if self._connections is None:
             return
+        deadline = time.monotonic() + timeout_s
         connections = self._connections
         if self._host.failure is None:
             self._host.leave(returns=returns)
-        has_ended = self._host.over.wait(timeout_s)
+        self._supervisor.stop_all()
+        self._host.over.wait(timeout_s)
         self._host.stop()
-        self._duties.close(wait=has_ended)
+        self._supervisor.close(max(0.0, deadline - time.monotonic()))
         connections.close()
         self._connections = None
-        failure = self._duties.failure or self._duties.error
-        self._duties.failure = self._duties.error = None
+        failure = self._supervisor.failure or self._supervisor.error
+        self._supervisor.failure = self._supervisor.error = None
         if failure is not None and not self._ends_with_error:
             raise failure
 
@@ -349,111 +379,6 @@ class Worker:
             self.close()
         finally:
             self._signals.end()
-
-
-class _WorkerDuties:
-    """The member's :class:`~holdfast.members.member.host.Duties`: callbacks alone."""
-
-    def __init__(self, listener: Any, log: Log | None = None):
-        self._listener = listener
-        self._log: Log = log or logging.getLogger(NAME)
-        self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="holdfast-callbacks")
-        self._lock = threading.Lock()
-        self._saving: frozenset[partitions.Resource] = frozenset()  # on_revoked is out for these
-        self._late: frozenset[partitions.Resource] = frozenset()  # of these, lost since
-        self.failure: RemoteProtocolError | None = None
-        self.error: BaseException | None = None  # of a callback; the application's next call has it
-        self.give_up: Callable[[], None] = lambda: None
-        self._thread = 0  # that runs a callback now
-
-    def is_callback(self) -> bool:
-        """Whether the caller is a callback."""
-        return self._thread == threading.get_ident()
-
-    def hold_back(
-        self, resources: tuple[partitions.Resource, ...], drained: Callable[[], None]
-    ) -> None:
-        drained()
-
-    def drop(
-        self, resources: tuple[partitions.Resource, ...], lost: tuple[partitions.Resource, ...]
-    ) -> None:
-        """Note what was lost while ``on_revoked`` saved its state."""
-        with self._lock:
-            self._late |= self._saving & set(resources)
-
-    def take_over(self, resources: tuple[partitions.Resource, ...], term: int) -> None:
-        """Work has begun in the callback."""
-
-    def call(
-        self,
-        call: ListenerCall,
-        resources: tuple[partitions.Resource, ...],
-        done: Callable[[str | None], None],
-    ) -> None:
-        work = getattr(self._listener, f"on_{call.value}", None)
-        if call is ListenerCall.LOST and work is None and self._listener is not None:
-            self._tell_of(resources, "and the listener has no on_lost")
-        if work is None or not resources:
-            done(None)
-            return
-        if call is ListenerCall.REVOKED:
-            with self._lock:
-                self._saving = frozenset(resources)
-        done = self._until_saved(call, done)
-        self._callbacks.submit(self._run, call, work, resources, done)
-
-    def _until_saved(
-        self, call: ListenerCall, done: Callable[[str | None], None]
-    ) -> Callable[[str | None], None]:
-        """Tell of what was lost while ``on_revoked`` ran: its state was saved too late."""
-        if call is not ListenerCall.REVOKED:
-            return done
-
-        def saved(error: str | None) -> None:
-            with self._lock:
-                late, self._late, self._saving = self._late, frozenset(), frozenset()
-            if late:
-                self._tell_of(late, "before on_revoked had returned")
-            done(error)
-
-        return saved
-
-    def _tell_of(self, lost: Collection[partitions.Resource], why: str) -> None:
-        names = ", ".join(f"{kind}-{number}" for kind, number in sorted(lost)[:5])
-        more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
-        self.failure = RemoteProtocolError(
-            f"{names}{more} were lost {why}: another worker may have begun without their state",
-            error_code=ErrorCode.UNKNOWN_MEMBER_ID,
-        )
-        self._log.error("%s", self.failure)
-
-    def _run(
-        self,
-        call: ListenerCall,
-        work: Callable[[list[Resource]], None],
-        resources: tuple[partitions.Resource, ...],
-        done: Callable[[str | None], None],
-    ) -> None:
-        self._thread = threading.get_ident()
-        try:
-            work([Resource(*r) for r in resources])
-        except BaseException as error:  # even an exit: the machine waits for this callback
-            self._log.exception("on_%s raised", call.value)
-            self.error = self.error or error
-            done(f"{type(error).__name__}: {error}")
-            if call is ListenerCall.ASSIGNED:
-                self.give_up()  # nobody does this work here
-        else:
-            done(None)
-        finally:
-            self._thread = 0
-
-    def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
-        done(0)
-
-    def close(self, *, wait: bool) -> None:
-        self._callbacks.shutdown(wait=wait)
 
 
 def _checked(resources: Mapping[Any, Any]) -> dict[str, int]:

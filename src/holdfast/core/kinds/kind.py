@@ -21,10 +21,10 @@ from holdfast.core.wire.layouts.streams_user_data import NEVER_MS
 CONSUMER_PROTOCOL: Final = "consumer"
 """Protocol type of groups whose members speak Kafka's consumer protocol."""
 
-ACTIVE, STANDBY, WARMUP, SHARED, SOURCE = range(5)
+ACTIVE, STANDBY, WARMUP, SHARED, SOURCE, FAILED = range(6)
 """What a member is to what it was given: its one owner; a copy of a task's state that stands by, or
-that is to take over; one of several readers (share groups); or the reader of the topic-partitions
-of an active task, which only the lag asks for."""
+that is to take over; one of several readers (share groups); the reader of the topic-partitions of
+an active task, which only the lag asks for; or a worker whose work on a resource has failed."""
 ROLES: Final = ("active", "standby", "warmup", "shared")
 
 GivenList: TypeAlias = tuple[int, str, Sequence[int]]
@@ -57,6 +57,8 @@ class Given:
     # For each list of partitions in the consumer protocol's assignment the subtopology that reads
     # it; None where the messages do not show which. Empty for kinds without subtopologies.
     readers: Sequence[str | None] = ()
+    # What a worker cannot do, owned or not: the kind of the resources, the error, their numbers.
+    failed: Sequence[tuple[str, str, Sequence[int]]] = ()
 
 
 ReadMember: TypeAlias = Callable[[bytes, bytes], Given]

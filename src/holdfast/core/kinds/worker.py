@@ -1,16 +1,19 @@
-"""What a worker of :class:`holdfast.Worker` was given: resources, by kind.
+"""What a worker of :class:`holdfast.Worker` was given, and what has failed there, by kind.
 
 **Rules.** What a worker has after a round is what it had, less what it was asked back, plus what it
-was given.
+was given. Of what has failed, no more is read than a worker may report.
 
 References: :mod:`holdfast.core.wire.layouts.container`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast.core.kinds.given_lists import given_by_increments
 from holdfast.core.kinds.kind import Given
 from holdfast.core.wire.layouts.container import (
+    MOST_FAILED,
     decode_member_assignment,
     decode_member_subscription,
 )
@@ -18,8 +21,10 @@ from holdfast.core.wire.layouts.container import (
 
 def read_worker(subscription: bytes, assignment: bytes) -> Given:
     """Resources of a worker."""
-    had = decode_member_subscription(subscription).owned
+    said = decode_member_subscription(subscription)
     now = decode_member_assignment(assignment)
-    return given_by_increments(
-        had=had, revoked=now.revoked, assigned=now.assigned, delay_ms=now.delay_ms
+    given = given_by_increments(
+        had=said.owned, revoked=now.revoked, assigned=now.assigned, delay_ms=now.delay_ms
     )
+    failed = [(one.topic, one.error, one.partitions[:MOST_FAILED]) for one in said.failed]
+    return replace(given, failed=failed[:MOST_FAILED])

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cluster.lookup import FoundTopics
-from holdfast.cluster.settings import Settings
+from holdfast.cluster.settings import OF_WORKERS, Settings
 from holdfast.core.assignors.registry import ASSIGNORS, Named, find
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.leader.designs import (
@@ -155,14 +155,16 @@ def listed_in(settings: Settings) -> tuple[Offered, ...]:
 
 
 def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
-    """Return the assignors that a member offers, in order of preference.
+    """Return the assignors that a consumer offers, in order of preference.
 
     Raises
     ------
     ConfigError
         For an unknown name, or for a list that contradicts ``holdfast.policy`` or that has no
-        rebalance protocol in common.
+        rebalance protocol in common; for a key of workers.
     """
+    for key in sorted(settings.given.intersection(OF_WORKERS)):
+        raise ConfigError(f"{key}: only a Worker has work to start and to stop")
     listed = listed_in(settings)
     policy = policy_of(settings, listed)
     name: str = settings["holdfast.policy"]

@@ -52,7 +52,8 @@ class MemberMetrics:
     of the subscription that do not exist; Prometheus gets their number. ``waiting`` and
     ``lent_partitions`` are what a leader knows; other members have none. ``resource_version`` is a
     worker's own, and ``newest_resource_version`` the newest in the last round that it led; -1 for
-    none.
+    none. The last four numbers are a worker's: its resources by what their work does, and how often
+    work has failed.
 
     References: the names are those of Kafka's ``consumer-coordinator-metrics`` (KIP-429 has the
     later ones), where Kafka has the number.
@@ -87,6 +88,10 @@ class MemberMetrics:
     newest_resource_version: int = -1
     waiting: tuple[Wait, ...] = ()
     lent_partitions: int = 0
+    running_resources: int = 0
+    failed_resources: int = 0
+    overdue_resources: int = 0
+    resource_failures_total: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers as plain data."""
@@ -213,6 +218,9 @@ _GAUGES = {
     "resource_version": "holdfast_member_resource_version",
     "lent_partitions": "holdfast_member_lent_partitions",
     "newest_resource_version": "holdfast_member_newest_resource_version",
+    "running_resources": "holdfast_member_running_resources",
+    "failed_resources": "holdfast_member_failed_resources",
+    "overdue_resources": "holdfast_member_overdue_resources",
 }
 _COUNTERS = {
     "rebalance_total": f"{_COORDINATOR}rebalance",
@@ -225,6 +233,7 @@ _COUNTERS = {
     "partitions_gained_total": "holdfast_member_partitions_gained",
     "partitions_revoked_total": "holdfast_member_partitions_revoked",
     "partitions_lost_total": "holdfast_member_partitions_lost",
+    "resource_failures_total": "holdfast_member_resource_failures",
 }
 _LABELS = ("group", "client_id")
 

@@ -14,6 +14,7 @@ Kafka's coordinator chooses one assignor and hands its leader the subscriptions 
 ``recall``        part 2: the memory, put together from the shares that members bring
 ``deferral``      part 3: which partitions wait for a departed member
 ``successors``    newcomers whose presence ends the wait for a departed member
+``failed``        what has failed at a member, and is tried at others
 ``targets``       part 4: the owner wanted for each resource, by kind or by weight
 ``leader``        all parts in order, and which of them decides what: the plan, final
 ``ring``          the memory of a round, divided into shares

@@ -56,6 +56,7 @@ from holdfast.core.wire.layouts.consumer_protocol import (
 )
 from holdfast.core.wire.layouts.container import (
     ASSIGNMENT_MAGIC,
+    FailedPartitions,
     MemberAssignment,
     MemberSubscription,
     decode_member_assignment,
@@ -458,6 +459,8 @@ class DesignAssignor:
     modes: frozenset[RebalanceMode] = EAGER | COOPERATIVE
     # Gives the assignor's data of a subscription: a worker's version of its resources.
     report: Callable[[], bytes | None] = _nothing
+    # Gives what has failed at a worker, for a subscription.
+    failed: Callable[[], tuple[FailedPartitions, ...]] = tuple
 
     def __post_init__(self) -> None:
         if reason := why_no_target(self.policy):
@@ -481,6 +484,7 @@ class DesignAssignor:
                 leaving=view.leaving,
                 memory_age_ms=min(view.memory_age_ms, INT32_MAX) if timed else 0,
                 given_up=grouped(view.given_up),
+                failed=self.failed(),
                 memory=view.memory,
                 assignor_data=self.report(),
                 place=view.place if self.policy.remembers else b"",

@@ -31,12 +31,12 @@ pins that question 4 lets go:
    nothing waits: it says what is lent, and pins that to members that are back.
 4. *Who owns the rest?* The assignor, which takes pins as claims and sees nothing that waits. Under
    ``lend`` the planner lets go of pins beyond a member's fair share, and asks the assignor again.
-   What a member gives up for balance is what it has borrowed, as far as it has.
+   What a member gives up for balance is what it has borrowed, as far as it has. Last, what has
+   failed at a member is tried elsewhere (:mod:`~holdfast.core.machine.leader.failed`).
 5. *What is asked back, and when do members join again?* The planner here, with the claims that
    question 1 took away and those beyond the end of a topic. The plan is final.
 
-:mod:`~holdfast.core.machine.leader.record_limit` leaves parts of the memory out when the plan is
-written, and changes nothing else.
+Then :mod:`~holdfast.core.machine.leader.record_limit` only leaves parts of the memory out.
 
 **Strategy.** Subscriptions become columns (:func:`group_of`). A member gains the partitions of the
 target that it does not claim, and gives up its other claims.
@@ -56,6 +56,7 @@ import numpy as np
 from holdfast.core.assignors.claims import Claims, normalise
 from holdfast.core.assignors.registry import assign_in_round
 from holdfast.core.machine.leader.deferral import Deferral, defer, owed
+from holdfast.core.machine.leader.failed import at_home, elsewhere, members_by_failed
 from holdfast.core.machine.leader.false_claims import awaited_by, settled_by_memory
 from holdfast.core.machine.leader.places import with_places
 from holdfast.core.machine.leader.recall import recall
@@ -324,6 +325,7 @@ class _RoundPlanner:
             self.waits[waiting.tps] = True
         self.deferral = deferral
         self.pinned = self._valid(deferral.pinned)
+        self.failed = members_by_failed(self.group, members)
         self.claimed = np.zeros(self.group.topics.n_tps, bool)
         self.claimed[claims.claim_tp] = True
         self.owner = self._owner()
@@ -348,7 +350,19 @@ class _RoundPlanner:
         return np.where(held_back, NO_OWNER, self.claims.owner).astype(np.int32)
 
     def target(self) -> I32:
-        """Owner wanted for each topic-partition; what is lent is moved before what is not."""
+        """Owner wanted for each topic-partition; what has failed at a member is tried elsewhere."""
+        target = self._balanced()
+        if not self.failed:
+            return target
+        owner = self._pinned_or_owner()
+        return elsewhere(self.group, target, owner, self.failed, self.policy.weights)
+
+    def _pinned_or_owner(self) -> I32:
+        """The member that a topic-partition is pinned to, else its owner before."""
+        return np.where(self.pinned != NO_OWNER, self.pinned, self.owner).astype(np.int32)
+
+    def _balanced(self) -> I32:
+        """Owner by the assignor; what is lent is moved before what is not."""
         target = self._wanted()
         if not self.policy.lends:
             return target
@@ -363,6 +377,8 @@ class _RoundPlanner:
     def _wanted(self) -> I32:
         """Owner wanted by the assignor; pins count as claims, what waits has no owner."""
         group = self._with_pins()
+        if self.failed:
+            group = at_home(group, self.failed)
         if not self.waits.any():
             return self._computed(group)
         rest, kept = group.without_partitions(self.waits)

@@ -9,8 +9,9 @@ and verdict on the wire, and ``holdfast decode`` takes the names ``claim`` and `
 frame    begins with  fields
 =======  ===========  =============================================================================
 claim    f4 c1        Flags int8, Nonce uvarint, then what the flags name: Place 4 bytes (64),
-                      MemoryAgeMs uvarint (32), GivenUp [](Topic, PartitionSet) (4), AssignorData
-                      bytes (8); Memory: the bytes that are left. Flags 1 and 2 are Leaving
+                      MemoryAgeMs uvarint (32), GivenUp [](Topic, PartitionSet) (4), Failed
+                      [](Topic, Error, PartitionSet) (16), AssignorData bytes (8); Memory: the
+                      bytes that are left. Flags 1 and 2 are Leaving
 verdict  f4 d1        Flags int8, then what they name: Revoked [](Topic, PartitionSet) (2), DelayMs
                       uvarint (4), Planned bytes (8); Memory: the bytes that are left
 =======  ===========  =============================================================================
@@ -36,6 +37,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntFlag
+from typing import NamedTuple
 
 from holdfast.core.model.limits import INT32_MAX, NO_GENERATION
 from holdfast.core.model.partitions import TopicPartitions, sort_partitions
@@ -68,11 +70,16 @@ PLACE_BYTES = 4
 """Of the digest of a place: of 2,000 members two have equal digests once in 2,000 groups."""
 
 
+MOST_FAILED = 100
+"""So many failed resources a member reports at most, and so many of them a leader reads."""
+
+
 class ClaimFlag(IntFlag):
     """What else stands in a claim; bits 0 and 1 are :class:`Leaving`."""
 
     GIVEN_UP = 4
     ASSIGNOR_DATA = 8
+    FAILED = 16
     AGE = 32
     PLACE = 64
 
@@ -85,9 +92,17 @@ class VerdictFlag(IntFlag):
     PLANNED = 8
 
 
-_GIVEN_UP, _ASSIGNOR_DATA, _AGE, _PLACE = map(int, ClaimFlag)
+_GIVEN_UP, _ASSIGNOR_DATA, _FAILED, _AGE, _PLACE = map(int, ClaimFlag)
 _REVOKED, _DELAY, _PLANNED = map(int, VerdictFlag)
 _CLAIM_FLAGS, _VERDICT_FLAGS = sum(ClaimFlag), sum(VerdictFlag)
+
+
+class FailedPartitions(NamedTuple):
+    """Partitions of a topic, or resources of a kind, whose work has failed with one error."""
+
+    topic: str
+    error: str  # the name of the error's type; its text may hold a secret
+    partitions: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +121,8 @@ class MemberSubscription:
     memory_age_ms: int = 0  # time since the memory came, by the member's clock
     # Partitions given up since ``generation`` because the leader revoked them; they are not lost.
     given_up: TopicPartitions = ()
+    # What has failed at this member, owned or not, sorted by topic and error.
+    failed: tuple[FailedPartitions, ...] = ()
     memory: bytes | None = None  # this member's share of the leader's memory as it came, unread
     # A digest of where the member lives, :data:`PLACE_BYTES` long; empty if it does not say.
     place: bytes = b""
@@ -200,6 +217,7 @@ def encode_member_assignment(value: MemberAssignment) -> bytes:
 # Frames
 
 _TOPIC_SET_MIN = 2  # an empty name and an empty set
+_FAILED_MIN = 3  # two empty names and an empty set
 
 
 def _read_claim_frame(message: Subscription, data: bytes) -> MemberSubscription:
@@ -213,6 +231,9 @@ def _read_claim_frame(message: Subscription, data: bytes) -> MemberSubscription:
     given_up: TopicPartitions = ()
     if flags & _GIVEN_UP:
         given_up = reader.compact_array("given_up", _read_topic_set, _TOPIC_SET_MIN)
+    failed: tuple[FailedPartitions, ...] = ()
+    if flags & _FAILED:
+        failed = reader.compact_array("failed", _read_failed, _FAILED_MIN)
     assignor_data = reader.compact_bytes("assignor_data") if flags & _ASSIGNOR_DATA else None
     return MemberSubscription(
         topics=message.topics,
@@ -223,6 +244,7 @@ def _read_claim_frame(message: Subscription, data: bytes) -> MemberSubscription:
         leaving=LEAVING[flags & LEAVING_BITS],
         memory_age_ms=age_ms,
         given_up=given_up,
+        failed=failed,
         memory=_read_rest(reader) or None,
         place=place,
         assignor_data=assignor_data,
@@ -234,6 +256,7 @@ def _claim_frame(value: MemberSubscription) -> bytes:
     flags = (
         value.leaving
         | _GIVEN_UP * bool(given_up)
+        | _FAILED * bool(value.failed)
         | _ASSIGNOR_DATA * (value.assignor_data is not None)
         | _AGE * (value.memory_age_ms != 0)
         | _PLACE * (value.place != b"")
@@ -248,6 +271,8 @@ def _claim_frame(value: MemberSubscription) -> bytes:
         _write_ms(writer, value.memory_age_ms, "memory_age_ms")
     if given_up:
         writer.compact_array(given_up, "given_up", _write_topic_set)
+    if value.failed:
+        writer.compact_array(sorted(value.failed), "failed", _write_failed)
     if value.assignor_data is not None:
         writer.compact_bytes(value.assignor_data, "assignor_data")
     writer.raw(value.memory or b"")
@@ -323,6 +348,17 @@ def _read_rest(reader: Reader) -> bytes:
 
 def _read_topic_set(reader: Reader) -> tuple[str, tuple[int, ...]]:
     return reader.compact_string("topic"), read_set(reader)
+
+
+def _read_failed(reader: Reader) -> FailedPartitions:
+    topic, error = reader.compact_string("topic"), reader.compact_string("error")
+    return FailedPartitions(topic, error, read_set(reader))
+
+
+def _write_failed(writer: Writer, entry: FailedPartitions) -> None:
+    writer.compact_string(entry.topic, "topic")
+    writer.compact_string(entry.error, "error")
+    write_set(writer, entry.partitions)
 
 
 def _write_topic_set(writer: Writer, entry: tuple[str, tuple[int, ...]]) -> None:

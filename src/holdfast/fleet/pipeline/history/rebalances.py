@@ -44,7 +44,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.kinds.kind import SHARED
+from holdfast.core.kinds.kind import FAILED, SHARED
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.model.measure_history import balance_scores, kept_share, needed_moves
 from holdfast.fleet.pipeline.history.broker_log import INFERRED
@@ -377,6 +377,10 @@ def anomaly_table(
         topic = layout.topics[int(layout.tp_topic[tp])].as_py()
         partition = int(layout.tp_partition[tp])
         add(row, "double_owner", owners, text, topic=topic, partition=partition)
+    failed = _failed(gens)
+    for (row, topic, partition), errors in failed.items():
+        text = ", ".join(sorted(set(errors.values())))
+        add(row, "failed_resource", sorted(errors), text, topic=topic, partition=partition)
     unreadable = np.flatnonzero(~gens.members["readable"].to_numpy(zero_copy_only=False))
     for member in unreadable.tolist():
         text = "its bytes do not parse, or name a partition that cannot be"
@@ -387,3 +391,17 @@ def anomaly_table(
         detail = f"generation {generation[row]} after {generation[row - 1]}, with no tombstone"
         add(row, "generation_reset", [], detail)
     return pa.Table.from_pylist(rows, schema=arrow_schema("anomalies"))
+
+
+def _failed(gens: Generations) -> dict[tuple[int, str, int], dict[str, str]]:
+    """The error of each worker at which a resource has failed: by row, kind and number, by id."""
+    rows = np.flatnonzero(gens.roles == FAILED)
+    picked = gens.owned.take(pa.array(rows)).to_pylist()
+    row, ids = ints(gens.members, "row"), gens.members["member_id"]
+    found: dict[tuple[int, str, int], dict[str, str]] = {}
+    for one in picked:
+        at = one["member"]
+        for number in one["partitions"]:
+            errors = found.setdefault((int(row[at]), one["topic"], number), {})
+            errors[ids[at].as_py()] = one["reader"]
+    return found

@@ -2,8 +2,9 @@
 
 **Rules.** The row of a kind says who reads the two messages of a member
 (:mod:`holdfast.core.kinds.rows`). What it reads stands in place of the partitions that the consumer
-protocol names, and those stay with the role SOURCE: an active task reads them. Bytes that do not
-parse give nothing, and the member is not ``readable``.
+protocol names, and those stay with the role SOURCE: an active task reads them. What has failed at a
+worker is there with the role FAILED. Bytes that do not parse give nothing, and the member is not
+``readable``.
 
 **Strategy.** Such members are few, so their messages are read one by one; what was read becomes
 columns at once.
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.kinds.kind import ACTIVE, SOURCE, Given, GroupKind
+from holdfast.core.kinds.kind import ACTIVE, FAILED, SOURCE, Given, GroupKind
 from holdfast.core.kinds.rows import kind_of
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.streams_user_data import NEVER_MS
@@ -172,6 +173,10 @@ def _with_given(owned: pa.Table, found: GivenTasks) -> pa.Table:
             reader[start[at] : start[at + 1]] = one.readers
         names = ("role", "topic", "partitions")
         more += [{"member": at, **dict(zip(names, own, strict=True))} for own in one.owned]
+        more += [
+            {"member": at, "role": FAILED, "topic": kind, "partitions": own, "reader": error}
+            for kind, error, own in one.failed
+        ]
     added = pa.Table.from_pylist(more, schema=owned.schema)
     whole = pa.concat_tables([replaced(owned, role=role, reader=reader), added])
     order = np.argsort(ints(whole, "member"), kind="stable")

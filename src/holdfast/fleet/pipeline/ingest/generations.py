@@ -19,7 +19,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.kinds.kind import ACTIVE, ROLES, SHARED, SOURCE, STANDBY, WARMUP, GroupKind
+from holdfast.core.kinds.kind import (
+    ACTIVE,
+    FAILED,
+    ROLES,
+    SHARED,
+    SOURCE,
+    STANDBY,
+    WARMUP,
+    GroupKind,
+)
 from holdfast.core.kinds.rows import kind_of
 from holdfast.core.model.columns import I32, I64, Mask, places_in
 from holdfast.fleet.pipeline.arrow_types import ArrowColumn
@@ -98,7 +107,7 @@ class Generations:
     @property
     def roles(self) -> I64:
         """Role of each row of ``owned``."""
-        return np.clip(ints(self.owned, "role"), ACTIVE, SOURCE)
+        return np.clip(ints(self.owned, "role"), ACTIVE, FAILED)
 
     def exclusive(self) -> Generations:
         """The same with only what one member alone owns: the rows whose role is ACTIVE."""
@@ -243,9 +252,9 @@ def assignment_table(gens: Generations) -> pa.Table:
     for name in ("group", "generation", "timestamp"):
         columns[name] = gens.head[name].take(pa.array(row))
     role = gens.roles
-    columns["role"] = pa.array((*ROLES, "")).take(pa.array(role))
+    columns["role"] = pa.array((*ROLES, "", "")).take(pa.array(role))
     starts, _ = list_parts(gens.owned["partitions"])
-    keep = ~gens.head["context"].to_numpy()[row] & (np.diff(starts) > 0) & (role != SOURCE)
+    keep = ~gens.head["context"].to_numpy()[row] & (np.diff(starts) > 0) & (role < len(ROLES))
     return _filter(from_columns("assignments", columns), keep)
 
 

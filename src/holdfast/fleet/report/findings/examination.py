@@ -15,11 +15,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.fleet.report.findings import rules_lag, rules_members, rules_now, rules_rebalances
+from holdfast.fleet.report.findings import (
+    rules_lag,
+    rules_members,
+    rules_now,
+    rules_rebalances,
+    rules_workers,
+)
 from holdfast.fleet.report.findings.facts import Facts
 from holdfast.fleet.report.findings.finding import RULES, Finding, Limits, Rule, Severity
 
-RULE_MODULES = (rules_rebalances, rules_members, rules_lag, rules_now)
+RULE_MODULES = (rules_rebalances, rules_members, rules_lag, rules_workers, rules_now)
 """Importing them has registered their rules."""
 
 

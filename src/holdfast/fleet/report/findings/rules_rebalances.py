@@ -32,6 +32,7 @@ from holdfast.fleet.report.findings.finding import (
     to_cooperative,
     unplanned_of,
 )
+from holdfast.fleet.report.findings.rules_workers import failed_in
 
 _FOLLOW_UP_MS = 10_000
 """The round that gives back what was revoked follows the last return by moments."""
@@ -423,15 +424,27 @@ def _delay_long(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     why="They stop an eager group for nothing; the usual reasons are members that rejoin after "
     "a slow poll, or a leader that sees metadata change.",
     how="Successive generations are compared; nothing differs. A round from which a member leaves "
-    "within ten seconds is not counted: it may have announced that.",
+    "within ten seconds is not counted: it may have announced that. Nor is one in which workers "
+    "report other failures than before (HF131).",
     mend="Look at the members' logs at these times for max.poll.interval.ms and session timeouts.",
 )
 def _spurious(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     chosen = facts.rebalances.caused_by("spurious") & ~_before_a_leave(facts, limits)
+    chosen &= ~_reports_failures(facts)
     if chosen.sum() < limits.spurious:
         return
     text = f"{chosen.sum()} rebalances changed nobody and nothing that can be seen"
     yield _symptom(facts, chosen, text, _show_rebalances(facts))
+
+
+def _reports_failures(facts: Facts) -> BOOL:
+    """Rebalances in which workers report other failures than in the generation before."""
+    said = {
+        at: {(row["topic"], row["partition"], *row["member_ids"]) for row in rows}
+        for at, rows in failed_in(facts).items()
+    }
+    changed = [said.get(at) != said.get(at - 1) for at in facts.rebalance_index.tolist()]
+    return np.asarray(changed, dtype=bool)
 
 
 @rule(

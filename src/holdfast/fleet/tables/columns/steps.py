@@ -124,7 +124,12 @@ OWNED_ROWS = Table(
         Column("member", _I, "row of the member"),
         *ASSIGNMENTS.pick("topic", "partitions"),
         Column("role", _I, "what the member is to them, as a number; null: active", nullable=True),
-        Column("reader", _S, "subtopology whose tasks read them, if role is source", nullable=True),
+        Column(
+            "reader",
+            _S,
+            "subtopology that reads them (source), or the error (failed)",
+            nullable=True,
+        ),
     ),
 )
 

@@ -431,7 +431,7 @@ ANOMALIES = Table(
             "kind",
             _S,
             "double_owner, unreadable_assignment, unknown_topic_id, generation_reset, "
-            "contradicted_cause",
+            "contradicted_cause, failed_resource",
         ),
         Column("topic", _S, "topic, where one is meant", nullable=True),
         Column("partition", _I, "partition, where one is meant", nullable=True),

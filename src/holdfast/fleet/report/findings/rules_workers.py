@@ -1,0 +1,93 @@
+"""Rules about workers of ``holdfast.Worker``: work that fails.
+
+**Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`. Cost is partition-seconds, a
+resource counted as a partition, in which nobody does the work on a resource.
+
+**Strategy.** Workers say in their subscriptions what has failed; the table ``anomalies`` has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from holdfast.fleet.report.findings.facts import Facts
+from holdfast.fleet.report.findings.finding import (
+    Basis,
+    Evidence,
+    Lasts,
+    Limits,
+    Severity,
+    Symptom,
+    count,
+    few,
+    few_names,
+    on_group,
+    rule,
+)
+from holdfast.fleet.tables.columns.values import ints, times_ms
+
+
+def failed_in(facts: Facts) -> dict[int, list[dict[str, Any]]]:
+    """What workers reported as failed in each generation: rows of ``anomalies``, by its index."""
+    rows = facts.anomalies_of("failed_resource")
+    index = facts.generations.index_of(ints(rows, "generation"), times_ms(rows, "timestamp"))
+    found: dict[int, list[dict[str, Any]]] = {}
+    for at, row in zip(index.tolist(), rows.to_pylist(), strict=True):
+        found.setdefault(at, []).append(row)
+    return found
+
+
+@rule(
+    "HF131",
+    name="failed resource",
+    severity=Severity.ERROR,
+    what="The work on a resource of a Worker has failed again and again.",
+    why="The resource has an owner, so nothing else looks wrong, and nobody does its work. Or "
+    "another worker does it, and the worker where it has failed can do less than the others.",
+    how="Stated by the workers when they joined the last generation: what has failed there twice "
+    "in a row or more, and the type of the error. A worker asks for a round when that changes.",
+    mend="Read the log of the workers named, which has the whole error of each attempt. The work "
+    "is tried again by itself, at most `holdfast.restart.backoff.max.ms` after a failure, and on "
+    "three workers of the group.",
+    lasts=Lasts.GENERATION,
+)
+def _failed_resource(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    if not (now := failed_in(facts).get(facts.last)):
+        return
+    g, owners = facts.generations, _owners_now(facts)
+    since_ms = int(g.at_ms[facts.last])
+    split: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
+    for row in now:
+        who = owners.get((row["topic"], row["partition"]))
+        split[who is None or who in row["member_ids"]].append(row)
+    for stands, found in split.items():
+        if not found:
+            continue
+        errors = ", ".join(sorted({row["detail"] for row in found}))
+        what = "nobody does it" if stands else "another worker does it"
+        yield Symptom(
+            severity=None if stands else Severity.WARN,
+            text=f"the work on {count(len(found), 'resource')} has failed ({errors}): {what}",
+            evidence=Evidence(
+                generations=few([int(g.number[facts.last])]),
+                from_ms=since_ms,
+                to_ms=facts.end_ms,
+                members=few_names(sorted({name for row in found for name in row["member_ids"]})),
+                partitions=few_names(f"{row['topic']}-{row['partition']}" for row in found),
+            ),
+            cost_upper_s=len(found) * (facts.end_ms - since_ms) / 1000 if stands else 0.0,
+            command=on_group(facts, "history", "--table", "anomalies"),
+            basis=Basis.STATED,
+        )
+
+
+def _owners_now(facts: Facts) -> dict[tuple[str, int], str]:
+    """Member id of the owner of each topic and partition in the last generation."""
+    t, owner = facts.timeline, facts.owner_at(facts.last)
+    return {
+        (t.topics[t.row_topic[row]], int(t.row_partition[row])): t.members[owner[row]]
+        for row in np.flatnonzero(owner >= 0)
+    }

@@ -1,0 +1,180 @@
+"""A listener whose callbacks have all resources of a round in one call.
+
+**Rules.** Callbacks come one at a time, on a thread of their own. If the time of a callback is
+over, the next ones come beside it, on another thread. If ``on_assigned`` raises,
+``on_revoked`` is called for the same resources, so that what has begun ends, and each resource is
+tried again by a call of its own. For resources whose ``on_assigned`` was not called, no other
+callback is called.
+
+**Strategy.** A thread with a queue of calls. A call is dropped, in whole or in part, as long as it
+has not begun.
+
+References: KIP-429 (``ConsumerRebalanceListener``).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from holdfast.members.member.mailbox import Mailbox
+from holdfast.members.member.member_log import Log
+from holdfast.members.resources.effects import Attempt
+from holdfast.members.resources.runner import Reports, Resource
+
+_Callback = Callable[[list[Resource]], None]
+
+
+class _DueCallback:
+    """A callback for some attempts, which may still change while it has not begun."""
+
+    def __init__(self, name: str, attempts: Sequence[Attempt]):
+        self.name = name
+        self.attempts = list(attempts)
+
+
+class _CallThread:
+    """Makes calls one after the other."""
+
+    def __init__(self, make: Callable[[_DueCallback], None], name: str):
+        self.calls: Mailbox[_DueCallback | None] = Mailbox()
+        self.current: _DueCallback | None = None
+        self._make = make
+        self.thread = threading.Thread(target=self._serve, name=name, daemon=True)
+
+    def put(self, call: _DueCallback | None) -> None:
+        """Have a call made; None ends the thread."""
+        self.calls.put(call)
+        if self.thread.ident is None:
+            self.thread.start()
+
+    def _serve(self) -> None:
+        while (call := self.calls.first()) is not None:
+            self.current = call
+            self.calls.items.popleft()
+            self._make(call)
+            self.current = None
+
+
+class ListenerRunner:
+    """Calls a listener for attempts.
+
+    Parameters
+    ----------
+    listener : object
+        With ``on_assigned``, ``on_revoked`` and ``on_lost``, any of which may be missing.
+    reports : Reports
+        Hears when a callback has returned.
+    log : Log
+        Gets what ``on_revoked`` raises after an ``on_assigned`` that raised.
+    name : str
+        For the thread.
+    """
+
+    def __init__(self, listener: object, reports: Reports, log: Log, name: str):
+        self._listener = listener
+        self._reports = reports
+        self._log = log
+        self._name = name
+        self._lock = threading.Lock()
+        self._queued: set[Attempt] = set()  # on_assigned was not called for these
+        self._begun: set[Attempt] = set()  # it was, and no other callback
+        self._own = threading.local()
+        self._thread = self._new_thread()
+
+    def begin(self, attempts: Sequence[Attempt]) -> None:
+        """Call ``on_assigned``: once for what is new, and for each that has failed before."""
+        new = [attempt for attempt in attempts if not attempt.is_again]
+        groups = [new, *([attempt] for attempt in attempts if attempt.is_again)]
+        for group in filter(None, groups):
+            if self._callback("on_assigned") is not None:
+                with self._lock:
+                    self._queued.update(group)
+                self._thread.put(_DueCallback("on_assigned", group))
+                continue
+            with self._lock:
+                self._begun.update(group)
+            for attempt in group:
+                self._reports.started(attempt)
+
+    def stop(self, attempts: Sequence[Attempt], deadline_s: float, *, lost: bool) -> None:
+        """Call ``on_revoked`` or ``on_lost`` for what has begun."""
+        with self._lock:
+            hidden = [attempt for attempt in attempts if attempt in self._queued]
+            self._queued.difference_update(hidden)
+        for attempt in hidden:
+            self._reports.ended(attempt, None)
+        if begun := [attempt for attempt in attempts if attempt not in hidden]:
+            self._thread.put(_DueCallback("on_lost" if lost else "on_revoked", begun))
+
+    def lose(self, attempts: Sequence[Attempt]) -> None:
+        """Do nothing: ``on_revoked`` is called, or will be."""
+
+    def abandon(self, attempts: Sequence[Attempt]) -> None:
+        """Make the next calls on another thread, if a call for one of ``attempts`` is out.
+
+        Calls for the same attempts stay behind it: a late ``on_assigned`` is followed by its
+        ``on_revoked``.
+        """
+        old, gone = self._thread, set(attempts)
+        out = old.current
+        if out is None or gone.isdisjoint(out.attempts):
+            return
+        self._thread = self._new_thread()
+        waiting = list(old.calls.items)
+        for call in waiting:
+            if call is not None and set(out.attempts).isdisjoint(call.attempts):
+                old.calls.items.remove(call)
+                self._thread.put(call)
+        old.put(None)
+
+    def is_inside(self) -> bool:
+        """Whether the caller is a callback."""
+        return getattr(self._own, "is_ours", False)
+
+    def close(self) -> None:
+        """End the thread behind its last call."""
+        if self._thread.thread.ident is not None:
+            self._thread.put(None)
+
+    def _new_thread(self) -> _CallThread:
+        return _CallThread(self._make, self._name)
+
+    def _callback(self, name: str) -> _Callback | None:
+        found: _Callback | None = getattr(self._listener, name, None)
+        return found
+
+    # The thread of the calls
+
+    def _make(self, call: _DueCallback) -> None:
+        self._own.is_ours = True
+        is_first = call.name == "on_assigned"
+        with self._lock:
+            before = self._queued if is_first else self._begun
+            call.attempts = [attempt for attempt in call.attempts if attempt in before]
+            before.difference_update(call.attempts)
+            if is_first:
+                self._begun.update(call.attempts)
+        error = self._raised(call.name, call.attempts)
+        if is_first and error is None:
+            for attempt in call.attempts:
+                self._reports.started(attempt)
+            return
+        if is_first:
+            with self._lock:
+                self._begun.difference_update(call.attempts)
+            if (second := self._raised("on_revoked", call.attempts)) is not None:
+                self._log.error("on_revoked raised behind on_assigned", exc_info=second)
+        for attempt in call.attempts:
+            self._reports.ended(attempt, error)
+
+    def _raised(self, name: str, attempts: Sequence[Attempt]) -> BaseException | None:
+        """What a callback raises, also an exit: the worker waits for it."""
+        callback = self._callback(name)
+        if callback is None or not attempts:
+            return None
+        try:
+            callback([Resource(*attempt.resource) for attempt in attempts])
+        except BaseException as error:
+            return error
+        return None

@@ -1,0 +1,367 @@
+"""The state of the work on each resource of a worker: events in, effects out, no clock.
+
+**Rules.**
+
+- Work begins in an *attempt*. A resource has one attempt at a time in this process: one that has
+  not ended, although its worker lost the resource or its time is over, holds the next one back.
+- What an attempt raises fails this resource alone. The resource stays the worker's, and is tried
+  again (:mod:`~holdfast.members.resources.failures`). Only an error that is no ``Exception``, such
+  as ``SystemExit``, ends the worker.
+- An attempt that is to stop has ``stop_ms`` to end. Then its time is over: another worker may
+  begin, and the attempt is *overdue* until it ends.
+- A hand-over is done when all its attempts have ended or are overdue.
+
+**Strategy.** A plain record for each resource. Times of the future stand in one heap, and what is
+out of date there is skipped. The caller does the effects of one event in order.
+
+References: Kafka Connect's ``Worker``, whose tasks start and stop side by side and end in FAILED.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import count
+
+from holdfast.core.model.partitions import Resource
+from holdfast.core.wire.layouts.container import FailedPartitions
+from holdfast.members.resources.effects import (
+    AskRound,
+    Attempt,
+    Begin,
+    Effect,
+    Effects,
+    EndedLate,
+    EndWorker,
+    Failed,
+    HandedOver,
+    Lose,
+    Overdue,
+    ResourceCounts,
+    ResourceState,
+    ResourceStatus,
+    Stop,
+    StopFailed,
+)
+from holdfast.members.resources.failures import Failure, Failures
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class _OwnedResource:
+    """A resource that the worker owns."""
+
+    resource: Resource
+    status: ResourceStatus = ResourceStatus.STARTING
+    attempt: Attempt | None = None
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class _Ending:
+    """Attempts that are to end by a deadline, and the hand-over that waits for them."""
+
+    deadline_ms: int
+    pending: set[Attempt]
+    token: int | None = None
+
+
+@dataclass(order=True, slots=True)
+class _Timer:
+    at_ms: int
+    order: int
+    entry: _OwnedResource = field(compare=False)
+    attempt: Attempt | None = field(compare=False)  # whose recovery is due; None: a new attempt is
+
+
+class ResourceMachine:
+    """The work on all resources of one worker.
+
+    Parameters
+    ----------
+    failures : Failures
+        What failed here.
+    stop_ms : int
+        How long the end of the work on one resource is waited for.
+    most : int, optional
+        Attempts at a time; None for no bound.
+    one_call : bool
+        Whether the resources of one hand-over are ended one after the other: then its time is
+        ``stop_ms`` for each.
+    """
+
+    def __init__(
+        self, failures: Failures, *, stop_ms: int, most: int | None = None, one_call: bool = False
+    ):
+        self.failures = failures
+        self._n_failures = 0
+        self._stop_ms, self._most, self._one_call = stop_ms, most, one_call
+        self._entries: dict[Resource, _OwnedResource] = {}
+        self._queue: deque[_OwnedResource] = deque()
+        self._n_alive = 0
+        self._left: dict[
+            Resource, tuple[Attempt, int]
+        ] = {}  # of resources that were given up; since when
+        self._waits: list[_Ending] = []
+        self._timers: list[_Timer] = []
+        self._order = count()
+        self._ends = False
+
+    # Readings
+
+    def states(self, now_ms: int) -> dict[Resource, ResourceState]:
+        """The state of each resource that the worker owns."""
+        failures = self.failures.by_resource
+        return {
+            resource: _state_of(entry.status, failures.get(resource), now_ms)
+            for resource, entry in self._entries.items()
+        }
+
+    @property
+    def counts(self) -> ResourceCounts:
+        """How many resources do what, and how often work has failed."""
+        statuses = [entry.status for entry in self._entries.values()]
+        return ResourceCounts(
+            running=statuses.count(ResourceStatus.RUNNING),
+            failed=statuses.count(ResourceStatus.FAILED),
+            overdue=len(self._left),
+            n_failures=self._n_failures,
+        )
+
+    @property
+    def overdue(self) -> tuple[Resource, ...]:
+        """Resources that the worker does not own, and on which its work has not ended."""
+        return tuple(self._left)
+
+    def report(self, now_ms: int) -> tuple[FailedPartitions, ...]:
+        """What the subscription that is written now says of failures."""
+        return self.failures.report(now_ms, self._entries)
+
+    def attempt_at(self, resource: Resource) -> Attempt | None:
+        """The attempt at a resource of the worker that has not ended."""
+        entry = self._entries.get(resource)
+        return None if entry is None else entry.attempt
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for the end of an attempt."""
+        return not self._waits
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When :meth:`tick` has something to do; None: not before the next event."""
+        times = [wait.deadline_ms for wait in self._waits]
+        times += [self._timers[0].at_ms] if self._timers else []
+        times += [] if self.failures.ask_ms is None else [self.failures.ask_ms]
+        return min(times, default=None)
+
+    # Events
+
+    def assigned(self, now_ms: int, resources: Iterable[Resource]) -> Effects:
+        """The worker owns ``resources`` now: begin the work, or wait where it failed lately."""
+        resources = tuple(resources)
+        effects = self.lost(now_ms, resources)  # what is still ending is of an earlier term
+        for resource in resources:
+            entry = self._entries[resource] = _OwnedResource(resource=resource)
+            failure = self.failures.by_resource.get(resource)
+            if failure is not None and failure.retry_ms > now_ms:
+                entry.status = ResourceStatus.FAILED
+                self._at(failure.retry_ms, entry)
+            else:
+                self._queue.append(entry)
+        return effects + self._begin(now_ms)
+
+    def revoked(self, now_ms: int, resources: Iterable[Resource], token: int) -> Effects:
+        """The worker gives ``resources`` up; the hand-over ``token`` waits for their work."""
+        return self._stop(now_ms, self._taken(resources), token=token)
+
+    def lost(self, now_ms: int, resources: Iterable[Resource]) -> Effects:
+        """Another worker may have begun with ``resources``: end the work; nobody waits for it."""
+        entries = self._taken(resources)
+        ending = tuple(e.attempt for e in entries if e.attempt and e.attempt.is_stopping)
+        effects: Effects = [Lose(ending)] if ending else []
+        for entry in entries:
+            self._leave(entry, now_ms)
+        return effects + self._stop(now_ms, entries, lost=True)
+
+    def stop_all(self, now_ms: int) -> Effects:
+        """The worker ends: begin nothing more, and end everything at once."""
+        self._ends = True
+        return self._stop(now_ms, list(self._entries.values()))
+
+    def started(self, attempt: Attempt) -> Effects:
+        """``on_assigned`` has returned."""
+        entry = self._entries.get(attempt.resource)
+        if entry and entry.attempt is attempt and entry.status is ResourceStatus.STARTING:
+            entry.status = ResourceStatus.RUNNING
+        return []
+
+    def ended(self, now_ms: int, attempt: Attempt, error: BaseException | None) -> Effects:
+        """An attempt is over: by an error, by itself, or because it was told to end."""
+        self._n_alive -= 1
+        effects: Effects = []
+        if error is not None and not isinstance(error, Exception):
+            effects.append(EndWorker(error))
+        if attempt.is_stopping:
+            if error is not None:
+                effects.append(StopFailed(attempt.resource, error))
+            effects += self._stopped(now_ms, attempt)
+            return effects + self._begin(now_ms)
+        entry = self._entries[attempt.resource]
+        entry.attempt = None
+        if error is None:
+            entry.status = ResourceStatus.ENDED
+            self.failures.clear(entry.resource, now_ms)
+        else:
+            effects.append(self._fail(now_ms, entry, attempt, error))
+        return effects + self._begin(now_ms)
+
+    def tick(self, now_ms: int) -> Effects:
+        """Do what is due: declare attempts overdue, begin again, ask for a round."""
+        effects: Effects = []
+        late = {a for w in self._waits if w.deadline_ms <= now_ms for a in w.pending}
+        if late:
+            for attempt in late:
+                attempt.is_overdue = True
+                entry = self._entries.get(attempt.resource)
+                if entry is not None and entry.attempt is attempt:
+                    self._leave(entry, now_ms)
+            effects.append(Overdue(tuple(sorted(late, key=lambda a: a.resource))))
+            effects += self._let_go(late)
+        while self._timers and self._timers[0].at_ms <= now_ms:
+            self._ring(now_ms, heapq.heappop(self._timers))
+        if self.failures.asks(now_ms) and not self._ends:
+            effects.append(AskRound())
+        return effects + self._begin(now_ms)
+
+    # Steps
+
+    def _begin(self, now_ms: int) -> Effects:
+        begun = []
+        while self._queue and not self._ends:
+            if self._most is not None and self._n_alive >= self._most:
+                break
+            entry = self._queue.popleft()
+            if self._entries.get(entry.resource) is not entry or entry.attempt is not None:
+                continue
+            if entry.resource in self._left:
+                continue  # queued again when that attempt has ended
+            failure = self.failures.by_resource.get(entry.resource)
+            entry.attempt = attempt = Attempt(
+                resource=entry.resource, began_ms=now_ms, is_again=failure is not None
+            )
+            if not self._one_call:
+                entry.status = ResourceStatus.RUNNING
+            if failure is not None:
+                self._at(now_ms + self.failures.backoff_max_ms, entry, attempt)
+            self._n_alive += 1
+            begun.append(attempt)
+        return [Begin(tuple(begun))] if begun else []
+
+    def _stop(
+        self,
+        now_ms: int,
+        entries: list[_OwnedResource],
+        *,
+        token: int | None = None,
+        lost: bool = False,
+    ) -> Effects:
+        """Tell the attempts of ``entries`` to end; what has no attempt is over at once."""
+        effects: Effects = []
+        pending = {entry.attempt for entry in entries if entry.attempt is not None}
+        deadline_ms = now_ms + self._stop_ms * (self._n_calls(entries) if self._one_call else 1)
+        for entry in entries:
+            if entry.attempt is None:
+                self._entries.pop(entry.resource, None)
+            entry.status = ResourceStatus.STOPPING
+        new = [a for a in pending if not a.is_stopping]
+        if new:
+            for attempt in new:
+                attempt.is_stopping = True
+            new.sort(key=lambda a: a.resource)
+            effects.append(Stop(tuple(new), deadline_ms, lost))
+        if pending:
+            self._waits.append(_Ending(deadline_ms=deadline_ms, pending=pending, token=token))
+        elif token is not None:
+            effects.append(HandedOver(token))
+        return effects
+
+    def _n_calls(self, entries: list[_OwnedResource]) -> int:
+        """For how many resources one call after the other may take its time.
+
+        While the worker ends, all that ``on_assigned`` is still beginning counts as one.
+        """
+        alive = [e.status for e in entries if e.attempt is not None]
+        n_starting = alive.count(ResourceStatus.STARTING) if self._ends else 0
+        return max(1, len(alive) - n_starting + (n_starting > 0))
+
+    def _taken(self, resources: Iterable[Resource]) -> list[_OwnedResource]:
+        return [self._entries[r] for r in resources if r in self._entries]
+
+    def _leave(self, entry: _OwnedResource, now_ms: int) -> None:
+        """The worker owns the resource no more, whatever its attempt does."""
+        del self._entries[entry.resource]
+        if entry.attempt is not None:
+            self._left[entry.resource] = entry.attempt, now_ms
+
+    def _stopped(self, now_ms: int, attempt: Attempt) -> Effects:
+        """An attempt that was told to end has ended."""
+        resource, effects = attempt.resource, self._let_go({attempt})
+        entry = self._entries.get(resource)
+        left, since_ms = self._left.get(resource, (None, 0))
+        if left is attempt:
+            del self._left[resource]
+            if attempt.is_overdue:
+                effects.append(EndedLate(resource, now_ms - since_ms))
+            if entry is not None:
+                self._queue.append(entry)
+        elif entry is not None and entry.attempt is attempt:
+            del self._entries[resource]
+        return effects
+
+    def _let_go(self, attempts: set[Attempt]) -> Effects:
+        """Stop waiting for ``attempts``."""
+        effects: Effects = []
+        waits, self._waits = self._waits, []
+        for wait in waits:
+            wait.pending -= attempts
+            if wait.pending:
+                self._waits.append(wait)
+            elif wait.token is not None:
+                effects.append(HandedOver(wait.token))
+        return effects
+
+    def _fail(
+        self, now_ms: int, entry: _OwnedResource, attempt: Attempt, error: BaseException
+    ) -> Effect:
+        failure = self.failures.note(entry.resource, error, now_ms, attempt.began_ms)
+        self._n_failures += 1
+        entry.status = ResourceStatus.FAILED
+        self._at(failure.retry_ms, entry)
+        return Failed(entry.resource, error, failure, now_ms)
+
+    def _at(self, at_ms: int, entry: _OwnedResource, attempt: Attempt | None = None) -> None:
+        heapq.heappush(self._timers, _Timer(at_ms, next(self._order), entry, attempt))
+
+    def _ring(self, now_ms: int, timer: _Timer) -> None:
+        entry = timer.entry
+        if self._entries.get(entry.resource) is not entry:
+            return
+        if timer.attempt is None:
+            if entry.status is ResourceStatus.FAILED:
+                entry.status = ResourceStatus.STARTING
+                self._queue.append(entry)
+        elif entry.attempt is timer.attempt and entry.status is ResourceStatus.RUNNING:
+            self.failures.clear(entry.resource, now_ms)
+
+
+def _state_of(status: ResourceStatus, failure: Failure | None, now_ms: int) -> ResourceState:
+    if failure is None:
+        return ResourceState(status=status)
+    waits = status is ResourceStatus.FAILED
+    return ResourceState(
+        status=status,
+        failures=failure.count,
+        error=failure.text,
+        retry_seconds=max(0, failure.retry_ms - now_ms) / 1000 if waits else None,
+    )

@@ -1,0 +1,109 @@
+"""What the work on one resource sees of its end.
+
+**Rules.** The event is set once: when the worker gives the resource up, has lost it, or ends. From
+then on the work has ``seconds_left`` to end. ``is_lost`` is true as soon as another worker may have
+begun: the resource was lost, or the time is over. Nothing of the work may be saved from then on.
+
+**Strategy.** The supervisor writes a :class:`StopState`; the event that the program has reads it.
+
+References: ``threading.Event`` and ``asyncio.Event``, whose names are kept; Kafka Connect's
+``task.shutdown.graceful.timeout.ms``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+class StopState:
+    """The end of the work on one resource, written by the supervisor's thread."""
+
+    __slots__ = ("deadline_s", "is_lost", "is_set")
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self.is_lost = False
+        self.deadline_s: float | None = None  # by the monotonic clock
+
+
+class _Readable:
+    """What both events show of a :class:`StopState`."""
+
+    def __init__(self, state: StopState):
+        self._state = state
+
+    def is_set(self) -> bool:
+        """Return whether the work is to end."""
+        return self._state.is_set
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another worker may have begun already: nothing may be saved then."""
+        return self._state.is_lost
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds in which the work should end, 0 or more; None while the event is not set."""
+        deadline_s = self._state.deadline_s
+        return None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
+
+
+class StopEvent(_Readable):
+    """Tells a function that runs for one resource that it is to end.
+
+    A worker makes it, and gives it to ``run`` as the second argument.
+
+    Parameters
+    ----------
+    state : StopState
+        What the worker says.
+    event : threading.Event
+        Set with it.
+
+    References: ``threading.Event``, whose names it has; Kafka's Connect, ``Task.stop``.
+    """
+
+    def __init__(self, state: StopState, event: threading.Event):
+        super().__init__(state)
+        self._event = event
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the work is to end, or for ``timeout`` seconds; return :meth:`is_set`."""
+        self._event.wait(timeout)
+        return self.is_set()
+
+
+class AsyncStopEvent(_Readable):
+    """Tells a coroutine that runs for one resource that it is to end.
+
+    A worker makes it, and gives it to an ``async def run`` as the second argument.
+
+    Parameters
+    ----------
+    state : StopState
+        What the worker says.
+    event : asyncio.Event
+        Set with it.
+
+    References: ``asyncio.Event``, whose names it has; Kafka's Connect, ``Task.stop``.
+    """
+
+    def __init__(self, state: StopState, event: asyncio.Event):
+        super().__init__(state)
+        self._event = event
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the work is to end, or for ``timeout`` seconds; return :meth:`is_set`."""
+        import asyncio
+
+        try:
+            async with asyncio.timeout(timeout):
+                await self._event.wait()
+        except TimeoutError:
+            pass
+        return self.is_set()

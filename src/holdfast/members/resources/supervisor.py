@@ -1,0 +1,295 @@
+"""The thread between the member of a worker and the work on its resources.
+
+**Rules.** A :class:`~holdfast.members.member.host.Duties` whose calls return at once: the member is
+never held up by work that begins. It waits for work that ends, as long as the machine of the
+resources says. One thread, the supervisor's, moves that machine and does its effects; others read
+it behind a lock.
+
+**Strategy.** A mailbox of events and a clock, as the member's own thread has.
+
+References: Kafka Connect's ``Herder``, which starts and stops tasks beside the group's thread.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import assert_never
+
+from holdfast.cluster.answers import Flag
+from holdfast.core.machine import actions
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.model import partitions
+from holdfast.core.wire.layouts.container import FailedPartitions
+from holdfast.errors import RemoteProtocolError
+from holdfast.members.member.mailbox import Mailbox
+from holdfast.members.member.member_log import Log
+from holdfast.members.resources import effects
+from holdfast.members.resources.effects import (
+    Attempt,
+    Effect,
+    Effects,
+    ResourceCounts,
+    ResourceState,
+)
+from holdfast.members.resources.machine import ResourceMachine
+from holdfast.members.resources.runner import Reports, Resource, Runner, name_of
+
+_Resources = tuple[partitions.Resource, ...]
+_Step = Callable[[int], Effects]
+_LATE = "before on_revoked had returned"
+
+
+class Supervisor:
+    """Has the work on a worker's resources done.
+
+    Parameters
+    ----------
+    machine : ResourceMachine
+        Decides.
+    make_runner : callable
+        Makes what carries the work out; takes where that reports to.
+    log : Log
+        The member's.
+    listener : object, optional
+        Whose callbacks the runner calls, of a worker that has one: a loss that it cannot hear of,
+        or hears of too late, is an error.
+    """
+
+    def __init__(
+        self,
+        machine: ResourceMachine,
+        make_runner: Callable[[Reports], Runner],
+        log: Log,
+        listener: object = None,
+    ):
+        self._machine = machine
+        self._runner = make_runner(Reports(self._started, self._ended))
+        self._log = log
+        self._listener = listener
+        self._lock = threading.Lock()  # around the machine
+        self._steps: Mailbox[_Step | None] = Mailbox()
+        self._thread = threading.Thread(target=self._serve, name="holdfast-resources", daemon=True)
+        self._done: dict[int, Callable[[str | None], None]] = {}  # of hand-overs, by token
+        self._next_token = 0
+        self._idle = Flag()
+        self._wants_idle = False
+        self.failure: RemoteProtocolError | None = None  # state that may be lost; for close()
+        self.error: BaseException | None = None  # of the worker; the application's next call has it
+        self.give_up: Callable[[], None] = lambda: None
+        self.ask_round: Callable[[str], None] = lambda _: None
+
+    # Duties, on the member's thread
+
+    def hold_back(self, resources: _Resources, drained: Callable[[], None]) -> None:
+        """Nothing is in flight beside the work itself."""
+        drained()
+
+    def take_over(self, resources: _Resources, term: int) -> None:
+        """Work has begun already."""
+
+    def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        """There are no offsets."""
+        done(0)
+
+    def drop(self, resources: _Resources, lost: _Resources) -> None:
+        """Tell the work that another worker may have begun."""
+        self._post(lambda now_ms: self._dropped(now_ms, resources))
+
+    def call(
+        self, call: ListenerCall, resources: _Resources, done: Callable[[str | None], None]
+    ) -> None:
+        """Begin or end work; only the end of a hand-over is waited for."""
+        if not resources:
+            done(None)
+            return
+        match call:
+            case ListenerCall.ASSIGNED:
+                self._post(lambda now_ms: self._machine.assigned(now_ms, resources))
+                done(None)
+            case ListenerCall.LOST:
+                self._post(lambda now_ms: self._lost(now_ms, resources))
+                done(None)
+            case ListenerCall.REVOKED:
+                token, self._next_token = self._next_token, self._next_token + 1
+                self._done[token] = done
+                self._post(lambda now_ms: self._machine.revoked(now_ms, resources, token))
+
+    # Readings and the end, on any thread
+
+    def states(self) -> Mapping[Resource, ResourceState]:
+        """The state of each resource that the worker owns."""
+        with self._lock:
+            found = self._machine.states(_now_ms())
+        return {Resource(*r): state for r, state in sorted(found.items())}
+
+    def overdue(self) -> frozenset[Resource]:
+        """Resources on which work goes on although the worker does not own them."""
+        with self._lock:
+            return frozenset(Resource(*r) for r in self._machine.overdue)
+
+    def counts(self) -> ResourceCounts:
+        """The numbers of the metrics."""
+        with self._lock:
+            return self._machine.counts
+
+    def report(self) -> tuple[FailedPartitions, ...]:
+        """What the worker's subscription says of failures."""
+        with self._lock:
+            return self._machine.report(_now_ms())
+
+    def is_inside(self) -> bool:
+        """Whether the caller is the program's work."""
+        return self._runner.is_inside()
+
+    def stop_all(self) -> None:
+        """Have everything end, because the worker does."""
+        if self._thread.ident is not None:
+            self._post(self._machine.stop_all)
+
+    def close(self, timeout_s: float) -> None:
+        """Wait until no end of work is waited for, at most ``timeout_s``; end the thread."""
+        if self._thread.ident is None:
+            return
+        self.stop_all()
+        self._wants_idle = True
+        self._post(_nothing)
+        self._idle.wait(timeout_s)
+        self._steps.put(None)
+
+    # The supervisor's thread
+
+    def _post(self, step: _Step) -> None:
+        self._steps.put(step)
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                step = self._steps.get(self._seconds_left())
+            except queue.Empty:
+                step = _nothing
+            if step is None:
+                self._runner.close()
+                return
+            try:
+                self._do(step)
+            except Exception as error:  # our bug: the application gets the error
+                self._log.exception("the supervisor of the resources failed")
+                self._end_worker(error)
+
+    def _seconds_left(self) -> float | None:
+        deadline_ms = self._machine.deadline_ms
+        return None if deadline_ms is None else max(0.0, (deadline_ms - _now_ms()) / 1000)
+
+    def _do(self, step: _Step) -> None:
+        with self._lock:
+            now_ms = _now_ms()
+            found = step(now_ms) + self._machine.tick(now_ms)
+        for effect in found:
+            self._perform(effect)
+        if self._wants_idle and self._machine.is_idle:
+            self._idle.set()
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case effects.Begin(attempts):
+                self._runner.begin(attempts)
+            case effects.Stop(attempts, deadline_ms, lost):
+                self._runner.stop(attempts, deadline_ms / 1000, lost=lost)
+            case effects.Lose(attempts):
+                self._runner.lose(attempts)
+                if self._listener is not None:
+                    self._tell_of([a.resource for a in attempts], _LATE)
+            case effects.Overdue(attempts):
+                self._tell_overdue(attempts)
+                self._runner.abandon(attempts)
+            case effects.HandedOver(token):
+                self._done.pop(token)(None)
+            case effects.AskRound():
+                self.ask_round("what has failed at this worker has changed")
+            case effects.EndWorker(error):
+                self._end_worker(error)
+            case _:
+                _tell(self._log, effect)
+
+    def _tell_overdue(self, attempts: Collection[Attempt]) -> None:
+        """Say of which resources another worker may begin although work goes on here."""
+        resources = [attempt.resource for attempt in attempts]
+        if self._listener is not None:
+            self._tell_of(resources, _LATE)
+        else:
+            self._log.error(
+                "the work on %s has not ended in time (task.shutdown.graceful.timeout.ms): another "
+                "worker may begin with it now",
+                _some(resources),
+            )
+
+    def _tell_of(self, lost: Collection[partitions.Resource], why: str) -> None:
+        self.failure = RemoteProtocolError(
+            f"{_some(lost)} were lost {why}: another worker may have begun without their state",
+            error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+        )
+        self._log.error("%s", self.failure)
+
+    def _end_worker(self, error: BaseException) -> None:
+        self.error = self.error or error
+        self.give_up()
+
+    def _dropped(self, now_ms: int, resources: _Resources) -> Effects:
+        """The member has lost ``resources``; a listener hears of it by its next callback."""
+        if self._listener is None:
+            return self._machine.lost(now_ms, resources)
+        attempts = {r: self._machine.attempt_at(r) for r in resources}
+        ending = [r for r, attempt in attempts.items() if attempt and attempt.is_stopping]
+        return self._machine.lost(now_ms, ending)
+
+    def _lost(self, now_ms: int, resources: _Resources) -> Effects:
+        if self._listener is not None and getattr(self._listener, "on_lost", None) is None:
+            alive = [r for r in resources if self._machine.attempt_at(r) is not None]
+            if alive:
+                self._tell_of(alive, "and the listener has no on_lost")
+        return self._machine.lost(now_ms, resources)
+
+    # What the runner reports, on any thread
+
+    def _started(self, attempt: Attempt) -> None:
+        self._post(lambda _: self._machine.started(attempt))
+
+    def _ended(self, attempt: Attempt, error: BaseException | None) -> None:
+        self._post(lambda now_ms: self._machine.ended(now_ms, attempt, error))
+
+
+def _tell(log: Log, effect: effects.Failed | effects.StopFailed | effects.EndedLate) -> None:
+    """Write a line for people."""
+    name = name_of(effect.resource)
+    match effect:
+        case effects.Failed(_, error, failure, now_ms):
+            retry_s = (failure.retry_ms - now_ms) / 1000
+            text = "%s has failed, %d in a row: the next attempt is in %.1f s"
+            log.error(text, name, failure.count, retry_s, exc_info=error)
+        case effects.StopFailed(_, error):
+            log.error("the end of the work on %s raised", name, exc_info=error)
+        case effects.EndedLate(_, late_ms):
+            log.warning("the work on %s has ended, %.1f s too late", name, late_ms / 1000)
+        case _:
+            assert_never(effect)
+
+
+def _nothing(now_ms: int) -> Effects:
+    """No event but the clock's."""
+    return []
+
+
+def _some(resources: Collection[partitions.Resource]) -> str:
+    """The first five of ``resources`` by name, and how many more."""
+    more = f" and {len(resources) - 5} more" if len(resources) > 5 else ""
+    return ", ".join(name_of(r) for r in sorted(resources)[:5]) + more
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
