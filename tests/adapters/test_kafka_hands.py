@@ -240,7 +240,7 @@ def test_what_stays_is_fetched_while_nobody_tells_where_a_gained_partition_begin
     whole_s = timeout_ms and timeout_ms / 1000
     hands = scene.hands
     assert hands.find_starts(timeout_ms) is False
-    assert scene.places.waited_s == whole_s, "nothing else is there to read"
+    assert scene.places.waited_s == 0.1, "nothing else is there to read, and it may have to end"
     scene.reads_to(5, B)
     assert hands.find_starts(timeout_ms) is False
     assert scene.places.waited_s <= 0.05

@@ -41,6 +41,9 @@ class LoopHands(Hands):
     def assigned(self, partitions):
         self.calls.append(("assign", sorted(partitions)))
 
+    def begun(self, partitions):
+        """The seat's order of calls is the tests'; this one follows each of an assignment."""
+
     async def tell(self, callback):
         self.calls.append((callback.call.value, callback.in_order()))
         if self.listener is not None:

@@ -1,15 +1,20 @@
 """A program that forks while its consumer runs: `python -m tests.live.forking CLIENT BROKER TOPIC`.
 
-The child makes every call that may wait, and prints what each raised; the parent goes on reading.
-It prints one JSON line: what the child's calls raised, how long they took, and what the parent has
-read after the fork, under which member id before and after it.
+One child makes every call that may wait, and prints what each raised. Others end: by ``sys.exit``,
+by forgetting the consumer, by leaving its ``with`` block, by SIGTERM inside that block, or as a
+child of ``multiprocessing`` does. The parent goes on reading. It prints one JSON line: what the
+calls of the first child raised and how long they took, how each other child ended and how long that
+took, and under which member id the parent was before and after.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +25,9 @@ from tests.live.crew import fresh
 from tests.live.waiting import until
 
 import holdfast.aiokafka
+
+CODE = 7
+Child = Callable[[], object]
 
 
 def raised(call: Callable[[], object]) -> str:
@@ -48,6 +56,53 @@ def in_child(calls: dict[str, Callable[[], object]]) -> dict[str, Any]:
     return answer
 
 
+def ends(holder: dict[str, Any]) -> dict[str, tuple[int, float]]:
+    """How children end that have a copy of the consumer, and in how many seconds."""
+
+    def forgets() -> None:
+        holder.clear()
+        gc.collect()
+        os._exit(CODE)
+
+    def leaves_its_block() -> None:
+        with holder["consumer"]:
+            sys.exit(CODE)
+
+    def is_terminated() -> None:
+        if hasattr(holder["consumer"], "signals"):  # holdfast.Consumer has handlers in its block
+            holder["consumer"].signals.watch()
+            pid = os.fork()
+            if pid == 0:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(60)
+            _, status = os.waitpid(pid, 0)
+            os._exit(CODE if os.waitstatus_to_exitcode(status) == -signal.SIGTERM else 1)
+        os._exit(CODE)
+
+    found = {}
+    children: dict[str, Child] = {
+        "nothing": lambda: os._exit(CODE),
+        "exits": lambda: sys.exit(CODE),
+    }
+    children |= {"forgets": forgets, "is terminated": is_terminated}
+    if hasattr(holder["consumer"], "__exit__"):
+        children["leaves its block"] = leaves_its_block
+    for name, child in children.items():
+        began = time.monotonic()
+        pid = os.fork()
+        if pid == 0:
+            child()
+            os._exit(1)
+        _, status = os.waitpid(pid, 0)
+        found[name] = os.waitstatus_to_exitcode(status), time.monotonic() - began
+    began = time.monotonic()
+    process = multiprocessing.get_context("fork").Process(target=sys.exit, args=(CODE,))
+    process.start()
+    process.join()
+    found["multiprocessing"] = process.exitcode, time.monotonic() - began
+    return found
+
+
 def blocking(name: str, broker: str, topic: str) -> dict[str, Any]:
     client = CLIENTS[name](topic, {"bootstrap.servers": broker, "group.id": fresh("fork")})
     client.subscribe([topic])
@@ -60,38 +115,50 @@ def blocking(name: str, broker: str, topic: str) -> dict[str, Any]:
             "close": client.consumer.close,
         }
     )
+    holder = {"consumer": client.consumer}
+    consumer = client.__dict__.pop("consumer")  # its children can forget it
+    del consumer
+    ended = ends(holder)
+    client.consumer = holder["consumer"]
     client.commit()
     after = client.standing.identity.member_id
     client.close()
-    return {"child": child, "members": [before, after], "committed": True}
+    return {"child": child, "ends": ended, "members": [before, after], "committed": True}
 
 
-async def on_a_loop(broker: str, topic: str) -> dict[str, Any]:
+def on_a_loop(broker: str, topic: str) -> dict[str, Any]:
     """aiokafka; a fork has no loop that runs, so the child makes each call on a new one."""
-    group = fresh("fork")
+    loop = asyncio.new_event_loop()
+    do = loop.run_until_complete
+    holder = {"consumer": do(begun(broker, topic))}
+    coordinator = holder["consumer"]._coordinator
+    before = coordinator.member_id
+    child = in_child(
+        {
+            "poll": lambda: asyncio.run(holder["consumer"].getmany(timeout_ms=20_000)),
+            "commit": lambda: asyncio.run(holder["consumer"].commit()),
+            "close": lambda: asyncio.run(holder["consumer"].stop()),
+        }
+    )
+    ended = ends(holder)
+    do(holder["consumer"].commit())
+    after = coordinator.member_id
+    do(holder["consumer"].stop())
+    return {"child": child, "ends": ended, "members": [before, after], "committed": True}
+
+
+async def begun(broker: str, topic: str) -> Any:
+    """A consumer that has read five records."""
     consumer = holdfast.aiokafka.AIOKafkaConsumer(
-        topic, bootstrap_servers=broker, group_id=group, auto_offset_reset="earliest"
+        topic, bootstrap_servers=broker, group_id=fresh("fork"), auto_offset_reset="earliest"
     )
     await consumer.start()
     n = 0
     while n < 5:
         n += sum(map(len, (await consumer.getmany(timeout_ms=200)).values()))
-
-    before = consumer._coordinator.member_id
-    child = in_child(
-        {
-            "poll": lambda: asyncio.run(consumer.getmany(timeout_ms=20_000)),
-            "commit": lambda: asyncio.run(consumer.commit()),
-            "close": lambda: asyncio.run(consumer.stop()),
-        }
-    )
-    await consumer.commit()
-    after = consumer._coordinator.member_id
-    await consumer.stop()
-    return {"child": child, "members": [before, after], "committed": True}
+    return consumer
 
 
 if __name__ == "__main__":
     which, *place = sys.argv[1:]
-    is_aiokafka = which == "aiokafka"
-    print(json.dumps(asyncio.run(on_a_loop(*place)) if is_aiokafka else blocking(which, *place)))
+    print(json.dumps(on_a_loop(*place) if which == "aiokafka" else blocking(which, *place)))

@@ -8,13 +8,14 @@ import sys
 
 import pytest
 from tests.live.crew import Topic
+from tests.live.forking import CODE
 from tests.suites import further
 
 pytestmark = pytest.mark.broker
 
 
 @pytest.mark.parametrize("client", further(["consumer", "confluent", "aiokafka", "kafka"]))
-def test_every_call_of_a_fork_says_where_its_member_lives(broker, client):
+def test_a_fork_says_where_its_member_lives_and_ends_without_touching_it(broker, client):
     topic = Topic(broker.bootstrap, 1, 5)
     command = [sys.executable, "-m", "tests.live.forking", client, broker.bootstrap, topic.name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -24,5 +25,11 @@ def test_every_call_of_a_fork_says_where_its_member_lives(broker, client):
     for call, error in found["child"].items():
         assert "this member lives in process" in error, (call, error)
     assert took_s < 5.0, "a poll of 20 s was waited for"
+    assert {name: code for name, (code, _) in found["ends"].items()} == dict.fromkeys(
+        found["ends"], CODE
+    )
+    _, nothing_s = found["ends"]["nothing"]
+    for name, (_, seconds) in found["ends"].items():
+        assert seconds < nothing_s + 4, f"{name}: it has waited 5 s for a thread of its parent's"
     assert found["members"][0] == found["members"][1]
     assert found["committed"]

@@ -150,8 +150,6 @@ class Consumer(ConsumerQuestions):
         self.signals = EndSignals()
         self._handles_signals: bool = self._settings["holdfast.handle.signals"]
         self._is_stopped = False
-        self._poller = threading.current_thread()  # who polled last
-        self._is_seen = True  # whether the application has what the last poll handed out
         self._in_loop = False  # the application works on a list of the iteration
         self._ends_with_error = False  # of the application; a close must not hide it
         self._callback_error: Exception | None = None  # the next call raises it
@@ -159,7 +157,6 @@ class Consumer(ConsumerQuestions):
 
     # Life
 
-    @_inside
     def subscribe(
         self,
         topics: Collection[str] | str | re.Pattern[str],
@@ -179,11 +176,18 @@ class Consumer(ConsumerQuestions):
         LocalProtocolError
             If no topic is named, or the listener has none of the three callbacks.
         """
+        self._check_open()
         pattern = checked_pattern(topics)
         names = () if pattern is not None else checked_names(topics)
         check_listener(listener)
+        # inside a callback that has unsubscribed, the member leaves first, and joins again then
+        makes = self._closing.outside if self._closing.is_pending else self._closing.inside
+        makes(lambda: self._subscribe(names, pattern, listener))
+
+    def _subscribe(
+        self, names: tuple[str, ...], pattern: Matches | None, listener: RebalanceListener | None
+    ) -> None:
         if self._seat is None:
-            self._check_open()
             self._sit_down(names, pattern, listener)
         else:
             self._listener = listener
@@ -214,9 +218,11 @@ class Consumer(ConsumerQuestions):
             return None
         return lambda resources: method([TopicPartition(*tp) for tp in resources])
 
-    @_inside
     def unsubscribe(self) -> None:
-        """Leave the group; :meth:`subscribe` joins it again."""
+        """Leave the group; :meth:`subscribe` joins it again. Inside a call it happens after it."""
+        self._closing.outside(self._unsubscribe)
+
+    def _unsubscribe(self) -> None:
         if self._seat is not None:
             timeout_s = self._settings.call_timeout_s
             try:
@@ -260,16 +266,13 @@ class Consumer(ConsumerQuestions):
         self._closing.close(timeout, returns=returns)
 
     def _end(self, timeout_s: float, returns: bool) -> None:
-        is_elsewhere = self._poller is not threading.current_thread() and self._poller.is_alive()
-        if self._in_loop or is_elsewhere:
-            self._is_seen = False
+        if self._in_loop:
+            self._in_hand.is_seen = False
         if self._seat is not None:
             self._leave(self._seat, returns=returns, timeout_s=timeout_s)
 
     def _leave(self, seat: InPoll, *, returns: bool, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
-        if not self._is_seen:
-            seat.unprocessed = self._hands.firsts(self._in_hand.last or ())
         try:
             to_the_end(lambda: self._hand_over_all(seat, deadline, returns=returns))
         finally:
@@ -295,9 +298,11 @@ class Consumer(ConsumerQuestions):
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if not self._closing.is_here():
+            return  # a fork leaves the block, and the member stays with its parent
         if error is not None:
             # The loop has not come back: its list is not processed, and its error goes on.
-            self._is_seen = False
+            self._in_hand.is_seen = False
             self._ends_with_error = True
         try:
             self.close()
@@ -308,7 +313,6 @@ class Consumer(ConsumerQuestions):
 
     # Records
 
-    @_inside
     def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Message]:
         """Return the next records; what the last call returned counts as processed.
 
@@ -331,20 +335,29 @@ class Consumer(ConsumerQuestions):
             common), saying what to do.
         AdapterError
             If librdkafka failed.
+        LocalProtocolError
+            Inside another call of this consumer: a callback may commit and seek, and not poll.
         Exception
             What a callback raised; every other callback that was due has run.
         """
+        if self._closing.has_begun():
+            self._check_open()
+        elif self._closing.is_inside():
+            raise LocalProtocolError("poll() in a callback: it may commit and seek, and not poll")
+        return self._closing.inside(lambda: self._poll(timeout, max_records))
+
+    def _poll(self, timeout: float, max_records: int | None) -> list[Message]:
         seat = self._running(polls=True)
-        self._poller = threading.current_thread()
         limit = self._settings["max.poll.records"] if max_records is None else max_records
         deadline = time.monotonic() + checked_seconds(timeout)
         found: list[Message] = []
-        self._in_hand.last = None
+        in_hand = self._in_hand
+        in_hand.last, in_hand.caller, in_hand.is_seen = None, threading.get_ident(), True
         try:
             found = self._polled(seat, limit, deadline)
-            return found if self._is_seen else []
+            return found if in_hand.is_seen else []
         finally:
-            self._in_hand.last = found or NOTHING
+            in_hand.last = found or NOTHING
 
     def _polled(self, seat: InPoll, limit: int, deadline: float) -> list[Message]:
         """The next records; what callbacks take is not counted."""
@@ -355,13 +368,13 @@ class Consumer(ConsumerQuestions):
             seat.commit_by_clock()
             self.signals.raise_caught()
             self._raise_callback_error()
-            if self._is_stopped or self._closing.has_begun():
+            if self._is_stopped or self._closing.is_coming_out():
                 return []
             self._hands.starts.look_again(self._hands.client)
             left_s = max(0.0, deadline - time.monotonic())
             messages = self._fetched(seat, limit, min(left_s, SLICE_S))
-            if self._closing.has_begun():  # the application does not get these
-                self._is_seen = False
+            if self._closing.is_coming_out():  # the application does not get these
+                self._in_hand.is_seen = False
                 return messages
             if messages or left_s == 0.0:
                 self._count(seat, len(messages))
@@ -382,7 +395,13 @@ class Consumer(ConsumerQuestions):
     def __iter__(self) -> Iterator[list[Message]]:
         """Yield lists of records, never an empty one, until it is stopped or closed."""
         while not (self._is_stopped or self._closing.has_begun()):
-            if batch := self.poll():
+            try:
+                batch = self.poll()
+            except AdapterError:
+                if self._closing.has_begun():  # on another thread, just now
+                    return
+                raise
+            if batch:
                 self._in_loop = True
                 try:
                     yield batch
@@ -428,8 +447,8 @@ class Consumer(ConsumerQuestions):
         seat = self._running()
         if offsets is not None:
             check_offsets(offsets)
-        elif not self._is_seen:  # a list that the application has not seen is not handed out
-            seat.unprocessed = self._hands.firsts(self._in_hand.last or ())
+        elif not self._in_hand.is_seen:  # a list that the application has not is not handed out
+            seat.unprocessed = seat.in_hand_from()
         wanted, asked = seat.wanted(None if offsets is None else as_offsets(offsets))
         seat.commits.begin(wanted, asked, timeout_s=self._settings.call_timeout_s).result()
 
@@ -547,9 +566,8 @@ class Consumer(ConsumerQuestions):
 
     def _running(self, *, polls: bool = False) -> InPoll:
         """The seat; raises the member's failure, for a poll after the waiting callbacks."""
-        self._check_open()
-        if polls and self._closing.has_begun():
-            raise AdapterError("the consumer is closing: a callback may commit, and not poll")
+        if self._closing.is_done:
+            raise AdapterError("the consumer is closed")
         seat = self._seat
         if seat is None:
             raise LocalProtocolError("subscribe() first")
@@ -568,5 +586,10 @@ class Consumer(ConsumerQuestions):
             raise failure
 
     def _check_open(self) -> None:
-        if self._closing.is_done:
-            raise AdapterError("the consumer is closed")
+        """Raise if the end has begun: a callback may commit then, and not begin anything."""
+        if self._closing.has_begun():
+            raise AdapterError(
+                "the consumer is closed"
+                if self._closing.is_done
+                else "the consumer is closing: a callback may commit, and not poll or subscribe"
+            )

@@ -31,6 +31,7 @@ from holdfast.cluster.settings import Settings
 from holdfast.core.machine.codes import ErrorCode, describe
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
+from holdfast.members.drop_in.confluent.forks import leave_alone_in_forks
 from holdfast.members.drop_in.confluent.hands import (
     HasListener,
     LibrdkafkaHands,
@@ -73,6 +74,7 @@ class ConsumerHands(LibrdkafkaHands):
     def __init__(self, settings: Settings, owner: weakref.ref[HasListener]):
         config = {**render.librdkafka_fetch(settings), "logger": _library_log}
         self.client: Any = _FetchingConsumer(config)
+        leave_alone_in_forks(self.client)
         super().__init__(self.client, owner, config, reset=None, stores=True)
         self._reset_to: str = settings["auto.offset.reset"]
         self._reached: dict[Resource, int] = {}  # after what was handed out; where it began

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.cluster.lookup import EARLIEST, LATEST
@@ -22,6 +23,7 @@ from holdfast.cluster.settings import Settings
 from holdfast.errors import LocalProtocolError
 from holdfast.members.arguments import checked_pairs
 from holdfast.members.consumer_hands import ConsumerHands
+from holdfast.members.member.errands import Errand, Once
 from holdfast.members.member.group_metadata import group_metadata
 from holdfast.members.member.offsets import Offsets, OffsetToCommit
 from holdfast.members.seat.commits import CommitAsker
@@ -174,8 +176,8 @@ class ConsumerQuestions:
         offsets : mapping of (topic, partition) to int, optional
             As for :meth:`holdfast.Consumer.commit`.
         on_commit : callable, optional
-            Takes the offsets and an error or None. It is called on a thread of the member, and must
-            not call the consumer.
+            Takes the offsets and an error or None. A later :meth:`poll`, or :meth:`close`, calls
+            it; what it raises is raised there.
 
         Raises
         ------
@@ -188,8 +190,13 @@ class ConsumerQuestions:
         wanted = seat.to_commit() if offsets is None else as_offsets(offsets)
         told = {TopicPartition(*tp): at.offset for tp, at in wanted.items()}
         sent = seat.commits.begin(wanted, asked, timeout_s=self._settings.call_timeout_s)
-        if wanted and on_commit is not None:
-            sent.add_done_callback(lambda done: on_commit(told, _error_of(done)))
+        if not wanted or on_commit is None:
+            return
+
+        def answer(done: Future[None]) -> None:
+            seat.errands.put(Errand(Once(partial(on_commit, told, _error_of(done)))))
+
+        sent.add_done_callback(answer)
 
     def group_metadata(self) -> bytes:
         """Return what fences ``confluent_kafka.Producer.send_offsets_to_transaction`` (KIP-447)."""

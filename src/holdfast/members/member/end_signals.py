@@ -5,7 +5,7 @@ or a framework with a handler of its own keeps it. The first signal ends a consu
 next poll, so the batch in hand is finished and committed; it ends a worker's block at once, because
 the work is done in callbacks. A second signal raises at once, wherever the program is. SIGTERM
 raises ``SystemExit(143)``, SIGINT ``KeyboardInterrupt`` (130): the block then hands over and
-leaves.
+leaves. A fork inside the block has the old handlers: nothing there would end it otherwise.
 
 **Strategy.** One handler serves all members of the process; the last one that goes puts the old
 handlers back.
@@ -15,6 +15,7 @@ References: POSIX (128 + the signal's number); Java's shutdown hooks end with th
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Mapping
@@ -56,14 +57,27 @@ class EndSignals:
             return
         _watches.remove(self)
         if not _watches:
-            for number, default in _OURS.items():
-                if signal.getsignal(number) is _catch:
-                    signal.signal(number, default)
+            _put_back()
 
     def raise_caught(self) -> None:
         """Raise what the caught signal means, if there is one."""
         if self.caught is not None:
             raise _exit_of(self.caught)
+
+
+def _put_back() -> None:
+    for number, default in _OURS.items():
+        if signal.getsignal(number) is _catch:
+            signal.signal(number, default)
+
+
+def _forget_all() -> None:
+    _watches.clear()
+    _put_back()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 def _is_free(number: signal.Signals) -> bool:

@@ -105,6 +105,9 @@ class MemberHost:
         Gets the member's identity from now on.
     ready : ReadyFile, optional
         Is there while the member is stable.
+    is_orphaned : callable, optional
+        Whether no call of the application can ever come again: then the member ends, and the
+        coordinator hears no heartbeat more.
     """
 
     def __init__(
@@ -116,8 +119,10 @@ class MemberHost:
         name: str,
         log: MemberLog | None = None,
         ready: ReadyFile | None = None,
+        is_orphaned: Callable[[], bool] = lambda: False,
     ):
         self._member = member
+        self._is_orphaned = is_orphaned
         self._ready = ready
         self._duties = duties
         self._compute = compute
@@ -219,7 +224,7 @@ class MemberHost:
 
     def _run(self) -> None:
         try:
-            while (event := self._next()) is not None:
+            while (event := self._next()) is not None and not self._is_orphaned():
                 if isinstance(event, _Work):
                     event.work()
                     continue

@@ -9,6 +9,7 @@ References: KIP-429.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -30,6 +31,9 @@ from holdfast.members.member.readiness import ready_file
 
 class ClientDuties(Duties, Protocol):
     """The application's side of a member, which :class:`MemberParts` closes."""
+
+    def is_orphaned(self) -> bool:
+        """Whether no call of the application can ever come again; from any thread."""
 
     def end(self) -> None:
         """Start nothing more."""
@@ -59,6 +63,7 @@ class MemberParts:
         connections: Connections | None = None,
     ):
         self._settings = settings
+        self._duties = duties
         self.counters = Counters()
         self.log = log = MemberLog(settings)
         member = make_member(settings, assignors)
@@ -85,6 +90,7 @@ class MemberParts:
                 name=_name(settings),
                 log=log,
                 ready=ready,
+                is_orphaned=self._is_orphaned,
             )
             self._closers.append(self.host.stop)
             self._watch = MetadataWatch(settings, self.lookup, self._post, self.fail, log)
@@ -92,6 +98,14 @@ class MemberParts:
         except BaseException:
             self.close()
             raise
+
+    def _is_orphaned(self) -> bool:
+        """Whether the member has to end alone; it begins to close its parts then."""
+        if not self._duties.is_orphaned():
+            return False
+        self.log.warning("the application's event loop is closed, and its member ends")
+        threading.Thread(target=self.close, name="holdfast-orphan", daemon=True).start()
+        return True
 
     def _post(self, event: events.Event) -> None:
         self.host.post(event)

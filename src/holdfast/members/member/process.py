@@ -2,7 +2,8 @@
 
 **Rules.** ``os.fork`` copies a member's objects and none of its threads: in the copy nobody
 heartbeats, answers, or ever gives a lock back. So each call of a copy raises at once, and the
-member goes on in the process that made it.
+member goes on in the process that made it. What ends a member that is forgotten does nothing in a
+copy: a wait would never end there, and sockets and epoll sets are shared with the parent.
 
 References: POSIX, ``fork`` (only the calling thread is copied).
 """
@@ -20,6 +21,10 @@ class OwnProcess:
     def __init__(self) -> None:
         self._pid = os.getpid()
 
+    def is_this(self) -> bool:
+        """Whether this is that process, and no fork of it."""
+        return os.getpid() == self._pid
+
     def check(self) -> None:
         """Raise if this is another process.
 
@@ -28,7 +33,7 @@ class OwnProcess:
         LocalProtocolError
             In a child of ``os.fork``, for each call.
         """
-        if os.getpid() != self._pid:
+        if not self.is_this():
             raise LocalProtocolError(
                 f"this member lives in process {self._pid}, and this is a fork of it, process "
                 f"{os.getpid()}: make a new one here, or start processes with spawn"

@@ -30,9 +30,9 @@ from holdfast.members.member.errands import Errand, Errands
 from holdfast.members.member.offsets import Offsets
 from holdfast.members.seat.commits import HeardOfLast
 from holdfast.members.seat.hands import Callback, Hands, Wishes
-from holdfast.members.seat.in_hand import InHand
+from holdfast.members.seat.in_hand import NOTHING, InHand
 from holdfast.members.seat.membership import Membership
-from holdfast.members.seat.seat import CATCH_UP_S, LAST_COMMIT_S, NOTHING, Seat
+from holdfast.members.seat.seat import CATCH_UP_S, LAST_COMMIT_S, NO_OFFSETS, Seat
 
 if TYPE_CHECKING:
     from holdfast.core.machine import actions
@@ -69,7 +69,9 @@ class InPoll(Seat):
         self.errands = Errands()
         self.in_hand = in_hand
         self._held_back: set[Resource] = set()  # by an errand that was done
-        self.unprocessed: Offsets = NOTHING  # in the hand of an application that does not come back
+        self.unprocessed: Offsets = (
+            NO_OFFSETS  # in the hand of an application that does not come back
+        )
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="holdfast-positions")
 
     # The application's thread
@@ -106,6 +108,7 @@ class InPoll(Seat):
 
         If it is interrupted, a second call goes on.
         """
+        self._spare_unseen()
         self.progress.come_back()
         left_s = min(LAST_COMMIT_S, max(0.0, deadline - time.monotonic()))
         if (sent := self.commit_before_leaving(left_s)) is not None:
@@ -113,8 +116,19 @@ class InPoll(Seat):
         self.membership.leave(returns=returns)
         return self.finish(deadline)
 
+    def _spare_unseen(self) -> None:
+        """Count nothing as processed that the application may not have processed."""
+        if not self.in_hand.may_be_processed():
+            self.unprocessed = self.in_hand_from()
+
+    def in_hand_from(self) -> Offsets:
+        """Return where what the application has in its hand begins."""
+        held = self.in_hand.last
+        return self.hands.firsts(NOTHING if held is None else held)
+
     def finish(self, deadline: float) -> BaseException | None:
         """Do what a leaving member wants until it is out."""
+        self._spare_unseen()
         first: BaseException | None = None
         while not self.membership.is_over() and time.monotonic() < deadline:
             self.progress.come_back()

@@ -143,7 +143,9 @@ class Membership:
         return self.is_leaving and (self.parts is None or self.parts.host.over.is_set())
 
     def close(self) -> None:
-        """Release everything; the group is not told."""
+        """Release everything; the group is not told. A fork of the process has nothing of it."""
+        if not self.process.is_this():
+            return
         with self._lock:
             self._has_ended = True
             opening = self._opening

@@ -48,6 +48,9 @@ class LoopHands(Fetching, Protocol):
     def assigned(self, partitions: Collection[Resource]) -> None:
         """Begin to fetch ``partitions``, maybe none. The callback of the assignment begins next."""
 
+    def begun(self, partitions: Collection[Resource]) -> None:
+        """The callback of the assignment has ended: hand out records of ``partitions``."""
+
     async def tell(self, callback: Callback) -> None:
         """Run a callback of the application, if there is one; what it raises is not raised."""
 
@@ -244,6 +247,7 @@ class OnLoop(Seat):
         """A callback is over; begun twice at most."""
         if told.callback.call is ListenerCall.ASSIGNED:
             self.has_begun()
+            self.hands.begun(told.callback.resources)
         else:
             self.has_ended(told.callback)
         told.done(None)
@@ -306,6 +310,10 @@ class OnLoop(Seat):
         """Commit what is processed of partitions that are given up."""
         if not self._later(self.note, lambda _: self.commits.hand_over(action, done)):
             done(-1)
+
+    def is_orphaned(self) -> bool:
+        """A loop that is closed runs nothing any more."""
+        return self._loop.is_closed()
 
     def end(self) -> None:
         """Do no more jobs."""

@@ -44,7 +44,7 @@ CATCH_UP_S = 0.25
 """How long a call of the application waits for the member's thread."""
 LAST_COMMIT_S = 2.0
 """How long the commit before leaving is waited for."""
-NOTHING: Offsets = {}
+NO_OFFSETS: Offsets = {}
 _BESIDE_S = 0.1  # a heartbeat that long ago is just now
 _POLLED_EVERY_S = 0.1
 
@@ -90,7 +90,7 @@ class Seat:
 
     def note(self) -> None:
         """Read from the client how far the application has come."""
-        self.note_processed(NOTHING)
+        self.note_processed(NO_OFFSETS)
 
     def note_processed(self, in_hand: Offsets) -> None:
         """As :meth:`note`, where the application holds records from ``in_hand`` on."""
@@ -211,6 +211,10 @@ class Seat:
 
     def take_over(self, resources: tuple[Resource, ...], term: int) -> None:
         """Nothing is left to do: :meth:`Hands.assigned` has begun the resources."""
+
+    def is_orphaned(self) -> bool:
+        """A consumer that is forgotten closes its membership itself."""
+        return False
 
     def close(self) -> None:
         """Nothing is open: the client closes itself."""

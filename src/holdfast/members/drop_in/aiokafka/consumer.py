@@ -12,9 +12,12 @@ References: KIP-429, KIP-62; Incremental Cooperative Rebalancing, Designs I, II 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 import aiokafka
@@ -28,10 +31,11 @@ from holdfast.core.machine.modes import RebalanceMode, choose_mode
 from holdfast.errors import ConfigError
 from holdfast.members.drop_in.aiokafka.coordinator import MemberCoordinator
 from holdfast.members.drop_in.aiokafka.fetcher import ListFetcher
-from holdfast.members.drop_in.aiokafka.hands import KeepingSubscriptions
+from holdfast.members.drop_in.aiokafka.hands import KeepingSubscriptions, RunningCallback
 from holdfast.members.drop_in.aiokafka.settings import settings_of
 from holdfast.members.drop_in.in_place import InPlace
 from holdfast.members.drop_in.keywords import DELAY, is_ours
+from holdfast.members.member.process import OwnProcess
 from holdfast.members.member.readiness import clear_ready_file
 
 if TYPE_CHECKING:
@@ -90,6 +94,8 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         hide_logins()
         super().__init__(*topics, **options)
         self._is_stopped = False
+        self._stopping: asyncio.Task[None] | None = None  # begun by a callback
+        self._process = OwnProcess()
         self._member_settings: Settings | None = None
         if self._group_id is None:
             if ours:
@@ -159,6 +165,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
             rebalance_timeout_ms=self._rebalance_timeout_ms,
             max_poll_interval_ms=self._max_poll_interval_ms,
         )
+        weakref.finalize(self, self._coordinator.abandon)
         self._coordinator.begin()
         subscription = self._subscription.subscription
         if subscription is None:
@@ -169,14 +176,41 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
             self._coordinator.start_commit_offsets_refresh_task(subscription.assignment)
 
     async def stop(self) -> None:
-        """Leave the group and close; a call after one that was interrupted goes on."""
-        seat = getattr(self._coordinator, "seat", None)
-        if seat is not None:
-            seat.membership.process.check()
+        """Leave the group and close; a call after one that was interrupted goes on.
+
+        In a callback, or in a task that a callback has begun and that runs before its end, it
+        happens when the callback has ended.
+        """
+        if self._member_settings is not None:
+            self._process.check()
+        if self._callback() is not None:
+            self._stopping = self._stopping or self._loop.create_task(
+                self._stop(), context=Context()
+            )
+            return
+        if self._stopping is not None:
+            await asyncio.wait([self._stopping])
+        await self._stop()
+
+    async def _stop(self) -> None:
         if self._closed and not self._is_stopped:
             self._closed = False
         await super().stop()
         self._is_stopped = True
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        if self._process.is_this():  # a fork leaves its parent's alone
+            await self.stop()
+
+    def _callback(self) -> RunningCallback | None:
+        """The callback of this consumer that has made this call, itself or by another task."""
+        hands = getattr(self._coordinator, "hands", None)
+        return None if hands is None else hands.running()
+
+    def _is_in_callback(self) -> bool:
+        """Whether a callback makes this call and waits for it, and so would wait for itself."""
+        found = self._callback()
+        return found is not None and found.task is asyncio.current_task()
 
     def __holdfast_metrics__(self) -> MemberMetrics | None:
         seat = getattr(self._coordinator, "seat", None)
@@ -201,6 +235,16 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
             **rack,
         )
 
+    def subscribe(
+        self,
+        topics: Any = (),
+        pattern: str | None = None,
+        listener: aiokafka.ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Subscribe to topics or to a pattern; see aiokafka."""
+        super().subscribe(topics, pattern, listener)
+        self._listener = listener
+
     # Records. aiokafka counts a call that was cancelled as one that waits for ever, so these
     # calls count for themselves.
 
@@ -208,6 +252,8 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         """Return the next record; see aiokafka."""
         if self._member_settings is None:
             return await super().getone(*partitions)
+        if self._is_in_callback():
+            raise IllegalStateError("getone() in a callback, which may commit and seek")
         self._begin_call(partitions)
         subscription = self._subscription
         subscription._fetch_count += 1
@@ -235,6 +281,8 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
                 *partitions, timeout_ms=timeout_ms, max_records=max_records
             )
             return found
+        if self._is_in_callback():
+            return {}
         self._begin_call(partitions)
         subscription = self._subscription
         subscription._fetch_count += 1

@@ -18,6 +18,7 @@ import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import aiokafka.errors as kafka_errors
@@ -279,6 +280,14 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         if seat is not None:
             await self._loop.run_in_executor(None, seat.membership.close)
             seat.stop_callbacks()
+
+    def abandon(self) -> None:
+        """The consumer is forgotten: end the member, on any thread; the group is not told."""
+        if self.seat is None or not self.seat.membership.process.is_this():
+            return
+        self.seat.membership.close()
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._coordination_task.cancel)
 
     async def close(self) -> None:
         """Hand over, leave, and end the tasks; if this is cancelled, that goes on by itself."""

@@ -2,7 +2,8 @@
 
 **Rules.** Which records come, in which order and in how many lists, where a position stands after
 an error of a deserializer, and every error are aiokafka's. A partition whose place is being looked
-up stops no fetch of another one.
+up stops no fetch of another one. A call with a time-out returns at that time, whatever a listener
+does.
 
 **Strategy.** What is there already is taken in one pass of C for each partition. Everything else,
 waiting and raising, is left to aiokafka. aiokafka asks a broker for no records while it looks up
@@ -152,16 +153,24 @@ class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
         timeout: float = 0,
         max_records: int | None = None,
     ) -> dict[TopicPartition, list[Any]]:
-        """Return the next records by partition; see aiokafka."""
+        """Return the next records by partition; see aiokafka, which may wait for a listener."""
+        is_waiting = self._subscriptions.reassignment_in_progress
         # A program may have put a step of its own in the place of aiokafka's.
-        if not self._subscriptions.reassignment_in_progress and PartitionRecords.__next__ is _NEXT:
+        if not is_waiting and PartitionRecords.__next__ is _NEXT:
             found = self._take(partitions, max_records)
             if found:
                 return found
-        waited_for: dict[TopicPartition, list[Any]] = await super().fetched_records(
-            partitions, timeout, max_records
-        )
-        return waited_for
+        if is_waiting and not timeout:
+            return {}
+        waited_for: dict[TopicPartition, list[Any]] = {}
+        try:
+            # aiokafka waits for an eager reassignment, and so for the listener, however long.
+            async with asyncio.timeout(timeout or None) as limit:
+                waited_for = await super().fetched_records(partitions, timeout, max_records)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        return waited_for  # if it is over: aiokafka awaits nothing when it has taken records
 
     def _take(
         self, partitions: Collection[TopicPartition], most: int | None

@@ -22,9 +22,13 @@ References: KIP-429 (partitions that stay keep flowing); aiokafka,
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
+import weakref
 from collections.abc import Collection, Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from aiokafka.consumer.subscription_state import (
@@ -59,6 +63,18 @@ class WithCoordinator(Protocol):
 
     async def look_for_topics(self) -> None:
         """Partitions were given up: the reason may be a new topic."""
+
+
+@dataclass(eq=False, slots=True)
+class RunningCallback:
+    """A callback that runs. Tasks and threads that it begins know it, too."""
+
+    hands: AiokafkaHands
+    task: asyncio.Task[Any] | None
+    is_over: bool = False
+
+
+_running: ContextVar[RunningCallback | None] = ContextVar("holdfast_callback", default=None)
 
 
 class AiokafkaHands:
@@ -107,12 +123,17 @@ class AiokafkaHands:
             self._subscription.drop(_listed(partitions))
 
     def assigned(self, partitions: Collection[Resource]) -> None:
-        self._subscription.take(_listed(partitions), self.seat.progress)
+        """Nothing is handed out before the callback, which begins next, has ended."""
+        holds = self.hears(ListenerCall.ASSIGNED)
+        self._subscription.take(_listed(partitions), self.seat.progress, holds=holds)
         assignment = getattr(self._subscription.subscription, "assignment", None)
         is_new = isinstance(assignment, KeepingAssignment) and assignment is not self._assignment
         if is_new:
             self._assignment = assignment
         self._coordinator.has_joined(assignment if is_new else None)
+
+    def begun(self, partitions: Collection[Resource]) -> None:
+        self._subscription.hand_out(_listed(partitions))
 
     def forget(self) -> None:
         """The member is gone, and owns nothing; a closed consumer keeps what it had."""
@@ -139,12 +160,22 @@ class AiokafkaHands:
             name = "on_partitions_revoked"
         if (method := getattr(listener, name, None)) is None:
             return
+        running = RunningCallback(self, asyncio.current_task())
+        before = _running.set(running)
         try:
             answer = method(set(_listed(callback.resources)))
             if inspect.isawaitable(answer):
                 await answer
         except Exception:
             log.exception("the listener's %s failed", name)
+        finally:
+            running.is_over = True
+            _running.reset(before)
+
+    def running(self) -> RunningCallback | None:
+        """The callback of this consumer that has made this call, itself or by another task."""
+        found = _running.get()
+        return found if found is not None and found.hands is self and not found.is_over else None
 
 
 class TermState(TopicPartitionState):  # type: ignore[misc]  # aiokafka has no types
@@ -235,6 +266,7 @@ class KeepingSubscriptions(SubscriptionState):  # type: ignore[misc]
     """
 
     _subscription: Any
+    _kept_listener: weakref.ref[Any] | None = None
 
     def __init__(self, loop: Any, *, cooperative: bool):
         super().__init__(loop=loop)
@@ -242,7 +274,19 @@ class KeepingSubscriptions(SubscriptionState):  # type: ignore[misc]
         self.fetcher: Any = None  # set before the group is joined
         self.is_subscribed_again = False  # to the same topics
         self._held_back: set[TopicPartition] = set()
+        self._untold: set[TopicPartition] = set()  # the callback of their assignment has not ended
         self._paused_by_user: set[TopicPartition] = set()
+
+    # The consumer has the listener. Tasks of the loop have this, and a listener often refers to its
+    # consumer, which could not be forgotten then.
+
+    @property
+    def _listener(self) -> Any:
+        return None if self._kept_listener is None else self._kept_listener()
+
+    @_listener.setter
+    def _listener(self, listener: Any) -> None:
+        self._kept_listener = None if listener is None else weakref.ref(listener)
 
     def _change_subscription(self, subscription: Any) -> None:
         """Take over what is still subscribed to, where both are of a group."""
@@ -256,7 +300,8 @@ class KeepingSubscriptions(SubscriptionState):  # type: ignore[misc]
             and self._subscription_type in _AUTOMATIC
         )
         if not keeps:
-            self._held_back.clear()
+            for held in (self._held_back, self._untold, self._paused_by_user):
+                held.clear()
             super()._change_subscription(subscription)
             return
         if old.topics == subscription.topics:
@@ -275,15 +320,31 @@ class KeepingSubscriptions(SubscriptionState):  # type: ignore[misc]
             if self.partitions_auto_assigned():
                 self.begin_reassignment()
             return
+        held = [tp for tp in partitions if self.is_assigned(tp)]
+        self._hold(held)
+        self._held_back.update(held)
+
+    def _hold(self, partitions: Collection[TopicPartition]) -> None:
         for tp in partitions:
-            if self.is_assigned(tp) and tp not in self._held_back:
-                self._held_back.add(tp)
+            if not self._is_held(tp):
                 if self._assigned_state(tp).paused:
                     self._paused_by_user.add(tp)
                 super().pause(tp)
 
-    def take(self, partitions: Collection[TopicPartition], progress: PartitionProgress) -> None:
-        """Gain these partitions; those of topics that nobody subscribes to any more are left."""
+    def _is_held(self, tp: TopicPartition) -> bool:
+        return tp in self._held_back or tp in self._untold
+
+    def take(
+        self,
+        partitions: Collection[TopicPartition],
+        progress: PartitionProgress,
+        *,
+        holds: bool = False,
+    ) -> None:
+        """Gain these partitions; those of topics that nobody subscribes to any more are left.
+
+        With ``holds`` none of their records is handed out before :meth:`hand_out`.
+        """
         subscription = self._subscription
         if subscription is None or not self.partitions_auto_assigned():
             return
@@ -291,20 +352,37 @@ class KeepingSubscriptions(SubscriptionState):  # type: ignore[misc]
         assignment = subscription.assignment
         if self.is_cooperative and isinstance(assignment, KeepingAssignment) and assignment.active:
             self.drop([tp for tp in wanted if tp in self._held_back])
-            assignment.add([tp for tp in wanted if not assignment.keeps(tp)], progress)
+            new = [tp for tp in wanted if not assignment.keeps(tp)]
+            assignment.add(new, progress)
             self._look_again()
         else:
             if assignment is not None and assignment.active:
                 assignment._unassign()
+            new = wanted
             subscription._assignment = KeepingAssignment(wanted, progress)
-            self._held_back.clear()
+            for held in (self._held_back, self._untold, self._paused_by_user):
+                held.clear()
+        if holds:
+            self._hold(new)
+            self._untold.update(new)
         subscription._reassignment_in_progress = False
         self._notify_assignment_waiters()
 
+    def hand_out(self, partitions: Collection[TopicPartition]) -> None:
+        """The callback of their assignment has ended: hand out what the application wants."""
+        told = self._untold.intersection(partitions)
+        self._untold -= told
+        for tp in told:
+            if self._is_held(tp) or not self.is_assigned(tp):
+                continue
+            if tp not in self._paused_by_user:
+                super().resume(tp)
+            self._paused_by_user.discard(tp)
+
     def drop(self, partitions: Collection[TopicPartition]) -> None:
         """Lose these at once."""
-        self._held_back.difference_update(partitions)
-        self._paused_by_user.difference_update(partitions)
+        for held in (self._held_back, self._untold, self._paused_by_user):
+            held.difference_update(partitions)
         subscription = self._subscription
         if subscription is None or not isinstance(subscription.assignment, KeepingAssignment):
             return  # the application has chosen partitions meanwhile, and what is fetched is theirs
@@ -333,13 +411,13 @@ class KeepingSubscriptions(SubscriptionState):  # type: ignore[misc]
     # What the application pauses is apart from what is held back.
 
     def pause(self, tp: TopicPartition) -> None:
-        if tp in self._held_back:
+        if self._is_held(tp):
             self._paused_by_user.add(tp)
         super().pause(tp)
 
     def resume(self, tp: TopicPartition) -> None:
-        """What is being given up stays held back."""
-        if tp in self._held_back:
+        """What is being given up stays held back, and what is new waits for its callback."""
+        if self._is_held(tp):
             self._paused_by_user.discard(tp)
         else:
             super().resume(tp)
@@ -347,7 +425,8 @@ class KeepingSubscriptions(SubscriptionState):  # type: ignore[misc]
     def paused_partitions(self) -> set[TopicPartition]:
         """Partitions that the application has paused."""
         paused: set[TopicPartition] = super().paused_partitions()
-        return (paused - self._held_back) | (paused & self._paused_by_user)
+        held = self._held_back | self._untold
+        return (paused - held) | (paused & self._paused_by_user)
 
 
 def _listed(partitions: Collection[Resource]) -> list[TopicPartition]:

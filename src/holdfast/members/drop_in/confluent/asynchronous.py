@@ -35,6 +35,8 @@ from holdfast.members.drop_in.confluent.consumer import (
     turn_of,
     until_given_up,
 )
+from holdfast.members.drop_in.confluent.group_calls import GroupCalls
+from holdfast.members.drop_in.confluent.renewal import CALLER
 
 if TYPE_CHECKING:
     from holdfast.members.member.metrics import MemberMetrics
@@ -128,7 +130,17 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
                     self._undelivered.popleft().go_back()
             return blocking_task(*args, **kwargs)
 
+        if (calls := self._calls()) is not None:
+            calls.closing.check()  # a fork has none of the pool's threads
         return await super()._call(call, *args, **kwargs)
+
+    def _calls(self) -> GroupCalls | None:
+        made = self._consumer
+        return made._holdfast if isinstance(made, ConfluentConsumer) else None
+
+    async def __aexit__(self, *_: object) -> None:
+        if (calls := self._calls()) is None or calls.closing.is_here():
+            await self.close()
 
     async def poll(self, *args: Any, **kwargs: Any) -> Message | None:
         """Return one message; see the original."""
@@ -139,7 +151,14 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
         return await self._read(self._consumer.consume, *args, **kwargs)
 
     async def close(self, *args: Any, **kwargs: Any) -> None:
-        """Leave the group and close; once begun it is done, also where its await is cancelled."""
+        """Leave the group and close; once begun it is done, also where its await is cancelled.
+
+        In a callback it happens when the call that waits for the callback comes out.
+        """
+        if CALLER is not None and CALLER.get() and self._calls() is not None:
+            await self._call(self._consumer.close)
+            asyncio.get_running_loop().run_in_executor(None, self._close_pool)
+            return
         try:
             await super().close(*args, **kwargs)
         except asyncio.CancelledError:
@@ -147,6 +166,13 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
             if isinstance(self._consumer, ConfluentConsumer):
                 threading.Thread(target=self._consumer.close).start()
             raise
+
+    def _close_pool(self) -> None:
+        """Wait for the end that a callback has asked for; the callbacks of the end have a pool."""
+        self._consumer.close()
+        self._closed = True
+        if self._owns_executor:
+            self.executor.shutdown()
 
     async def _read(self, call: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
         found: _T

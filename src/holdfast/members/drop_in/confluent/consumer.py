@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +28,11 @@ from holdfast.errors import ConfigError
 from holdfast.members.drop_in.confluent import errors
 from holdfast.members.drop_in.confluent.commit_calls import after, check_record, commit_arguments
 from holdfast.members.drop_in.confluent.errors import ErrorMessage, check_kind
-from holdfast.members.drop_in.confluent.group_calls import GroupCalls
+from holdfast.members.drop_in.confluent.forks import leave_alone_in_forks
+from holdfast.members.drop_in.confluent.group_calls import LEAVE_S, GroupCalls
 from holdfast.members.drop_in.confluent.hands import SLICE_S
 from holdfast.members.drop_in.confluent.renewal import has_gate
 from holdfast.members.drop_in.confluent.settings import INSTALLED, look, route
-from holdfast.members.member.errands import to_the_end
 from holdfast.members.member.group_metadata import group_metadata
 from holdfast.members.member.readiness import clear_ready_file
 from holdfast.members.seat.in_hand import NOTHING
@@ -83,6 +84,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         except ConfigError as error:
             raise errors.exception(errors.INVALID_ARG, str(error)) from None
         super().__init__(routed.plane)
+        leave_alone_in_forks(self)
         if routed.member is None:
             if routed.native is not None:
                 look(routed.native)
@@ -115,14 +117,14 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             return
         given = {**dict(zip(_CALLBACKS, callbacks, strict=False)), **named}
         with calls.turn.mine():
-            _check_open(self)
+            calls.check_going()
             if not isinstance(topics, list):
                 raise TypeError("expected list of topic unicode strings")
             for name, callback in given.items():
                 if not callable(callback):
                     raise TypeError(f"{name} expects a callable")
-            calls.subscribe([str(topic) for topic in topics])
-            calls.callbacks = (given.get("on_assign"), given.get("on_revoke"), given.get("on_lost"))
+            heard = given.get("on_assign"), given.get("on_revoke"), given.get("on_lost")
+            calls.subscribe([str(topic) for topic in topics], heard)
 
     def unsubscribe(self) -> None:
         """Leave the group; the callbacks of that come in the next calls, as with the original."""
@@ -131,7 +133,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             _Original.unsubscribe(self)
             return
         with calls.turn.mine():
-            _check_open(self)
+            calls.check_going()
             calls.unsubscribe()
 
     # Records
@@ -141,38 +143,51 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         calls = self._holdfast
         if calls is None:
             return _poll(self, timeout)
-        in_hand = calls.in_hand
+        in_hand, closing = calls.in_hand, calls.closing
+        if in_hand.last is None and closing.is_inside():
+            return None  # a callback that waits here would wait for itself
         found: Message | None = None
-        in_hand.last = None
+        in_hand.last, in_hand.caller = None, get_ident()
         try:
-            if monotonic() < calls.due_at and not calls.waiting:
-                found = _poll(self, timeout if 0 <= timeout <= SLICE_S else SLICE_S)
-                if found is not None or 0 <= timeout <= SLICE_S:
-                    return found
-            with calls.turn.mine():
-                found = calls.poll(timeout)
-                return found
+            is_short = 0 <= timeout <= SLICE_S
+            has_time = monotonic() < calls.due_at and not calls.waiting
+            if has_time:
+                found = _poll(self, timeout if is_short else SLICE_S)
+            elif closing.is_pending:
+                calls.check_going()
+            if found is None and not (has_time and is_short):
+                found = calls.alone(lambda: calls.poll(timeout))
         finally:
             in_hand.last = NOTHING if found is None else found
+            if closing.is_pending and closing.comes_out():
+                found = None  # its partition is given up, or will be read again
+        return found
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return up to ``num_messages`` messages, fewer after ``timeout`` seconds."""
         calls = self._holdfast
-        if calls is None or calls.polls_alone:
-            found: list[Message] = _consume(self, num_messages, timeout)
+        found: list[Message] = []
+        if calls is None:
+            found = _consume(self, num_messages, timeout)
             return found
-        found, calls.in_hand.last = [], None
+        in_hand, closing = calls.in_hand, calls.closing
+        if in_hand.last is None and closing.is_inside():
+            return found
+        in_hand.last, in_hand.caller = None, get_ident()
         try:
-            if monotonic() < calls.due_at and not calls.waiting:
-                is_short = 0 <= timeout <= SLICE_S
+            is_short = 0 <= timeout <= SLICE_S
+            has_time = monotonic() < calls.due_at and not calls.waiting
+            if has_time:
                 found = _consume(self, num_messages, timeout if is_short else SLICE_S)
-                if len(found) == num_messages or is_short:
-                    return found
-            with calls.turn.mine():
-                found = calls.consume(found, num_messages, timeout)
-                return found
+            elif closing.is_pending:
+                calls.check_going()
+            if not has_time or not (is_short or len(found) == num_messages):
+                found = calls.alone(lambda: calls.consume(found, num_messages, timeout))
         finally:
-            calls.in_hand.last = tuple(found)
+            in_hand.last = tuple(found)
+            if closing.is_pending and closing.comes_out():
+                found = []
+        return found
 
     # The assignment
 
@@ -268,17 +283,9 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         calls = self._holdfast
         if calls is None:
             return _original_commit(self, *args, **kwargs)
-        with calls.turn.mine():
-            seat = calls.seat
-            if seat is None or seat.membership.host is None:
-                return _original_commit(self, *args, **kwargs)
-            _check_open(self)
-            message, offsets, waits = commit_arguments(*args, **kwargs)
-            if message is not None:
-                offsets = [after(message)]
-            elif offsets is not None:
-                _Original.position(self, offsets)  # raises for what is no list of partitions
-            return calls.commits.commit(seat, offsets, waits=waits)
+        done: list[TopicPartition] | None
+        done = calls.alone(lambda: _commit(self, calls, *args, **kwargs))
+        return done
 
     # Questions. They wait for a call of another thread, as the original's do: between two slices of
     # a poll librdkafka would let them in by chance.
@@ -354,16 +361,13 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             _Original.close(self, *args)
             return
 
-        def end() -> None:
-            with calls.turn.mine():
-                if _is_open(self):
-                    calls.end()
-                _Original.close(self)
-
-        to_the_end(end)
+        calls.due_at = 0.0
+        calls.closing.close(LEAVE_S, returns=True)
 
     def __exit__(self, exc_type: Any, exc_value: Any, exc_traceback: Any) -> None:
-        self.close()
+        calls = self._holdfast
+        if calls is None or calls.closing.is_here():  # a fork leaves its parent's alone
+            self.close()
 
 
 def turn_of(consumer: ConfluentConsumer) -> AbstractContextManager[object]:
@@ -380,13 +384,16 @@ def until_given_up(
     return call() if calls is None else calls.until_given_up(given_up, call)
 
 
-def _check_open(consumer: Any) -> None:
-    _Original.memberid(consumer)
-
-
-def _is_open(consumer: Any) -> bool:
-    try:
-        _check_open(consumer)
-    except RuntimeError:
-        return False
-    return True
+def _commit(
+    consumer: ConfluentConsumer, calls: GroupCalls, *args: Any, **kwargs: Any
+) -> list[TopicPartition] | None:
+    seat = calls.seat
+    if seat is None or seat.membership.host is None:
+        return _original_commit(consumer, *args, **kwargs)
+    _Original.memberid(consumer)  # raises if it is closed
+    message, offsets, waits = commit_arguments(*args, **kwargs)
+    if message is not None:
+        offsets = [after(message)]
+    elif offsets is not None:
+        _Original.position(consumer, offsets)  # raises for what is no list of partitions
+    return calls.commits.commit(seat, offsets, waits=waits)

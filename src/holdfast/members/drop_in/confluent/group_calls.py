@@ -19,7 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from holdfast.members.drop_in.confluent.errors import Problems, check_kind, late
 from holdfast.members.drop_in.confluent.hands import SLICE_S, LibrdkafkaHands, listed
 from holdfast.members.drop_in.confluent.renewal import CALLER
 from holdfast.members.drop_in.confluent.settings import Routed
+from holdfast.members.member.closing import Closing
 from holdfast.members.member.offsets import Offsets
 from holdfast.members.member.process import OwnProcess
 from holdfast.members.seat.hands import Wishes
@@ -135,6 +136,42 @@ class Deadline:
         return self._is_last or self._given_up()
 
 
+class CallsInSlices(Closing):
+    """The calls of one consumer. A poll that finds a record at once notes no more than its thread.
+
+    Parameters
+    ----------
+    in_hand : InHand
+        Says whether a poll is under way, and of which thread.
+    """
+
+    def __init__(self, end: Callable[[float, bool], None], in_hand: InHand):
+        super().__init__(end)
+        self._in_hand = in_hand
+
+    def caller(self) -> int:
+        """A thread, or the task of AIOConsumer for which it calls."""
+        return (0 if CALLER is None else CALLER.get()) or threading.get_ident()
+
+    def is_inside(self) -> bool:
+        """Whether the caller is inside one of its calls, a quick poll included."""
+        polls = self._in_hand.last is None and self._in_hand.caller == threading.get_ident()
+        return polls or super().is_inside()
+
+    def has_calls(self) -> bool:
+        """Whether any call is under way."""
+        return self._in_hand.last is None or super().has_calls()
+
+    def comes_out(self) -> bool:
+        """A poll has ended: do what it has postponed. Return whether its records are dropped."""
+        if not self.is_coming_out():
+            return False
+        self._in_hand.is_seen = False
+        self.do_postponed()
+        self._in_hand.is_seen = not self.has_begun()
+        return True
+
+
 class GroupCalls:
     """What a consumer needs for its group.
 
@@ -158,6 +195,7 @@ class GroupCalls:
         self.settings = settings
         self.turn = Turn()
         self.in_hand = InHand()
+        self.closing = CallsInSlices(self._end, self.in_hand)
         self.callbacks: tuple[Any, Any, Any] = (None, None, None)
         self.hands = LibrdkafkaHands(
             consumer,
@@ -184,22 +222,40 @@ class GroupCalls:
         """The member's, None where there is none."""
         return None if self.seat is None else self.seat.membership.standing
 
-    @property
-    def polls_alone(self) -> bool:
-        """Whether nothing of ours is ever due: no group, and nothing to commit now and then."""
-        return self.seat is None and not self._routed.is_automatic
+    def alone(self, call: Callable[[], Any]) -> Any:
+        """Make a call of the application; another thread's waits, a close inside it is after it."""
+        with self.turn.mine():
+            return self.closing.inside(call)
+
+    def check_going(self) -> None:
+        """Raise, as the original of a consumer that is closed, if the end has begun."""
+        if self.closing.has_begun():
+            raise RuntimeError("Consumer closed")
 
     # Membership
 
-    def subscribe(self, topics: list[str]) -> None:
+    def subscribe(self, topics: list[str], callbacks: tuple[Any, Any, Any]) -> None:
         """Join the group, or change what the member subscribes to."""
-        if self.seat is not None and self.seat.membership.is_leaving:
-            self._finish(time.monotonic() + LEAVE_S)
+        _Original.memberid(self._consumer)  # raises if it is closed
         try:
             wish = topics_of(topics)
         except ValueError as error:
             text = f"Failed to set subscription: Local: Invalid argument or configuration: {error}"
             raise errors.exception(errors.INVALID_ARG, text) from None
+        if self.seat is not None and self.seat.membership.is_leaving:
+            # In a callback the member can only leave, and join again, when that has returned.
+            self.closing.outside(lambda: self._join(wish, callbacks))
+        else:
+            self._join(wish, callbacks)
+
+    def _join(
+        self,
+        wish: tuple[tuple[str, ...], Callable[[str], bool] | None],
+        callbacks: tuple[Any, Any, Any],
+    ) -> None:
+        if self.seat is not None and self.seat.membership.is_leaving:
+            self._finish(time.monotonic() + LEAVE_S)
+        self.callbacks = callbacks
         seat = self.seat
         if seat is None:
             seat = self._new_seat()
@@ -248,13 +304,20 @@ class GroupCalls:
             self.seat.membership.leave(returns=False)
             self.due_at = 0.0
 
-    def end(self) -> None:
-        """Hand everything over and leave; a second call goes on where the first was interrupted."""
+    def _end(self, timeout_s: float, returns: bool) -> None:
+        """Close; a second call goes on where the first was interrupted."""
+        # Another thread that has not come out in time is in a callback, and keeps its turn.
+        with nullcontext() if self.closing.has_other_calls() else self.turn.mine():
+            if _is_open(self._consumer):
+                self._leave(timeout_s, returns=returns)
+            _Original.close(self._consumer)
+
+    def _leave(self, timeout_s: float, *, returns: bool) -> None:
+        """Hand everything over and leave."""
         if self.seat is None:
             self.commits.stored_alone()
             return
-        deadline = time.monotonic() + LEAVE_S
-        raised = self.seat.leave(deadline, returns=True)
+        raised = self.seat.leave(time.monotonic() + timeout_s, returns=returns)
         self._forget_seat(self.seat)
         if raised is not None:
             raise raised
@@ -279,12 +342,10 @@ class GroupCalls:
 
     def poll(self, timeout: float) -> Any:
         """``Consumer.poll``, with everything that is due."""
-        if self.polls_alone:
-            return _poll(self._consumer, timeout)
-        deadline = Deadline(timeout, self.given_up)
+        deadline = Deadline(timeout, self._is_over)
         while True:
             event = self.serve()
-            if event is not None:
+            if event is not None or self._is_over():
                 return event
             found = _poll(self._consumer, deadline.slice_s())
             if found is not None or deadline.is_over():
@@ -292,10 +353,12 @@ class GroupCalls:
 
     def consume(self, found: list[Any], n: int, timeout: float) -> list[Any]:
         """``Consumer.consume``, with everything that is due; some may be found already."""
-        deadline = Deadline(timeout, self.given_up)
+        deadline = Deadline(timeout, self._is_over)
         while True:
             if not found and (event := self.serve()) is not None:
                 return [event]
+            if self._is_over():
+                return found
             try:
                 found += _consume(self._consumer, n - len(found), deadline.slice_s())
             except Exception as error:
@@ -311,9 +374,14 @@ class GroupCalls:
         """Make a call of the application's that ends early where nobody waits for it any more."""
         self.given_up = given_up
         try:
-            return call()
+            return self.closing.inside(call)
         finally:
             self.given_up = _never
+            self.in_hand.caller = 0  # the next call may come from any thread
+
+    def _is_over(self) -> bool:
+        """Whether nobody waits for the call that is under way any more."""
+        return self.given_up() or (self.closing.is_pending and self.closing.is_coming_out())
 
     def serve(self) -> Message | None:
         """Do what is due between two slices; return a message that is not librdkafka's."""
@@ -321,7 +389,13 @@ class GroupCalls:
         if error is not None:
             raise error
         now = time.monotonic()
-        self.due_at = now + _SERVED_EVERY_S
+        self.due_at = 0.0  # meanwhile no other thread takes a record: a callback may run
+        told = self._serve(now)
+        is_leaving = self.seat is not None and self.seat.membership.is_leaving
+        self.due_at = 0.0 if is_leaving else time.monotonic() + _SERVED_EVERY_S
+        return told
+
+    def _serve(self, now: float) -> Message | None:
         seat = self.seat
         if seat is None:
             self.commits.alone_by_clock(now)
@@ -333,10 +407,8 @@ class GroupCalls:
             if too_late is not None:
                 return too_late
             self._serve_member(seat)
-        if seat.membership.is_leaving:
-            self.due_at = 0.0
-            if seat.membership.is_over():
-                self._finish(now)
+        if seat.membership.is_over():
+            self._finish(now)
         return self._problems.of(seat.membership)
 
     def _serve_member(self, seat: InPoll) -> None:
@@ -398,3 +470,11 @@ class GroupCalls:
         offset = 0 if part.offset == OFFSET_BEGINNING else part.offset
         if self.seat is not None and offset >= 0:
             self.seat.progress.seek((part.topic, part.partition), offset)
+
+
+def _is_open(consumer: Any) -> bool:
+    try:
+        _Original.memberid(consumer)
+    except RuntimeError:
+        return False
+    return True

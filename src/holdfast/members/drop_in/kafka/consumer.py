@@ -14,18 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from threading import get_ident
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import kafka
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import KafkaConfigurationError
+from kafka.errors import IllegalStateError, KafkaConfigurationError
 from kafka.structs import TopicPartition
 
 from holdfast.cluster.login_log import hide_logins
 from holdfast.errors import ConfigError
 from holdfast.members.drop_in.in_place import InPlace
 from holdfast.members.drop_in.kafka.coordinator import MemberConsumerCoordinator
-from holdfast.members.drop_in.kafka.hands import fetch_what_is_there
+from holdfast.members.drop_in.kafka.hands import LentCalls, fetch_what_is_there
 from holdfast.members.drop_in.kafka.settings import network_of, settings_of
 from holdfast.members.drop_in.keywords import is_ours
 from holdfast.members.member.errands import to_the_end
@@ -40,8 +43,14 @@ if TYPE_CHECKING:
 
 _ORIGINAL: Any = kafka.KafkaConsumer
 _STRATEGY = "partition_assignment_strategy"
+_SLICE_MS = 100.0
+_T = TypeVar("_T")
 INSTALLED = InPlace(policy="holdfast_policy", strategy=_STRATEGY)
 """What :func:`install` gives every consumer of a group."""
+
+
+class _ComesOutError(Exception):
+    """The poll of an iterator has ended early, and so does the iterator's call."""
 
 
 class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no types
@@ -79,6 +88,8 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
     def __init__(self, *topics: str, **configs: Any):
         hide_logins()
         self._in_hand = InHand()
+        self._closing = LentCalls(self._end)
+        self._commits_at_end = True
         if configs.get("group_id") is not None:
             configs = INSTALLED.over(configs)
         ours = {word: configs.pop(word) for word in list(configs) if is_ours(word)}
@@ -116,6 +127,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
             assignors=offered,
             network=network_of(self.config),
             in_hand=self._in_hand,
+            closing=self._closing,
         )
         if topics:
             self._subscription.subscribe(topics=topics)
@@ -132,25 +144,88 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         max_records: int | None = None,
         update_offsets: bool = True,
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Return the next records by partition; see kafka-python."""
-        records: dict[TopicPartition, list[ConsumerRecord]] = {}
-        self._in_hand.last = None
-        try:
-            records = super().poll(timeout_ms, max_records, update_offsets)
-            return records
-        finally:
-            self._in_hand.last = records
+        """Return the next records by partition; see kafka-python.
+
+        A callback that waits for records would wait for itself: it gets none.
+        """
+        if self._group is None:
+            found: dict[TopicPartition, list[ConsumerRecord]]
+            found = super().poll(timeout_ms, max_records, update_offsets)
+            return found
+        if update_offsets and self._closing.is_inside():  # else it is the poll of an iterator
+            return {}
+        poll = partial(super().poll, max_records=max_records, update_offsets=update_offsets)
+        found = self._handed_out(partial(self._poll_in_slices, poll, timeout_ms), {})
+        if not (found or update_offsets) and self._closing.is_coming_out():
+            raise _ComesOutError  # the iterator would go on
+        return found
+
+    def _poll_in_slices(
+        self, poll: Callable[[float], dict[TopicPartition, Any]], timeout_ms: float
+    ) -> dict[TopicPartition, Any]:
+        """Poll until something is there, the time is over, or the call is to come out."""
+        deadline = monotonic() + timeout_ms / 1000
+        left_ms = timeout_ms
+        while True:
+            found = poll(min(left_ms, _SLICE_MS))
+            left_ms = 1000 * (deadline - monotonic())
+            if found or left_ms <= 0 or self._closing.is_coming_out():
+                return found
 
     def __next__(self) -> ConsumerRecord:
-        record = NOTHING
-        self._in_hand.last = None
+        if self._group is None:
+            return super().__next__()
+        if self._closing.is_inside():
+            raise IllegalStateError("iterating in a callback, which may commit and seek")
+        while (record := self._handed_out(partial(self._next, super().__next__), None)) is None:
+            pass  # an unsubscribed member has left
+        return record
+
+    def _next(self, next_record: Callable[[], ConsumerRecord]) -> ConsumerRecord | None:
+        if self._member is not None and self._member.waiting and not self._closed:
+            self._member.poll(0)  # before the next record of a list that was polled before
         try:
-            if self._group is not None and self._group.waiting and not self._closed:
-                self._group.poll(0)  # before the next record of a list that was polled before
-            record = super().__next__()
-            return record
-        finally:
-            self._in_hand.last = record  # of the list that it comes from, this one alone
+            return next_record()
+        except (IllegalStateError, _ComesOutError) as error:
+            if self._closed:  # in a callback, or on another thread
+                raise StopIteration("KafkaConsumer closed") from None
+            if isinstance(error, IllegalStateError):
+                raise
+            return None
+
+    def _handed_out(self, call: Callable[[], _T], nothing: _T) -> _T:
+        """Make a call that hands out records; what a call found that comes out is read again."""
+        in_hand = self._in_hand
+
+        def handing_out() -> _T:
+            found = nothing
+            in_hand.last, in_hand.caller, in_hand.is_seen = None, get_ident(), True
+            try:
+                found = call()
+            finally:
+                in_hand.last = found or NOTHING
+                in_hand.is_seen = not self._closing.is_coming_out()
+            return found
+
+        found = self._closing.inside(handing_out)
+        return found if in_hand.is_seen else nothing
+
+    def subscribe(self, *topics: Any, **named: Any) -> None:
+        """Subscribe to topics or to a pattern; see kafka-python."""
+        self._in_order(partial(super().subscribe, *topics, **named))
+
+    def assign(self, partitions: Any) -> None:
+        """Choose partitions; see kafka-python."""
+        self._in_order(partial(super().assign, partitions))
+
+    def unsubscribe(self) -> None:
+        """Leave the group; see kafka-python. Inside a callback it happens after the call."""
+        leave = super().unsubscribe
+        self._closing.outside(leave) if self._member is not None else leave()
+
+    def _in_order(self, call: Callable[[], None]) -> None:
+        """Make a call at once, or in a callback behind an ``unsubscribe`` that is postponed."""
+        self._closing.outside(call) if self._closing.is_pending else call()
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int | None:
         """Offset of the next record; waits until it is known, see kafka-python."""
@@ -174,19 +249,31 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
         """Hand over, leave and close; see kafka-python."""
-        if self._member is not None and self._member.seat is not None:
-            self._member.seat.membership.process.check()
+        if self._group is None:
+            to_the_end(partial(self._close, autocommit, timeout_ms))
+            return
+        if not self._closing.has_begun():
+            self._commits_at_end = autocommit
+        limit_ms = self.config["request_timeout_ms"] if timeout_ms is None else timeout_ms
+        self._closing.check()
+        self._closed = True  # a poll that waits comes out
+        self._closing.close(limit_ms / 1000, returns=True)
 
-        def end() -> None:
-            # kafka-python notes at first that it is closed; an exception may have come after that.
-            self._closed = self._has_ended
-            if self._net._closed:  # it came while the loop ended, the last step, which notes it too
-                self._closed, self._net._closed = True, False
-                self._net.close()
-            super(KafkaConsumer, self).close(autocommit=autocommit, timeout_ms=timeout_ms)
-            self._has_ended = True
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if self._closing.is_here():  # a fork leaves its parent's alone
+            super().__exit__(kind, error, trace)
 
-        to_the_end(end)
+    def _end(self, timeout_s: float, returns: bool) -> None:
+        self._close(self._commits_at_end, 1000 * timeout_s)
+
+    def _close(self, autocommit: bool, timeout_ms: float | None) -> None:
+        # kafka-python notes at first that it is closed; an exception may have come after that.
+        self._closed = self._has_ended
+        if self._net._closed:  # it came while the loop ended, the last step, which notes it too
+            self._closed, self._net._closed = True, False
+            self._net.close()
+        super().close(autocommit=autocommit, timeout_ms=timeout_ms)
+        self._has_ended = True
 
     def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | None:
         """kafka-python's numbers, with our member's in ``consumer-coordinator-metrics``."""
@@ -214,10 +301,10 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
             If the group refused it, or the member does not own a partition, or lost it before the
             commit. Nothing is committed.
         """
+        call = partial(super().commit, offsets, timeout_ms=timeout_ms)
         if offsets is None and self._member is not None:
-            self._member.commit_offsets_sync(None, timeout_ms=timeout_ms)
-        else:
-            super().commit(offsets, timeout_ms=timeout_ms)
+            call = partial(self._member.commit_offsets_sync, None, timeout_ms=timeout_ms)
+        self._closing.inside(call)  # it tells of earlier commits
 
     def commit_async(
         self,
@@ -225,9 +312,10 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         callback: Callable[[Any, Any], object] | None = None,
     ) -> Future:
         """Commit without waiting; see kafka-python."""
+        call = partial(super().commit_async, offsets, callback=callback)
         if offsets is None and self._member is not None:
-            return self._member.commit_offsets_async(None, callback)
-        return super().commit_async(offsets, callback=callback)
+            call = partial(self._member.commit_offsets_async, None, callback)
+        return self._closing.inside(call)
 
 
 def install(**keywords: Any) -> Callable[[], None]:

@@ -34,7 +34,12 @@ from holdfast.core.machine import states as machine_states
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.errors import HoldfastError
 from holdfast.members.drop_in.kafka import errors
-from holdfast.members.drop_in.kafka.hands import SubscriptionHands, as_theirs, ours
+from holdfast.members.drop_in.kafka.hands import (
+    LentCalls,
+    SubscriptionHands,
+    as_theirs,
+    ours,
+)
 from holdfast.members.member.errands import Errand, to_the_end
 from holdfast.members.member.offsets import Offsets
 from holdfast.members.seat.hands import Callback, Wishes
@@ -74,6 +79,8 @@ class MemberConsumerCoordinator:
         Keywords of its connections.
     in_hand : InHand
         What the consumer's last call handed out.
+    closing : LentCalls
+        The consumer's calls.
     """
 
     def __init__(
@@ -87,6 +94,7 @@ class MemberConsumerCoordinator:
         assignors: Sequence[Assignor],
         network: Mapping[str, Any],
         in_hand: InHand,
+        closing: LentCalls,
     ):
         self._stock = stock
         self._subscription = subscription
@@ -96,6 +104,7 @@ class MemberConsumerCoordinator:
         self.assignors = assignors
         self._connect = partial(Connections, options=network)
         self._in_hand = in_hand
+        self._closing = closing
         self.seat: InPoll | None = None
         self.waiting: Collection[Any] = ()  # errands for the application's next call
         self.hands: SubscriptionHands | None = None
@@ -123,7 +132,9 @@ class MemberConsumerCoordinator:
 
     def _new_seat(self) -> InPoll:
         membership = Membership(self._settings, self.assignors, self._connect)
-        self.hands = hands = SubscriptionHands(self._subscription, self._run)
+        self.hands = hands = SubscriptionHands(
+            self._subscription, partial(self._closing.lend, self._run)
+        )
         hands.seat = seat = InPoll(membership, hands, _WISHES, self._in_hand)
         weakref.finalize(self, membership.close)  # a consumer that is forgotten
         if not seat.is_cooperative:  # as kafka-python, which revokes before every join

@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
+from threading import get_ident
 from typing import Any
 
 import kafka
@@ -36,12 +37,41 @@ from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.members.drop_in.kafka import errors
+from holdfast.members.member.closing import Closing
 from holdfast.members.member.offsets import Offsets, OffsetToCommit
 from holdfast.members.seat.hands import Callback, before
 from holdfast.members.seat.seat import Seat
 from holdfast.members.seat.starts import StartQuestion
 
 _MOMENT_S = 0.05
+_SLICE_S = 0.1
+
+
+class LentCalls(Closing):
+    """The calls of one consumer, whose callbacks may be coroutines on kafka-python's thread.
+
+    What such a callback calls is inside the call of the thread that waits for the callback.
+    """
+
+    _lender: int = 0
+    _borrower: int = 0
+
+    def lend(self, run: Callable[..., object], work: Callable[..., Any], *arguments: object) -> Any:
+        """Have ``run`` run a coroutine function on its thread, and wait."""
+        lender = self.caller()
+
+        async def borrowed() -> Any:
+            self._lender, self._borrower = lender, get_ident()
+            try:
+                return await work(*arguments)
+            finally:
+                self._borrower = 0
+
+        return run(borrowed)
+
+    def caller(self) -> int:
+        me = get_ident()
+        return self._lender if me == self._borrower else me
 
 
 class SubscriptionHands:
@@ -149,9 +179,11 @@ class SubscriptionHands:
     def _wait_s(self, missing: set[Resource], timeout_ms: float | None) -> float | None:
         """How long to wait for the answer; without an end where the application does."""
         wait_s = None if timeout_ms is None else min(timeout_ms / 1000, threading.TIMEOUT_MAX)
-        has_others = len(self._subscription.assigned_partitions()) > len(missing)
-        if not has_others or self._is_awaited:
+        if self._is_awaited:
             return wait_s
+        has_others = len(self._subscription.assigned_partitions()) > len(missing)
+        if not has_others:  # in slices: the poll may have to come out
+            return _SLICE_S if wait_s is None else min(wait_s, _SLICE_S)
         asked_s = time.monotonic() - self._starts.asked_at if self._starts.is_open else 0.0
         left_s = max(0.0, _MOMENT_S - asked_s)  # what stays keeps flowing
         return left_s if wait_s is None else min(wait_s, left_s)
