@@ -121,7 +121,7 @@ def cases() -> list[Case]:
         (name, "kafka-python", N_MEMBERS, all_of(KafkaPythonAssignment.decode, data)),
     ]
     neighbours = tuple(
-        RememberedMember(identity=bytes((m,)) * 4, owned=((f"{m:08b}", tuple(range(m, 2000, 40))),))
+        RememberedMember(identity=f"{m:019b}", owned=((f"{m:020b}", tuple(range(m, 2000, 40))),))
         for m in range(3)
     )
     memory = encode_share(Share(generation=7, neighbours=neighbours))

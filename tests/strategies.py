@@ -24,7 +24,8 @@ from holdfast.core.wire.layouts.memory import (
     COPIES,
     CROWDS,
     DIGEST_BYTES,
-    IDENTITY_BYTES,
+    HASH_BITS,
+    LONGER,
     RememberedMember,
     Share,
     Sizes,
@@ -177,28 +178,34 @@ def member_assignments() -> SearchStrategy[MemberAssignment]:
     )
 
 
+def _bits(size: int) -> SearchStrategy[str]:
+    return st.integers(0, (1 << size) - 1).map(lambda value: f"{value:0{size}b}" if size else "")
+
+
 @st.composite
 def memories(draw: st.DrawFn) -> Share:
     """Shares as they come back: the digest is that of the list, where there is one."""
+    topics = draw(st.sampled_from((0, 1, 7, 15)))
     sizes = Sizes(
-        identity_bytes=draw(st.sampled_from(IDENTITY_BYTES)),
-        topic_bits=draw(st.sampled_from((0, 1, 8, 13, 31))),
-        partition_bits=draw(st.sampled_from((0, 1, 9, 31))),
         crowd=draw(st.sampled_from(CROWDS)),
+        topics=topics,
+        longer=draw(st.sampled_from((0, 1, LONGER[-1]))),
+        partition_bits=draw(st.sampled_from((0, 1, 9, 31))),
         usual_count=draw(st.sampled_from((1, 2, 9, 1_000))),
     )
-    size = sizes.identity_bytes
+    hashes = _bits(sizes.topic_bits)
+    if not topics:
+        hashes = st.just(draw(hashes))
     times_ms = st.integers(1, INT32_MAX)
 
     def members(
-        identities: SearchStrategy[bytes], delays_ms: SearchStrategy[int], most: int
+        identities: SearchStrategy[str], delays_ms: SearchStrategy[int], most: int
     ) -> tuple[RememberedMember, ...]:
-        topics = st.text("01", min_size=sizes.topic_bits, max_size=sizes.topic_bits)
         highest = (1 << sizes.partition_bits) - 1
         numbers = st.sets(
             st.integers(0, min(300, highest)) | st.integers(0, highest), min_size=1, max_size=9
         )
-        owned = st.dictionaries(topics, numbers.map(sorted).map(tuple), max_size=3)
+        owned = st.dictionaries(hashes, numbers.map(sorted).map(tuple), max_size=3)
         member = st.builds(
             RememberedMember,
             identity=identities,
@@ -208,21 +215,33 @@ def memories(draw: st.DrawFn) -> Share:
         )
         return draw(st.lists(member, max_size=most).map(tuple))
 
-    after = draw(st.just(b"") | st.binary(min_size=size, max_size=size))
+    after = draw(st.just("") | _bits(sizes.identity_bits))
+    near = members(_bits(sizes.identity_bits), st.just(0), COPIES)
+    waiting = members(
+        st.integers(0, HASH_BITS).flatmap(_bits) | _bits(sizes.identity_bits),
+        times_ms | st.just(7),
+        3,
+    )
+    waiting = tuple(
+        replace(m, away_ms=draw(st.none() | st.integers(0, INT32_MAX))) if m.owned else m
+        for m in waiting
+    )
     share = Share(
         generation=draw(st.integers(0, INT32_MAX)),
         after=after,
         pace_ms=draw(st.just(0) | times_ms),
         whole=not after and draw(st.booleans()),
         placed=draw(st.booleans()),
-        neighbours=members(st.binary(min_size=size, max_size=size), st.just(0), COPIES),
-        waiting=members(st.binary(max_size=8), times_ms | st.just(7), 3),
+        neighbours=near,
+        waiting=waiting,
         digest=draw(st.just(b"") | st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES)),
         **sizes._asdict(),
     )
+    if not topics and (near or waiting):
+        share = replace(share, only_topic=draw(hashes))
     if not share.waiting:
         return share
-    return replace(share, digest=digest_of(encode_waiting(share.waiting, sizes)))
+    return replace(share, digest=digest_of(encode_waiting(share.waiting, share.sizes)))
 
 
 # Groups: JSON snapshots, as Group.from_dict reads them

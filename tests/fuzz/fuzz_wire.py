@@ -116,9 +116,9 @@ def _own_messages() -> list[bytes]:
     from holdfast.core.wire.layouts.memory import RememberedMember, Share, encode_share
 
     some = (("orders", (0, 3, 300)), ("clicks", (1,)))
-    hashed = (("00000101", (0, 3, 300)), ("10100111", (1, 20_000, 90_000)))
-    gone = RememberedMember(identity=b"gone", static=True, delay_ms=9, owned=hashed)
-    near = RememberedMember(identity=b"near", owned=hashed[:1])
+    hashed = ((f"{5:020b}", (0, 3, 300)), (f"{99:020b}", (1, 20_000, 90_000)))
+    gone = RememberedMember(identity="01" * 9 + "0", static=True, delay_ms=9, owned=hashed)
+    near = RememberedMember(identity="10" * 9 + "1", owned=hashed[:1])
     memory = encode_share(Share(generation=4, pace_ms=9, neighbours=(near,), waiting=(gone,)))
     subscription = DesignSubscription(design=Design.DEFERRED, topics=("orders",), assigned=some)
     assignment = DesignAssignment(design=Design.INCREMENTAL, assigned=some, revoked=None)

@@ -24,11 +24,14 @@ from tests.hostile.laws import DEFERRING
 from holdfast.core.machine.leader.embedded import MemberView
 from holdfast.core.machine.leader.ring import identity_of_place
 from holdfast.core.model.partitions import Resource
-from holdfast.core.wire.layouts.memory import RememberedMember, Share, encode_share
+from holdfast.core.wire.layouts.memory import CHANCE_BITS, RememberedMember, Share, encode_share
 
 N_MEMBERS, N_LIARS, N_LEAVE, AWAY_MS = 60, 10, 5, 20_000
 EVERYTHING = tuple((topic, number) for topic, n in TOPICS.items() for number in range(n))
-GHOST = RememberedMember(identity=identity_of_place(b"ghos")[:4], static=True, owned=())
+CROWD = (N_MEMBERS - 1).bit_length()
+GHOST = RememberedMember(
+    identity=identity_of_place(b"ghos")[: CHANCE_BITS + CROWD], static=True, owned=()
+)
 LIES = ("nobody was there", "a ghost was there", "its own share")
 
 
@@ -56,6 +59,7 @@ class Forger(Honest):
         share = Share(
             generation=self.generation,
             whole=True,
+            crowd=CROWD,
             neighbours=(GHOST,) if self.lie == LIES[1] else (),
         )
         memory = said.memory if self.lie == LIES[2] else encode_share(share)

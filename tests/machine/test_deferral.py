@@ -8,14 +8,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.machine.subscribed import reports, subscribed
 from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.core.machine.leader.ring import RoundMemory, shares
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
+from holdfast.core.model.partitions import resources_of
 
 POLICY = Policy(design=Design.DEFERRED, delay_ms=30_000)
+TOPICS = st.text("abcdefghijklmnopqrstuvwxyz.-_", min_size=1, max_size=4)
 
 
 @pytest.fixture
@@ -28,6 +32,68 @@ def test_rule_2_a_partition_that_nobody_ever_owned_does_not_wait(play):
     play.partitions["T"] = 4
     play.settle()
     assert sorted("".join(play.all_owned().values())) == sorted("T0T1T2T3,")
+
+
+def departs_with(old: dict[str, int], names: str, gone: str) -> HandPlayedGroup:
+    """Members own these topics, which are all there are; then some of them depart at once."""
+    play = HandPlayedGroup(POLICY, dict(old))
+    for name in names:
+        play.join(name, *old)
+    play.settle()
+    play.leave(*gone)
+    return play
+
+
+@pytest.mark.parametrize(
+    ("old", "names", "gone", "new"),
+    [
+        ({"T": 1}, "AB", "A", {"U": 3}),
+        ({"T": 2}, "ABC", "AB", {"U": 2}),
+        ({"T": 1, "V": 1, "W": 1}, "ABCD", "ABC", {"U": 2, "X": 1}),
+        ({"leader": 1}, "AB", "A", {"shard": 4, "connector": 1}),  # kinds of a worker
+    ],
+)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_rule_2_a_new_topic_waits_for_nobody_where_nobody_claims_an_old_one(
+    old, names, gone, new, at_once
+):
+    play = departs_with(old, names, gone)
+    if not at_once:
+        play.round()
+    play.partitions |= new
+    for name in play.members:
+        play.members[name] = reports(play.members[name], topics=tuple(sorted({**old, **new})))
+    done = play.round()
+    owned = {r for m in play.members.values() for r in resources_of(m.subscription.owned)}
+    assert owned == {(topic, p) for topic, count in new.items() for p in range(count)}
+    waits = {r for w in done.waiting for r in resources_of(w.owned)}
+    assert waits == {(topic, p) for topic, count in old.items() for p in range(count)}
+
+
+@given(
+    old=st.dictionaries(TOPICS, st.integers(1, 3), min_size=1, max_size=4),
+    new=st.dictionaries(TOPICS, st.integers(1, 3), min_size=1, max_size=4),
+    members=st.integers(2, 9),
+    gone=st.integers(1, 3),
+    leader=st.booleans(),
+)
+def test_rule_2_only_what_was_owned_waits(old, new, members, gone, leader):
+    """Whatever the topics are called, whoever is left, and whoever leads."""
+    names = "ABCDEFGHI"[:members]
+    away = names[:gone] if leader else names[members - gone :]
+    if len(away) == members:
+        away = away[1:]
+    play = HandPlayedGroup(POLICY, dict(old))
+    for name in names:
+        play.join(name, *old)
+    play.settle()
+    owned = {r for m in away for r in resources_of(play.members[m].subscription.owned)}
+    play.leave(*away)
+    play.partitions = {**new, **old}
+    for name in play.members:
+        play.members[name] = reports(play.members[name], topics=tuple(sorted(play.partitions)))
+    waits = {r for w in play.round().waiting for r in resources_of(w.owned)}
+    assert waits == owned
 
 
 @pytest.mark.parametrize("returns", [False, True])

@@ -146,7 +146,7 @@ def test_one_forged_list_takes_nothing_from_anybody(leader):
     had = play.owned("A")
     share = read_share(play.members["C"].subscription.memory)
     home = RememberedMember(
-        identity=identity_of(with_places([play.members["C"]])[0])[: share.identity_bytes],
+        identity=identity_of(with_places([play.members["C"]])[0])[: share.identity_bits],
         delay_ms=30_000,
         owned=share.neighbours[0].owned,
     )

@@ -45,8 +45,7 @@ from holdfast.core.machine.events import (
     SyncAnswered,
     Tick,
 )
-from holdfast.core.machine.leader.counts import HASH_BYTES
-from holdfast.core.machine.leader.ring import hash_of_topic
+from holdfast.core.machine.leader.counts import key_of
 from holdfast.core.machine.member.options import MemberOptions
 from holdfast.core.machine.modes import choose_mode
 from holdfast.core.machine.states import MemberState
@@ -104,7 +103,7 @@ def test_a_leader_knows_whether_a_claim_of_its_round_can_be_true():
 
 
 def counted(**counts: int) -> bytes:
-    return b"".join(hash_of_topic(topic)[:HASH_BYTES] + bytes([n]) for topic, n in counts.items())
+    return b"".join(key_of(topic) + bytes([n]) for topic, n in counts.items())
 
 
 def test_a_leader_with_skip_assignment_sends_none_but_watches_metadata():

@@ -26,7 +26,6 @@ from holdfast.core.machine.leader.ring import (
     hash_of_topic,
     identity_of,
     shares,
-    topic_hash,
 )
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.machine.policy import Policy
@@ -36,6 +35,7 @@ from holdfast.core.wire.layouts.container import (
     decode_member_assignment,
 )
 from holdfast.core.wire.layouts.memory import (
+    CHANCE_BITS,
     RememberedMember,
     Share,
     decode_share,
@@ -121,7 +121,8 @@ def knows_the_dead(whole: Group, gone: Sequence[str], leader_id: str) -> None:
             (entry,) = [e for i, e in named.items() if identity_of(m).startswith(i)]
             assert entry.owned == whole.owned[m.member_id]
             assert entry.static == (m.instance_id is not None)
-    assert memory.waiting == whole.waiting
+    size = max((len(w.identity) for w in memory.waiting), default=0)
+    assert memory.waiting == tuple(replace(w, identity=w.identity[:size]) for w in whole.waiting)
     assert memory.pace_ms == 4_000
 
 
@@ -166,10 +167,10 @@ def test_what_three_deaths_leave_is_planned_with():
         )
         assert done.delay_ms == 1_000
         assert not any(a.gained or a.revoked for a in done.assignments.values())
-        lost = {w.identity[:3]: w for w in done.memory.waiting}
+        lost = {w.identity[:CHANCE_BITS]: w for w in done.memory.waiting}
         for m in whole.members:
             if m.member_id in gone:
-                kept = lost[identity_of(m)[:3]]
+                kept = lost[identity_of(m)[:CHANCE_BITS]]
                 assert (kept.owned, kept.delay_ms) == (whole.owned[m.member_id], DELAY_MS)
 
 
@@ -197,14 +198,15 @@ def honest(n: int = 20, each: int = 10) -> Group:
 
 def forged(whole: Group, *ghosts: RememberedMember, **fields) -> bytes:
     """A share that claims to know the whole group."""
-    near = tuple(replace(g, identity=g.identity[:4], delay_ms=0) for g in ghosts[:3])
-    share = Share(generation=7, whole=True, neighbours=near, **fields)
-    return encode_share(share)
+    honest = decode_share(whole.members[0].subscription.memory or b"")
+    size = honest.identity_bits
+    near = tuple(replace(g, identity=g.identity[:size], delay_ms=0) for g in ghosts[:3])
+    return encode_share(replace(honest, whole=True, after="", neighbours=near, **fields))
 
 
 def ghost(name: str, *numbers: int, delay_ms: int = 2**31 - 1) -> RememberedMember:
     made = awaited(name, *numbers, delay_ms=delay_ms, instance_id=name)
-    return replace(made, owned=((topic_hash("t", 8), numbers),))
+    return replace(made, owned=((hash_of_topic("t")[:CHANCE_BITS], numbers),))
 
 
 def test_a_forged_memory_holds_nothing():
@@ -221,7 +223,7 @@ def test_a_forged_memory_holds_nothing():
             memory = told([*present, liar], leader_id)
             assert memory.waiting == ()
             ids = {e.identity for e in memory.named}
-            assert identity_of(subscribed("g", topics=(), instance_id="ghost"))[:4] not in ids
+            assert not any(ghost("ghost").identity.startswith(each) for each in ids)
             done = plan_round(
                 POLICY, [*present, liar], {"t": 200}, generation=8, leader_id=leader_id
             )
@@ -247,7 +249,7 @@ def test_liars_that_deny_everybody_are_heard_of_their_neighbours_alone(liars):
         witnesses = [ring[(at + step) % len(ring)] for step in (1, 2, 3)]
         outvoted = 2 * len(spoilt.intersection(witnesses)) > len(witnesses)
         member = next(m for m in whole.members if m.member_id == name)
-        assert (identity_of(member)[:4] in named) != outvoted
+        assert any(identity_of(member).startswith(each) for each in named) != outvoted
 
 
 def test_a_liar_at_the_side_of_its_ghost_is_outvoted_too():
@@ -265,7 +267,7 @@ def test_a_liar_at_the_side_of_its_ghost_is_outvoted_too():
         ]
         leader_id = next(m.member_id for m in present if m.member_id != behind.member_id)
         named = {e.identity for e in told(present, leader_id).named}
-        assert identity_of(member)[:4] not in named
+        assert not any(identity_of(member).startswith(each) for each in named)
 
 
 def test_a_day_of_delay_does_not_outlive_a_configuration_of_minutes():
@@ -327,7 +329,7 @@ def test_what_one_member_says_it_gave_up_voids_no_deadline():
 def with_a_ghost_that_waits(whole: Group, carrier: SubscribedMember) -> list[SubscribedMember]:
     """One that carries the list of what waits has a ghost's partitions in it."""
     share = decode_share(carrier.subscription.memory or b"")
-    of_t = replace(ghost("ghost"), owned=(("", (1, 2, 3)),))  # of the only topic
+    of_t = replace(ghost("ghost"), owned=((share.only_topic, (1, 2, 3)),))
     other = encode_share(replace(share, waiting=(*share.waiting, of_t)))
     return [reports(m, memory=other) if m is carrier else m for m in whole.members]
 
@@ -344,9 +346,9 @@ def test_who_waits_by_another_list_than_that_of_most_is_dropped():
 
 
 def test_a_list_with_the_digest_of_the_true_one_is_outvoted(monkeypatch):
-    """A digest is four bytes, so another list with the same one can be found."""
+    """A digest is three bytes, so another list with the same one can be found."""
     for room in (memory_layout, ring_room):
-        monkeypatch.setattr(room, "digest_of", lambda waiting: b"same")
+        monkeypatch.setattr(room, "digest_of", lambda waiting: b"few")
     whole = group(9, waits=1, salt="-same-digest")
     carriers = [m for m in whole.members if decode_share(m.subscription.memory or b"").waiting]
     present = with_a_ghost_that_waits(whole, carriers[1])
@@ -357,15 +359,14 @@ def test_a_list_with_the_digest_of_the_true_one_is_outvoted(monkeypatch):
 
 @pytest.mark.parametrize("leader_id", ["m0", "new"])
 def test_a_topic_that_is_new_is_not_the_only_one_that_there_was(leader_id):
-    """A share of a group with one topic does not name it."""
+    """Nobody need be left who claims anything of a topic: a share knows it from others."""
     whole = group(4, waits=1)
     present = [reports(m, topics=("t", "u")) for m in whole.without("m3")]
     new = subscribed("new", topics=("t", "u"))
     memory = told([*present, new], leader_id)
     assert {topic for w in (*memory.named, *memory.waiting) for topic, _ in w.owned} == {"t"}
-    # Nobody is left who owned anything: the leader cannot know which one it was.
-    (waits,) = told([reports(m, owned=()) for m in present], "m0").waiting
-    assert {topic for topic, _ in waits.owned} == {"t", "u"}
+    memory = told([reports(m, owned=()) for m in (*present, new)], leader_id)
+    assert {topic for w in (*memory.named, *memory.waiting) for topic, _ in w.owned} == {"t"}
 
 
 def test_a_share_of_this_round_or_a_later_one_is_a_lie():
@@ -498,7 +499,8 @@ def test_no_group_and_no_bytes_of_others_make_a_leader_pass_the_limit(n, each, i
     whole = group(n, each=each, idle=min(idle, n - 1), waits=1)
     members = list(whole.members)
     huge = ghost("ghost", *range(2_000))
-    hostile = [encode_share(Share(generation=7, whole=True, waiting=(huge,) * 3)), *noise]
+    lie = forged(whole, waiting=(huge,) * 3, partition_bits=31)
+    hostile = [lie, *noise]
     for i, data in enumerate(hostile[:n]):
         members[i] = reports(members[i], memory=data)
     policy = replace(POLICY, memory_limit_bytes=limit, record_limit_bytes=4_000 + limit)
@@ -543,11 +545,6 @@ def test_a_leader_that_cannot_plan_keeps_deadlines_and_owners_going():
     ]
     done = plan_round(POLICY, after, {"t": whole.partitions}, generation=9, leader_id="m4")
     assert done.delay_ms == 600
-    lost = {w.identity[:3]: w for w in done.memory.waiting}
-    assert lost[identity_of(whole.members[2])[:3]].owned == whole.owned["m2"]
+    lost = {w.identity[:CHANCE_BITS]: w for w in done.memory.waiting}
+    assert lost[identity_of(whole.members[2])[:CHANCE_BITS]].owned == whole.owned["m2"]
     assert not any(a.gained for a in done.assignments.values())
-
-
-def test_a_topic_stands_in_a_share_as_the_first_bits_of_its_hash():
-    for name in map(str, range(40)):
-        assert topic_hash(name, 8) == f"{hash_of_topic(name)[0]:08b}"

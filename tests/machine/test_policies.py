@@ -366,7 +366,7 @@ def test_a_kind_may_be_handed_over_by_a_design_of_its_own(design):
 
 def test_what_a_leader_without_a_plan_owes_waits_as_its_kind_does():
     policy = replace(POLICY, kinds={"a": KindPolicy(delay_ms=0), "b": KindPolicy(delay_ms=7)})
-    gone = RememberedMember(identity=b"12345678", owned=(("a", (0,)), ("b", (1,)), ("c", (2, 3))))
+    gone = RememberedMember(identity="01" * 32, owned=(("a", (0,)), ("b", (1,)), ("c", (2, 3))))
     memory = Memory(generation=1, named=(gone,))
     assert [(w.delay_ms, w.owned) for w in owed(policy, [], memory)] == [
         (7, (("b", (1,)),)),

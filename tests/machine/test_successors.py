@@ -291,7 +291,7 @@ def test_one_member_alone_cannot_make_others_arrivals():
     share = decode_share(play.members["Z"].subscription.memory)
     forged = tuple(
         RememberedMember(
-            identity=identity_of(play.members[name])[: share.identity_bytes], delay_ms=50_000
+            identity=identity_of(play.members[name])[: share.identity_bits], delay_ms=50_000
         )
         for name in "BC"
     )

@@ -40,6 +40,12 @@ def main(arguments: list[str] | None = None) -> int:
         help="of one topic",
     )
     parser.add_argument(
+        "--subscribe",
+        type=int,
+        default=0,
+        help="members that subscribe to a second topic of two partitions",
+    )
+    parser.add_argument(
         "--forget", type=int, default=0, help="members that lose their share of the memory"
     )
     parser.add_argument(
@@ -56,6 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         lost=",".join(kinds),
         partitions=options.partitions,
         forgets=options.forget,
+        subscribes=options.subscribe,
         places=options.places,
     )
     found = Search(assignors_for(options.policy, SETTINGS), bound).run()
@@ -67,6 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
         "crashes": bound.crashes,
         "leaves": bound.leaves,
         "forgets": bound.forgets,
+        "subscribes": bound.subscribes,
         "lost": list(kinds),
         "states": found.states,
         "transitions": found.transitions,

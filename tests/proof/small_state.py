@@ -71,6 +71,7 @@ class Left(NamedTuple):
     leaves: int = 0
     joins: int = 0
     forgets: int = 0  # how many members may still lose their share of the memory
+    subscribes: int = 0  # how many members may still subscribe to a second topic
     faults: tuple[str, ...] = ()  # kinds of request of which one message may be lost or late
 
 
@@ -101,6 +102,8 @@ class NodeFacts:
     duty: int
     leads: bool
     member_id: str
+    topics: tuple[str, ...]
+    leaving: bool
     running: frozenset[Resource]
     calm: bool  # stable, and nothing is about to change
     ended: bool

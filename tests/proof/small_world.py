@@ -58,7 +58,7 @@ from holdfast.core.machine.coordinator.group_messages import (
 from holdfast.core.machine.leader.designs import Assignor, DesignAssignor, compute
 from holdfast.core.machine.leader.places import digest_of
 from holdfast.core.machine.member.member import Member
-from holdfast.core.machine.states import ENDED
+from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.rules.commits import HandedOut, check_commits
@@ -97,7 +97,9 @@ class SmallWorld:
     members : int
         Processes there are, joiners included.
     partitions : int
-        Of the one topic ``t``.
+        Of the topic ``t``, to which every member subscribes.
+    more : int
+        Of the topic ``u``, to which a member may subscribe later; 0: there is none.
     static : bool
         Whether members have instance ids.
     places : int
@@ -112,12 +114,13 @@ class SmallWorld:
         members: int,
         partitions: int,
         *,
+        more: int = 0,
         static: bool = False,
         places: int = 0,
         reduce: bool = True,
     ):
         self.assignors, self.reduce = tuple(assignors), reduce
-        counts = (("t", partitions),)
+        counts = (("t", partitions), *([("u", more)] if more else []))
         self.vessels: list[Member] = []
         for i in range(members):
             options = replace(
@@ -131,7 +134,7 @@ class SmallWorld:
             self.vessels.append(member)
         self.newborn = [copies.saved_member(m.data) for m in self.vessels]
         self.coordinator = Coordinator("g", CoordinatorOptions(initial_delay_ms=0))
-        self.resources = [("t", p) for p in range(partitions)]
+        self.resources = [(topic, p) for topic, count in counts for p in range(count)]
         self.ledger = Ledger(self.resources)
         self.nodes: Interner[Node] = Interner(Node("not started"), Node("gone"))
         self.groups: Interner[Any] = Interner()
@@ -182,6 +185,8 @@ class SmallWorld:
                 duty=duty,
                 leads=member.is_leader and member.leaving is None,
                 member_id=member.member_id,
+                topics=member.topics,
+                leaving=member.state is MemberState.LEAVING,
                 running=running,
                 calm=member_is_calm(member) and member.rejoin_reason is None,
                 ended=member.state in ENDED,

@@ -17,12 +17,13 @@ from tests.sim.bugs import (
 from tests.suites import further
 
 from holdfast.core.machine.coordinator import coordinator
-from holdfast.core.machine.leader import ring
+from holdfast.core.machine.leader import recall, ring
 from holdfast.core.machine.member import answers
 from holdfast.core.machine.member.member_data import NEVER_MS
 from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import MemberState
+from holdfast.core.wire.layouts.memory import HASH_BITS
 
 POLICY = Policy(delay_ms=20_000, interval_ms=10_000)
 POLICIES = ("eager", "holdfast-simple", "deferred", "incremental")
@@ -235,3 +236,28 @@ def test_a_list_of_what_waits_with_one_carrier_is_found(monkeypatch, forgets, ru
     )
     found = search("deferred", Bound(members=2, partitions=2, leaves=0, forgets=forgets))
     assert {v.rule for v in found.violations} == rules
+
+
+ONE_EACH = Bound(members=2, joins=0, partitions=1, subscribes=1)
+"""One partition, two members: one of them owns nothing, and may be the one that subscribes."""
+
+
+@pytest.mark.parametrize("policy", further(["deferred", "incremental", "lend", "holdfast-simple"]))
+def test_a_topic_that_a_member_subscribes_to_later_is_no_departed_members(policy):
+    """Its owner crashes or leaves at any moment, before and after the other one subscribes."""
+    found = search(policy, ONE_EACH)
+    assert found.violations == []
+    assert {r for outcome in found.outcomes for run in outcome for r in run} >= {("u", 0), ("u", 1)}
+
+
+@SLOW
+@pytest.mark.parametrize("policy", ["deferred", "incremental", "lend"])
+def test_one_subscribes_later_while_one_crashes_one_leaves_and_one_joins(policy):
+    assert search(policy, replace(ONE_EACH, joins=1)).violations == []
+
+
+def test_a_topic_that_has_the_name_of_another_one_is_found(monkeypatch):
+    """Names of no bits: what is new counts as the departed owner's, and waits."""
+    for room in (ring, recall):
+        monkeypatch.setattr(room, "hash_of_topic", lambda topic: "0" * HASH_BITS)
+    assert {v.rule for v in search("deferred", ONE_EACH).violations} >= {"D3"}

@@ -9,8 +9,8 @@ the steps of all others for later (a *persistent set*). Numbers in brackets are 
 
 (1) *The set of i* is: each message from or to i that is under way, as it arrives, is lost or
 becomes late; the end of i's duty; i's timer, if it is due; i's crash; i's leaving; the loss of i's
-share of the memory, which no other process reads but in a join of i. A held message
-is not in it, because it arrives only after time has moved.
+share of the memory, and a new subscription of i, which no other process reads but in a join of i. A
+held message is not in it, because it arrives only after time has moved.
 
 (2) The set of i may be followed alone if no join or sync of i waits for an answer at the
 coordinator, and if each step in it is one of R1 to R5 (faults of i's own messages aside, see (6)):
@@ -94,7 +94,13 @@ from tests.proof.small_world import SmallWorld
 
 from holdfast.core.machine.actions import SendJoin, SendSync
 from holdfast.core.machine.coordinator.group_messages import SendCommit
-from holdfast.core.machine.events import Drained, LeaveRequested, RequestFailed, Tick
+from holdfast.core.machine.events import (
+    Drained,
+    LeaveRequested,
+    RequestFailed,
+    SubscriptionChanged,
+    Tick,
+)
 from holdfast.core.machine.leader.designs import Assignor
 from holdfast.core.machine.member.member_data import NEVER_MS
 from holdfast.core.machine.states import GroupState
@@ -118,6 +124,8 @@ class Bound:
     ----------
     crashes, leaves, joins : int
         How many members crash, how many leaders leave, how many members join, at any moment.
+    subscribes, more : int
+        How many members subscribe to a second topic, at any moment, and its partitions.
     forgets : int
         How many members lose their share of the leader's memory, each at any moment.
     lost : str
@@ -135,6 +143,8 @@ class Bound:
     partitions: int = 4
     crashes: int = 1
     leaves: int = 1
+    subscribes: int = 0
+    more: int = 2
     forgets: int = 0
     lost: str = ""
     static: bool = False
@@ -178,6 +188,7 @@ class Search:
             assignors,
             total,
             bound.partitions,
+            more=bound.more if bound.subscribes else 0,
             static=bound.static,
             places=bound.members if bound.places else 0,
             reduce=bound.reduce,
@@ -282,6 +293,9 @@ class Search:
             forgetful = world.forget(self._spend(state, forgets=left.forgets - 1), i)
             if forgetful.nodes[i] != node:
                 yield forgetful
+        if left.subscribes and facts.topics == ("t",) and not facts.leaving:
+            spent = self._spend(state, subscribes=left.subscribes - 1)
+            yield world.tell(spent, i, SubscriptionChanged(("t", "u")))
         if left.leaves and facts.leads:
             yield world.tell(self._spend(state, leaves=left.leaves - 1), i, LeaveRequested())
 
@@ -417,6 +431,7 @@ class Search:
             crashes=bound.crashes,
             leaves=bound.leaves,
             joins=bound.joins,
+            subscribes=bound.subscribes,
             forgets=bound.forgets,
             faults=faults,
         )
@@ -432,7 +447,8 @@ class Search:
         if not all(f.calm and f.duty < 0 for _, f in living):
             return False
         run = sorted(r for _, f in living for r in f.running)
-        return not living or run == self.world.resources
+        topics = {topic for _, f in living for topic in f.topics}
+        return not living or run == [r for r in self.world.resources if r[0] in topics]
 
     def run(self, track: Track = iter) -> Found:
         """Search everything within the bound.
@@ -493,6 +509,7 @@ class Search:
         group = self.world.group_facts(state.group)
         known = set(group.members) == {f.member_id for _, f in living}
         loads = [len(f.running) for _, f in living] or [0]
+        known &= len({f.topics for _, f in living}) == 1
         if known and group.state is GroupState.STABLE and max(loads) - min(loads) > 1:
             self.ledger.fail("L2", 0, f"settled with loads {loads}")
 

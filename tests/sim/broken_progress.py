@@ -18,7 +18,7 @@ from tests.sim.broken_safety import (
 from tests.sim.history import History, remember, tell, tell_all, together, waits
 
 from holdfast.core.machine.leader.designs import DesignAssignor
-from holdfast.core.machine.leader.ring import identity_of, topic_hash
+from holdfast.core.machine.leader.ring import hash_of_topic, identity_of
 from holdfast.core.machine.policy import Policy, When
 from holdfast.core.model.partitions import resources_of
 from holdfast.core.wire.layouts.frames import Leaving
@@ -220,7 +220,7 @@ def d1_successor_of_a_static_member():
 def d1_made_a_successor_by_the_memory():
     def names_b(share):
         arrival = RememberedMember(
-            identity=identity_of(subscribed("b", topics=("t",)))[: share.identity_bytes],
+            identity=identity_of(subscribed("b", topics=("t",)))[: share.identity_bits],
             delay_ms=20_000,
         )
         return replace(share, waiting=(*share.waiting, arrival))
@@ -299,7 +299,7 @@ def d8():
         gone = RememberedMember(
             identity=identity_of(subscribed("d", topics=("t",))),
             delay_ms=30_000,
-            owned=((topic_hash("t", share.topic_bits), (3,)),),
+            owned=((hash_of_topic("t")[: share.topic_bits], (3,)),),
         )
         return replace(share, waiting=(gone,))
 

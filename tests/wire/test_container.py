@@ -99,8 +99,10 @@ def test_messages_of_others_are_read_without_a_frame() -> None:
 # Bytes
 
 
-T1, T5 = "0" * 7 + "1", "0" * 5 + "101"
-ONE, BARE = "1 00 01 0 0 0 001 0000", "0" * 33  # one neighbour; its identity, and not static
+T1, T5 = f"{1:020b}", f"{5:020b}"
+HERE, AWAY = f"{0x40000:021b}", f"{0xA0001:021b}"
+HEAD = "0000 00000 010 1 1"  # one member, two topics, no bits more
+ONE, BARE = "1 00 01 0 0 0 0000", f"010 {T1} {'0' * 20}"  # one neighbour; its name, not static
 
 
 def of_bits(*fields: str) -> str:
@@ -109,48 +111,69 @@ def of_bits(*fields: str) -> str:
 
 
 def test_a_share_bit_by_bit() -> None:
-    """Of four members, so a distance is divided by 2**30; partitions below 16."""
-    here = RememberedMember(identity=b"\x40\0\0\0", owned=((T5, (0, 1, 9)),))
-    away = RememberedMember(identity=b"\xa0\0\0\1", static=True, owned=((T1, (5,)), (T5, (7, 8))))
-    gone = RememberedMember(identity=b"gone", delay_ms=300, owned=((T1, (5,)),))
-    also = RememberedMember(identity=b"al", static=True, delay_ms=300, owned=())
-    hidden = RememberedMember(identity=b"\0\0\0\3", owned=None)
+    """Of four members, so an identity has 21 bits; of two topics, and partitions below 16."""
+    here = RememberedMember(identity=HERE, owned=((T5, (0, 1, 9)),))
+    away = RememberedMember(identity=AWAY, static=True, owned=((T1, (5,)), (T5, (7, 8))))
+    gone = RememberedMember(identity=AWAY, delay_ms=300, owned=((T1, (5,)),), away_ms=7)
+    also = RememberedMember(identity="01" * 8, static=True, delay_ms=300, owned=())
+    some = RememberedMember(identity="", delay_ms=1, owned=((T5, (5,)),))
+    long = RememberedMember(identity="1" * 24, delay_ms=1, owned=None)
+    hidden = RememberedMember(identity=f"{3:021b}", owned=None)
     value = Share(
         generation=4,
         pace_ms=9,
         neighbours=(hidden, here, away),
-        waiting=(gone, also),
+        waiting=(gone, also, some, long),
         crowd=2,
         partition_bits=4,
         usual_count=2,
     )
     waiting = (
-        f"010 0 10101100 00000010 0 1 {int.from_bytes(b'gone', 'big'):032b} 1 {T1} 010 00101"
-        f"1 1 0 0010 {int.from_bytes(b'al', 'big'):016b} 011"
+        f"011 {T1} 0{3:018b}  00100"  # names, and how many members
+        f"0 10101100 00000010 0 1 {AWAY} 1 00 010 00101 0 00000111"
+        f"1 1 01 {'01' * 8} 011"
+        f"0 00000001 0 001 1 01 010 00101 1"
+        f"1 0 000 010111 {'1' * 24} 010"
     )
     assert encode_share(value).hex() == of_bits(
-        "1 10 11 0 1 0  001 0010 01000 00100 010  00000100 00001001",
+        "1 10 11 0 1 0  0010 00100 010 1 010  00000100 00001001",
         waiting,
-        f"{3:032b} 0 010",
-        f"0{2**30 - 3:030b} 0 1 {T5} 011 00000 00000 00111",
-        f"10{2**29 + 1:030b} 1 00100 {T1} 010 00101 {T5} 1 00111 00000",
+        f"011 {T1} 0{3:018b}",
+        f"{3:021b} 0 010",
+        f"0{0x3FFFD:019b} 0 1 01 011 00000 00000 00111",
+        f"0{0x60001:019b} 1 00100 0 010 00101 0 1 00111 00000",
     )
     digest = digest_of(waiting.replace(" ", ""))
     assert decode_share(encode_share(value)) == replace(value, digest=digest)
 
 
 def test_a_share_without_the_list_has_its_digest() -> None:
-    small = {"topic_bits": 0, "partition_bits": 0}
-    value = Share(generation=300, whole=True, digest=b"1234", **small)
-    head = "001 0000 00000 00000 1"
+    value = Share(generation=300, whole=True, digest=b"123", topics=0, partition_bits=0)
+    head = "0000 00000 1 1 1"
     assert encode_share(value).hex() == of_bits(
-        "1 01 00 1 0 0", head, "10101100 00000010", f"{int.from_bytes(b'1234', 'big'):032b}"
+        "1 01 00 1 0 0", head, "10101100 00000010", f"{int.from_bytes(b'123', 'big'):024b}"
     )
-    nothing = Share(generation=0, **small)
+    nothing = replace(value, generation=0, whole=False, digest=b"")
     assert encode_share(nothing).hex() == of_bits("1 00 00 0 0 0", head, "00000000")
-    after = replace(nothing, after=b"four")
-    four = f"{int.from_bytes(b'four', 'big'):032b}"
-    assert encode_share(after).hex() == of_bits("1 00 00 0 0 1", head, "00000000", four)
+    after = replace(nothing, after="01" * 9 + "0")
+    assert encode_share(after).hex() == of_bits("1 00 00 0 0 1", head, "00000000", after.after)
+
+
+def test_the_only_topic_stands_once_in_a_share() -> None:
+    near = RememberedMember(identity="1" * 19, owned=((T1[1:], (0,)),))
+    value = Share(
+        generation=1,
+        whole=True,
+        neighbours=(near, near),
+        topics=0,
+        partition_bits=0,
+        only_topic=T1[1:],
+    )
+    same = f"0{0:019b} 0 1 1 0"
+    assert encode_share(value).hex() == of_bits(
+        "1 00 10 1 0 0  0000 00000 1 1 1  00000001", T1[1:], f"{'1' * 19} 0 1 1 0", same
+    )
+    assert decode_share(encode_share(value)) == value
 
 
 @given(wire.memories())
@@ -163,40 +186,39 @@ def test_a_share_says_whether_its_age_counts(value: Share) -> None:
 @pytest.mark.parametrize(
     ("bits", "reason", "field"),
     [
-        ("1 11 00 0 0 0 001 0000 00000 00000 1 00000000", "bad-version", "head"),
-        ("1 00 00 1 0 1 001 0000 00000 00000 1 00000000", "out-of-range", "head"),
-        ("1 00 00 0 0 0 110 0000 00000 00000 00000000", "out-of-range", "head"),
-        ("1 00 00 0 0 0 001 0000 00000 00000 1" + " 11111111" * 5, "bad-varint", "generation"),
+        (f"1 11 00 0 0 0 {HEAD} 00000000", "bad-version", "head"),
+        (f"1 00 00 1 0 1 {HEAD} 00000000", "out-of-range", "head"),
+        ("1 00 00 0 0 0 0000 00000 000010001 1 1 00000000", "out-of-range", "head"),
+        ("1 00 00 0 0 0 0000 00000 010 00000100000 1 00000000", "out-of-range", "head"),
+        (f"1 00 00 0 0 0 {HEAD}" + " 11111111" * 5, "bad-varint", "generation"),
+        (f"1 00 00 0 0 0 {HEAD}" + " 10000000" * 4 + " 00001000", "out-of-range", "generation"),
+        (f"1 00 00 0 1 0 {HEAD} 00000000 00000000", "out-of-range", "pace_ms"),
+        (f"1 10 00 0 0 0 {HEAD} 00000000 1 0000000", "truncated", "waiting"),
+        (f"1 10 00 0 0 0 {HEAD} 00000000 1" + " 0" * 60, "bad-varint", "waiting"),
+        (f"1 10 00 0 0 0 {HEAD} 00000000 1 00101 1", "bad-count", "waiting"),
+        (f"1 10 00 0 0 0 {HEAD} 00000000 1 1 1" + " 0" * 60, "out-of-range", "delay_ms"),
+        # names: more than can be there; one beyond the last one
+        (f"1 10 00 0 0 0 {HEAD} 00000000 0001000 11", "bad-count", "names"),
         (
-            "1 00 00 0 0 0 001 0000 00000 00000 1" + " 10000000" * 4 + " 00001000",
+            f"1 10 00 0 0 0 {HEAD} 00000000 011 {'1' * 20} 0 {'0' * 18}",
             "out-of-range",
-            "generation",
+            "names",
         ),
-        ("1 00 00 0 1 0 001 0000 00000 00000 1 00000000 00000000", "out-of-range", "pace_ms"),
-        ("1 10 00 0 0 0 001 0000 00000 00000 1 00000000 00000001", "truncated", "waiting"),
-        ("1 10 00 0 0 0 001 0000 00000 00000 1 00000000" + " 0" * 60, "bad-varint", "waiting"),
-        ("1 10 00 0 0 0 001 0000 00000 00000 1 00000000 00101 1", "bad-count", "waiting"),
+        # one neighbour that owns: of more topics than have names, of none that has a name
+        (f"{ONE} 00000 010 1 1 00000000 {BARE} 00101 1 1 1 1", "bad-count", "owned"),
         (
-            "1 10 00 0 0 0 001 0000 00000 00000 1 00000000 1 1 0 0 0000 1 1" + " 0" * 60,
+            f"{ONE} 00000 010 1 1 00000000 011 {T1} 0{0:018b} {'0' * 20} 1 10 1 1 1",
             "out-of-range",
-            "delay_ms",
+            "topic",
         ),
-        (
-            "1 10 00 0 0 0 001 0000 00000 00000 1 00000000 1 0 00000001 0 0 1001" + " 0" * 60,
-            "out-of-range",
-            "identity",
-        ),
-        # one neighbour that owns: topics of no bits twice; a count above the highest; a gap
-        (f"{ONE} 00000 00000 1 00000000{BARE} 00100 1 0 1 0", "out-of-range", "topic"),
-        (f"{ONE} 00000 00001 1 00000000{BARE} 1 00101", "bad-count", "partitions"),
-        (
-            f"{ONE} 00000 00010 1 00000000{BARE} 1 1 1000",
-            "out-of-range",
-            "partitions",
-        ),
+        # a count above the highest; a gap
+        (f"{ONE} 00001 010 1 1 00000000 {BARE} 1 00101", "bad-count", "partitions"),
+        (f"{ONE} 00010 010 1 1 00000000 {BARE} 1 1 1000", "out-of-range", "partitions"),
         # a second identity more than once around
         (
-            f"1 00 10 0 0 0 001 1111 00000 00000 1 00000000{BARE} 010" + "1" * 32768 + "0" * 40,
+            f"1 00 10 0 0 0 1111 00000 010 1 1 00000000 1 {'0' * 35} 010"
+            + "1" * 32768
+            + "0" * 40,
             "out-of-range",
             "identity",
         ),
@@ -251,13 +273,13 @@ def test_a_packed_set_is_close_to_what_it_says() -> None:
 
 def test_writing_sorts_partitions_and_drops_doubles() -> None:
     owned = ((T5, (3, 1, 3)), (T1, (0,)), (T5, (2,)))
-    value = Share(generation=1, neighbours=(RememberedMember(identity=b"here", owned=owned),))
+    value = Share(generation=1, neighbours=(RememberedMember(identity="1" * 19, owned=owned),))
     (read,) = decode_share(encode_share(value)).neighbours
     assert read.owned == ((T1, (0,)), (T5, (1, 2, 3)))
 
 
 def neighbour(**fields) -> Share:
-    return Share(generation=1, neighbours=(RememberedMember(**{"identity": b"here", **fields}),))
+    return Share(generation=1, neighbours=(RememberedMember(**{"identity": "1" * 19, **fields}),))
 
 
 @pytest.mark.parametrize(
@@ -265,22 +287,25 @@ def neighbour(**fields) -> Share:
     [
         Share(generation=-1),
         Share(generation=2**31),
-        Share(generation=1, identity_bytes=9),
-        Share(generation=1, topic_bits=32),
+        Share(generation=1, longer=31),
+        Share(generation=1, topics=16),
         Share(generation=1, partition_bits=32),
         Share(generation=1, crowd=16),
-        Share(generation=1, digest=b"three"),
-        Share(generation=1, after=b"five5"),
-        Share(generation=1, after=b"four", whole=True),
-        Share(generation=1, neighbours=(RememberedMember(identity=b"same"),) * 4),
-        neighbour(identity=b"t"),
+        Share(generation=1, digest=b"four"),
+        Share(generation=1, after="1" * 20),
+        Share(generation=1, after="1" * 19, whole=True),
+        Share(generation=1, neighbours=(RememberedMember(identity="1" * 19),) * 4),
+        neighbour(identity="1"),
+        neighbour(identity="2" * 19),
+        replace(neighbour(owned=((T1[1:], (1,)),)), topics=0),
+        replace(neighbour(owned=((T1, (1,)),)), topics=0, only_topic=T1[1:]),
         neighbour(owned=(("0", (1,)),)),
         neighbour(owned=((T1 + T5, (1,)),)),
         neighbour(owned=(("topic-of", (1,)),)),
         neighbour(owned=((T1, (-1,)),)),
         replace(neighbour(owned=((T1, (256,)),)), partition_bits=8),
-        Share(generation=1, waiting=(RememberedMember(identity=b"t", delay_ms=0),)),
-        Share(generation=1, waiting=(RememberedMember(identity=b"t" * 9, delay_ms=1),)),
+        Share(generation=1, waiting=(RememberedMember(identity="1", delay_ms=0),)),
+        Share(generation=1, waiting=(RememberedMember(identity="1" * 65, delay_ms=1),)),
     ],
 )
 def test_what_no_share_can_say_is_not_written(value: Share) -> None:
@@ -339,7 +364,7 @@ def test_a_frame_says_nothing_that_is_nothing() -> None:
 
 @pytest.mark.parametrize("delay_ms", [-1, 2**31])
 def test_a_delay_out_of_range_is_not_written(delay_ms: int) -> None:
-    member = RememberedMember(identity=b"m", delay_ms=delay_ms)
+    member = RememberedMember(identity="1", delay_ms=delay_ms)
     for call in (
         lambda: encode_member_subscription(MemberSubscription(topics=(), memory_age_ms=delay_ms)),
         lambda: encode_member_assignment(MemberAssignment(delay_ms=delay_ms)),
@@ -402,6 +427,6 @@ def test_gaps_that_add_up_beyond_an_int32_are_refused() -> None:
 def test_a_set_of_as_many_partitions_as_there_are_bytes_costs_little() -> None:
     """The cheapest partitions there are: a byte each, and each becomes an object."""
     owned = ((T5, tuple(range(300, 10_300))),)
-    value = Share(generation=1, neighbours=(RememberedMember(identity=b"here", owned=owned),))
+    value = Share(generation=1, neighbours=(RememberedMember(identity="1" * 19, owned=owned),))
     data = encode_share(value)
     assert peak_bytes(lambda: decode_share(data)) < 72 * len(data)

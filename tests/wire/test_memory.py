@@ -209,17 +209,17 @@ def frames() -> dict[str, tuple[str, bytes]]:
             "verdict",
             encode_member_assignment(MemberAssignment(revoked=given)),
         )
-        neighbour = RememberedMember(identity=b"iden", owned=(("00000101", numbers),))
+        neighbour = RememberedMember(identity="01" * 9 + "0", owned=((f"{5:020b}", numbers),))
         found[f"memory, {name}"] = (
             "memory",
             encode_share(Share(generation=1, neighbours=(neighbour,))),
         )
-    topics = tuple((f"{t:010b}", (0,)) for t in range(N_SCALAR))
-    waiting = RememberedMember(identity=b"", delay_ms=1)
+    topics = tuple((f"{t:020b}", (0,)) for t in range(N_SCALAR))
+    waiting = RememberedMember(identity="", delay_ms=1)
     found |= {
         name: (
             "memory",
-            encode_share(Share(generation=1, waiting=members, topic_bits=10, partition_bits=0)),
+            encode_share(Share(generation=1, waiting=members, partition_bits=0)),
         )
         for name, members in (
             ("members", (waiting,) * N_SCALAR),

@@ -170,11 +170,12 @@ MEMORY: Pieces = [
             ("whole and not", b"\xa7", "out-of-range"),
         ],
     ),
-    Piece(b"\x24\x82\x08", [("identities of 9 bytes", b"\xc4\x82\x08", "out-of-range")]),
+    Piece(b"\x12"),
+    Piece(b"\x2a", [("topics of 16 digits", b"\x04\x40", "out-of-range")]),
     number(b"\1", limit=ABOVE_INT32),
     time(from_1=True),
-    Piece(b"hash"),
-    Piece(b"iden"),
+    Piece(b"has"),
+    Piece(b"ide"),
 ]
 CLAIM: Pieces = [
     Piece(b"\xf4", [("magic", b"n", "bad-magic")]),

@@ -37,7 +37,7 @@ class ToldWaits:
     def __init__(self, log: Log):
         self._log = log
         self.n_lent = 0  # partitions that are with others until their members are back
-        self._open: dict[bytes, _Open] = {}
+        self._open: dict[str, _Open] = {}
         self._members: tuple[JoinedMember, ...] = ()  # of the last round that was planned
 
     def read(self) -> tuple[Wait, ...]:
@@ -62,7 +62,7 @@ class ToldWaits:
     def _compare(self, request: ComputeAssignment, done: AssignmentComputed) -> None:
         now_s, before = time.monotonic(), self._open
         names = _names(self._members) if {w.identity for w in done.waiting} - before.keys() else {}
-        now: dict[bytes, _Open] = {}
+        now: dict[str, _Open] = {}
         for wait in done.waiting:
             key, old = wait.identity, now.get(wait.identity)
             name = before[key].name if key in before else _name(wait.identity, names, wait.static)
@@ -89,7 +89,7 @@ class ToldWaits:
                 self._log.info("%s", _end_of(before[key], key, present, now_s))
 
 
-def _end_of(wait: _Open, identity: bytes, present: Mapping[bytes, str], now_s: float) -> str:
+def _end_of(wait: _Open, identity: str, present: Mapping[str, str], now_s: float) -> str:
     if identity and any(each.startswith(identity) for each in present):
         why = "it is back"
     elif wait.until_s - now_s < _SOON_S:
@@ -99,7 +99,7 @@ def _end_of(wait: _Open, identity: bytes, present: Mapping[bytes, str], now_s: f
     return f"the wait for {wait.name} is over: {why}"
 
 
-def _names(members: Iterable[JoinedMember]) -> dict[bytes, str]:
+def _names(members: Iterable[JoinedMember]) -> dict[str, str]:
     """Names of members by their identities in the leader's memory."""
     from holdfast.core.machine.leader.ring import identities_of
     from holdfast.core.machine.leader.subscriptions import subscribed_members
@@ -108,11 +108,13 @@ def _names(members: Iterable[JoinedMember]) -> dict[bytes, str]:
     return {whole: m.instance_id or m.member_id for m in found for whole in identities_of(m)}
 
 
-def _name(identity: bytes, names: Mapping[bytes, str], static: bool) -> str:
+def _name(identity: str, names: Mapping[str, str], static: bool) -> str:
     if not identity:
         return "the first members" if static else "a member that nobody remembers"
+    from holdfast.core.machine.leader.ring import shown
+
     found = (name for whole, name in names.items() if whole.startswith(identity))
-    return next(found, f"member {identity.hex()}")
+    return next(found, f"member {shown(identity)}")
 
 
 def _shown(partitions: Mapping[str, tuple[int, ...]]) -> str:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from holdfast.core.machine.leader.ring import identities_of, topic_hash
+from holdfast.core.machine.leader.ring import hash_of_topic, identities_of, shown
 from holdfast.core.machine.leader.successors import START_MS
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import Resource
@@ -40,7 +40,7 @@ class Awaited:
 
     member_id: str
     instance_id: str | None
-    identity: bytes
+    identity: str
     deadline_ms: int
 
 
@@ -78,12 +78,12 @@ class SeenRound:
     owner: Mapping[Resource, Awaited]  # with the deadline that the resource would have if lost now
     waiting: Mapping[Resource, Awaited]
     topics: frozenset[str]  # of which something was owned or waited
-    ring: tuple[tuple[bytes, str], ...]  # identities and ids, in order
+    ring: tuple[tuple[str, str], ...]  # identities and ids, in order
     leader_id: str
     whole: bool  # whether there was room for all of the memory
     promised_ms: Mapping[Resource, int]  # what the list of what waits says
     lately: Lately
-    arrived: tuple[bytes, ...]  # members that came lately, as the memory names them
+    arrived: tuple[str, ...]  # members that came lately, as the memory names them
 
     def holders(self, at: int) -> frozenset[str]:
         """Members that carry the facts about the member at the place ``at`` of the ring."""
@@ -159,7 +159,7 @@ def unknown_of(past: SeenRound, turn: SeenTurn) -> frozenset[Resource]:
     named = {n.identity for share in told.values() for n in share.neighbours if n.owned is not None}
     sizes = {len(identity) for identity in named}
 
-    def known(identity: bytes) -> bool:
+    def known(identity: str) -> bool:
         if past.whole:
             return not told.keys().isdisjoint(past.holders(places[identity]))
         return any(identity[:size] in named for size in sizes)
@@ -198,7 +198,7 @@ def new_members(at: Moment) -> list[Seen]:
     ]
 
 
-def among(named: Iterable[bytes], identity: bytes) -> bool:
+def among(named: Iterable[str], identity: str) -> bool:
     """Whether one of ``named``, which may be cut to any size, is ``identity``."""
     return any(identity.startswith(each) for each in named)
 
@@ -209,7 +209,7 @@ def _listed(turn: SeenTurn) -> Share | None:
     return next((share for share in shares if share is not None and share.waiting), None)
 
 
-def arrived(turn: SeenTurn) -> tuple[bytes, ...]:
+def arrived(turn: SeenTurn) -> tuple[str, ...]:
     """Identities of members that came lately."""
     share = _listed(turn)
     waiting = () if share is None else share.waiting
@@ -229,18 +229,19 @@ def awaited_now(turn: SeenTurn) -> list[tuple[RememberedMember, Resource]]:
     return [(m, r) for m in share.waiting for r in sorted(resources_of(m, share, turn))]
 
 
-def name_of(identity: bytes, at: Moment) -> str:
+def name_of(identity: str, at: Moment) -> str:
     """The member id of an identity in the memory."""
     for s in at.turn.members:
         if identity and any(whole.startswith(identity) for whole in identities_of(s.member)):
             return s.name
     known = () if at.past is None else (*at.past.owner.values(), *at.past.waiting.values())
     found = (w.member_id for w in known if identity and w.identity.startswith(identity))
-    return next(found, identity.hex())
+    return next(found, shown(identity))
 
 
 def resources_of(member: RememberedMember, share: Share, turn: SeenTurn) -> frozenset[Resource]:
     """What a member owns by the memory, topics by name."""
-    names = {topic_hash(topic, share.topic_bits): topic for topic in sorted(turn.subscribed)}
+    size = share.topic_bits
+    names = {hash_of_topic(topic)[:size]: topic for topic in sorted(turn.subscribed)}
     owned = member.owned or ()
     return frozenset((names[t], p) for t, numbers in owned if t in names for p in numbers)

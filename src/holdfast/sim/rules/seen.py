@@ -93,7 +93,7 @@ class SeenTurn:
     unbroken: bool = True
     present: frozenset[str] = field(init=False)  # ids of all members
     instances: frozenset[str] = field(init=False)  # group.instance.ids of the static ones
-    places: frozenset[bytes] = field(init=False)  # identities of those with a place
+    places: frozenset[str] = field(init=False)  # identities of those with a place
     claimed: frozenset[Resource] = field(init=False)  # claims of all members
     after: frozenset[Resource] = field(init=False)  # all that members own after the round
     subscribed: frozenset[str] = field(init=False)  # topics of the members that stay

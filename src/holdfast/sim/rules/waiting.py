@@ -35,7 +35,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from holdfast.core.machine.leader.recall import longest_wait_ms
-from holdfast.core.machine.leader.ring import identity_of
+from holdfast.core.machine.leader.ring import identity_of, shown
 from holdfast.core.machine.policy import Policy, When
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.frames import Leaving
@@ -90,8 +90,8 @@ class WaitingRules:
     rounds: dict[tuple[str, bytes], SeenRound] = field(default_factory=dict)  # by member and share
     anybodys: dict[bytes, SeenRound] = field(default_factory=dict)  # by share
     keep: int = MANY_ROUNDS
-    newcomers: set[bytes] = field(default_factory=set)  # identities of the newcomers of any round
-    lived: set[bytes] = field(default_factory=set)  # identities with a place, of any round
+    newcomers: set[str] = field(default_factory=set)  # identities of the newcomers of any round
+    lived: set[str] = field(default_factory=set)  # identities with a place, of any round
 
     def check(self, turn: SeenTurn, policy: Policy, now_ms: int) -> None:
         """Take one round that has effect."""
@@ -121,6 +121,8 @@ class WaitingRules:
         self._named_again(at)
         self._sent_home(at)
         self._arrivals(at)
+        for resource in sorted(turn.all_resources() - turn.claimed - turn.after):
+            self._never_lost(resource, at)
         self._write_down(at)
 
     # The record
@@ -206,7 +208,7 @@ class WaitingRules:
                 deadline_ms = min(self._deadline(r, at), at.now_ms + shortest_wait_ms(at, lost))
                 fresh = None if lost is None else replace(lost, deadline_ms=deadline_ms)
                 absent = past.waiting.get(r, fresh)
-            waiting[r] = absent or Awaited("", None, b"", self._deadline(r, at))
+            waiting[r] = absent or Awaited("", None, "", self._deadline(r, at))
         if at.policy.lends:
             waiting |= lent_after(at)
         record = SeenRound(
@@ -327,7 +329,7 @@ class WaitingRules:
             if absent is None or resource in at.unknown or not absent.member_id:
                 continue
             if not m.identity or not absent.identity.startswith(m.identity):
-                text = f"{resource} waits for {m.identity.hex()}, and was {absent.member_id}'s"
+                text = f"{resource} waits for {shown(m.identity)}, and was {absent.member_id}'s"
                 self.ledger.fail("D2", at.now_ms, text)
             before_ms = past.promised_ms.get(resource)
             if before_ms is not None and m.delay_ms > max(1, before_ms - min(ages_ms)):
@@ -344,9 +346,7 @@ class WaitingRules:
             text = f"{resource} is claimed by nobody and assigned to nobody"
             self.ledger.fail("L1", now_ms, text)
             return
-        rule = _at_once(resource, at)
-        if rule is not None:
-            self.ledger.fail(rule, now_ms, f"{resource} was not lost and is not assigned")
+        self._never_lost(resource, at)
         if loss is None:
             present = turn.present & (at.there if at.past else turn.present)
             waits_ms = at.policy.first_member_delay_ms if first else None
@@ -355,6 +355,11 @@ class WaitingRules:
         elif now_ms > loss.since_ms + loss.delay_ms + self.slack_ms:
             text = f"{resource} waits {now_ms - loss.since_ms} ms of {loss.delay_ms}"
             self.ledger.fail(_late(loss, turn), now_ms, text)
+
+    def _never_lost(self, resource: Resource, at: Moment) -> None:
+        rule = _at_once(resource, at)
+        if rule is not None:
+            self.ledger.fail(rule, at.now_ms, f"{resource} was not lost and is not assigned")
 
     def _promises(self, at: Moment) -> None:
         """What the new memory says about deadlines (D7, D8, L5, L6)."""

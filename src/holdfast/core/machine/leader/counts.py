@@ -40,10 +40,15 @@ def planned_counts(
     return _written({t: count for t, count in partitions.items() if t in named})
 
 
+def key_of(topic: str) -> bytes:
+    """How a topic stands in these messages: four bytes of its hash."""
+    return int(hash_of_topic(topic)[: 8 * HASH_BYTES], 2).to_bytes(HASH_BYTES, "big")
+
+
 def _written(counts: Mapping[str, int]) -> bytes:
     writer = Writer(SCHEMA)
     for topic in sorted(counts):
-        writer.raw(hash_of_topic(topic)[:HASH_BYTES])
+        writer.raw(key_of(topic))
         writer.uvarint(counts[topic], "count")
     return writer.done()
 
@@ -76,7 +81,7 @@ def with_names(
     """
     if {topic for topic, _ in planned} <= {topic for topic, _ in known}:
         return tuple(planned)
-    names = {hash_of_topic(topic)[:HASH_BYTES].hex(): topic for topic, _ in known}
+    names = {key_of(topic).hex(): topic for topic, _ in known}
     return tuple(sorted((names.get(topic, topic), count) for topic, count in planned))
 
 
@@ -97,7 +102,7 @@ class VersionedCounts:
         return {kind: max(n, self._of(kind)) for kind, n in own.items()}
 
     def _of(self, kind: str) -> int:
-        return self.counts.get(hash_of_topic(kind)[:HASH_BYTES], 0)
+        return self.counts.get(key_of(kind), 0)
 
 
 def report_of(version: int, counts: Mapping[str, int]) -> bytes:

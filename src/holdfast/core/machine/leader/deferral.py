@@ -103,10 +103,10 @@ from holdfast.core.model.partition_columns import partitions_of, tps_of
 from holdfast.core.model.topics import Topics
 from holdfast.core.wire.layouts.memory import RememberedMember
 
-UNKNOWN_OWNER = RememberedMember(identity=b"")
+UNKNOWN_OWNER = RememberedMember(identity="")
 """An unknown owner (rule 5)."""
 
-FIRST_MEMBERS = RememberedMember(identity=b"", static=True)
+FIRST_MEMBERS = RememberedMember(identity="", static=True)
 """The first members of a new group, for which its partitions wait (rule 6)."""
 
 
@@ -255,7 +255,7 @@ def _only(lost: Sequence[DepartedMember], mask: Mask) -> list[DepartedMember]:
     return [w for w in kept if len(w.tps)]
 
 
-def _members_of(lost: Sequence[DepartedMember]) -> set[bytes]:
+def _members_of(lost: Sequence[DepartedMember]) -> set[str]:
     """Identities of departed members; the first ones of a new group are none."""
     return {w.who.identity for w in lost if not is_first_wait(w.who)}
 
@@ -265,7 +265,7 @@ def _with_successors(
     arrivals: Arrivals,
     members: Sequence[SubscribedMember],
     group: Group,
-) -> tuple[frozenset[bytes], Arrivals]:
+) -> tuple[frozenset[str], Arrivals]:
     """Identities of those that departed just now and have a successor, and who is left of these."""
     topics = _succeeded_topics(lost, arrivals, members, group)
     names = list(topics)
@@ -278,9 +278,9 @@ def _succeeded_topics(
     arrivals: Arrivals,
     members: Sequence[SubscribedMember],
     group: Group,
-) -> dict[bytes, set[int]]:
+) -> dict[str, set[int]]:
     """Topics of those that departed just now and may have a successor, by identity."""
-    topics: dict[bytes, set[int]] = {}
+    topics: dict[str, set[int]] = {}
     if not arrivals.members or not lost:
         return topics
     came = [a.who.identity for a in arrivals.open]
@@ -323,7 +323,7 @@ def _hurried(
     ]
 
 
-def _idle(members: Sequence[SubscribedMember], memory: Memory | None) -> list[bytes]:
+def _idle(members: Sequence[SubscribedMember], memory: Memory | None) -> list[str]:
     """Identities of departed members that have a place and owned nothing."""
     present = _Present(members)
     named = () if memory is None else memory.named
@@ -355,9 +355,9 @@ class _Present:
         every = [(whole, i) for i, m in enumerate(members) for whole in identities_of(m)]
         said = Counter(whole for whole, _ in every)
         self.identities = [(whole, i) for whole, i in every if said[whole] == 1]
-        self.by_size: dict[int, dict[bytes, int]] = {}
+        self.by_size: dict[int, dict[str, int]] = {}
 
-    def find(self, identity: bytes) -> int | None:
+    def find(self, identity: str) -> int | None:
         """Index of the member with this identity."""
         size = len(identity)
         if not size:
@@ -483,7 +483,7 @@ def _newcomers(
     memory: Memory | None,
     pinned: I32,
     group: Group,
-    left: Sequence[bytes],
+    left: Sequence[str],
 ) -> list[int]:
     """Members that claim nothing, are in no generation and in no memory (rule 4)."""
     known = () if memory is None else (*memory.waiting, *memory.named)
@@ -526,7 +526,7 @@ def _serve_newcomers(
     share = -(-total // max(1, takers))
     queues = _Queues(newcomers, group)
     rest = [w for w in lost if w.who.static]
-    of_member: dict[bytes | int, list[DepartedMember]] = {}
+    of_member: dict[str | int, list[DepartedMember]] = {}
     for at, waiting in enumerate(lost):
         if not waiting.who.static:
             of_member.setdefault(waiting.who.identity or at, []).append(waiting)
@@ -535,7 +535,7 @@ def _serve_newcomers(
     for own in of_member.values():
         places -= 1
         who, waits = own[0].who, np.sort(np.concatenate([w.tps for w in own]))
-        known = who.identity != b"" and who.owned is not None
+        known = who.identity != "" and who.owned is not None
         of = group.topics.topic_of[waits]
         edges = np.flatnonzero(np.diff(of)) + 1
         parts = np.split(waits, edges)  # sorted, so each topic is one part

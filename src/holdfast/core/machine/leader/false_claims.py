@@ -145,7 +145,7 @@ def _lost(group: Group, members: Sequence[SubscribedMember], memory: Memory) -> 
     return _mask_of(group, gone)
 
 
-def _identities(member: SubscribedMember) -> tuple[bytes, ...]:
+def _identities(member: SubscribedMember) -> tuple[str, ...]:
     """Those of the member, and the one by its id if it has become a static member since."""
     return (*identities_of(member), identity_of_id(member))
 

@@ -21,9 +21,8 @@
    share has that generation, else the median of the shares of that generation.
 5. What remains of a time in the memory is never more than this leader's configuration has for it.
 6. The memory is *complete* if the shares together cover the whole ring.
-7. A topic's hash that several topics have stands for those of them that some member claims, else
-   for all of them. Example: what C owned is of the only topic, t, so its share names no topic. C
-   dies, and members subscribe to u as well. They claim partitions of t, so nothing of u was C's.
+7. A topic's hash stands for the topic that has it. Of several that have it, one came later, by a
+   chance of two in a million: it stands for those of them that some member claims, else for all.
 8. A share that says of a member something else than the leader's own share of that generation is
    not of the leader's round, and counts as none. Example: a coordinator that lost a record uses a
    number twice. Of the two rounds of that number the leader believes in its own.
@@ -50,13 +49,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from holdfast.core.machine.leader.ring import FULL_BYTES, identity_before, topic_hash
+from holdfast.core.machine.leader.ring import hash_of_topic, identity_before
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import TopicPartitions, merge_topics
-from holdfast.core.wire.layouts.memory import COPIES, RememberedMember, Share, read_share
+from holdfast.core.wire.layouts.memory import (
+    COPIES,
+    HASH_BITS,
+    RememberedMember,
+    Share,
+    read_share,
+)
 
-_ROUND = 1 << (8 * FULL_BYTES)
+_ROUND = 1 << HASH_BITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +148,7 @@ def recall(
 
 
 def _carry(member: SubscribedMember, share: Share, leads: bool) -> _Carried:
-    at = _place(identity_before(member, share)[: share.identity_bytes])
+    at = _place(identity_before(member, share)[: share.identity_bits])
     first = at
     if share.whole:
         first = (at + 1) % _ROUND
@@ -191,9 +196,9 @@ def _of_one_round(carried: list[_Carried]) -> list[_Carried]:
     return [c for c in carried if not contradicts(c)]
 
 
-def _place(identity: bytes) -> int:
+def _place(identity: str) -> int:
     """Where an identity stands in the ring: a number of 64 bits."""
-    return int.from_bytes(identity.ljust(FULL_BYTES, b"\0"), "big")
+    return int(identity.ljust(HASH_BITS, "0"), 2)
 
 
 # Times
@@ -280,7 +285,7 @@ def longest_wait_ms(policy: Policy, entry: RememberedMember) -> int:
 
 def _named(carried: Sequence[_Carried]) -> dict[RememberedMember, int]:
     """Those of the named that most witnesses name, by identity, and how many do (rule 2)."""
-    votes: dict[bytes, dict[int, Counter[RememberedMember]]] = {}
+    votes: dict[str, dict[int, Counter[RememberedMember]]] = {}
     for c in carried:
         said = {entry.identity: entry for entry in c.share.neighbours}  # each has one voice
         for entry in said.values():
@@ -310,7 +315,7 @@ def _named(carried: Sequence[_Carried]) -> dict[RememberedMember, int]:
 
 
 def _believed(
-    identity: bytes, says: Counter[RememberedMember], witnesses: int, own: _Carried | None
+    identity: str, says: Counter[RememberedMember], witnesses: int, own: _Carried | None
 ) -> RememberedMember | None:
     """What counts as true about an identity, None if it was not there."""
     if own is not None and own.covers(_place(identity)):
@@ -384,7 +389,7 @@ class _Names:
         if size not in self.by_hash:
             found: dict[str, list[str]] = {}
             for topic in self.topics:
-                found.setdefault(topic_hash(topic, size), []).append(topic)
+                found.setdefault(hash_of_topic(topic)[:size], []).append(topic)
             for alike in found.values():
                 alike[:] = [topic for topic in alike if topic in self.claimed] or alike
             self.by_hash[size] = found

@@ -3,11 +3,13 @@
 **Rules.**
 
 1. The *identity* of a member is a hash of its instance id if it is static, else of its place
-   (:mod:`holdfast.core.machine.leader.places`), or of its member id if it has no place. It is cut
-   to the fewest bytes at which no two members of the round are alike, and to no fewer than 3 in a
-   group of up to 32 members, 4 in a larger one. Members in the order of their identities are a
-   *ring*: the last one stands before the first one. So a member that comes has the identity of
-   another one by chance in two of a million cases at most, up to 8,192 members.
+   (:mod:`holdfast.core.machine.leader.places`), or of its member id if it has no place. Members in
+   the order of their identities are a *ring*: the last one stands before the first one. A topic is
+   named by a hash, too. Hashes are cut to as many bits as make it unlikely that a member, or a
+   topic, that comes later has that of one of the round
+   (:data:`~holdfast.core.wire.layouts.memory.CHANCE_BITS`), and to more where two are alike.
+   Example: the only topic is t, and C owns all of it. C dies, and A subscribes to u as well. u has
+   another hash than t, so nothing of u was C's, although nobody is left who claims anything of t.
 2. The share of a member names its three predecessors in the ring: who they are, and what they own
    after the round. So three members know what a member owned, and its own claim says it too. Any
    three members may die at once: of a dead member and its three holders one is alive.
@@ -47,8 +49,11 @@ from holdfast.core.model.partitions import TopicPartitions, merge_topics
 from holdfast.core.wire.layouts.memory import (
     COPIES,
     CROWDS,
-    IDENTITY_BYTES,
-    TOPIC_BITS,
+    HASH_BITS,
+    LONGER,
+    SHORT_BITS,
+    TOPICS,
+    MemberBits,
     RememberedMember,
     Share,
     Sizes,
@@ -58,15 +63,6 @@ from holdfast.core.wire.layouts.memory import (
     join_share,
     read_share,
 )
-
-FULL_BYTES = IDENTITY_BYTES[-1]
-
-FEW = 32
-"""In a group of up to so many members identities are a byte shorter."""
-
-
-SHORT_BYTES = 2
-"""Of the identities of those that came or left, if no other member's begin alike."""
 
 
 class LeftOut(IntEnum):
@@ -98,28 +94,29 @@ class RoundMemory:
 
 
 @lru_cache(maxsize=16_384)
-def _hashed(name: str) -> bytes:
-    return blake2b(name.encode(errors="surrogatepass"), digest_size=FULL_BYTES).digest()
+def _hashed(name: str) -> str:
+    digest = blake2b(name.encode(errors="surrogatepass"), digest_size=HASH_BITS // 8).digest()
+    return f"{int.from_bytes(digest, 'big'):0{HASH_BITS}b}"
 
 
-def identity_of(member: SubscribedMember) -> bytes:
-    """The whole identity of a member, 8 bytes."""
+def identity_of(member: SubscribedMember) -> str:
+    """The whole identity of a member, :data:`~holdfast.core.wire.layouts.memory.HASH_BITS` bits."""
     if member.instance_id is not None:
         return _hashed(f"static {member.instance_id}")
     return identity_of_place(member.place) if member.place else identity_of_id(member)
 
 
-def identity_of_place(place: bytes) -> bytes:
+def identity_of_place(place: bytes) -> str:
     """The whole identity of the one member with a place."""
     return _hashed(f"place {place.hex()}")
 
 
-def identity_of_id(member: SubscribedMember) -> bytes:
+def identity_of_id(member: SubscribedMember) -> str:
     """The whole identity of a dynamic member without a place."""
     return _hashed(f"member {member.member_id}")
 
 
-def identity_before(member: SubscribedMember, share: Share) -> bytes:
+def identity_before(member: SubscribedMember, share: Share) -> str:
     """The whole identity under which a member stood in the ring of a share that it brings.
 
     Another member may have come with the same place since, so that neither has it now.
@@ -130,7 +127,7 @@ def identity_before(member: SubscribedMember, share: Share) -> bytes:
     return identity_of(member)
 
 
-def identities_of(member: SubscribedMember) -> tuple[bytes, ...]:
+def identities_of(member: SubscribedMember) -> tuple[str, ...]:
     """The whole identities under which a memory may name a member: now, before, by its id."""
     if member.instance_id is not None:
         return (identity_of(member),)
@@ -139,14 +136,14 @@ def identities_of(member: SubscribedMember) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys((identity_of(member), before, identity_of_id(member))))
 
 
-def hash_of_topic(topic: str) -> bytes:
-    """The whole hash of a topic, 8 bytes."""
+def shown(identity: str) -> str:
+    """The beginning of an identity, for people."""
+    return f"{int(identity[:32] or '0', 2):x}"
+
+
+def hash_of_topic(topic: str) -> str:
+    """The whole hash of a topic, as long as that of a member; a share has its first bits."""
     return _hashed(f"topic {topic}")
-
-
-def topic_hash(topic: str, size: int) -> str:
-    """How a topic stands in a share: so many bits of its hash."""
-    return f"{int.from_bytes(hash_of_topic(topic), 'big'):0{8 * FULL_BYTES}b}"[:size]
 
 
 def shares(memory: RoundMemory, left_out: LeftOut = LeftOut.NOTHING) -> dict[str, bytes]:
@@ -161,8 +158,8 @@ def shares(memory: RoundMemory, left_out: LeftOut = LeftOut.NOTHING) -> dict[str
         return dict.fromkeys((m.member_id for m in ring), b"")
     sizes, short = _sizes(ring, memory)
     copies = 0 if left_out >= LeftOut.SHARES else max(1, COPIES - left_out)
-    identities = [identity_of(m)[: sizes.identity_bytes] for m in ring]
-    entries: list[tuple[bytes, str]] = []
+    identities = [identity_of(m)[: sizes.identity_bits] for m in ring]
+    entries: list[tuple[str, MemberBits]] = []
     if copies:
         names_owned = left_out < LeftOut.OWNED
         entries = [
@@ -186,7 +183,7 @@ def shares(memory: RoundMemory, left_out: LeftOut = LeftOut.NOTHING) -> dict[str
             generation=memory.generation,
             pace_ms=memory.pace_ms,
             whole=whole,
-            after=b"" if whole or not copies else identities[(at - before - 1) % len(ring)],
+            after="" if whole or not copies else identities[(at - before - 1) % len(ring)],
             neighbours=[entries[p] for p in places if _is_named(ring[p], memory)],
             waiting=waiting if carries else None,
             digest=digest,
@@ -203,29 +200,33 @@ def _is_named(member: SubscribedMember, memory: RoundMemory) -> bool:
 def _sizes(
     ring: Sequence[SubscribedMember], memory: RoundMemory
 ) -> tuple[Sizes, Mapping[str, str]]:
-    """The fewest bits for identities, topics and partitions, and the topics in so many bits.
-
-    In a group with one topic, a topic is no bits: what was owned is of that topic.
-    """
+    """Sizes of what stands in the shares, and the topics as they stand there."""
     owned = [*memory.owned.values(), *(w.owned or () for w in memory.waiting)]
     named = {topic for own in owned for topic, _ in own}
     subscribed = {m.subscription.topics for m in ring}
     topics = named.union(*subscribed)
-    topic_bits = 0
-    if len(topics) > 1:
-        hashes = [topic_hash(topic, TOPIC_BITS[-1]) for topic in topics]
-        topic_bits = _fewest(hashes, TOPIC_BITS[8:])
     numbers = [numbers for own in owned for _, numbers in own if numbers]
     counts = sorted(map(len, numbers))
-    least = IDENTITY_BYTES[len(ring) > FEW]
     sizes = Sizes(
-        identity_bytes=_fewest(map(identity_of, ring), range(least, IDENTITY_BYTES.stop)),
-        topic_bits=topic_bits,
+        crowd=_logarithm(len(ring), CROWDS),
+        topics=_logarithm(len(topics), TOPICS),
         partition_bits=max(map(max, numbers), default=0).bit_length(),
-        crowd=min((len(ring) - 1).bit_length(), CROWDS[-1]),
         usual_count=counts[len(counts) // 2] if counts else 1,
     )
-    return sizes, {topic: topic_hash(topic, topic_bits) for topic in named}
+    hashes = [hash_of_topic(topic) for topic in topics]
+    identities = [identity_of(m) for m in ring]
+    identities += [w.identity for w in memory.waiting if w.owned and w.identity]
+    longer = _fewest(hashes, sizes.topic_bits)
+    sizes = sizes._replace(longer=max(longer, _fewest(identities, sizes.identity_bits)))
+    if not sizes.topics:
+        only = hashes[0] if hashes else "0" * HASH_BITS
+        sizes = sizes._replace(only_topic=only[: sizes.topic_bits])
+    return sizes, {topic: hash_of_topic(topic)[: sizes.topic_bits] for topic in named}
+
+
+def _logarithm(count: int, values: range) -> int:
+    """To base 2, rounded up."""
+    return min(max(0, count - 1).bit_length(), values[-1])
 
 
 def _entry(
@@ -249,19 +250,23 @@ def _list_of(
     short: Mapping[str, str],
     sizes: Sizes,
 ) -> str:
-    """What waits as bits; of those that came or left as few bytes as tell them from others."""
+    """What waits as bits; of those that came or left as few bits as tell them from others."""
     whole = [identity_of(m) for m in ring] if any(not w.owned for w in waiting) else []
-    begins = Counter(identity[:SHORT_BYTES] for identity in whole)
-    alone = {w[:SHORT_BYTES]: w for w in whole if begins[w[:SHORT_BYTES]] == 1}
+    begins = Counter(identity[:SHORT_BITS] for identity in whole)
+    alone = {w[:SHORT_BITS]: w for w in whole if begins[w[:SHORT_BITS]] == 1}
 
-    def cut(identity: bytes) -> bytes:
-        begin = identity[:SHORT_BYTES]
-        known = alone.get(begin, b"").startswith(identity) or not begins[begin]
-        return begin if known else identity[: sizes.identity_bytes]
+    def cut(identity: str) -> str:
+        begin = identity[:SHORT_BITS]
+        known = alone.get(begin, "").startswith(identity) or not begins[begin]
+        return begin if known else identity[: sizes.identity_bits]
 
     return encode_waiting(
         [
-            replace(w, owned=_hashed_topics(w.owned, short))
+            replace(
+                w,
+                identity=w.identity[: sizes.identity_bits],
+                owned=_hashed_topics(w.owned, short),
+            )
             if w.owned
             else replace(w, identity=cut(w.identity))
             for w in waiting
@@ -285,10 +290,10 @@ def _carriers(ring: Sequence[SubscribedMember], memory: RoundMemory, count: int)
     return frozenset([first, *others][:count])
 
 
-def _fewest(hashes: Iterable[bytes] | Iterable[str], sizes: range) -> int:
-    """The smallest of these sizes at which no two hashes are alike, else the largest."""
-    found = list(hashes)
-    for size in sizes:
-        if len({h[:size] for h in found}) == len(found):
-            return size
-    return sizes[-1]
+def _fewest(hashes: Iterable[str], size: int) -> int:
+    """By how many bits more than ``size`` no two hashes are alike, else as many as there may be."""
+    found = set(hashes)  # a member that waits by kinds is there more than once
+    for longer in LONGER:
+        if len({h[: size + longer] for h in found}) == len(found):
+            return longer
+    return LONGER[-1]

@@ -78,9 +78,9 @@ a longer one could be larger than an honest subscription of a topic with few par
 MOST_TIMES = 32
 """Times are the larger part of an entry, and the processes of a surge start together."""
 
-_VACANCY = RememberedMember(identity=b"", static=True)
-_GROWTH = RememberedMember(identity=b"")
-_LEFT = RememberedMember(identity=b"", owned=None)
+_VACANCY = RememberedMember(identity="", static=True)
+_GROWTH = RememberedMember(identity="")
+_LEFT = RememberedMember(identity="", owned=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class Arrivals:
     vacant_ms: tuple[int, ...] = ()  # the ages of vacancies
     grown_ms: int | None = None  # since the group grew; None if that is longer ago than counts
     # Identities of those that left and are not waited for, and how long ago; the newest first.
-    left: tuple[tuple[bytes, int], ...] = ()
+    left: tuple[tuple[str, int], ...] = ()
 
     @property
     def members(self) -> frozenset[int]:
@@ -123,11 +123,11 @@ class Arrivals:
 class Departures:
     """The departed members of a round."""
 
-    # sequence of (bytes, int32[...]): identities, and what waited of each before the newcomers were
+    # sequence of (str, int32[...]): identities, and what waited of each before the newcomers were
     # served.
-    waited: Sequence[tuple[bytes, I32]] = ()
+    waited: Sequence[tuple[str, I32]] = ()
     ran_out: int = 0  # how many are waited for no longer, because their time is over
-    at_once: Sequence[bytes] = ()  # identities of those that are not waited for at all
+    at_once: Sequence[str] = ()  # identities of those that are not waited for at all
 
 
 def short_wait_ms(policy: Policy) -> int:
@@ -297,7 +297,7 @@ def _fitting(arrivals: Sequence[Arrival], most: int, times: int) -> tuple[Arriva
 
 def _left(
     arrivals: Arrivals, members: Sequence[SubscribedMember], departed: Departures, pinned: I32
-) -> tuple[tuple[bytes, int], ...]:
+) -> tuple[tuple[str, int], ...]:
     """Who left, is not waited for and may be back (rule 5), the newest first."""
     if not any(m.place for m in members):
         return ()
@@ -312,7 +312,7 @@ def _left(
     return (*((who, 0) for who in new), *old)
 
 
-def alike(one: bytes, other: bytes) -> bool:
+def alike(one: str, other: str) -> bool:
     """Whether two identities, cut to any size, are of one member."""
     size = min(len(one), len(other))
     return size > 0 and one[:size] == other[:size]

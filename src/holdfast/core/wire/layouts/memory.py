@@ -4,31 +4,36 @@
 share      version 1, in bits (:mod:`holdfast.core.wire.one.bits`)
 =========  ========================================================================================
 head       1: 0 if its member stands in the ring by its place, else 1. 2: what waits (0 nothing, 1
-           digest, 2 list). 2: count of neighbours. 1: whole. 1: paced. 1: After is there. 3:
-           identity bytes - 3. 4: crowd. 5: topic bits. 5: partition bits. UsualCount gamma
-           Generation uvarint, PaceMs uvarint if paced, Digest 32 bits or Waiting, After identity,
-           Neighbours
+           digest, 2 list). 2: count of neighbours. 1: whole. 1: paced. 1: After is there. 4: crowd.
+           5: partition bits. Topics gamma, Longer gamma, UsualCount gamma, Generation uvarint,
+           PaceMs uvarint if paced, OnlyTopic if it is the only one and members are named, Digest
+           24 bits or Waiting, After identity, Names of what the neighbours own, Neighbours
 neighbour  Identity, static 1 bit, Owned
 identity   in the share the first one as it is; each other one as a rice code of its distance from
            the one before it, with k = bits of an identity - crowd
-waiting    count gamma, of each: a bit 1 if its delay is that of the one before it, else a bit 0 and
-           DelayMs uvarint; static 1 bit; a bit 1 if its identity is as long as the others, else a
-           bit 0 and its bytes in 4 bits; the identity; Owned
+waiting    Names, count gamma, of each: a bit 1 if its delay is that of the one before it, else a
+           bit 0 and DelayMs uvarint; static 1 bit; the size of its identity: 1 as that of the
+           others, 01 of 16 bits, 001 of none, 000 and 6 bits of one more than these say; the
+           identity; Owned; and if it owns something, a bit 1 for an Away of None, else a bit 0 and
+           AwayMs uvarint
 owned      gamma. 1: one topic; 2: left out; 3: nothing; from 4 on: two topics and more, n - 2
-           topic    hash of topic bits, count, packed set of partition bits
+           topic    its name as a rice code of the names between it and the one before, with k =
+                    binary digits of the number of names - those of n; nothing where there is one
+                    name. count, packed set of partition bits
+names      nothing where OnlyTopic is there; else count + 1 gamma, the first one as it is, each
+           other one as a rice code of its distance, with k = bits of a name - digits of count
 count      gamma of 1 + 2 * d, if it is the usual count and d more; of 2 * d, if it is d less
 =========  ========================================================================================
 
 **Rules.**
 
 * An *identity* is the beginning of a hash of the instance id of a static member, or of the place or
-  member id of a dynamic one. A topic stands as the beginning of a hash of its name, a text of bits;
-  in a group with one topic, of none.
+  member id of a dynamic one, and a topic's *name* that of a hash of it, once in a share or list.
+  Both are texts of bits, as long as :data:`CHANCE_BITS` says.
 * A share that has a 3 for what waits is of another version, or no share: it is refused.
 * An entry of what waits that owns nothing is not waited for: that member came lately. One of which
   it is left out what it owns has left lately.
 * A share names at most three neighbours. A delay is the time that remains, in ms, 1 to 2**31 - 1.
-* The digest is a hash of the bits of the list of what waits.
 
 **Strategy.** A leader writes each member's entry once and joins entries to shares. A member sends
 its share back in its next subscription, and looks at nothing but the head of the share
@@ -41,7 +46,7 @@ forgets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple, NoReturn
@@ -62,14 +67,25 @@ MEMORY_VERSION = 1
 COPIES = 3
 """Neighbours in a share: each member's facts have so many holders."""
 
-DIGEST_BYTES = 4
+DIGEST_BYTES = 3
 """A forged list with the digest of the true one is outvoted by those that carry the true one."""
 
-IDENTITY_BYTES = range(3, 9)
-"""Sizes of an identity."""
+CHANCE_BITS = 19
+"""A hash has so many bits, and one more whenever there are twice as many members, or topics. So a
+new member, or a new topic, has the hash of one that was there by chance in two of a million cases
+at most."""
 
-TOPIC_BITS = range(32)
-"""Sizes of a topic hash; a leader takes the smallest without two equal ones."""
+HASH_BITS = 64
+"""Bits of a whole hash, from which a shorter one is cut."""
+
+SHORT_BITS = 16
+"""Of the identities of those that came or left, if no other member's begin alike."""
+
+LONGER = range(HASH_BITS - CHANCE_BITS - 15 + 1)
+"""By so many bits all hashes of a round are longer, because two of them begin alike."""
+
+TOPICS = range(16)
+"""Logarithms of how many topics there are: 0 for one topic, and for none."""
 
 PARTITION_BITS = range(32)
 """Sizes of a highest partition; a leader takes the smallest that is enough."""
@@ -82,35 +98,50 @@ COUNTS = range(1, 1 << 31)
 
 _TIMES = 0x62  # in the first byte: something waits, or paced
 _NOTHING, _DIGEST, _LIST = range(3)
+_SIZE_BITS = 6
 _ONE_TOPIC, _LEFT_OUT, _OWNS_NOTHING, _TOPICS = range(1, 5)
 
 
 class Sizes(NamedTuple):
     """Sizes of the fields in all shares of a round; see :class:`Share`."""
 
-    identity_bytes: int = 4
-    topic_bits: int = 8
-    partition_bits: int = PARTITION_BITS[-1]
     crowd: int = 0
+    topics: int = 1
+    longer: int = 0
+    partition_bits: int = PARTITION_BITS[-1]
     usual_count: int = 1
+    only_topic: str = ""
+
+    @property
+    def identity_bits(self) -> int:
+        """Of the identities of members."""
+        return CHANCE_BITS + self.crowd + self.longer
+
+    @property
+    def topic_bits(self) -> int:
+        """Of the hashes of topics."""
+        return CHANCE_BITS + self.topics + self.longer
 
     @property
     def distance_bits(self) -> int:
         """The ``k`` of distances between identities: about as long as they are."""
-        return 8 * self.identity_bytes - self.crowd
+        return CHANCE_BITS + self.longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberedMember:
     """One member in the leader's memory."""
 
-    # The beginning of a hash of its instance id, or else of its place or its member id.
-    identity: bytes
+    # The beginning of a hash of its instance id, or else of its place or its member id, in bits;
+    # empty for an owner that nobody knows.
+    identity: str
     static: bool = False  # whether it has an instance id
     delay_ms: int = 0  # how long its partitions still wait; 0 for a member of that round
     # Partitions owned after that round; for a departed member, the partitions that wait. None: left
     # out, because the record would have been too large.
     owned: TopicPartitions | None = ()
+    # How long it had been away. None: for the longest delay of the policy, less ``delay_ms``.
+    away_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,21 +156,38 @@ class Share:
     # In a share that is not whole, ``neighbours`` are all members behind this identity up to the
     # member itself, in the order of identities. Empty if the share is whole, or speaks about no
     # member.
-    after: bytes = b""
+    after: str = ""
     # At most three. Neighbours that own nothing and have no place are left out.
     neighbours: tuple[RememberedMember, ...] = ()
     # Departed members whose partitions wait, at a member that carries the list.
     waiting: tuple[RememberedMember, ...] = ()
     digest: bytes = b""  # of the list of what waits; empty if nothing waits
     placed: bool = False  # whether its member stands in the ring by its place
-    # Sizes of the hashes.
-    identity_bytes: int = 4
-    topic_bits: int = 8
-    partition_bits: int = PARTITION_BITS[-1]  # of the highest partition of the group
-    # About how many members stand in the ring: the logarithm to base 2, rounded up. An identity is
-    # written as the distance from the one before it, which is the shorter the more there are.
+    # About how many members stand in the ring, and how many topics there are: logarithms to base 2,
+    # rounded up. An identity is written as the distance from the one before it, which is the
+    # shorter the more there are.
     crowd: int = 0
+    topics: int = 1
+    longer: int = 0  # bits that hashes have beyond :data:`CHANCE_BITS` and these
+    partition_bits: int = PARTITION_BITS[-1]  # of the highest partition of the group
     usual_count: int = 1  # of partitions of a topic that a member owns
+    # The hash of the only topic, where there is one and members are named.
+    only_topic: str = ""
+
+    @property
+    def sizes(self) -> Sizes:
+        """Sizes of its fields."""
+        return Sizes(*(getattr(self, name) for name in Sizes._fields))
+
+    @property
+    def identity_bits(self) -> int:
+        """Of the identities of members."""
+        return self.sizes.identity_bits
+
+    @property
+    def topic_bits(self) -> int:
+        """Of the hashes of topics."""
+        return self.sizes.topic_bits
 
 
 @remembered(4096, largest=1_024, size=lambda data: 0 if data is None else len(data))
@@ -175,6 +223,8 @@ def decode_share(data: bytes) -> Share:
     if generation > INT32_MAX:
         bits.fail(Reason.OUT_OF_RANGE, "generation", start, f"{generation} is no int32")
     pace_ms = _read_ms(bits, "pace_ms") if paced else 0
+    if not sizes.topics and (count or waits == _LIST):
+        sizes = sizes._replace(only_topic=bits.take(sizes.topic_bits, "topic"))
     digest = b""
     waiting: tuple[RememberedMember, ...] = ()
     if waits == _DIGEST:
@@ -183,12 +233,13 @@ def decode_share(data: bytes) -> Share:
         start = bits.at
         waiting = _read_waiting(bits, sizes)
         digest = digest_of(bits.text[start : bits.at])
-    after = _read_identity(bits, sizes, b"", "after") if has_after else b""
+    after = _read_identity(bits, sizes, "", "after") if has_after else ""
+    names = _read_names(bits, sizes) if count else ()
     last, neighbours = after, []
     for _ in range(count):
         last = _read_identity(bits, sizes, last, "identity")
         static = bits.flag("static")
-        owned = _read_owned(bits, sizes)
+        owned = _read_owned(bits, sizes, names)
         neighbours.append(RememberedMember(identity=last, static=static, owned=owned))
     return Share(
         generation=generation,
@@ -208,7 +259,7 @@ def encode_share(value: Share) -> bytes:
 
     References: As :func:`decode_share`.
     """
-    sizes = Sizes(*(getattr(value, name) for name in Sizes._fields))
+    sizes = value.sizes
     return join_share(
         sizes,
         generation=value.generation,
@@ -228,8 +279,8 @@ def join_share(
     generation: int,
     pace_ms: int,
     whole: bool,
-    after: bytes,
-    neighbours: Sequence[tuple[bytes, str]],
+    after: str,
+    neighbours: Sequence[tuple[str, MemberBits]],
     waiting: str | None,
     digest: bytes,
     placed: bool = False,
@@ -241,42 +292,54 @@ def join_share(
     if not 0 <= generation <= INT32_MAX:
         _refuse(Reason.OUT_OF_RANGE, "generation", f"{generation} is no generation")
     if after and whole:
-        _refuse(Reason.BAD_LENGTH, "after", f"{after.hex()} in a share that is whole")
+        _refuse(Reason.BAD_LENGTH, "after", f"{after} in a share that is whole")
     if waits == _DIGEST and len(digest) != DIGEST_BYTES:
         _refuse(Reason.BAD_LENGTH, "digest", f"{digest.hex()} is not {DIGEST_BYTES} bytes")
     text = [
-        f"{not placed:b}{waits:02b}{len(neighbours):02b}{whole:b}{pace_ms != 0:b}{after != b'':b}",
+        f"{not placed:b}{waits:02b}{len(neighbours):02b}{whole:b}{pace_ms != 0:b}{after != '':b}",
         _sizes_text(sizes),
         uvarint(generation),
         _ms_text(pace_ms, "pace_ms") if pace_ms else "",
+        _only_topic_text(sizes) if neighbours or waits == _LIST else "",
         waiting or "".join(f"{byte:08b}" for byte in digest),
-        _identity_text(after, b"", sizes) if after else "",
+        _identity_text(after, "", sizes) if after else "",
     ]
+    names = _names_of((entry for _, entry in neighbours), sizes)
+    if neighbours:
+        text.append(_names_text(names, sizes))
     last = after
     for identity, entry in neighbours:
-        text += [_identity_text(identity, last, sizes), entry]
+        text += [_identity_text(identity, last, sizes), _entry_text(entry, names)]
         last = identity
     return to_bytes("".join(text))
 
 
-def encode_neighbour(member: RememberedMember, sizes: Sizes) -> str:
-    """The bits of a neighbour behind its identity."""
-    return f"{member.static:b}{_owned_text(member, sizes)}"
+class MemberBits(NamedTuple):
+    """A member in bits, but for the names of topics, which depend on what else is in a share."""
+
+    head: str
+    topics: tuple[tuple[str, str], ...]  # name, and what stands behind it
+
+
+def encode_neighbour(member: RememberedMember, sizes: Sizes) -> MemberBits:
+    """A neighbour behind its identity."""
+    kind, topics = _owned_parts(member, sizes)
+    return MemberBits(f"{member.static:b}{kind}", topics)
 
 
 def encode_waiting(members: Sequence[RememberedMember], sizes: Sizes) -> str:
     """The bits of the list of what waits."""
-    text, last_ms = [gamma(len(members))], 0
-    for member in members:
-        length = len(member.identity)
-        if length > IDENTITY_BYTES[-1]:
-            _refuse(Reason.BAD_LENGTH, "identity", f"{member.identity.hex()}")
+    parts = [_owned_parts(member, sizes) for member in members]
+    names = _names_of((MemberBits(*part) for part in parts), sizes)
+    text, last_ms = [_names_text(names, sizes), gamma(len(members))], 0
+    for member, part in zip(members, parts, strict=True):
         text += [
             "1" if member.delay_ms == last_ms != 0 else f"0{_ms_text(member.delay_ms, 'delay_ms')}",
             f"{member.static:b}",
-            "1" if length == sizes.identity_bytes else f"0{length:04b}",
-            number(int.from_bytes(member.identity, "big"), 8 * length),
-            _owned_text(member, sizes),
+            _size_text(member.identity, sizes),
+            member.identity,
+            _entry_text(MemberBits(*part), names),
+            _away_text(member) if member.owned else "",
         ]
         last_ms = member.delay_ms
     return "".join(text)
@@ -289,57 +352,82 @@ def digest_of(waiting: str) -> bytes:
 
 # Fields
 
-_WAITING_MIN = 10  # bits: as the one before, not static, no identity, and what it owned
+_WAITING_MIN = 8  # bits: as the one before, not static, no identity, and what it owned
 _TOPIC_MIN = 2  # bits: a count, and a partition of no bits
 
 
 def _read_sizes(bits: Bits) -> Sizes:
+    crowd, partition_bits = bits.number(4, "head"), bits.number(5, "head")
+    topics = _read_in(TOPICS, bits, "topics")
+    longer = _read_in(LONGER, bits, "longer")
+    usual = _read_in(COUNTS, bits, "usual count")
+    return Sizes(crowd, topics, longer, partition_bits, usual)
+
+
+def _read_in(values: range, bits: Bits, what: str) -> int:
     start = bits.at
-    size, crowd = IDENTITY_BYTES[0] + bits.number(3, "head"), bits.number(4, "head")
-    if size not in IDENTITY_BYTES:
-        bits.fail(Reason.OUT_OF_RANGE, "head", start, f"identities of {size} bytes")
-    topic_bits, partition_bits = bits.number(5, "head"), bits.number(5, "head")
-    usual = bits.gamma("head")
-    if usual not in COUNTS:
-        bits.fail(Reason.OUT_OF_RANGE, "head", start, f"a usual count of {usual}")
-    return Sizes(size, topic_bits, partition_bits, crowd, usual)
+    value = bits.gamma("head") + values.start - 1
+    if value not in values:
+        bits.fail(Reason.OUT_OF_RANGE, "head", start, f"{what} of {value}")
+    return value
 
 
 def _sizes_text(sizes: Sizes) -> str:
-    limits = (IDENTITY_BYTES, TOPIC_BITS, PARTITION_BITS, CROWDS, COUNTS)
-    for value, values in zip(sizes, limits, strict=True):
+    limits = (CROWDS, TOPICS, LONGER, PARTITION_BITS, COUNTS)
+    for value, values in zip(sizes, limits, strict=False):
         if value not in values:
             _refuse(Reason.OUT_OF_RANGE, "head", f"{sizes}")
-    size, topic_bits, partition_bits, crowd, usual = sizes
     return (
-        f"{size - IDENTITY_BYTES[0]:03b}{crowd:04b}{topic_bits:05b}{partition_bits:05b}"
-        f"{gamma(usual)}"
+        f"{sizes.crowd:04b}{sizes.partition_bits:05b}{gamma(sizes.topics + 1)}"
+        f"{gamma(sizes.longer + 1)}{gamma(sizes.usual_count)}"
     )
 
 
-def _read_identity(bits: Bits, sizes: Sizes, last: bytes, field: str) -> bytes:
-    start, width = bits.at, 8 * sizes.identity_bytes
+def _only_topic_text(sizes: Sizes) -> str:
+    if (len(sizes.only_topic) == sizes.topic_bits) == (sizes.topics > 0):
+        _refuse(Reason.BAD_LENGTH, "topic", f"{sizes}")
+    return sizes.only_topic
+
+
+def _read_identity(bits: Bits, sizes: Sizes, last: str, field: str) -> str:
+    start, width = bits.at, sizes.identity_bits
     if not last:
-        return bits.number(width, field).to_bytes(sizes.identity_bytes, "big")
+        return bits.take(width, field)
     distance = bits.rice(sizes.distance_bits, field)
     if distance >> width:
         bits.fail(Reason.OUT_OF_RANGE, field, start, f"{distance} around the ring")
-    place = (int.from_bytes(last, "big") + distance) % (1 << width)
-    return place.to_bytes(sizes.identity_bytes, "big")
+    return number((int(last, 2) + distance) % (1 << width), width)
 
 
-def _identity_text(identity: bytes, last: bytes, sizes: Sizes) -> str:
-    if len(identity) != sizes.identity_bytes:
-        detail = f"{identity.hex()} is not {sizes.identity_bytes} bytes"
-        _refuse(Reason.BAD_LENGTH, "identity", detail)
-    width, place = 8 * len(identity), int.from_bytes(identity, "big")
+def _identity_text(identity: str, last: str, sizes: Sizes) -> str:
+    width = sizes.identity_bits
+    if len(identity) != width or identity.strip("01"):
+        _refuse(Reason.BAD_LENGTH, "identity", f"{identity!r} is not {width} bits")
     if not last:
-        return number(place, width)
-    return rice((place - int.from_bytes(last, "big")) % (1 << width), sizes.distance_bits)
+        return identity
+    return rice((int(identity, 2) - int(last, 2)) % (1 << width), sizes.distance_bits)
+
+
+def _read_size(bits: Bits, sizes: Sizes) -> int:
+    """The size of an identity of the list, in bits."""
+    for size in (sizes.identity_bits, SHORT_BITS, 0):
+        if bits.flag("identity"):
+            return size
+    return 1 + bits.number(_SIZE_BITS, "identity")
+
+
+def _size_text(identity: str, sizes: Sizes) -> str:
+    length = len(identity)
+    if length > HASH_BITS or identity.strip("01"):
+        _refuse(Reason.BAD_LENGTH, "identity", f"{identity!r}")
+    for text, size in (("1", sizes.identity_bits), ("01", SHORT_BITS), ("001", 0)):
+        if length == size:
+            return text
+    return f"000{number(length - 1, _SIZE_BITS)}"
 
 
 def _read_waiting(bits: Bits, sizes: Sizes) -> tuple[RememberedMember, ...]:
-    start = bits.at
+    names, start = _read_names(bits, sizes), bits.at
     count = bits.gamma("waiting")
     if count > bits.n_left // _WAITING_MIN:
         bits.fail(Reason.BAD_COUNT, "waiting", start, f"{count} in {bits.n_left} bits")
@@ -351,19 +439,68 @@ def _read_waiting(bits: Bits, sizes: Sizes) -> tuple[RememberedMember, ...]:
             delay_ms = _read_ms(bits, "delay_ms")
         elif not delay_ms:
             bits.fail(Reason.OUT_OF_RANGE, "delay_ms", start, "as none before it")
-        static, start = bits.flag("static"), bits.at
-        size = sizes.identity_bytes if bits.flag("identity") else bits.number(4, "identity")
-        if size > IDENTITY_BYTES[-1]:
-            bits.fail(Reason.OUT_OF_RANGE, "identity", start, f"{size} bytes")
-        identity = bits.number(8 * size, "identity").to_bytes(size, "big")
-        owned = _read_owned(bits, sizes)
+        static = bits.flag("static")
+        identity = bits.take(_read_size(bits, sizes), "identity")
+        owned, away_ms = _read_owned(bits, sizes, names), None
+        if owned and not bits.flag("away_ms"):
+            away_ms = _read_ms(bits, "away_ms", least=0)
         members.append(
-            RememberedMember(identity=identity, static=static, delay_ms=delay_ms, owned=owned)
+            RememberedMember(
+                identity=identity, static=static, delay_ms=delay_ms, owned=owned, away_ms=away_ms
+            )
         )
     return tuple(members)
 
 
-def _read_owned(bits: Bits, sizes: Sizes) -> TopicPartitions | None:
+def _read_names(bits: Bits, sizes: Sizes) -> tuple[str, ...]:
+    """Names of topics, in order."""
+    if sizes.only_topic:
+        return (sizes.only_topic,)
+    start, width = bits.at, sizes.topic_bits
+    count = bits.gamma("names") - 1
+    k = _bits_a_name(count, width)
+    if count > bits.n_left // (k + 1):
+        bits.fail(Reason.BAD_COUNT, "names", start, f"{count} names in {bits.n_left} bits")
+    found: list[str] = []
+    last = -1
+    for _ in range(count):
+        start = bits.at
+        last += 1 + (bits.rice(k, "names") if found else bits.number(width, "names"))
+        if last >> width:
+            bits.fail(Reason.OUT_OF_RANGE, "names", start, f"{last} has more than {width} bits")
+        found.append(number(last, width))
+    return tuple(found)
+
+
+def _names_of(entries: Iterable[MemberBits], sizes: Sizes) -> Mapping[str, int]:
+    """Names of the topics of entries, in order, with their places."""
+    if sizes.only_topic:
+        return {sizes.only_topic: 0}
+    found = {name for entry in entries for name, _ in entry.topics}
+    return {name: place for place, name in enumerate(sorted(found))}
+
+
+def _names_text(names: Mapping[str, int], sizes: Sizes) -> str:
+    if sizes.only_topic:
+        return ""
+    k, last = _bits_a_name(len(names), sizes.topic_bits), -1
+    text = [gamma(len(names) + 1)]
+    for name in names:
+        place = int(name, 2)
+        text.append(name if last < 0 else rice(place - last - 1, k))
+        last = place
+    return "".join(text)
+
+
+def _bits_a_name(count: int, width: int) -> int:
+    return max(0, width - count.bit_length())
+
+
+def _bits_a_place(topics: int, names: int) -> int:
+    return max(0, names.bit_length() - topics.bit_length())
+
+
+def _read_owned(bits: Bits, sizes: Sizes, names: Sequence[str]) -> TopicPartitions | None:
     start = bits.at
     kind = bits.gamma("owned")
     if kind == _LEFT_OUT:
@@ -371,33 +508,46 @@ def _read_owned(bits: Bits, sizes: Sizes) -> TopicPartitions | None:
     if kind == _OWNS_NOTHING:
         return ()
     n_topics = 1 if kind == _ONE_TOPIC else kind - 2
-    if n_topics > bits.n_left // _TOPIC_MIN:
-        bits.fail(Reason.BAD_COUNT, "owned", start, f"{n_topics} topics in {bits.n_left} bits")
+    if n_topics > min(len(names), bits.n_left // _TOPIC_MIN):
+        bits.fail(Reason.BAD_COUNT, "owned", start, f"{n_topics} topics of {len(names)}")
+    k, place = _bits_a_place(n_topics, len(names)), -1
     topics: dict[str, tuple[int, ...]] = {}
     for _ in range(n_topics):
         start = bits.at
-        topic = bits.take(sizes.topic_bits, "topic")
-        if topics and topic <= next(reversed(topics)):
-            bits.fail(Reason.OUT_OF_RANGE, "topic", start, "topics are not in order")
+        place += 1 + (bits.rice(k, "topic") if len(names) > 1 else 0)
+        if place >= len(names):
+            bits.fail(Reason.OUT_OF_RANGE, "topic", start, f"{place} of {len(names)} names")
         count = _read_count(bits, sizes.usual_count)
-        topics[topic] = read_packed(bits, count, sizes.partition_bits, "partitions")
+        topics[names[place]] = read_packed(bits, count, sizes.partition_bits, "partitions")
     return tuple(topics.items())
 
 
-def _owned_text(member: RememberedMember, sizes: Sizes) -> str:
+def _owned_parts(member: RememberedMember, sizes: Sizes) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """How much a member owns; each topic in order, and the bits of its partitions."""
     if member.owned is None:
-        return gamma(_LEFT_OUT)
+        return gamma(_LEFT_OUT), ()
     topics = [(topic, sorted(set(p))) for topic, p in sort_partitions(member.owned)]
     if not topics:
-        return gamma(_OWNS_NOTHING)
-    text = [gamma(_ONE_TOPIC if len(topics) == 1 else len(topics) + 2)]
+        return gamma(_OWNS_NOTHING), ()
+    parts = []
     for topic, numbers in topics:
-        if len(topic) != sizes.topic_bits or topic.strip("01"):
+        is_name = len(topic) == sizes.topic_bits and not topic.strip("01")
+        if not is_name or topic != (sizes.only_topic or topic):
             _refuse(Reason.BAD_LENGTH, "topic", f"{topic!r} is not {sizes.topic_bits} bits")
         if not numbers or not 0 <= numbers[0] <= numbers[-1] < 1 << sizes.partition_bits:
             _refuse(Reason.OUT_OF_RANGE, "partitions", f"{numbers[:1]} to {numbers[-1:]}")
         count = _count_text(len(numbers), sizes.usual_count)
-        text += [topic, count, packed(numbers, sizes.partition_bits)]
+        parts.append((topic, f"{count}{packed(numbers, sizes.partition_bits)}"))
+    return gamma(_ONE_TOPIC if len(topics) == 1 else len(topics) + 2), tuple(parts)
+
+
+def _entry_text(entry: MemberBits, names: Mapping[str, int]) -> str:
+    text, last = [entry.head], -1
+    k = _bits_a_place(len(entry.topics), len(names))
+    for name, partitions in entry.topics:
+        place = names[name]
+        text += [rice(place - last - 1, k) if len(names) > 1 else "", partitions]
+        last = place
     return "".join(text)
 
 
@@ -415,17 +565,23 @@ def _count_text(count: int, usual: int) -> str:
     return gamma(1 + 2 * more if more >= 0 else -2 * more)
 
 
-def _read_ms(bits: Bits, field: str) -> int:
+def _away_text(member: RememberedMember) -> str:
+    if member.away_ms is None:
+        return "1"
+    return f"0{_ms_text(member.away_ms, 'away_ms', least=0)}"
+
+
+def _read_ms(bits: Bits, field: str, *, least: int = 1) -> int:
     start = bits.at
     time_ms = bits.uvarint(field)
-    if not 0 < time_ms <= INT32_MAX:
-        bits.fail(Reason.OUT_OF_RANGE, field, start, f"{time_ms} ms is not 1 to {INT32_MAX}")
+    if not least <= time_ms <= INT32_MAX:
+        bits.fail(Reason.OUT_OF_RANGE, field, start, f"{time_ms} ms is not {least} to {INT32_MAX}")
     return time_ms
 
 
-def _ms_text(time_ms: int, field: str) -> str:
-    if not 0 < time_ms <= INT32_MAX:
-        _refuse(Reason.OUT_OF_RANGE, field, f"{time_ms} ms is not 1 to {INT32_MAX}")
+def _ms_text(time_ms: int, field: str, *, least: int = 1) -> str:
+    if not least <= time_ms <= INT32_MAX:
+        _refuse(Reason.OUT_OF_RANGE, field, f"{time_ms} ms is not {least} to {INT32_MAX}")
     return uvarint(time_ms)
 
 
